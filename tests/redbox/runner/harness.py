@@ -54,6 +54,15 @@ class Run:
             time.sleep(0.02)
         raise AssertionError(self.reports()[-1:])
 
+    def wait_done(self) -> PodReport:
+        """Of a runner that is no longer this process's own."""
+        until = time.monotonic() + LIMIT_S
+        while time.monotonic() < until:
+            if (reports := self.reports()) and reports[-1].done:
+                return reports[-1]
+            time.sleep(0.02)
+        raise AssertionError(self.reports()[-1:])
+
     def delete(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
@@ -82,6 +91,11 @@ class Node:
         (folder / "bin/apptainer").write_text(f"#!{sys.executable} -IS\n{program}")
         (folder / "bin/apptainer").chmod(0o755)
         self.serve(REGISTRY)
+        self.cache = folder / "cache"
+        self.program = folder / "runner.py"
+        self.start_by: list[str] = []
+        """Words before the runner's command."""
+        self.path = f"{folder}/bin:{os.environ['PATH']}"
         self._runs = 0
 
     def serve(self, registry: dict[str, Any]) -> None:
@@ -94,12 +108,11 @@ class Node:
         values = {"name": "web", "namespace": "team", "uid": "u-1", "scratch": str(self.folder / "scratch")}
         program = PodProgram.model_validate({"restartPolicy": "Never", **values, **pod})
         document = program.model_dump(mode="json", by_alias=True)
-        document["paths"] = {"logs": str(private / "logs"), "cache": str(self.folder / "cache")}
+        paths = {"logs": str(private / "logs"), "cache": str(self.cache), "keepDays": 30}
+        document["paths"] = paths
         (private / "pod.json").write_text(json.dumps(document))
-        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
-        process = subprocess.Popen(
-            [self._python, "-IS", self.folder / "runner.py", private], env=environment, cwd="/"
-        )
+        argv = [*self.start_by, self._python, "-IS", str(self.program), str(private)]
+        process = subprocess.Popen(argv, env={"PATH": self.path}, cwd="/")
         return Run(private, process, self.folder / "scratch")
 
     def run(self, **pod: Any) -> PodReport:

@@ -42,6 +42,9 @@ def run(words: list[str]) -> None:
             cwd = value if flag == "--cwd" else cwd
             home = value if flag == "--home" else home
     argv = words[1:]
+    if b"FATAL" in Path(words[0]).read_bytes():  # in the configuration of an image that cannot run here
+        sys.stderr.write(f"FATAL:   {json.loads(Path(words[0]).read_bytes()[713:])['FATAL']}\n")
+        sys.exit(255)
     environment = {"HOME": home}
     for name, value in os.environ.items():
         if name.startswith("APPTAINERENV_"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbox.runner.program_source import runner_source
-from tests.redbox.runner.harness import BOX, Node, container, end_of, reasons, state_of
+from tests.redbox.runner.harness import BOX, LIMIT_S, Node, container, end_of, reasons, state_of
 
 PYTHONS = [
     path
@@ -277,3 +277,24 @@ def test_the_private_folder_keeps_logs_and_report_alone(node: Node) -> None:
     run.wait()
     assert json.loads((run.folder / "report.jsonl").read_text().splitlines()[-1])["done"] is True
     assert sorted(path.name for path in run.folder.iterdir()) == ["logs", "report.jsonl"]
+
+
+def test_a_pod_whose_slurmstepd_is_killed_ends_by_itself(node: Node) -> None:
+    """A shell stands for slurmstepd; its child is the runner."""
+    node.start_by = ["sh", "-c", '"$@" & wait', "sh"]
+    run = node.start(terminationGraceS=0, containers=[container("a", "sleep 1000")])
+    run.wait_for(lambda report: state_of(report, "a").ready)
+    run.process.kill()
+    run.process.wait(LIMIT_S)
+    report = run.wait_done()
+    assert (report.reason, end_of(report, "a")) == ("NodeLost", (137, "Error"))
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_a_volume_over_its_limit_ends_the_pod(node: Node) -> None:
+    volume = {"name": "v", "emptyDir": {"sizeLimit": 4096}}
+    mounts = [{"volume": "v", "mountPath": "/v"}]
+    fill = f"cd {node.folder}/scratch/redbox-pod-*/volumes/v && dd if=/dev/zero of=x bs=64k count=1"
+    script = f"{fill}; sleep 1000"
+    report = node.run(volumes=[volume], containers=[container("a", script, mounts=mounts)])
+    assert report.reason == "Evicted"

@@ -22,6 +22,7 @@ from redbox.runner.program.handlers import find_listeners, find_own_listener, pa
 from redbox.runner.program.probes import ProbeCounter
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
+from redbox.runner.program.starts import find_namespace_bar
 from redbox.runner.program.volumes import (
     Mount,
     MountFailed,
@@ -32,6 +33,7 @@ from redbox.runner.program.volumes import (
     check_host_path,
     find_sub_path,
     remove_tree,
+    used_bytes,
 )
 from redbox_api.pod_report import PodReport
 
@@ -109,6 +111,16 @@ def test_no_value_is_in_a_command_line() -> None:
     assert command[-3:] == ["--nv", "/i.sif", "-x"]
     assert "--containall" in command
     assert "--overlay" not in command
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_container_has_a_user_namespace_also_where_apptainer_is_setuid(isolated: bool) -> None:  # noqa: FBT001
+    places: dict[str, Any] = dict.fromkeys(("overlay", "gpus"))
+    words = {"cwd": "/", "home": "/", "hostname": ""}
+    command = container_command(
+        "apptainer", "/a.sif", ["true"], **places, **words, mounts=[], isolated=isolated
+    )
+    assert "--userns" in command
 
 
 def test_a_step_has_the_containers_memory_and_apptainers() -> None:
@@ -190,6 +202,24 @@ def test_a_tree_with_closed_folders_is_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize("closed", [0o700, 0o500])
+def test_a_tree_that_is_deeper_than_paths_go_is_measured_and_removed(tmp_path: Path, closed: int) -> None:
+    top = tmp_path / "deep"
+    top.mkdir()
+    folder = os.open(top, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("nested", dir_fd=folder)
+        below = os.open("nested", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=folder))
+    os.fchmod(folder, closed)
+    os.close(folder)
+    assert used_bytes(str(top)) >= 0
+    remove_tree(str(top))
+    assert not top.exists()
+
+
 def test_listeners_are_read_from_the_kernels_table() -> None:
     table = (
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -246,3 +276,12 @@ def test_reports_are_json_lines() -> None:
     assert line is not None
     assert line.endswith(b"\n")
     assert json.loads(line)["containers"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
+
+
+@pytest.mark.parametrize("setting", ["user/max_user_namespaces", "kernel/unprivileged_userns_clone"])
+def test_a_node_that_refuses_user_namespaces_is_found(tmp_path: Path, setting: str) -> None:
+    (tmp_path / setting).parent.mkdir()
+    (tmp_path / setting).write_text("1\n")
+    assert find_namespace_bar(str(tmp_path)) is None
+    (tmp_path / setting).write_text("0\n")
+    assert find_namespace_bar(str(tmp_path)) == setting.replace("/", ".")

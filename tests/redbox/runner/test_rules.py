@@ -15,6 +15,7 @@ from redbox.runner.program.rules import (
     expand,
     expand_strictly,
     find_credentials,
+    grace_at,
     is_image_name,
     log_end,
     pod_environment,
@@ -173,6 +174,25 @@ def test_an_error_of_apptainer_is_one_only_where_no_program_has_written() -> Non
     assert start_error(1, fatal) is None
     assert start_error(255, "hello\n" + fatal) is None
     assert start_error(255, "") is None
+
+
+@pytest.mark.parametrize(
+    ("after_end", "grace", "kept"), [(0, 30, 25), (60, 600, 25), (0, 10, 10), (-60, 30, 30), (600, 30, 30)]
+)
+def test_at_the_jobs_time_limit_the_grace_period_is_within_what_slurm_leaves(
+    after_end: float, grace: float, kept: float
+) -> None:
+    assert grace_at(1000.0 + after_end, grace, "1000") == kept
+    assert grace_at(1000.0 + after_end, grace, "") == grace
+
+
+def test_an_error_of_apptainers_starter_is_one_too() -> None:
+    starter = "ERROR  : Failed to create user namespace: not allowed to create user namespace\n"
+    assert (
+        start_error(255, starter) == "Failed to create user namespace: not allowed to create user namespace"
+    )
+    assert start_error(255, "\x1b[91mERROR  : no\x1b[0m\n") == "no"
+    assert start_error(255, "ERROR: of the container's own program\n") is None
 
 
 def test_a_fallback_message_is_the_end_of_the_log() -> None:

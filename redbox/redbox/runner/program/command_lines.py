@@ -3,13 +3,15 @@
 No value of the pod's environment is in one of them: any user of the node reads command lines.
 """
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from redbox.runner.program.volumes import Mount
 
-ISOLATED = ("--containall", "--no-init", "--no-umask", "--no-eval", "--no-mount", "tmp,home")
+# In a user namespace also where Apptainer is setuid: else it takes no folder of a user's as an overlay, and
+# no command can enter the container.
+ISOLATED = ("--userns", "--containall", "--no-init", "--no-umask", "--no-eval", "--no-mount", "tmp,home")
 # MPI's ranks find each other by the memory, the processes and the sockets of their node.
-SHARED = ("--contain", "--cleanenv", "--no-init", "--no-umask", "--no-eval", "--no-mount", "home")
+SHARED = ("--userns", "--contain", "--cleanenv", "--no-init", "--no-umask", "--no-eval", "--no-mount", "home")
 GPU_FLAGS = {"nvidia": "--nv", "rocm": "--rocm"}
 GPU_VARIABLES = {
     "nvidia": ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
@@ -30,6 +32,16 @@ STEP_VARIABLES = (
 OVERHEAD = 30 * 1024 * 1024
 """What Apptainer's own processes of a container need."""
 MIB = 1024 * 1024
+LOADER_VARIABLES = ("LD_", "GCONV_PATH", "LOCPATH", "NLSPATH", "GLIBC_TUNABLES")
+LOCALE_VARIABLES = ("LC_", "LANG")
+
+
+class EnterTools(NamedTuple):
+    """This node's programs for entering a container: absolute, since a container's PATH leads to its own."""
+
+    nsenter: str
+    setpriv: Optional[str]
+    has_wdns: bool
 
 
 def quote_field(field: str) -> str:
@@ -90,14 +102,25 @@ def step_environment(host: Dict[str, str]) -> Dict[str, str]:
     return {name: value for name, value in host.items() if not name.startswith(STEP_VARIABLES)}
 
 
-def enter_command(pid: int, cwd: str, argv: List[str], features: Tuple[bool, bool]) -> List[str]:
-    """A command inside a container that runs, by what this node's setpriv and nsenter can do."""
-    has_setpriv, has_wdns = features
-    guard = ["setpriv", "--no-new-privs"] if has_setpriv else []
-    where = "--wdns=" + cwd if has_wdns else "--wd"
-    return [
-        *guard,
-        "nsenter",
+def split_environment(values: Dict[str, str]) -> Tuple[Dict[str, str], Dict[str, str]]:
+    """Those that nsenter may have, and those by which it would load a container's code outside of it."""
+    kept = {name: value for name, value in values.items() if not loads_code(name, value)}
+    return kept, {name: value for name, value in values.items() if name not in kept}
+
+
+def loads_code(name: str, value: str) -> bool:
+    """Whether a program's loader or its C library opens files that this variable names."""
+    return name.startswith(LOADER_VARIABLES) or (name.startswith(LOCALE_VARIABLES) and "/" in value)
+
+
+def enter_command(
+    pid: int, cwd: str, argv: List[str], tools: EnterTools, inside: Dict[str, str]
+) -> List[str]:
+    """A command inside a container that runs, with variables that are set only there."""
+    guard = [tools.setpriv, "--no-new-privs"] if tools.setpriv else []
+    where = "--wdns=" + cwd if tools.has_wdns else "--wd"
+    enter = [
+        tools.nsenter,
         "-t",
         str(pid),
         "-U",
@@ -108,5 +131,6 @@ def enter_command(pid: int, cwd: str, argv: List[str], features: Tuple[bool, boo
         "-r",
         where,
         "--",
-        *argv,
     ]
+    setting = ["env", *("{}={}".format(*pair) for pair in inside.items())] if inside else []
+    return [*guard, *enter, *setting, *argv]

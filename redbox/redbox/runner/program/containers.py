@@ -10,7 +10,7 @@ from typing import Callable, Optional
 from redbox.runner.program.handlers import HandlerTarget, find_listeners, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
 from redbox.runner.program.probes import ProbedContainer
-from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_text
+from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, read_text
 from redbox.runner.program.reports import running, terminated, waiting
 from redbox.runner.program.rules import (
     START_ERROR,
@@ -79,6 +79,12 @@ class ContainerLife:
         except Stopped:
             if self._last_state and "waiting" in self._context.report.state(self.name):
                 self._report(state=self._last_state, lastState={})
+        except Exception as error:
+            self._report_end(START_ERROR, "StartError", "the runner failed: {!r}".format(error), None)
+            self.exit_code = START_ERROR
+            if self._process is not None:
+                self._process.kill()
+            raise  # to the runner's own log
         finally:
             self.ended.set()
             self._context.wake()
@@ -168,13 +174,24 @@ class ContainerLife:
                 self._event("Failed", "Error: {}".format(refusal), warning=True)
                 self._report(state=waiting("CreateContainerConfigError", str(refusal)))
                 self._sleep(CONFIG_RETRY_S)
+            except OSError as error:
+                raise self._node_failure(error) from error
+
+    def _node_failure(self, error: OSError) -> StartFailed:
+        """A full disk, say: what the node could not do for this container."""
+        return StartFailed(
+            "{} on node {}: {}".format(error.filename, self._context.node_name, error.strerror)
+        )
 
     def _start(self, start: ContainerStart, image: Image) -> ContainerProcess:
         name = self.spec.get("stopSignal") or image.config.stop_signal
         self._stop_signal = signal_number(name)
         with self._lock:
             self._check_stopping()
-            process = self._process = start.launch()
+            try:
+                process = self._process = start.launch()
+            except OSError as error:
+                raise self._node_failure(error) from error
         if message_path(self.spec).startswith(DEVICES):
             process.message = DeviceMessage(message_path(self.spec))
         process.wait_started()
@@ -218,7 +235,7 @@ class ContainerLife:
                 return
 
     def _check_start(self, process: ContainerProcess, log: str, code: int) -> None:
-        failure = process.failed_before_start() or start_error(code, tail(log))
+        failure = process.failed_before_start() or start_error(code, read_end(log, LOG_TAIL))
         if failure:
             raise StartFailed("failed to start container {}: {}".format(self.name, failure))
 
@@ -268,9 +285,9 @@ class ContainerLife:
         limit = self._context.message_limit
         text = process.message.read(limit) if process.message is not None else ""
         if start.message_file:
-            text = read_text(start.message_file)[:limit]
+            text = read_text(start.message_file, limit)
         if not text and code != 0 and self.spec.get("messageFromLogs"):
-            text = log_end(tail(start.log))[-limit:]
+            text = log_end(read_end(start.log, LOG_TAIL))[-limit:]
         return text
 
     def _report_end(self, code: int, reason: str, message: str, started_at: Optional[float]) -> None:
@@ -323,13 +340,3 @@ def signal_number(name: str) -> signal.Signals:
             return signal.Signals(int(name))
         return signal.Signals[name if name.startswith("SIG") else "SIG" + name]
     return signal.SIGTERM
-
-
-def tail(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - LOG_TAIL))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
+from types import CodeType
 from typing import List, Optional
 
 from redbox.runner.program.command_lines import step_environment
@@ -15,13 +17,14 @@ from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import DELETED, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document
-from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_runtime
-from redbox.runner.program.steps import run_step, run_sweep, run_task, sweep_command
+from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_namespace_bar, find_runtime
+from redbox.runner.program.steps import keep_compiled, run_step, run_sweep, run_task, sweep_command
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 SWEEP_S = 20
+CACHE_S = 10
 
 
 class SetupFailed(Exception):
@@ -77,6 +80,12 @@ def prepare(context: PodContext) -> None:
             )
         )
     context.runtime = runtime
+    bar = find_namespace_bar()
+    if bar is not None and os.getuid() != 0:
+        raise SetupFailed(
+            "Pods need user namespaces, which node {} refuses to its users: its administrator allows them by "
+            "sysctl {}.".format(context.node_name, bar)
+        )
     scratch = pod.get("scratch") or DEFAULT_SCRATCH
     context.scratch = Scratch(scratch, os.environ.get("SLURM_JOB_ID", str(os.getpid())))
     try:
@@ -91,7 +100,12 @@ def prepare(context: PodContext) -> None:
     pull_environment = dict(context.host_environment)
     pull_environment.setdefault("APPTAINER_TMPDIR", context.scratch.folder("pull"))
     context.images = ImageStore(
-        pod["paths"]["cache"], runtime, pull_environment, pod.get("registries") or {}, context.stopping
+        pod["paths"]["cache"],
+        runtime,
+        pull_environment,
+        pod.get("registries") or {},
+        context.stopping,
+        keep_days=pod["paths"].get("keepDays") or 0,
     )
 
 
@@ -118,6 +132,9 @@ def run_pod(folder: str) -> int:
         sys.stderr.write("redbox: {}\n".format(failure))
         context.report.explain(reason, str(failure))
         return UNPREPARED
+    except Exception as error:
+        context.report.explain("StartError", "the runner failed: {!r}".format(error))
+        raise  # to the runner's own log
     finally:
         clean_up(context, folder)
         context.report.finish()
@@ -125,6 +142,7 @@ def run_pod(folder: str) -> int:
         with suppress(OSError):
             if line is not None:
                 report_file.write(line)
+        remove_unused_images(context)
 
 
 def clean_up(context: PodContext, folder: str) -> None:
@@ -141,7 +159,15 @@ def clean_up(context: PodContext, folder: str) -> None:
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def main(arguments: List[str]) -> int:
+def remove_unused_images(context: PodContext) -> None:
+    """After the last report, and not for long: a cache may be slow."""
+    if hasattr(context, "images"):
+        removal = threading.Thread(target=context.images.remove_unused, daemon=True)
+        removal.start()
+        removal.join(CACHE_S)
+
+
+def main(arguments: List[str], program: CodeType) -> int:
     verb, path = arguments if len(arguments) == len(("verb", "path")) else ("pod", arguments[0])
     if verb == "step":
         run_step(path)
@@ -149,10 +175,11 @@ def main(arguments: List[str]) -> int:
         return run_task(path)
     if verb == "sweep":
         return run_sweep(path)
+    threading.Thread(target=keep_compiled, args=(program,), daemon=True).start()  # a home may be slow
     return run_pod(os.path.abspath(path))
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    code = main(sys.argv[1:], sys._getframe().f_code)  # noqa: SLF001 # the code of this program
     sys.stdout.flush()
     os._exit(code)  # without joining threads, which a dead file server may block

@@ -11,7 +11,7 @@ import struct
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from redbox.runner.program.command_lines import enter_command
+from redbox.runner.program.command_lines import EnterTools, enter_command, split_environment
 from redbox.runner.program.processes import TimedOut, run_bounded
 from redbox.runner.program.rules import Document
 
@@ -136,10 +136,12 @@ def run_inside(argv: List[str], target: HandlerTarget, limit_s: float) -> Answer
     if target.pid is None:
         return False, "the container does not run"
     if not is_enterable(target.pid):
-        return False, "this node's Apptainer is setuid: no command can enter its containers"
-    environment = process_environment(target.pid)
-    command = enter_command(target.pid, target.cwd, argv, tool_features())
-    command[0] = shutil.which(command[0]) or command[0]
+        return (
+            False,
+            "no command can enter the container: it has ended, or its program is closed",
+        )
+    environment, inside = split_environment(process_environment(target.pid))
+    command = enter_command(target.pid, target.cwd, argv, find_tools(), inside)
     code, output = run_bounded(command, environment, limit_s, target.ended)
     return code == 0, output.strip() or "command exited with {}".format(code)
 
@@ -159,17 +161,18 @@ def is_enterable(pid: int) -> bool:
         return False
 
 
-class ToolFeatures:
-    """What this node's tools can do, found out once."""
+class FoundTools:
+    """Looked for once."""
 
-    value: Optional[Tuple[bool, bool]] = None
+    value: Optional[EnterTools] = None
 
 
-def tool_features() -> Tuple[bool, bool]:
-    if ToolFeatures.value is None:
-        text = run_bounded(["nsenter", "--help"], dict(os.environ), 5.0, lambda: False)[1]
-        ToolFeatures.value = (shutil.which("setpriv") is not None, "--wdns" in text)
-    return ToolFeatures.value
+def find_tools() -> EnterTools:
+    if FoundTools.value is None:
+        nsenter = shutil.which("nsenter") or "nsenter"
+        text = run_bounded([nsenter, "--help"], dict(os.environ), 5.0, lambda: False)[1]
+        FoundTools.value = EnterTools(nsenter, shutil.which("setpriv"), "--wdns" in text)
+    return FoundTools.value
 
 
 def connect(host: str, port: int, target: HandlerTarget, limit_s: float) -> socket.socket:

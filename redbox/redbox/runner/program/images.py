@@ -1,7 +1,9 @@
 """Images: pulled once for each user into the cache that container jobs use too, with its names and locks.
 
 An image is `sha256 of its URL`.sif, locked by `….sif.lock`, renamed to its name when it is complete, and
-touched when it is used. Credentials are in the environment of the pull alone.
+touched when it is used, each day of a long use too. One without a touch for `keepDays` is removed at
+the end of a pod: locks may not reach other nodes, so it is renamed first, and comes back if it has just been
+touched. Credentials are in the environment of the pull alone.
 
 An image's configuration is the object `oci-config.json` of its SIF. It is read directly, since two calls of
 `apptainer sif` take as long as the start of a container: a header of 128 bytes names the place of descriptors
@@ -12,13 +14,15 @@ import fcntl
 import glob
 import json
 import os
+import re
 import signal
+import stat
 import struct
 import subprocess
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from redbox.runner.program.rules import (
     Document,
@@ -36,6 +40,8 @@ HEADER = struct.Struct("<32s10s3s3s16sqqqqqqqq")
 DESCRIPTOR = struct.Struct("<iBIIIqqqqqqq128s384s")
 MAGIC = b"SIF_MAGIC\0"
 CONFIG_NAME = b"oci-config.json"
+LEFT_BEHIND = re.compile(r"\.(?:sif|pyc)\.[^/]+\.[^/.]+\Z")
+"""Parts of pulls and of the compiled runner, and images that were being removed."""
 MAX_DESCRIPTORS, MAX_CONFIG = 4096, 8 * 1024 * 1024
 
 
@@ -93,6 +99,9 @@ class Image:
             self.config = ImageConfig(read_image_config(path))
         except (OSError, NotAnImage) as error:
             raise PullFailed("ErrImagePull", "{}: {}".format(path, error)) from error
+        except (AttributeError, TypeError) as error:  # strings and lists where others belong
+            message = "{}: its {} is not an image's: {}".format(path, CONFIG_NAME.decode(), error)
+            raise PullFailed("ErrImagePull", message) from error
 
 
 class ImageStore:
@@ -105,8 +114,13 @@ class ImageStore:
         environment: Dict[str, str],
         registries: Dict[str, Document],
         stopping: threading.Event,
+        *,
+        keep_days: int = 0,
     ) -> None:
+        """`keep_days`: 0 keeps images for ever."""
         self._folder = folder
+        self._keep_days = keep_days
+        self._used: Set[str] = set()
         self._runtime = runtime
         self._environment = environment
         self._registries = registries
@@ -124,10 +138,8 @@ class ImageStore:
                 "InvalidImageName", "couldn't parse image name {!r}: invalid reference format".format(image)
             )
         path = self._path(image)
-        if policy != "Always" and os.path.exists(path):
-            with suppress(OSError):  # it is another user's file system's matter if it keeps no times
-                os.utime(path)
-            return Image(path, None)
+        if policy != "Always" and touch(path):
+            return self._use(path, None)
         if policy == "Never":
             raise PullFailed(
                 "ErrImageNeverPull",
@@ -148,15 +160,45 @@ class ImageStore:
                 always = container.get("pullPolicy") == "Always"
                 if not os.path.exists(path) or (always and os.path.getmtime(path) < asked):
                     self._pull(container["image"], path)
-                self._remove_parts()
         except OSError as error:
             raise PullFailed("ErrImagePull", "{}: {}".format(self._folder, error.strerror)) from error
-        return Image(path, time.monotonic() - started)
+        return self._use(path, time.monotonic() - started)
+
+    def remove_unused(self) -> None:
+        """Remove images unused for so many whole days, and what killed pulls left more than a day ago."""
+        for part in glob.glob(os.path.join(glob.escape(self._folder), "*.*.*.*")):
+            if LEFT_BEHIND.search(part) and is_unused(part, 0):
+                with suppress(OSError):
+                    os.unlink(part)
+        for path in glob.glob(os.path.join(glob.escape(self._folder), "*.sif")) if self._keep_days else ():
+            if path not in self._used and is_unused(path, self._keep_days):
+                with suppress(OSError):
+                    self._remove(path)
+
+    def touch_used(self) -> None:
+        for path in list(self._used):
+            touch(path)
+
+    def _use(self, path: str, pulled_s: Optional[float]) -> Image:
+        if not self._used:
+            threading.Thread(target=self._keep_used, daemon=True).start()
+        self._used.add(path)
+        return Image(path, pulled_s)
+
+    def _keep_used(self) -> None:
+        while not self._stopping.wait(DAY_S):
+            self.touch_used()
+
+    def _remove(self, path: str) -> None:
+        aside = "{}.{}.{}".format(path, os.uname()[1], os.getpid())
+        os.rename(path, aside)
+        if is_unused(aside, self._keep_days):
+            os.unlink(aside)
+        elif not os.path.exists(path):
+            os.rename(aside, path)
 
     def _path(self, image: str) -> str:
-        import hashlib  # noqa: PLC0415 # it takes 5 MB, and a SIF of the node needs none of it
-
-        return os.path.join(self._folder, hashlib.sha256(image.encode()).hexdigest() + ".sif")
+        return os.path.join(self._folder, hash_name(image) + ".sif")
 
     @contextmanager
     def _lock(self, path: str) -> Iterator[None]:
@@ -218,12 +260,43 @@ class ImageStore:
         reader.join(1.0)
         return process.returncode, b"".join(chunks).decode("utf-8", "replace")
 
-    def _remove_parts(self) -> None:
-        """Remove what killed pulls have left more than a day ago."""
-        for part in glob.glob(os.path.join(glob.escape(self._folder), "*.sif.*.*")):
-            with suppress(OSError):
-                if time.time() - os.path.getmtime(part) > DAY_S:
-                    os.unlink(part)
+
+def touch(path: str) -> bool:
+    """Whether the image is there; then it is not removed for a while."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system that only others may write
+        return os.path.exists(path)
+    return True
+
+
+def is_unused(path: str, days: int) -> bool:
+    """As `find -mtime +DAYS` has it. What looks old is opened: a network file system then asks its server."""
+    try:
+        if not is_old_file(os.lstat(path), days):
+            return False
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return is_old_file(os.fstat(file), days)
+        finally:
+            os.close(file)
+    except OSError:
+        return False
+
+
+def is_old_file(status: os.stat_result, days: int) -> bool:
+    return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime >= (days + 1) * DAY_S
+
+
+def hash_name(image: str) -> str:
+    """SHA-256, without the 4 MB of OpenSSL that hashlib brings where Python has its own."""
+    for module in ("_sha256", "_sha2", "hashlib"):
+        with suppress(ImportError, AttributeError, ValueError):
+            digest: str = __import__(module).sha256(image.encode()).hexdigest()
+            return digest
+    raise PullFailed("ErrImagePull", "the node's Python has no SHA-256")
 
 
 def explain_pull(output: str, code: int) -> str:

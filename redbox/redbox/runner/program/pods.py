@@ -10,15 +10,15 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Callable, List, Optional
+from typing import Callable, List, Optional
 
 from redbox.runner.program.containers import ContainerLife
 from redbox.runner.program.reports import ReportFile
-from redbox.runner.program.rules import BackOff
+from redbox.runner.program.rules import BackOff, grace_at
 from redbox.runner.program.starts import PodContext
-from redbox.runner.program.volumes import MountFailed
+from redbox.runner.program.volumes import MountFailed, NodeVolume
 
-SIZE_LOOK_S = 10.0
+CHECK_S = 10.0
 MERGE_S = 0.02
 EVICTION_GRACE_S = 1.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -33,6 +33,7 @@ class PodRunner:
         self._context = context
         self._report_file = report_file
         self._began = time.monotonic()
+        self._parent = context.parent
         self._sidecars_and_inits = [
             ContainerLife(context, spec, "sidecar" if spec.get("alwaysRestarts") else "init")
             for spec in context.pod.get("initContainers") or []
@@ -58,14 +59,13 @@ class PodRunner:
         for number in STOP_SIGNALS:
             signal.signal(number, lambda _number, _frame: self._delete())
         threading.Thread(target=self._run_in_order, daemon=True).start()
-        size_look = time.monotonic() + SIZE_LOOK_S
+        if self._context.volumes.has_limits:
+            threading.Thread(target=self._keep_sizes, daemon=True).start()
         while not self._finished:
             self._write()
-            self._wait(size_look)
+            self._wait()
             self._keep_deadline()
-            if time.monotonic() >= size_look:
-                self._keep_sizes()
-                size_look = time.monotonic() + SIZE_LOOK_S
+            self._keep_to_slurm()
         return self._exit_code()
 
     def close(self) -> None:
@@ -85,6 +85,10 @@ class PodRunner:
                     container.ended.wait()
             self._stop(self._context.grace_s, "Stopping container {}")
             self._await_stopped()
+        except Exception as error:
+            self._context.report.explain("StartError", "the runner failed: {!r}".format(error))
+            self._context.stopping.set()
+            raise  # to the runner's own log
         finally:
             self._finished = True
             self.wake()
@@ -145,7 +149,8 @@ class PodRunner:
 
     def _keep_deadline(self) -> None:
         if self._deleted:
-            self._stop(self._context.grace_s, "Stopping container {}")
+            job_end = self._context.host_environment.get("SLURM_JOB_END_TIME", "")
+            self._stop(grace_at(time.time(), self._context.grace_s, job_end), "Stopping container {}")
         deadline = self._context.pod.get("activeDeadlineS")
         if deadline and time.monotonic() - self._began >= deadline and not self._context.stopping.is_set():
             message = "Pod was active on the node longer than the specified deadline"
@@ -153,9 +158,23 @@ class PodRunner:
             self._context.report.event("DeadlineExceeded", message)
             self._stop(self._context.grace_s, "Stopping container {}")
 
+    def _keep_to_slurm(self) -> None:
+        """End when slurmstepd has gone, which began this process: the node is others' from then on."""
+        if os.getppid() == self._parent or self._context.stopping.is_set():
+            return
+        message = "Slurm's step daemon of this job has gone on node {}".format(self._context.node_name)
+        self._context.report.explain("NodeLost", message)
+        self._stop(self._context.grace_s, "Stopping container {}")
+
     def _keep_sizes(self) -> None:
-        volume = self._context.volumes.oversized()
-        if volume is None or self._context.stopping.is_set():
+        """In a thread of its own: a volume of many files takes long."""
+        while not self._context.stopping.wait(CHECK_S):
+            volume = self._context.volumes.oversized()
+            if volume is not None:
+                self._evict(volume)
+
+    def _evict(self, volume: NodeVolume) -> None:
+        if self._context.stopping.is_set():
             return
         message = 'Usage of EmptyDir volume "{}" exceeds the limit "{}". '.format(
             volume.name, volume.size_limit
@@ -174,13 +193,12 @@ class PodRunner:
 
     # ------------------------------------------------------------------ the main thread's waits
 
-    def _wait(self, size_look: float) -> None:
-        """Wait for a change, a signal, or the next time at which there is something to do."""
-        times: List[Any] = [size_look]
+    def _wait(self) -> None:
+        """Wait for a change, a signal, or the next time at which there may be something to do."""
+        left = CHECK_S
         deadline = self._context.pod.get("activeDeadlineS")
         if deadline:
-            times.append(self._began + deadline)
-        left = max(0.0, min(times) - time.monotonic())
+            left = min(left, max(0.0, self._began + deadline - time.monotonic()))
         select.select([self._wake_read], [], [], left if not self._context.stopping.is_set() else 1.0)
         time.sleep(MERGE_S)
         with suppress(BlockingIOError):

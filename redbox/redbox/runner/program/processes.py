@@ -5,9 +5,11 @@ its own is the container. SIGKILL goes to that one: a starter that is killed lea
 image behind.
 """
 
+import errno
 import os
 import select
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -18,6 +20,7 @@ STARTER = "starter"
 PAUSE_S, SHORT_PAUSE_S = 0.01, 0.002
 DEEPEST = 4
 OUTPUT_LIMIT = 10 * 1024
+LARGEST_TEXT = 1024 * 1024
 KILL_S = 5.0
 SIGNALLED = 128
 START_S = 60.0
@@ -30,10 +33,29 @@ class TimedOut(Exception):
     """A command has not ended within its time."""
 
 
-def read_text(path: str) -> str:
+def open_regular(path: str, folder: Optional[int] = None) -> int:
+    """Open a file that a container may have put there: no link is followed, and no FIFO waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    file = os.open(path, flags, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return file
+
+
+def read_text(path: str, limit: int = LARGEST_TEXT) -> str:
     try:
-        with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
+        with open(open_regular(path), "rb") as file:
+            return file.read(limit).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_end(path: str, limit: int) -> str:
+    try:
+        with open(open_regular(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read(limit).decode("utf-8", "replace")
     except OSError:
         return ""
 
@@ -85,6 +107,17 @@ def open_devices(pid: int) -> Optional[int]:
     return folder
 
 
+def open_below(folder: int, names: List[str]) -> int:
+    """A folder below this one, which is closed: no link leads out of the container."""
+    for name in names:
+        above = folder
+        try:
+            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        finally:
+            os.close(above)
+    return folder
+
+
 def send_signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
@@ -118,33 +151,30 @@ class DeviceMessage:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = os.path.relpath(path, "/dev")
+        *self._parents, self._name = os.path.relpath(path, "/dev").split("/")
         self._folder: Optional[int] = None
 
     def find(self, pid: int) -> None:
         if self._folder is None:
-            self._folder = open_devices(pid)
+            devices = open_devices(pid)
+            with suppress(OSError):
+                self._folder = devices if devices is None else open_below(devices, self._parents)
             if self._folder is not None:
                 with suppress(OSError):  # it is there already
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                    os.close(os.open(self._path, flags, 0o666, dir_fd=self._folder))
+                    os.close(os.open(self._name, flags, 0o666, dir_fd=self._folder))
 
     def read(self, limit: int) -> str:
         if self._folder is None:
             return ""
         try:
-            file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+            with open(open_regular(self._name, self._folder), "rb") as file:
+                return file.read(limit).decode("utf-8", "replace")
         except OSError:
             return ""
         finally:
             os.close(self._folder)
             self._folder = None
-        try:
-            return os.read(file, limit).decode("utf-8", "replace")
-        except OSError:
-            return ""
-        finally:
-            os.close(file)
 
 
 class ContainerProcess:

@@ -14,6 +14,7 @@ Fields = Dict[str, Any]
 MAX_EVENTS = 32
 MAX_MESSAGE = 4096
 MAX_FILE = 1024 * 1024
+MAX_LINE, SHORT = 256 * 1024, 64
 
 
 def timestamp(seconds: Optional[float] = None) -> str:
@@ -126,12 +127,33 @@ class StatusReport:
             has_started = all("waiting" not in row["state"] for row in containers)
             settled = self._settles and has_started
             report = dict(self._pod, at=timestamp(), settled=settled, containers=containers)
-            return json.dumps(report).encode() + b"\n"
+            return encode_report(report)
 
     def keep(self) -> None:
         """Have the last line written again: it did not reach the file."""
         with self._lock:
             self._changed = True
+
+
+def encode_report(report: Fields) -> bytes:
+    """One line; red-box reads none that is too long, so one that would be is shortened."""
+    line = json.dumps(report, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    if len(line) <= MAX_LINE:
+        return line
+    events = [dict(event, message=clip(event["message"], SHORT)) for event in report["events"]]
+    containers = [shorten(row) for row in report["containers"]]
+    short = dict(report, events=events, containers=containers)
+    return json.dumps(short, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def shorten(row: Fields) -> Fields:
+    """A container's row with the first of its messages."""
+    states = {
+        name: {kind: dict(state, message=clip(state["message"], SHORT)) if "message" in state else state}
+        for name in ("state", "lastState")
+        for kind, state in row[name].items()
+    }
+    return dict(row, **states)
 
 
 class ReportFile:
@@ -143,16 +165,15 @@ class ReportFile:
 
     def write(self, line: bytes) -> None:
         """Write and close: a network file system shows other hosts a file once it is closed."""
-        size = os.path.getsize(self._path) if os.path.exists(self._path) else 0
-        if size + len(line) > MAX_FILE:
-            self._replace(line)
-            return
-        data = b"\n" + line if self._broken else line
         with open(self._path, "ab", buffering=0, opener=private) as file:
-            self._broken = True  # until all of the line is in the file
-            self._broken = file.write(data) != len(data)
-        if self._broken:
-            raise OSError("the report was written in part")
+            if os.fstat(file.fileno()).st_size + len(line) <= MAX_FILE:
+                data = b"\n" + line if self._broken else line
+                self._broken = True  # until all of the line is in the file
+                self._broken = file.write(data) != len(data)
+                if self._broken:
+                    raise OSError("the report was written in part")
+                return
+        self._replace(line)
 
     def _replace(self, line: bytes) -> None:
         new = self._path + ".new"
@@ -164,4 +185,5 @@ class ReportFile:
 
 
 def private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    """For the user alone; no link is followed, and no FIFO waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)

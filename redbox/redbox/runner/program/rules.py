@@ -20,10 +20,14 @@ PULLED_IMAGE = re.compile(
 )
 FIRST_S, LONGEST_S = 10.0, 300.0
 RESET_S = 600.0
+KILL_WAIT_S = 25.0
+END_SLACK_S, END_DELAY_S = 2, 90
 LOG_LINE = re.compile(
     r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
 )
 FATAL_CODE = 255
+STARTER_ERROR = re.compile(r"(?:\x1b\[\d+m)?ERROR {2}:\s+(?P<text>.*?)(?:\x1b\[0m)?\Z")
+"""The starter's own form of FATAL."""
 IMAGE_ENV = "source: /.singularity.d/"  # an ENV that a shell cannot read; it is set all the same
 FALLBACK_BYTES, FALLBACK_LINES = 2048, 80
 
@@ -175,6 +179,17 @@ class BackOff:
         return pause
 
 
+def grace_at(now: float, grace_s: float, job_end: str) -> float:
+    """The grace period, within what Slurm leaves to a job that has reached its time limit.
+
+    Slurm kills it 30 s after the signal (KillWait): what the pod has on the node must be gone by then.
+    The job's end as it was at the start: where the limit was raised since, a signal much later is another.
+    """
+    if job_end.isdigit() and -END_SLACK_S <= now - int(job_end) <= END_DELAY_S:
+        return min(grace_s, KILL_WAIT_S)
+    return grace_s
+
+
 def restarts(policy: str, kind: str, exit_code: int) -> bool:
     """Whether a container that has ended with this code is started again."""
     if kind == "sidecar":
@@ -199,6 +214,7 @@ def start_error(exit_code: int, log: str) -> Optional[str]:
     if exit_code != FATAL_CODE or not lines or not all(matches):
         return None
     errors = [match.group("text") for match in matches if match and match.group("level") == "FATAL"]
+    errors = errors or [match.group("text") for match in map(STARTER_ERROR.match, lines) if match]
     return errors[-1] if errors else None
 
 

@@ -22,12 +22,11 @@ from redbox.runner.program.processes import ContainerProcess, StepProcess
 from redbox.runner.program.reports import StatusReport
 from redbox.runner.program.rules import (
     Document,
-    StartFailed,
     build_argv,
     container_environment,
     pod_environment,
 )
-from redbox.runner.program.steps import OVERLAY, program_command, write_start
+from redbox.runner.program.steps import OVERLAY, open_log, program_command, program_source, write_start
 from redbox.runner.program.volumes import Mount, Scratch, VolumeSet
 
 LARGEST_POD_MESSAGE = 12 * 1024
@@ -35,6 +34,7 @@ LARGEST_MESSAGE = 4096
 DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
 DEVICES = "/dev/"
 ROOT_NAMES = ("", "0", "root")
+NAMESPACE_SETTINGS = ("user/max_user_namespaces", "kernel/unprivileged_userns_clone")
 
 
 class PodContext:
@@ -43,6 +43,7 @@ class PodContext:
     def __init__(self, pod: Document, folder: str, node_name: str, address: str) -> None:
         self.pod = pod
         self.folder = folder
+        self.parent = os.getppid()
         self.logs: str = pod["paths"]["logs"]
         self.node_name = node_name
         self.address = address
@@ -104,12 +105,8 @@ class ContainerStart:
         self.launch: Callable[[], ContainerProcess] = lambda: self.launch_child(self.argv, self.environment)
 
     def launch_child(self, argv: List[str], environment: Dict[str, str]) -> ContainerProcess:
-        try:
-            with open(self.log, "ab") as output:
-                process = ContainerProcess(argv, environment, output, "/")
-        except OSError as error:
-            raise StartFailed("{}: {}".format(error.filename or argv[0], error.strerror)) from error
-        return process
+        with open(self.log, "ab", opener=open_log) as output:
+            return ContainerProcess(argv, environment, output, "/")
 
 
 class StartBuilder:
@@ -120,14 +117,14 @@ class StartBuilder:
         self._spec = spec
 
     def build(self, image: Image, number: int) -> ContainerStart:
-        """StartFailed for what never works, ConfigRefused for what may work later."""
+        """StartFailed for what never works, ConfigRefused for what may work later, OSError of the node's."""
         context, spec = self._context, self._spec
         own = pod_environment(spec.get("env") or [], context.node_values)
         hostname = context.hostname or context.node_name.partition(".")[0]
         values = container_environment(image.config, own, hostname)
         argv = build_argv(spec, image.config, own)
         mounts = context.volumes.mounts(spec, own)
-        cwd = spec.get("workingDir") or image.config.working_dir or "/"
+        cwd = absolute(spec.get("workingDir") or image.config.working_dir)
         message_file = self._message_file(number)
         mounts += self._own_mounts(spec, message_file, mounts)
         mounts += self._working_dir_mount(cwd, image, mounts)
@@ -166,11 +163,8 @@ class StartBuilder:
             program_command("step", path), context.node_name, spec["name"], spec["memoryLimit"]
         )
         environment = step_environment(context.host_environment)
-        try:
-            with open(path + ".srun", "ab") as output:
-                return StepProcess(argv, environment, output, "/", path)
-        except OSError as error:
-            raise StartFailed("{}: {}".format(error.filename or argv[0], error.strerror)) from error
+        with open(path + ".srun", "ab") as output:
+            return StepProcess(argv, environment, output, "/", path)
 
     def _launch_tasks(self, start: ContainerStart, image: Image, number: int) -> ContainerProcess:
         context = self._context
@@ -191,7 +185,7 @@ class StartBuilder:
         launcher = ["srun", "--mpi=" + str(context.mpi)]
         cpus = context.host_environment.get("SLURM_CPUS_PER_TASK")
         launcher += ["--cpus-per-task=" + cpus] if cpus else []  # srun does not inherit it from sbatch
-        return start.launch_child([*launcher, *program_command("task", path)], environment)
+        return start.launch_child([*launcher, *program_command("task", path, program_source())], environment)
 
     def _overlay(self, number: int) -> str:
         name = "{}-{}".format(self._spec["name"], number)
@@ -227,16 +221,23 @@ class StartBuilder:
 
         Apptainer makes the points of its mounts, wherever links lead: a file in the folder has it made.
         """
-        if cwd in ("/", image.config.working_dir):
+        if cwd in ("/", absolute(image.config.working_dir)):
             return []
         for mount in sorted(mounts, key=lambda mount: -len(mount.destination)):
             if (cwd + "/").startswith(mount.destination + "/"):
-                below = os.path.relpath(cwd, mount.destination)
-                with suppress(OSError):
-                    os.makedirs(os.path.join(mount.source, below), exist_ok=True)
+                make_below(mount.source, os.path.relpath(cwd, mount.destination))
                 return []
         empty = write_once(self._context.small_files, "empty", "\n")
         return [Mount(empty, os.path.join(cwd, ".redbox"), read_only=True)]
+
+
+def make_below(top: str, below: str) -> None:
+    """Make a folder of a volume; nothing where a link, which containers may have made, leads out of it."""
+    top = os.path.realpath(top)
+    path = os.path.realpath(os.path.join(top, below))
+    if (path + "/").startswith(top + "/"):
+        with suppress(OSError):
+            os.makedirs(path, exist_ok=True)
 
 
 def write_once(folder: str, name: str, content: str) -> str:
@@ -262,7 +263,11 @@ def hosts_file(context: PodContext) -> str:
 
 def message_path(spec: Document) -> str:
     path = spec.get("messagePath", "/dev/termination-log")
-    return os.path.normpath("/" + path.lstrip("/")) if path else ""
+    return absolute(path) if path else ""
+
+
+def absolute(path: str) -> str:
+    return os.path.normpath("/" + path.lstrip("/"))
 
 
 def find_home(values: Dict[str, str], image: Image) -> str:
@@ -278,4 +283,13 @@ def find_runtime(environment: Dict[str, str]) -> Optional[str]:
         path = shutil.which(name, path=environment.get("PATH"))
         if path is not None:
             return path
+    return None
+
+
+def find_namespace_bar(folder: str = "/proc/sys") -> Optional[str]:
+    """The setting of the kernel by which users can make no user namespaces; None if they can."""
+    for name in NAMESPACE_SETTINGS:
+        with suppress(OSError), open(os.path.join(folder, name)) as file:
+            if file.read().strip() == "0":
+                return name.replace("/", ".")
     return None

@@ -6,11 +6,14 @@ Slurm.
 """
 
 import json
+import marshal
 import os
 import signal
 import subprocess
 import sys
-from typing import Any, Dict, List
+from contextlib import suppress
+from types import CodeType
+from typing import Any, Dict, List, Optional
 
 from redbox.runner.program.command_lines import PASSED
 from redbox.runner.program.processes import exit_code_of, oom_file
@@ -49,11 +52,18 @@ def read_start(path: str) -> Dict[str, Any]:
     return document
 
 
+def open_log(path: str, flags: int) -> int:
+    """A container's log: no link is followed, and no FIFO waited for."""
+    log = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    os.set_blocking(log, True)
+    return log
+
+
 def run_step(path: str) -> None:
     """Become the step's shell; the container's output goes to its log and not through srun."""
     start = read_start(path)
     os.unlink(path)
-    log = os.open(start["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    log = open_log(start["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
     argv = ["/bin/sh", "-c", WRAPPER, path, oom_file() or "", *start["argv"]]
@@ -89,7 +99,7 @@ def run_task(path: str) -> int:
 def sweep_command(nodes: str, path: str) -> List[str]:
     """Remove a folder on each node of the job."""
     options = ["--overlap", "-N" + nodes, "-n" + nodes, "--ntasks-per-node=1", "--cpu-bind=none"]
-    return ["srun", "-Q", *options, "--input=none", *program_command("sweep", path)]
+    return ["srun", "-Q", *options, "--input=none", *program_command("sweep", path, program_source())]
 
 
 def run_sweep(path: str) -> int:
@@ -99,6 +109,41 @@ def run_sweep(path: str) -> int:
     return 0
 
 
-def program_command(verb: str, path: str) -> List[str]:
+def program_command(verb: str, path: str, program: Optional[str] = None) -> List[str]:
     """This program's own command line, for a step."""
-    return [sys.executable, "-IS", os.path.abspath(sys.argv[0]), verb, path]
+    return [sys.executable, "-IS", program or os.path.abspath(sys.argv[0]), verb, path]
+
+
+def program_source() -> str:
+    """This program's source, which other nodes run: their Python may not be this one."""
+    program = os.path.abspath(sys.argv[0])
+    suffix = compiled_suffix()
+    return program[: -len(suffix)] + ".py" if program.endswith(suffix) else program
+
+
+def compiled_suffix() -> str:
+    """The end of a compiled program's name: other versions of Python cannot read it."""
+    return ".{}-{:x}.pyc".format(sys.implementation.cache_tag, sys.hexversion)
+
+
+def keep_compiled(code: CodeType) -> None:
+    """Leave the compiled form of this program beside its source, for the batch scripts that come after."""
+    from importlib.util import MAGIC_NUMBER  # noqa: PLC0415 # only the first runner of a user needs it
+
+    source, ending = os.path.splitext(os.path.abspath(sys.argv[0]))
+    path = source + compiled_suffix()
+    if ending != ".py" or os.path.exists(path):
+        return
+    fields = 4 if sys.version_info >= (3, 7) else 3
+    content = MAGIC_NUMBER + bytes(4 * (fields - 1)) + marshal.dumps(code)
+    part = "{}.{}.{}".format(path, os.uname()[1], os.getpid())
+    with suppress(OSError):
+        try:
+            with open(part, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, 0o600)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(part, path)
+        except OSError:
+            os.unlink(part)
+            raise

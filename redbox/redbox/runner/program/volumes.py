@@ -9,6 +9,7 @@ import glob
 import os
 import shutil
 import stat
+import subprocess
 import time
 from contextlib import suppress
 from typing import Callable, Dict, List, Optional
@@ -18,6 +19,7 @@ from redbox.runner.program.rules import ConfigRefused, Document, expand_strictly
 MEMORY = "/dev/shm"  # noqa: S108 # a folder of the job's own is made there
 PREFIX = "redbox-pod-"
 YOUNG_S = 60
+REMOVAL = (("chmod", "-R", "u+rwx"), ("rm", "-rf"))
 SPARE = 16 * 1024 * 1024
 KINDS: Dict[str, Callable[[int], bool]] = {
     "Directory": stat.S_ISDIR,
@@ -139,7 +141,12 @@ def remove_tree(path: str) -> None:
     for _ in range(3):
         if not os.path.lexists(path):
             return
-        shutil.rmtree(path, onerror=open_up)
+        with suppress(RecursionError):
+            shutil.rmtree(path, onerror=open_up)
+    if os.path.islink(path):  # chmod would follow it
+        return
+    for command in REMOVAL:  # deeper than Python or a path's length goes
+        subprocess.call([*command, "--", path], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 class VolumeSet:
@@ -171,6 +178,10 @@ class VolumeSet:
         mounts = [self._mount(spec, values) for spec in container.get("mounts") or []]
         wanted = [mount for mount in mounts if mount.destination != MEMORY]  # each container has its own
         return sorted(wanted, key=lambda mount: mount.destination.count("/"))
+
+    @property
+    def has_limits(self) -> bool:
+        return any(volume.size_limit is not None for volume in self.by_name.values())
 
     def oversized(self) -> Optional[NodeVolume]:
         """An emptyDir with more in it than its limit."""
@@ -291,9 +302,13 @@ def find_sub_path(volume: NodeVolume, sub_path: str) -> str:
 
 
 def used_bytes(folder: str) -> int:
-    total = 0
-    for parent, folders, files in os.walk(folder):
-        for name in folders + files:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
+    """What lies below a folder, as far as paths reach; without recursion, since a container may go deep."""
+    total, folders = 0, [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
     return total

@@ -3,6 +3,9 @@
 All else is the runner's, whose one argument is the job's private folder: it starts the containers, by srun
 where the pod asks for MPI or for several nodes. The shell is replaced by it, so that a signal to the batch
 script alone reaches the runner, which has the environment that the administrator's lines have made.
+
+A runner that starts from its source leaves its compiled form beside it, named by Python's exact version: the
+next ones of the user start from that, earlier and with 6 MB less.
 """
 
 from __future__ import annotations
@@ -21,14 +24,24 @@ PYTHONS = (
     "python3.8",
     "python3.6",
 )
+# The runner's own program names its compiled form by the same words.
+TELL_VERSION = (
+    "import sys; sys.version_info < (3, 6) and sys.exit(1); "
+    'print("%s-%x" % (sys.implementation.cache_tag, sys.hexversion))'
+)
 FIND_PYTHON = (
     "python=",
     f"for candidate in {' '.join(PYTHONS)}; do",
-    "    if \"$candidate\" -IS -c 'import sys; sys.exit(sys.version_info < (3, 6))' 2>/dev/null; then",
+    f"    if version=$(\"$candidate\" -IS -c '{TELL_VERSION}' 2>/dev/null); then",
     "        python=$candidate",
     "        break",
     "    fi",
     "done",
+)
+# Only a file of the user's own, as the runner itself.
+FIND_COMPILED = (
+    'compiled="${runner%.py}.$version.pyc"',
+    '[ -O "$compiled" ] && [ -f "$compiled" ] && runner=$compiled',
 )
 NO_PYTHON = "there is no Python 3.6 or newer: install python3 there, or load one in slurm.container_setup"
 NO_RUNNER = "$runner is missing or not the user's: slurm.image_cache must be a folder that all nodes share"
@@ -48,6 +61,7 @@ def build_pod_script(runner: str, folder: str, setup: str = "") -> str:
         # Where others may write in the folders above, one of theirs could have been put in its place.
         *_fail_unless('[ -O "$runner" ]', NO_RUNNER),
         *_fail_unless('[ -O "$folder" ]', NO_FOLDER),
+        *FIND_COMPILED,
         'exec "$python" -IS "$runner" "$folder"',
     ]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,94 @@
+"""What pods and nodes have wrong with them: one sentence each, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from redbox.runner.program.containers import ContainerLife
+from redbox.runner.program.reports import StatusReport
+from redbox.runner.program.starts import PodContext
+from tests.redbox.runner.harness import BOX, Node, container, end_of, state_of
+
+
+def message_of(node: Node, **pod: object) -> str:
+    report = node.run(**pod)
+    assert end_of(report, "a") == (128, "StartError")
+    end = state_of(report, "a").state.terminated
+    assert end is not None
+    return end.message
+
+
+def test_a_node_without_apptainer_is_one_sentence(node: Node, tmp_path: Path) -> None:
+    node.path = str(tmp_path)
+    report = node.run(containers=[container("a", "true")])
+    assert report.reason == "StartError"
+    assert report.message == f"Neither apptainer nor singularity is in PATH on {report.node_name}: {tmp_path}"
+
+
+def test_an_image_of_another_architecture_is_a_start_error_in_apptainers_words(node: Node) -> None:
+    words = "the image's architecture (arm64) could not run on the host's (amd64)"
+    node.serve({BOX: {"Entrypoint": ["true"], "FATAL": words}})
+    message = message_of(node, containers=[{"name": "a", "image": BOX}])
+    assert message == f"failed to start container a: {words}"
+
+
+def test_five_hundred_variables_reach_the_container(node: Node) -> None:
+    env = [{"name": f"NAME_{number}", "value": f"{number} 'and\n$(NAME_0)"} for number in range(500)]
+    run = node.start(containers=[container("a", 'env | grep -c ^NAME_; echo "$NAME_499"', env=env)])
+    assert end_of(run.wait(), "a") == (0, "Completed")
+    assert run.log("a") == "500\n499 'and\n0 'and\n$(NAME_0)\n"
+
+
+def test_ten_containers_run_at_once(node: Node, tmp_path: Path) -> None:
+    """Each waits for all of the others."""
+    names = [f"c{number}" for number in range(10)]
+    waits = f"touch {tmp_path}/is-$0; until [ $(ls {tmp_path} | grep -c is-) = 10 ]; do sleep .05; done"
+    report = node.run(
+        containers=[{"name": name, "image": BOX, "command": ["sh", "-c", waits, name]} for name in names]
+    )
+    assert [end_of(report, name) for name in names] == [(0, "Completed")] * 10
+
+
+def test_a_scratch_without_room_is_a_start_error_that_names_the_node(node: Node) -> None:
+    mount = f"mount -t tmpfs -o nr_inodes=5 none {node.folder}/scratch"
+    root = ["-m"] if os.geteuid() == 0 else ["-Urm"]
+    node.start_by = ["unshare", *root, "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    message = message_of(node, containers=[container("a", "true")])
+    assert "No space left on device" in message
+    assert os.uname().nodename in message
+
+
+def test_a_fault_of_the_runners_own_ends_the_container_with_its_words(tmp_path: Path) -> None:
+    class NoThreads:
+        def find(self, _spec: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+    spec = {"name": "a", "image": BOX}
+    pod = {
+        "name": "web",
+        "namespace": "n",
+        "uid": "u",
+        "paths": {"logs": str(tmp_path)},
+        "containers": [spec],
+    }
+    context = PodContext(pod, str(tmp_path), "n1", "10.0.0.1")
+    context.report = StatusReport([("a", "main")], {"nodeName": "n1", "hostIP": "10.0.0.1"})
+    context.images = NoThreads()  # type: ignore[assignment]
+    life = ContainerLife(context, spec, "main")
+    with pytest.raises(RuntimeError):
+        life._live()  # the thread's function
+    end = context.report.state("a")["terminated"]
+    assert (end["exitCode"], end["reason"], life.exit_code) == (128, "StartError", 128)
+    assert "can't start new thread" in end["message"]
+    assert life.ended.is_set()
+
+
+def test_a_start_error_is_tried_again_where_the_restart_policy_says_so(node: Node) -> None:
+    node.serve({BOX: {"Entrypoint": ["true"], "FATAL": "not now"}})
+    run = node.start(restartPolicy="OnFailure", containers=[{"name": "a", "image": BOX}])
+    run.wait_for(lambda report: state_of(report, "a").restart_count > 0)
+    run.delete()
+    assert end_of(run.wait(), "a") == (128, "StartError")

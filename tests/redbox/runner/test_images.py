@@ -1,0 +1,93 @@
+"""The cache of images: what is used stays, what nobody uses goes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from redbox.runner.program.images import ImageStore, hash_name, is_unused
+from tests.redbox.runner.harness import BOX, Node, container, end_of
+from tests.redbox.runner.stand_in import write_sif
+
+DAY_S = 86400
+
+
+def make_old(path: Path, days: float = 40) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists():
+        write_sif(str(path), {})
+    at = time.time() - days * DAY_S
+    os.utime(path, (at, at))
+    return path
+
+
+def store(cache: Path, keep_days: int = 30) -> ImageStore:
+    return ImageStore(str(cache), "apptainer", {}, {}, threading.Event(), keep_days=keep_days)
+
+
+def names(cache: Path) -> set[str]:
+    return {path.name for path in cache.iterdir()}
+
+
+def test_a_pods_end_takes_away_what_was_unused_for_a_month(node: Node) -> None:
+    for name in ("old.sif", "old.sif.lock", "broken.sif.17.4", "runner-1.cpython-311-30b.pyc.n1.5", "notes"):
+        make_old(node.cache / name)
+    make_old(node.cache / "young.sif", days=29)
+    assert end_of(node.run(containers=[container("a", "true")]), "a") == (0, "Completed")
+    mine = hash_name(BOX) + ".sif"
+    assert names(node.cache) == {mine, f"{mine}.lock", "young.sif", "old.sif.lock", "notes"}
+
+
+def test_an_image_that_this_pod_uses_is_not_removed_by_it(node: Node) -> None:
+    mine = node.cache / (hash_name(BOX) + ".sif")
+    node.run(containers=[container("a", "true")])
+    make_old(mine)
+    node.run(containers=[container("a", "true")])
+    assert not is_unused(str(mine), 0)
+
+
+def test_an_image_of_a_long_pod_counts_as_used_each_day(tmp_path: Path) -> None:
+    image = make_old(tmp_path / (hash_name(BOX) + ".sif"))
+    running = store(tmp_path)
+    running.find({"image": BOX})
+    make_old(image)
+    running.touch_used()
+    store(tmp_path).remove_unused()
+    assert image.exists()
+
+
+def test_an_image_that_another_node_has_just_begun_to_use_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = make_old(tmp_path / "a.sif")
+
+    def rename(old: str, new: str) -> None:
+        monkeypatch.undo()
+        os.utime(old)  # the other node's touch comes between the look and the rename
+        Path(old).rename(new)
+
+    monkeypatch.setattr(os, "rename", rename)
+    store(tmp_path).remove_unused()
+    assert names(tmp_path) == {image.name}
+
+
+@pytest.mark.parametrize(("keep_days", "left"), [(0, {"a.sif"}), (41, {"a.sif"}), (39, set())])
+def test_the_administrator_says_how_long_images_stay(tmp_path: Path, keep_days: int, left: set[str]) -> None:
+    make_old(tmp_path / "a.sif", days=40.5)
+    store(tmp_path, keep_days).remove_unused()
+    assert names(tmp_path) == left
+
+
+def test_nothing_but_files_is_removed(tmp_path: Path) -> None:
+    kept = make_old(tmp_path / "elsewhere" / "kept")
+    (tmp_path / "linked.sif").symlink_to(kept)
+    (tmp_path / "folder.sif").mkdir()
+    os.mkfifo(tmp_path / "pipe.sif")
+    for name in ("folder.sif", "pipe.sif"):
+        make_old(tmp_path / name)
+    store(tmp_path).remove_unused()
+    assert names(tmp_path) == {"elsewhere", "linked.sif", "folder.sif", "pipe.sif"}
