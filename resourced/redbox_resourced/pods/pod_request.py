@@ -1,5 +1,7 @@
 """From a pod that runs to its job's request: the whole Pod, all that it refers to, then the translation.
 
+What the Pod alone shows is refused first, before any Secret is read.
+
 The whole Pod is read for its submit only: of ten thousand pods nothing but a `BoundPod` is kept.
 """
 
@@ -25,6 +27,7 @@ from redbox_resourced.pods.pod_references import (
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod import check_supported
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 
@@ -51,6 +54,7 @@ class PodRequests:
         manifest = await self._manifest(pod)
         partition = await self._partition(pod)
         try:
+            check_supported(manifest)
             references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
             return self.translate(manifest, references, connection.cluster.spec.pods, partition)
         except ReferenceMissing as missing:

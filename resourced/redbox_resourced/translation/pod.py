@@ -27,6 +27,12 @@ PULL_S = 1800
 """How long images may be pulled before activeDeadlineSeconds is cut short by the job's time limit."""
 
 
+def check_supported(pod: Object) -> None:
+    """Raises Unsupported for what the pod alone shows, so that nothing it refers to is read for a refusal."""
+    check_fields(pod, POD)
+    _resources(pod, job_options(pod), requested(pod))
+
+
 def translate(pod: Object, references: PodReferences, settings: PodsSpec, partition: str) -> JobRequest:
     """Raises Unsupported, and ValidationError for a value that the request cannot have."""
     check_fields(pod, POD)

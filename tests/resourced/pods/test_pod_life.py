@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,24 @@ async def test_a_secret_that_appears_later_works() -> None:
         life.pods.enqueue(("alice", "train"))  # sooner than its back-off
         await until(lambda: "pod-uid" in life.redbox.jobs)
         assert set(life.translated[0][1].secrets) == {"login"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"runtimeClassName": "gvisor"}, "spec.runtimeClassName"),
+        ({"containers": [{"name": "main", "resources": {"limits": {"cpu": "x"}}}]}, "resources"),
+    ],
+)
+async def test_a_pod_that_is_refused_by_its_own_fields_reads_no_secret(
+    spec: dict[str, Any], words: str
+) -> None:
+    async with pod_life() as life:
+        life.api.put(ResourcePath("Secret", "login", "alice"), {"data": {}})
+        life.create(**SECRET, **spec)
+        await until(lambda: life.status.get("phase") == "Failed")
+        assert words in life.status["message"]
+        assert "get Secret" not in life.api.asked
 
 
 async def test_what_no_job_can_be_fails_with_the_sentence_and_is_not_submitted() -> None:
