@@ -7,7 +7,14 @@ from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
 from redbox_kube.api.objects import Object
 from redbox_kube.slurm_cluster import PodsSpec
-from redbox_resourced.translation.annotations import PREFIX, JobOptions, job_options
+from redbox_resourced.translation.annotations import (
+    FIELDS,
+    NUMBERS,
+    RESOURCES,
+    JobOptions,
+    job_options,
+    path_of,
+)
 from redbox_resourced.translation.containers.programs import containers
 from redbox_resourced.translation.errors import refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
@@ -23,6 +30,18 @@ LONGEST_S = 10**9
 """Of the request; Kubernetes' own limit is 2^31 - 1, which some write for never."""
 LONGEST_NAME = 128
 """Of a job; a pod's may have 253 characters."""
+PATHS = {
+    "active_deadline_s": "spec.activeDeadlineSeconds",
+    "hosts_file": "spec.hostAliases",
+    "init_containers": "spec.initContainers",
+    "mpi": path_of("mpi"),
+    "options": path_of("options"),
+    "registries": "spec.imagePullSecrets",
+    "resolv_conf": "spec.dnsConfig",
+    "scratch": "spec",
+    "termination_grace_s": "spec.terminationGracePeriodSeconds",
+}
+"""The pod's fields, by those of the request."""
 PULL_S = 1800
 """How long images may be pulled before activeDeadlineSeconds is cut short by the job's time limit."""
 
@@ -30,21 +49,22 @@ PULL_S = 1800
 def check_supported(pod: Object) -> None:
     """Raises Unsupported for what the pod alone shows, so that nothing it refers to is read for a refusal."""
     check_fields(pod, POD)
-    _resources(pod, job_options(pod), requested(pod))
+    _resources(pod["spec"], job_options(pod), requested(pod))
 
 
 def translate(pod: Object, references: PodReferences, settings: PodsSpec, partition: str) -> JobRequest:
-    """Raises Unsupported, and ValidationError for a value that the request cannot have."""
+    """Raises Unsupported."""
     check_fields(pod, POD)
     options, amounts = job_options(pod), requested(pod)
-    return JobRequest(
-        pod=_program(pod, references, settings, options, amounts),
-        name=pod["metadata"]["name"][:LONGEST_NAME],
-        partition=partition,
-        resources=_resources(pod, options, amounts),
-        options=_options(options, amounts),
-        **options.fields,
-    )
+    with refusals_of("spec", {**PATHS, **{name: path_of(name) for name in FIELDS}}):
+        return JobRequest(
+            pod=_program(pod, references, settings, options, amounts),
+            name=pod["metadata"]["name"][:LONGEST_NAME],
+            partition=partition,
+            resources=_resources(pod["spec"], options, amounts),
+            options=_options(options, amounts),
+            **options.fields,
+        )
 
 
 def _program(
@@ -79,15 +99,18 @@ def _program(
     )
 
 
-def _resources(pod: Object, options: JobOptions, amounts: RequestedResources) -> Resources:
+def _resources(spec: Object, options: JobOptions, amounts: RequestedResources) -> Resources:
     given = {
         "cpus_per_task": amounts.cpus,
         "mem_per_node": None if amounts.memory_mb is None else f"{amounts.memory_mb}M",
         "gpus_per_node": None if amounts.gpus is None else str(amounts.gpus),
-        "time": _time(pod["spec"]),
+        "time": _time(spec),
         **options.resources,
     }
-    with refusals_of(f"metadata.annotations[{PREFIX}*]"):
+    annotated = {name: path_of(name) for name in RESOURCES} | {
+        ours: path_of(name) for name, ours in NUMBERS.items()
+    }
+    with refusals_of("spec", annotated):
         return Resources.model_validate(given)
 
 
