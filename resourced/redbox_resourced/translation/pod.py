@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from redbox_api.job_parts import Resources
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
@@ -16,7 +18,7 @@ from redbox_resourced.translation.annotations import (
     path_of,
 )
 from redbox_resourced.translation.containers.programs import containers
-from redbox_resourced.translation.errors import refusals_of
+from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
 from redbox_resourced.translation.fields.rules import check_fields
 from redbox_resourced.translation.host_files import hostname, hosts_file, resolv_conf
@@ -46,13 +48,23 @@ PULL_S = 1800
 """How long images may be pulled before activeDeadlineSeconds is cut short by the job's time limit."""
 
 
-def check_supported(pod: Object) -> None:
+class TargetPartition(NamedTuple):
+    """The partition that a virtual node stands for."""
+
+    name: str
+    max_time_s: int | None = None
+    """Of a job; None: unlimited, or not known."""
+
+
+def check_supported(pod: Object, partition: TargetPartition) -> None:
     """Raises Unsupported for what the pod alone shows, so that nothing it refers to is read for a refusal."""
     check_fields(pod, POD)
-    _resources(pod["spec"], job_options(pod), requested(pod))
+    _resources(pod["spec"], job_options(pod), requested(pod), partition)
 
 
-def translate(pod: Object, references: PodReferences, settings: PodsSpec, partition: str) -> JobRequest:
+def translate(
+    pod: Object, references: PodReferences, settings: PodsSpec, partition: TargetPartition
+) -> JobRequest:
     """Raises Unsupported."""
     check_fields(pod, POD)
     options, amounts = job_options(pod), requested(pod)
@@ -60,8 +72,8 @@ def translate(pod: Object, references: PodReferences, settings: PodsSpec, partit
         return JobRequest(
             pod=_program(pod, references, settings, options, amounts),
             name=pod["metadata"]["name"][:LONGEST_NAME],
-            partition=partition,
-            resources=_resources(pod["spec"], options, amounts),
+            partition=partition.name,
+            resources=_resources(pod["spec"], options, amounts, partition),
             options=_options(options, amounts),
             **options.fields,
         )
@@ -99,12 +111,16 @@ def _program(
     )
 
 
-def _resources(spec: Object, options: JobOptions, amounts: RequestedResources) -> Resources:
+def _resources(
+    spec: Object, options: JobOptions, amounts: RequestedResources, partition: TargetPartition
+) -> Resources:
+    if "qos" in options.fields:  # its flag PartitionTimeLimit replaces the partition's limit
+        partition = partition._replace(max_time_s=None)
     given = {
         "cpus_per_task": amounts.cpus,
         "mem_per_node": None if amounts.memory_mb is None else f"{amounts.memory_mb}M",
         "gpus_per_node": None if amounts.gpus is None else str(amounts.gpus),
-        "time": _time(spec),
+        "time": None if "time" in options.resources else _time(spec, partition),
         **options.resources,
     }
     annotated = {name: path_of(name) for name in RESOURCES} | {
@@ -118,10 +134,20 @@ def _options(options: JobOptions, amounts: RequestedResources) -> list[str]:
     return [*options.options, *([f"--tmp={amounts.disk_mb}M"] if amounts.disk_mb else [])]
 
 
-def _time(spec: Object) -> str | None:
-    """In minutes, rounded up, so that the runner's end of the pod comes before Slurm's."""
-    deadline = _deadline_s(spec)
-    return None if deadline is None else str(-(-(deadline + PULL_S + _grace_s(spec)) // 60))
+def _time(spec: Object, partition: TargetPartition) -> str | None:
+    """In minutes, rounded up, so that the runner's end of the pod comes before Slurm's where both fit."""
+    deadline, most = _deadline_s(spec), partition.max_time_s
+    if deadline is None:
+        return None
+    minutes = -(-(deadline + PULL_S + _grace_s(spec)) // 60)
+    if most is None:
+        return str(minutes)
+    if deadline > most:
+        raise Unsupported(
+            f"spec.activeDeadlineSeconds: partition {partition.name} ends each job after {most} s (MaxTime): "
+            f"write at most {most}, or choose another partition"
+        )
+    return str(min(minutes, max(1, most // 60)))
 
 
 def _deadline_s(spec: Object) -> int | None:
