@@ -18,7 +18,7 @@ MAX_CONTAINERS = 64
 DnsLabel = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 DnsName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 FILE_PATH_PATTERN = r"^[^\x00/][^\x00]*$"
-ABSOLUTE_PATTERN = r"^/"
+ABSOLUTE_PATTERN = r"^/[^\x00\n\r]*$"
 FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=FILE_PATH_PATTERN)]
 Mode = Annotated[int, Field(ge=0, le=0o777)]
 Port = Annotated[int, Field(ge=1, le=65535)]

@@ -40,7 +40,7 @@ from redbox.jobs.query.watch import JobView, Watcher
 from redbox.jobs.record.api_view import job_view, visible
 from redbox.jobs.record.listing import Filters, PageRequest, page_of
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.record.packed_records import RecordSummary, unpack
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Stage, Tombstone, lineage, shared
 from redbox.jobs.record.state_machine import StateMachine, is_new_cancel, to_cancel
 from redbox.jobs.settings import JobsSettings
@@ -232,9 +232,7 @@ class JobService:
             r for r in self._store.index if visible(r) and may_see(caller, r) and filters.pass_(r)
         )
         size = min(page.size or self._settings.page_size, self._settings.page_size)
-        items, revision, token = page_of(visible_jobs, page, self._store.index.revision, size)
-        jobs = [self._view(unpack(outline)) for outline in items]
-        return JobList(items=jobs, revision=revision, next=token)
+        return page_of(visible_jobs, page, self._store.index.revision, size, self._view)
 
     def watch(
         self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import structlog
 
 from redbox_api.client import RedboxClient
+from redbox_api.models import Partition
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION
@@ -25,10 +27,12 @@ log = structlog.get_logger(__name__)
 
 
 class ClusterConnection(NamedTuple):
-    """A SlurmCluster and the client of its red-box."""
+    """A SlurmCluster, the client of its red-box, and its partitions."""
 
     cluster: SlurmCluster
     client: RedboxClient
+    partitions: Mapping[str, Partition] = MappingProxyType({})
+    """As far as red-box has listed them, by their names in Slurm."""
 
 
 class ClusterRegistry:
@@ -79,7 +83,7 @@ class ClusterRegistry:
         cluster_label = node_name.partition(".")[0]
         for feed, _ in self._feeds.values():
             if dns_label(feed.cluster.name) == cluster_label:
-                return ClusterConnection(feed.cluster, feed.client)
+                return ClusterConnection(feed.cluster, feed.client, feed.all_partitions)
         return None
 
     async def run(self) -> None:

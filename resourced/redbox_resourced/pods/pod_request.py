@@ -1,5 +1,7 @@
 """From a pod that runs to its job's request: the whole Pod, all that it refers to, then the translation.
 
+What the Pod alone shows is refused first, before any Secret is read.
+
 The whole Pod is read for its submit only: of ten thousand pods nothing but a `BoundPod` is kept.
 """
 
@@ -25,6 +27,7 @@ from redbox_resourced.pods.pod_references import (
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 
@@ -32,10 +35,10 @@ UNSUPPORTED = "Unsupported"
 
 
 class Translation(Protocol):
-    """`translate`: pure; raises Unsupported. `partition` is its name in Slurm."""
+    """`translate`: pure; raises Unsupported."""
 
     def __call__(
-        self, pod: Object, references: PodReferences, settings: PodsSpec, partition: str
+        self, pod: Object, references: PodReferences, settings: PodsSpec, partition: TargetPartition
     ) -> JobRequest: ...
 
 
@@ -49,8 +52,9 @@ class PodRequests:
     async def of(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
         """Raises SubmissionPending or SubmissionRejected."""
         manifest = await self._manifest(pod)
-        partition = await self._partition(pod)
+        partition = _target(await self._partition(pod), connection)
         try:
+            check_supported(manifest, partition)
             references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
             return self.translate(manifest, references, connection.cluster.spec.pods, partition)
         except ReferenceMissing as missing:
@@ -84,6 +88,11 @@ class PodRequests:
         if not name:
             raise SubmissionPending("NodeGone", f"the virtual node {pod.node} does not exist now")
         return str(name)
+
+
+def _target(partition: str, connection: ClusterConnection) -> TargetPartition:
+    found = connection.partitions.get(partition)
+    return TargetPartition(partition, found.limits.max_time_s if found else None)
 
 
 def _claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolver:

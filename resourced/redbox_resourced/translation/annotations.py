@@ -12,6 +12,7 @@ from redbox_resourced.translation.errors import Unsupported
 
 PREFIX = f"{GROUP}/"
 GPU_GRES = re.compile(r"(gres[/:])?gpu(:|$)")
+NUMBER = re.compile(r"[0-9]{1,9}")
 YES, NO = "true", "false"
 
 
@@ -36,6 +37,9 @@ class JobOptions(NamedTuple):
 
 FIELDS = ("account", "qos")
 NUMBERS = {"nodes": "nodes", "tasks-per-node": "tasks_per_node"}
+LONGEST = 1000
+"""Of an option for sbatch."""
+CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 RESOURCES = ("time", "gres")
 OPTIONS = ("constraint", "reservation")
 MEANINGS = {
@@ -65,10 +69,7 @@ def job_options(pod: Object) -> JobOptions:
         {name: given[name] for name in FIELDS if name in given}, resources, options, given.get("mpi")
     )
     if found.has_several_nodes and not found.mpi:
-        raise Unsupported(
-            f"metadata.annotations[{PREFIX}nodes]: the containers run on the first node alone: "
-            f"add {PREFIX}mpi"
-        )
+        raise Unsupported(f"{path_of('nodes')}: the containers run on the first node alone: add {PREFIX}mpi")
     return found
 
 
@@ -78,22 +79,30 @@ def _given(annotations: Mapping[str, str]) -> dict[str, str]:
         for key, value in annotations.items()
         if key.startswith(PREFIX)
     }
-    for name in given:
+    for name, value in given.items():
         if name not in MEANINGS:
+            raise Unsupported(f"{path_of(name)}: there is no such option: use one of {', '.join(MEANINGS)}")
+        lines = value.splitlines() if name == "options" else [value]
+        if any(len(line) > LONGEST or CONTROLS.search(line.strip()) for line in lines):
             raise Unsupported(
-                f"metadata.annotations[{PREFIX}{name}]: there is no such option: "
-                f"use one of {', '.join(MEANINGS)}"
+                f"{path_of(name)}: it is too long or has a control character: write at most {LONGEST} "
+                "printable characters in a line"
             )
     return given
 
 
+def path_of(name: str) -> str:
+    """The field of an annotation of ours."""
+    return f"metadata.annotations[{PREFIX}{name}]"
+
+
 def _number(name: str, text: str) -> int:
-    if not text.isdecimal():
-        raise Unsupported(f"metadata.annotations[{PREFIX}{name}]: {text!r} is not a number")
+    if not NUMBER.fullmatch(text):
+        raise Unsupported(f"{path_of(name)}: {text!r} is not a number of {name}: write 2, for instance")
     return int(text)
 
 
 def _exclusive(text: str) -> list[str]:
     if text not in {YES, NO}:
-        raise Unsupported(f"metadata.annotations[{PREFIX}exclusive]: {text!r} is neither true nor false")
+        raise Unsupported(f"{path_of('exclusive')}: {text!r} is neither true nor false: write one of them")
     return ["--exclusive"] if text == YES else []

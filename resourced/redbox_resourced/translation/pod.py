@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from redbox_api.job_parts import Resources
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
 from redbox_kube.api.objects import Object
 from redbox_kube.slurm_cluster import PodsSpec
-from redbox_resourced.translation.annotations import PREFIX, JobOptions, job_options
+from redbox_resourced.translation.annotations import (
+    FIELDS,
+    NUMBERS,
+    RESOURCES,
+    JobOptions,
+    job_options,
+    path_of,
+)
 from redbox_resourced.translation.containers.programs import containers
-from redbox_resourced.translation.errors import refusals_of
+from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
 from redbox_resourced.translation.fields.rules import check_fields
 from redbox_resourced.translation.host_files import hostname, hosts_file, resolv_conf
@@ -23,22 +32,51 @@ LONGEST_S = 10**9
 """Of the request; Kubernetes' own limit is 2^31 - 1, which some write for never."""
 LONGEST_NAME = 128
 """Of a job; a pod's may have 253 characters."""
+PATHS = {
+    "active_deadline_s": "spec.activeDeadlineSeconds",
+    "hosts_file": "spec.hostAliases",
+    "init_containers": "spec.initContainers",
+    "mpi": path_of("mpi"),
+    "options": path_of("options"),
+    "registries": "spec.imagePullSecrets",
+    "resolv_conf": "spec.dnsConfig",
+    "scratch": "spec",
+    "termination_grace_s": "spec.terminationGracePeriodSeconds",
+}
+"""The pod's fields, by those of the request."""
 PULL_S = 1800
 """How long images may be pulled before activeDeadlineSeconds is cut short by the job's time limit."""
 
 
-def translate(pod: Object, references: PodReferences, settings: PodsSpec, partition: str) -> JobRequest:
-    """Raises Unsupported, and ValidationError for a value that the request cannot have."""
+class TargetPartition(NamedTuple):
+    """The partition that a virtual node stands for."""
+
+    name: str
+    max_time_s: int | None = None
+    """Of a job; None: unlimited, or not known."""
+
+
+def check_supported(pod: Object, partition: TargetPartition) -> None:
+    """Raises Unsupported for what the pod alone shows, so that nothing it refers to is read for a refusal."""
+    check_fields(pod, POD)
+    _resources(pod["spec"], job_options(pod), requested(pod), partition)
+
+
+def translate(
+    pod: Object, references: PodReferences, settings: PodsSpec, partition: TargetPartition
+) -> JobRequest:
+    """Raises Unsupported."""
     check_fields(pod, POD)
     options, amounts = job_options(pod), requested(pod)
-    return JobRequest(
-        pod=_program(pod, references, settings, options, amounts),
-        name=pod["metadata"]["name"][:LONGEST_NAME],
-        partition=partition,
-        resources=_resources(pod, options, amounts),
-        options=_options(options, amounts),
-        **options.fields,
-    )
+    with refusals_of("spec", {**PATHS, **{name: path_of(name) for name in FIELDS}}):
+        return JobRequest(
+            pod=_program(pod, references, settings, options, amounts),
+            name=pod["metadata"]["name"][:LONGEST_NAME],
+            partition=partition.name,
+            resources=_resources(pod["spec"], options, amounts, partition),
+            options=_options(options, amounts),
+            **options.fields,
+        )
 
 
 def _program(
@@ -73,15 +111,22 @@ def _program(
     )
 
 
-def _resources(pod: Object, options: JobOptions, amounts: RequestedResources) -> Resources:
+def _resources(
+    spec: Object, options: JobOptions, amounts: RequestedResources, partition: TargetPartition
+) -> Resources:
+    if "qos" in options.fields:  # its flag PartitionTimeLimit replaces the partition's limit
+        partition = partition._replace(max_time_s=None)
     given = {
         "cpus_per_task": amounts.cpus,
         "mem_per_node": None if amounts.memory_mb is None else f"{amounts.memory_mb}M",
         "gpus_per_node": None if amounts.gpus is None else str(amounts.gpus),
-        "time": _time(pod["spec"]),
+        "time": None if "time" in options.resources else _time(spec, partition),
         **options.resources,
     }
-    with refusals_of(f"metadata.annotations[{PREFIX}*]"):
+    annotated = {name: path_of(name) for name in RESOURCES} | {
+        ours: path_of(name) for name, ours in NUMBERS.items()
+    }
+    with refusals_of("spec", annotated):
         return Resources.model_validate(given)
 
 
@@ -89,10 +134,20 @@ def _options(options: JobOptions, amounts: RequestedResources) -> list[str]:
     return [*options.options, *([f"--tmp={amounts.disk_mb}M"] if amounts.disk_mb else [])]
 
 
-def _time(spec: Object) -> str | None:
-    """In minutes, rounded up, so that the runner's end of the pod comes before Slurm's."""
-    deadline = _deadline_s(spec)
-    return None if deadline is None else str(-(-(deadline + PULL_S + _grace_s(spec)) // 60))
+def _time(spec: Object, partition: TargetPartition) -> str | None:
+    """In minutes, rounded up, so that the runner's end of the pod comes before Slurm's where both fit."""
+    deadline, most = _deadline_s(spec), partition.max_time_s
+    if deadline is None:
+        return None
+    minutes = -(-(deadline + PULL_S + _grace_s(spec)) // 60)
+    if most is None:
+        return str(minutes)
+    if deadline > most:
+        raise Unsupported(
+            f"spec.activeDeadlineSeconds: partition {partition.name} ends each job after {most} s (MaxTime): "
+            f"write at most {most}, or choose another partition"
+        )
+    return str(min(minutes, max(1, most // 60)))
 
 
 def _deadline_s(spec: Object) -> int | None:

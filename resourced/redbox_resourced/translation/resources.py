@@ -5,7 +5,7 @@ What no container says is left out, so that Slurm's own default counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
@@ -20,6 +20,8 @@ RUNTIME_MEMORY = 30 * 1024 * 1024
 MIB = 1024 * 1024
 NVIDIA, AMD, ANY_GPU = "nvidia.com/gpu", "amd.com/gpu", "gpus"
 CPU, MEMORY, DISK = "cpu", "memory", "ephemeral-storage"
+MOST = {CPU: 100_000, MEMORY: 10**9, DISK: 10**9, ANY_GPU: 999_999}
+"""That a request can have, in Slurm's units."""
 Amounts = Mapping[str, Decimal]
 
 
@@ -43,11 +45,20 @@ def requested(pod: Object) -> RequestedResources:
         raise Unsupported(f"spec.containers: request GPUs by one name, not by {', '.join(sorted(gpus))}")
     make = next(iter(gpus), None)
     memory = amounts.get(MEMORY)
+    found = {
+        CPU: _at_least_one(amounts.get(CPU)),
+        MEMORY: None if not memory else ceil((memory + RUNTIME_MEMORY * _at_once(spec)) / MIB),
+        DISK: None if not amounts.get(DISK) else ceil(amounts[DISK] / MIB),
+        ANY_GPU: ceil(gpus[make]) if make else None,
+    }
+    for name, amount in found.items():
+        if amount is not None and amount > MOST[name]:
+            raise Unsupported(f"{_largest_field(pod, name)}: no job can have so much: request less")
     return RequestedResources(
-        cpus=_at_least_one(amounts.get(CPU)),
-        memory_mb=None if not memory else ceil((memory + RUNTIME_MEMORY * _at_once(spec)) / MIB),
-        disk_mb=None if not amounts.get(DISK) else ceil(amounts[DISK] / MIB),
-        gpus=ceil(gpus[make]) if make else None,
+        cpus=found[CPU],
+        memory_mb=found[MEMORY],
+        disk_mb=found[DISK],
+        gpus=found[ANY_GPU],
         gpu_make=None if make is None else "rocm" if make == AMD else "nvidia",
     )
 
@@ -78,11 +89,39 @@ def _own(given: Object, field: str) -> Amounts:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     amounts = {}
     for name in {**requests, **limits}:
-        _check(name, f"{field}.resources")
-        first, second = (limits, requests) if name == MEMORY else (requests, limits)
-        chosen = first.get(name, second.get(name))
-        amounts[name] = parse_quantity(chosen, f"{field}.resources.{name}")
+        part = _chosen_part(name, limits, requests)
+        where = f"{field}.resources.{part}.{name}"
+        _check(name, where)
+        amounts[name] = parse_quantity(resources[part][name], where)
     return amounts
+
+
+def _chosen_part(name: str, limits: Collection[str], requests: Collection[str]) -> str:
+    """Memory is what the containers may use at most, all else what they request."""
+    if name == MEMORY:
+        return "limits" if name in limits else "requests"
+    return "requests" if name in requests else "limits"
+
+
+def _largest_field(pod: Object, name: str) -> str:
+    """Where most of it is requested, which is what to change where it is too much; ANY_GPU: of all GPUs."""
+    spec = pod["spec"]
+    owners = [("spec", spec)] if spec.get("resources") else []
+    owners += [
+        (f"spec.{part}[{given['name']}]", given)
+        for part in ("containers", "initContainers")
+        for given in spec.get(part) or ()
+    ]
+    found: list[tuple[Decimal, str]] = []
+    for owner, given in owners:
+        resources = given.get("resources") or {}
+        parts = resources.get("limits") or {}, resources.get("requests") or {}
+        found += [
+            (amount, f"{owner}.resources.{_chosen_part(each, *parts)}.{each}")
+            for each, amount in _own(given, owner).items()
+            if each == name or (name == ANY_GPU and _is_gpu(each))
+        ]
+    return max(found, default=(Decimal(0), "spec.containers"), key=lambda row: row[0])[1]
 
 
 def _check(name: str, field: str) -> None:

@@ -51,7 +51,8 @@ def _volume(pod: Object, given: Object, references: PodReferences) -> PodVolume:
         return PodVolume(name=name, empty_dir=_empty_dir(empty, field))
     if host_path := given.get("hostPath"):
         kind = host_path.get("type") or ""
-        return PodVolume(name=name, host_path=HostPathVolume(path=host_path["path"], type=kind))
+        with refusals_of(f"{field}.hostPath"):
+            return PodVolume(name=name, host_path=HostPathVolume(path=host_path["path"], type=kind))
     if claim := given.get("persistentVolumeClaim"):
         path = references.claims.get(claim["claimName"])
         if path is None:

@@ -12,13 +12,14 @@ from typing import Any, cast
 
 from redbox_api.client import RedboxClient, TokenSource
 from redbox_api.errors import Conflict, NoSuchJob, RedboxError, Unreachable
-from redbox_api.models import Job, JobList, JobRequest, OwnerRef, Phase, Problem, WatchEvent
+from redbox_api.models import Job, JobList, JobRequest, OwnerRef, Partition, Phase, Problem, WatchEvent
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.names import ANNOTATION_PARTITION, LABEL_VIRTUAL
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import reconciler
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
+from redbox_resourced.translation.pod import TargetPartition
 from redbox_resourced.translation.references import PodReferences
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
@@ -118,7 +119,8 @@ class PodLife:
         self.translated: list[tuple[Object, PodReferences, str]] = []
         self.refusal: Exception | None = None
         cluster = slurm_cluster(pods={"enabled": pods_enabled})
-        connection = ClusterConnection(cluster, cast("RedboxClient", self.redbox))
+        self.partitions: dict[str, Partition] = {}
+        connection = ClusterConnection(cluster, cast("RedboxClient", self.redbox), self.partitions)
         followed = {"hpc1": SimpleNamespace(cluster=cluster, client=connection.client)}
         clusters = SimpleNamespace(followed=followed, of_node=lambda _: connection)
         submitter = PodSubmitter(self.api.client, self._translate)
@@ -131,11 +133,13 @@ class PodLife:
             wall_clock=lambda: self.now,
         )
 
-    def _translate(self, pod: Object, references: PodReferences, settings: Any, partition: str) -> JobRequest:
+    def _translate(
+        self, pod: Object, references: PodReferences, settings: Any, partition: TargetPartition
+    ) -> JobRequest:
         assert settings.enabled
         if self.refusal:
             raise self.refusal
-        self.translated.append((pod, references, partition))
+        self.translated.append((pod, references, partition.name))
         return JobRequest(batch="#!/bin/sh\n")
 
     def create(self, **spec: Any) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from redbox_api.models import Phase
+from redbox_api.models import Amounts, Partition, PartitionLimits, Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods.job_feed import BACKOFF
 from redbox_resourced.pods.reconciler import RUNNERS_END_S
@@ -73,6 +74,36 @@ async def test_a_secret_that_appears_later_works() -> None:
         life.pods.enqueue(("alice", "train"))  # sooner than its back-off
         await until(lambda: "pod-uid" in life.redbox.jobs)
         assert set(life.translated[0][1].secrets) == {"login"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"runtimeClassName": "gvisor"}, "spec.runtimeClassName"),
+        ({"containers": [{"name": "main", "resources": {"limits": {"cpu": "x"}}}]}, "resources"),
+    ],
+)
+async def test_a_pod_that_is_refused_by_its_own_fields_reads_no_secret(
+    spec: dict[str, Any], words: str
+) -> None:
+    async with pod_life() as life:
+        life.api.put(ResourcePath("Secret", "login", "alice"), {"data": {}})
+        life.create(**SECRET, **spec)
+        await until(lambda: life.status.get("phase") == "Failed")
+        assert words in life.status["message"]
+        assert "get Secret" not in life.api.asked
+
+
+async def test_a_deadline_beyond_the_partitions_limit_is_refused_with_its_name() -> None:
+    async with pod_life() as life:
+        amounts = Amounts(nodes=1, cpus=1, mem_mb=1)
+        limits = PartitionLimits(max_time_s=60)
+        life.partitions["Debug"] = Partition(
+            name="Debug", state="UP", total=amounts, free=amounts, limits=limits
+        )
+        life.create(activeDeadlineSeconds=61)
+        await until(lambda: life.status.get("phase") == "Failed")
+        assert "partition Debug ends each job after 60 s" in life.status["message"]
 
 
 async def test_what_no_job_can_be_fails_with_the_sentence_and_is_not_submitted() -> None:

@@ -131,7 +131,9 @@ def test_a_port_by_a_name_that_the_container_does_not_declare_is_refused() -> No
 
 
 def test_a_value_that_no_request_has_is_refused_by_its_field_without_the_value() -> None:
-    with pytest.raises(Unsupported, match=r"^spec\.containers\[main\]\.livenessProbe\.period_s: ") as refusal:
+    with pytest.raises(
+        Unsupported, match=r"^spec\.containers\[main\]\.livenessProbe\.periodSeconds: "
+    ) as refusal:
         translated(livenessProbe={"exec": {"command": ["x"]}, "periodSeconds": -17})
     assert "-17" not in str(refusal.value)
 

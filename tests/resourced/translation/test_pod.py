@@ -139,6 +139,39 @@ def test_the_time_limit_is_later_than_the_deadline() -> None:
     assert (found.pod.active_deadline_s, found.pod.termination_grace_s) == (61, 60)
 
 
+@pytest.mark.parametrize(
+    ("deadline", "max_time_s", "time"),
+    [
+        (3600, 24 * 3600, "91"),
+        (3600, 4000, "66"),  # the half hour for images has no room
+        (3600, 3600, "60"),
+        (30, 30, "1"),
+        (3600, None, "91"),
+    ],
+)
+def test_the_time_limit_is_no_longer_than_the_partition_allows(
+    deadline: int, max_time_s: int | None, time: str
+) -> None:
+    found = requested(pod(activeDeadlineSeconds=deadline), max_time_s=max_time_s)
+    assert found.resources.time == time
+
+
+def test_a_deadline_that_the_partition_cannot_keep_is_refused() -> None:
+    with pytest.raises(Unsupported) as refusal:
+        requested(pod(activeDeadlineSeconds=3601), max_time_s=3600)
+    assert str(refusal.value) == (
+        "spec.activeDeadlineSeconds: partition debug ends each job after 3600 s (MaxTime): "
+        "write at most 3600, or choose another partition"
+    )
+
+
+@pytest.mark.parametrize(("option", "time"), [({"time": "120"}, "120"), ({"qos": "long"}, "151")])
+def test_a_time_or_a_qos_of_the_authors_own_is_left_to_slurm(option: dict[str, str], time: str) -> None:
+    given = annotated(**option)
+    given["spec"]["activeDeadlineSeconds"] = 7200
+    assert requested(given, max_time_s=3600).resources.time == time
+
+
 def test_annotations_are_options_of_the_job() -> None:
     found = requested(
         annotated(
@@ -183,7 +216,7 @@ def test_wrong_annotations_are_refused(annotations: dict[str, str], words: str) 
 
 
 def test_a_value_that_a_slurmjob_cannot_have_is_refused_by_its_field() -> None:
-    with pytest.raises(Unsupported, match=r"^metadata\.annotations\[redbox\.dev/\*\]\.time: "):
+    with pytest.raises(Unsupported, match=r"^metadata\.annotations\[redbox\.dev/time\]: "):
         requested(annotated(time="soon"))
 
 
@@ -192,6 +225,100 @@ def test_a_value_that_a_slurmjob_cannot_have_is_refused_by_its_field() -> None:
 )
 def test_gpus_by_gres_are_inside_too(gres: str, make: str | None) -> None:
     assert program(annotated(gres=gres)).gpus == make
+
+
+def needs(**resources: dict[str, str]) -> dict[str, Any]:
+    return pod(container(resources=resources), container("side"))
+
+
+def probed(**fields: Any) -> dict[str, Any]:
+    return pod(container(livenessProbe={"httpGet": {"port": 80}, **fields}))
+
+
+MAIN = "spec.containers[main]"
+HUGE = str(10**7)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (needs(limits={"cpu": "x"}), f"{MAIN}.resources.limits.cpu: 'x' is not a quantity"),
+        (needs(requests={"memory": "x"}), f"{MAIN}.resources.requests.memory: 'x' is not a quantity"),
+        (needs(requests={"disk": "1"}), f"{MAIN}.resources.requests.disk: Slurm has no disk: leave it out"),
+        (
+            needs(requests={"cpu": HUGE}),
+            f"{MAIN}.resources.requests.cpu: no job can have so much: request less",
+        ),
+        (
+            needs(limits={"memory": "999999999999E"}),
+            f"{MAIN}.resources.limits.memory: no job can have so much",
+        ),
+        (
+            needs(limits={"amd.com/gpu": HUGE}),
+            f"{MAIN}.resources.limits.amd.com/gpu: no job can have so much",
+        ),
+        (pod(resources={"requests": {"cpu": HUGE}}), "spec.resources.requests.cpu: no job can have"),
+        (annotated(account=""), "metadata.annotations[redbox.dev/account]: it is empty: leave it out"),
+        (annotated(qos="x" * 300), "metadata.annotations[redbox.dev/qos]: it is too long: write at most 256"),
+        (annotated(qos="a\nb"), "metadata.annotations[redbox.dev/qos]: it is too long or has a control"),
+        (annotated(reservation="a\0b"), "metadata.annotations[redbox.dev/reservation]: it is too long or"),
+        (
+            annotated(options="-n\n" + "x" * 2000),
+            "metadata.annotations[redbox.dev/options]: it is too long or",
+        ),
+        (annotated(mpi="PMIX 4"), "metadata.annotations[redbox.dev/mpi]: write it in the form"),
+        (annotated(time="soon"), "metadata.annotations[redbox.dev/time]: write a time as sbatch takes it"),
+        (annotated(gres="a b"), "metadata.annotations[redbox.dev/gres]: write it in the form"),
+        (
+            annotated(nodes="0", mpi="pmix"),
+            "metadata.annotations[redbox.dev/nodes]: it is too small: write 1 or more",
+        ),
+        (annotated(nodes="9" * 5000), "metadata.annotations[redbox.dev/nodes]: it is too long or"),
+        (annotated(tasks_per_node="\u0664"), "metadata.annotations[redbox.dev/tasks-per-node]: "),
+        (
+            probed(httpGet={"port": 80, "path": "/a\nb"}),
+            f"{MAIN}.livenessProbe.httpGet.path: it has a line break or a control character: leave it out",
+        ),
+        (probed(httpGet={"port": 70000}), f"{MAIN}.livenessProbe.httpGet.port: it is too large: write 65535"),
+        (
+            probed(httpGet={"port": 80, "httpHeaders": [{"name": "a b", "value": ""}]}),
+            f"{MAIN}.livenessProbe.httpGet.httpHeaders[0].name: ",
+        ),
+        (probed(periodSeconds=-1), f"{MAIN}.livenessProbe.periodSeconds: it is too small: write 1 or more"),
+        (
+            pod(container(lifecycle={"preStop": {"exec": {"command": ["a\0b"]}}})),
+            f"{MAIN}.lifecycle.preStop.exec.command[0]: it has a line break or a control character",
+        ),
+        (pod(container(workingDir="here")), f"{MAIN}.workingDir: "),
+        (pod(container(command=["a\0b"])), f"{MAIN}.command[0]: it has a line break or a control character"),
+        (pod(container(terminationMessagePath="/a\0")), f"{MAIN}.terminationMessagePath: "),
+        (pod(container(lifecycle={"stopSignal": "9"})), f"{MAIN}.lifecycle.stopSignal: "),
+        (pod(container(ports=[{"containerPort": 0}])), f"{MAIN}.ports[0]: it is too small: write 1 or more"),
+        (
+            pod(container(volumeMounts=[{"name": "v", "mountPath": "/a\nb"}])),
+            f"{MAIN}.volumeMounts[v].mountPath: write an absolute path without line breaks",
+        ),
+        (
+            pod(container(volumeMounts=[{"name": "v", "mountPath": "/a"}])),
+            "spec: container main mounts v, which no volume is",
+        ),
+        (
+            pod(volumes=[{"name": "v", "hostPath": {"path": "home"}}]),
+            "spec.volumes[v].hostPath.path: ",
+        ),
+        (
+            pod(volumes=[{"name": "v", "hostPath": {"path": "/a", "type": "Folder"}}]),
+            "spec.volumes[v].hostPath.type: it has a value that is not known: write ''",
+        ),
+        (pod(*(container(f"c{number}") for number in range(70))), "spec.containers: there are too many"),
+    ],
+)
+def test_a_refusal_names_the_pods_own_field_and_the_cure(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(Unsupported) as refusal:
+        requested(given)
+    assert str(refusal.value).startswith(words)
+    assert "Input should" not in str(refusal.value)
+    assert "String should" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", MEANINGS)

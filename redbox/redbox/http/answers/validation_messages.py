@@ -20,7 +20,7 @@ PATTERN_MESSAGES = {
     TIME_PATTERN: "must be a time as sbatch takes it: 90 (minutes), 2:00:00, 1-12:00:00 or UNLIMITED",
     MEMORY_PATTERN: "must be a size as sbatch takes it: 4G, 512M (whole numbers; K, M, G or T)",
     FILE_PATH_PATTERN: "must be a path in the volume: relative, and without NUL",
-    ABSOLUTE_PATTERN: "must be an absolute path",
+    ABSOLUTE_PATTERN: "must be an absolute path without line breaks",
     GPUS_PATTERN: "must be a number of GPUs, optionally with their type: 2, a100:2",
 }
 SHOULD = re.compile(r"^(Input|String|Value|List|Tuple|Set|Dictionary|URL) should ")

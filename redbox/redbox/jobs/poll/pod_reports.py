@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -24,9 +24,11 @@ from redbox.core.workload_manager import ReportPiece, ReportPosition, WorkloadMa
 from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import with_warning
+from redbox.jobs.poll.node_addresses import NodeAddresses
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.pods import UNREADABLE, is_followed, with_line
 from redbox.jobs.record.record import JobRecord
+from redbox_api.hostlists import expand
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +36,7 @@ EVERY_S = 1.0
 LONGEST_PAUSE_S = 15.0
 ROUNDS_SHARE = 4  # a pause is so many times as long as the round before it
 BYTES_PER_S = 32 * 1024  # of one pod, in the journal and in watches
+NAMES_ADDRESS = b'"hostIP"'
 READ_S = 6.0
 GIVE_UP_S = 20.0  # after a job's end
 READS_AT_ONCE = 8  # of one user, whose agent has other work
@@ -45,6 +48,8 @@ class FollowedPod:
     """Where the reading of one pod's report stands."""
 
     position: ReportPosition | None = None
+    addresses: tuple[str, ...] = ()
+    """Of its node, once its report names one."""
     due: float = float("-inf")
     failed_at: float = float("-inf")
 
@@ -67,6 +72,7 @@ class PodReports(JobsComponent):
         self._group = group
         self._running: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
+        self._addresses = NodeAddresses(self._clock)
 
     def follow(self, record: JobRecord, _: SnapshotMatch, __: SnapshotIndex) -> None:
         """After each poll: begin with a pod that runs or has ended."""
@@ -136,7 +142,8 @@ class PodReports(JobsComponent):
 
         def decide(record: JobRecord) -> JobRecord:
             kept.add(record.key)
-            return self._after_read(record, read[record.key], had_ended=record.key in ended)
+            addresses = user.pods[record.key].addresses
+            return self._after_read(record, read[record.key], addresses, had_ended=record.key in ended)
 
         await self._store.change_free(
             [r for r in records if r.key in ended or ((piece := read[r.key]) is not None and piece.line)],
@@ -156,15 +163,21 @@ class PodReports(JobsComponent):
         except (WorkloadManagerError, TimeoutError) as fault:
             log.debug("%s: %s", record.key, fault)
             return None
-        return None if piece.unclear else piece
+        if piece.unclear:
+            return None
+        if NAMES_ADDRESS in piece.line and not pod.addresses and (nodes := expand(record.status.nodes)):
+            pod.addresses = await self._addresses.of(nodes[0])
+        return piece
 
-    def _after_read(self, record: JobRecord, piece: ReportPiece | None, *, had_ended: bool) -> JobRecord:
+    def _after_read(
+        self, record: JobRecord, piece: ReportPiece | None, addresses: Collection[str], *, had_ended: bool
+    ) -> JobRecord:
         """A read that began before the end was seen is not the last one."""
         now = self._clock.now()
         if piece is not None and (had_ended or not record.awaits_report):
-            return self._machine.with_report(record, piece.line, now)
+            return self._machine.with_report(record, piece.line, now, addresses)
         if piece is not None:
-            return with_line(record, piece.line)
+            return with_line(record, piece.line, addresses)
         since = record.ending_since
         if not record.awaits_report or since is None or (now - since).total_seconds() < GIVE_UP_S:
             return record

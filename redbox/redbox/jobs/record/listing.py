@@ -9,13 +9,16 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from redbox.jobs.errors import NotAcceptable
-from redbox.jobs.record.packed_records import RecordSummary
-from redbox.jobs.record.record import Place, place
-from redbox_api.models import Phase
+from redbox.jobs.record.packed_records import RecordSummary, unpack
+from redbox.jobs.record.record import JobRecord, Place, place
+from redbox_api.models import Job, JobList, Phase
+
+PAGE_WEIGHT = 4 << 20
+"""Characters of reports and of names of nodes in a page: each has up to 4 bytes, and clients read 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +42,27 @@ class PageRequest:
 
 
 def page_of(
-    records: Iterable[RecordSummary], page: PageRequest, revision: str, size: int
-) -> tuple[list[RecordSummary], str, str | None]:
-    """The page, the revision of the first page, and the token of the next one."""
+    records: Iterable[RecordSummary],
+    page: PageRequest,
+    revision: str,
+    size: int,
+    view: Callable[[JobRecord], Job],
+) -> JobList:
+    """At most `size` jobs, and fewer where their texts, which are the users', fill the page before."""
     after, revision = _read(page.token, revision)
     later = (record for record in records if after is None or place(record.key) > after)
     ordered = sorted(later, key=lambda record: place(record.key))
-    chosen, rest = ordered[:size], len(ordered) > size
-    return chosen, revision, _token(place(chosen[-1].key), revision) if rest else None
+    items: list[Job] = []
+    weight = 0
+    for outline in ordered[:size]:
+        record = unpack(outline)
+        items.append(view(record))
+        weight += len(record.pod_report) + sum(map(len, items[-1].nodes))
+        if weight >= PAGE_WEIGHT:
+            break
+    is_last = len(items) == len(ordered)
+    token = None if is_last else _token(place(ordered[len(items) - 1].key), revision)
+    return JobList(items=items, revision=revision, next=token)
 
 
 def _token(last: Place, revision: str) -> str:

@@ -6,6 +6,7 @@ last one counts; `done` is the runner's last word, so nothing after it does.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -41,14 +42,19 @@ def parse_report(line: bytes) -> PodReport | None:
         return None
 
 
-def with_line(record: JobRecord, line: bytes) -> JobRecord:
-    """The record after this line of the runner's; with one warning, however many lines are not reports."""
+def with_line(record: JobRecord, line: bytes, addresses: Collection[str] = ()) -> JobRecord:
+    """The record after this line of the runner's; with one warning, however many lines are not reports.
+
+    `addresses` are those of the job's first node: no other one is taken from a report.
+    """
     if not line or record.report_complete:
         return record
     report = parse_report(line)
     if report is None:
         is_new = UNUSABLE not in record.warnings
         return replace(record, warnings=(*record.warnings[-7:], UNUSABLE)) if is_new else record
+    if report.host_ip and report.host_ip not in addresses:
+        report = report.model_copy(update={"host_ip": next(iter(addresses), "")})
     return replace(
         record,
         pod_report=report.model_dump_json(by_alias=True, exclude_defaults=True),

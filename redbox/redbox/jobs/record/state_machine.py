@@ -19,7 +19,7 @@ state in a sentence; `poll.missing_jobs` decides what absence means.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -93,10 +93,12 @@ class StateMachine:
         record = replace(record, status=status, first_seen_late=False)
         return self._in_phase(record, self._shown_phase(status) or record.phase, now)
 
-    def with_report(self, record: JobRecord, line: bytes, now: datetime) -> JobRecord:
+    def with_report(
+        self, record: JobRecord, line: bytes, now: datetime, addresses: Collection[str] = ()
+    ) -> JobRecord:
         """The record after this line of its pod's runner, which makes it final if its job has ended."""
         had_ended = record.awaits_report
-        record = with_line(record, line)
+        record = with_line(record, line, addresses)
         return (
             self.without_more_reports(record, now) if had_ended and has_last_report(record, now) else record
         )

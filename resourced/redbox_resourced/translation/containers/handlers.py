@@ -19,6 +19,17 @@ NUMBERS = {
     "failureThreshold": "failure_threshold",
     "terminationGracePeriodSeconds": "termination_grace_s",
 }
+ACTIONS = {
+    "exec": "exec.command",
+    "http_port": "httpGet.port",
+    "http_path": "httpGet.path",
+    "http_host": "httpGet.host",
+    "http_headers": "httpGet.httpHeaders",
+    "tcp_port": "tcpSocket.port",
+    "sleep_s": "sleep.seconds",
+}
+PATHS = {**ACTIONS, **{ours: theirs for theirs, ours in NUMBERS.items()}}
+"""Of Kubernetes, by the field of the request."""
 
 
 def probe(given: Object | None, container: Object, field: str) -> PodProbe | None:
@@ -29,7 +40,7 @@ def probe(given: Object | None, container: Object, field: str) -> PodProbe | Non
     if command := action.get("exec"):
         action["exec"] = _expanded(command, container)
     numbers = {ours: given[theirs] for theirs, ours in NUMBERS.items() if given.get(theirs)}
-    with refusals_of(field):
+    with refusals_of(field, _paths(field)):
         return PodProbe(**action, **numbers)
 
 
@@ -46,8 +57,12 @@ def _expanded(command: Iterable[str], container: Object) -> list[str]:
 def hook(given: Object | None, container: Object, field: str) -> PodHandler | None:
     if given is None:
         return None
-    with refusals_of(field):
+    with refusals_of(field, _paths(field)):
         return PodHandler(**_action(given, container.get("ports") or (), field))
+
+
+def _paths(field: str) -> dict[str, str]:
+    return {ours: f"{field}.{theirs}" for ours, theirs in PATHS.items()}
 
 
 def _action(given: Object, ports: Iterable[Object], field: str) -> dict[str, Any]:

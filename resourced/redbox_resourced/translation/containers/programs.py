@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from redbox_api.pod_parts import ContainerProgram, PodMount
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.containers.environment import environment
@@ -12,13 +14,26 @@ from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.translation.volumes import read_only_volumes
 
+PATHS = {
+    "always_restarts": "restartPolicy",
+    "memory_limit": "resources.limits.memory",
+    "message_path": "terminationMessagePath",
+    "mounts": "volumeMounts",
+    "pull_policy": "imagePullPolicy",
+    "shown_image": "image",
+    "stop_signal": "lifecycle.stopSignal",
+    "working_dir": "workingDir",
+}
+"""Of Kubernetes, by the field of the request."""
+MOUNT_PATHS = {"mount_path": "mountPath", "sub_path": "subPath", "volume": "name"}
+
 
 def containers(pod: Object, references: PodReferences, part: str) -> list[ContainerProgram]:
     """Those of `containers` or of `initContainers`."""
     found = []
     for given in pod["spec"].get(part) or ():
         field = f"spec.{part}[{given['name']}]"
-        with refusals_of(field):
+        with refusals_of(field, {ours: f"{field}.{theirs}" for ours, theirs in PATHS.items()}):
             found.append(_container(pod, given, references, field))
     return found
 
@@ -37,7 +52,7 @@ def _container(pod: Object, given: Object, references: PodReferences, field: str
         args=given.get("args"),
         working_dir=given.get("workingDir") or "",
         env=environment(pod, given, references, field),
-        mounts=_mounts(pod, given),
+        mounts=_mounts(pod, given, field),
         ports=_ports(given, field),
         always_restarts=given.get("restartPolicy") == "Always",
         startup_probe=probe(given.get("startupProbe"), given, f"{field}.startupProbe"),
@@ -53,18 +68,24 @@ def _container(pod: Object, given: Object, references: PodReferences, field: str
     )
 
 
-def _mounts(pod: Object, given: Object) -> list[PodMount]:
+def _mounts(pod: Object, given: Object, field: str) -> list[PodMount]:
     read_only = read_only_volumes(pod)
-    return [
-        PodMount(
-            volume=mount["name"],
-            mount_path=f"/{mount['mountPath'].removeprefix('/')}",
-            sub_path=mount.get("subPathExpr") or mount.get("subPath") or "",
-            expand_sub_path=bool(mount.get("subPathExpr")),
-            read_only=bool(mount.get("readOnly")) or mount["name"] in read_only,
-        )
-        for mount in given.get("volumeMounts") or ()
-    ]
+    found = []
+    for mount in given.get("volumeMounts") or ():
+        where = f"{field}.volumeMounts[{mount['name']}]"
+        with refusals_of(where, {ours: f"{where}.{theirs}" for ours, theirs in MOUNT_PATHS.items()}):
+            found.append(_mount(mount, read_only))
+    return found
+
+
+def _mount(mount: Object, read_only: Collection[str]) -> PodMount:
+    return PodMount(
+        volume=mount["name"],
+        mount_path=f"/{mount['mountPath'].removeprefix('/')}",
+        sub_path=mount.get("subPathExpr") or mount.get("subPath") or "",
+        expand_sub_path=bool(mount.get("subPathExpr")),
+        read_only=bool(mount.get("readOnly")) or mount["name"] in read_only,
+    )
 
 
 def _ports(given: Object, field: str) -> list[int]:

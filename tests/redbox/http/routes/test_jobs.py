@@ -56,7 +56,7 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a folder of the node that is not absolute": (
         pod_with(volumes=[{"name": "v", "hostPath": {"path": "x"}}]),
-        "pod.volumes.0.hostPath.path must be an absolute path",
+        "pod.volumes.0.hostPath.path must be an absolute path without line breaks",
     ),
     "too many containers": (
         pod_with(containers=[{"name": f"c{number}", "image": "/x"} for number in range(65)]),

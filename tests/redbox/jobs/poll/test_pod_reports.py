@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from redbox.jobs.poll import pod_reports
+from redbox.jobs.poll.node_addresses import NodeAddresses
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_api.pod_report import LONGEST_REPORT
 from tests.redbox.jobs.harness import BOB, World, caller
@@ -62,6 +66,18 @@ class Pods:
         return len(self.world.slurm.reports_read) - before
 
 
+@pytest.fixture(autouse=True)
+def _names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The login node resolves n1, to two addresses."""
+
+    async def resolve(name: str) -> tuple[str, ...]:
+        if name != "n1":
+            raise OSError(name)
+        return "10.1.0.7", "fd00::7"
+
+    monkeypatch.setattr(pod_reports, "NodeAddresses", partial(NodeAddresses, resolve=resolve))
+
+
 @pytest.fixture
 def pods(world: World) -> Pods:
     return Pods(world)
@@ -88,6 +104,37 @@ def test_a_change_is_shown_within_two_seconds_and_makes_a_new_revision(pods: Pod
     assert after.revision != before.revision
     listed = pods.world.run(pods.world.jobs.list(caller())).items[0]
     assert listed.pod == after.pod
+
+
+@pytest.mark.parametrize(
+    ("reported", "shown"),
+    [
+        ('"hostIP": "10.1.0.7"', "10.1.0.7"),
+        ('"hostIP": "fd00::7"', "fd00::7"),
+        ('"hostIP": "10.96.0.1"', "10.1.0.7"),  # the user's own choice
+        ('"hostIP": "x"', "10.1.0.7"),
+        ('"host\\u0049P": "10.96.0.1"', ""),
+        ('"hostIP": ""', ""),
+    ],
+)
+def test_the_address_is_one_of_the_jobs_node(pods: Pods, reported: str, shown: str) -> None:
+    pods.start()
+    pods.says(f'{{"at": "{AT}", {reported}, "containers": []}}'.encode())
+    pods.world.advance(3)
+    job = pods.get()
+    assert job.pod is not None
+    assert job.pod.host_ip == shown
+
+
+def test_a_node_whose_name_is_not_resolved_has_no_address(pods: Pods) -> None:
+    pods.start()
+    pods.world.slurm.put(replace(pods.world.slurm.jobs["1"], nodes="n9"))
+    pods.world.advance(3)
+    pods.says(report(RUNNING, hostIP="10.1.0.7"))
+    pods.world.advance(3)
+    job = pods.get()
+    assert job.pod is not None
+    assert (states_of(job), job.pod.host_ip) == (["running"], "")
 
 
 def test_a_report_that_stays_the_same_makes_no_revision_and_one_read_a_second(pods: Pods) -> None:

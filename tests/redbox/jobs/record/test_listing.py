@@ -1,0 +1,60 @@
+"""A page of jobs is one that clients read, whatever the jobs' users have written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from redbox.jobs.record.api_view import job_view
+from redbox.jobs.record.listing import PageRequest, page_of
+from redbox.jobs.record.pods import with_line
+from redbox.jobs.record.record import JobRecord
+from redbox_api.bodies import LONGEST
+from redbox_api.models import Job
+from redbox_api.pod_report import LONGEST_MESSAGE, LONGEST_REPORT
+from tests.redbox.jobs.factories import MACHINE, RECORD
+
+AT = "2026-01-01T00:00:00Z"
+JOBS, PAGE = 500, 500
+POD = replace(RECORD, is_pod=True)
+
+
+def longest_report(character: str) -> bytes:
+    """As long as red-box takes it."""
+    message = character * min(LONGEST_MESSAGE, 8000 // len(character.encode()))
+    containers = [
+        {"name": f"c{n}", "state": {"waiting": {"reason": "A", "message": message}}} for n in range(128)
+    ]
+    while (
+        len(line := json.dumps({"at": AT, "containers": containers}, ensure_ascii=False).encode())
+        > LONGEST_REPORT
+    ):
+        containers.pop()
+    return line
+
+
+def view(record: JobRecord) -> Job:
+    return job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None)
+
+
+@pytest.mark.parametrize("character", ["x", "\N{GRINNING FACE}", "<"])
+def test_pages_of_hostile_reports_are_read_by_clients(character: str) -> None:
+    reported = with_line(POD, longest_report(character))
+    assert len(reported.pod_report.encode()) > LONGEST_REPORT / 2
+    records = [replace(reported, key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(JOBS)]
+    keys: list[str] = []
+    request: PageRequest | None = PageRequest()
+    while request is not None:
+        page = page_of(records, request, "e.1", PAGE, view)
+        assert len(page.model_dump_json(by_alias=True, exclude_none=True).encode()) < LONGEST / 2
+        keys += [job.key for job in page.items]
+        request = PageRequest(token=page.next) if page.next else None
+    assert keys == [record.key.key for record in records]
+
+
+def test_a_page_of_small_reports_is_full() -> None:
+    line = json.dumps({"at": AT, "containers": [{"name": "c"}]}).encode()
+    records = [replace(with_line(POD, line), key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(JOBS)]
+    assert len(page_of(records, PageRequest(), "e.1", PAGE, view).items) == PAGE
