@@ -34,8 +34,8 @@ DNS: FieldTable = {
 }
 SPEC: FieldTable = {
     "activeDeadlineSeconds": honoured(
-        "From the job's start. The job's time limit is later, by half an hour and the grace period, as far as "
-        "the partition allows; a deadline beyond the partition's MaxTime is refused."
+        "From the job's start. The job's time limit is later, by half an hour and the grace period, as far "
+        "as the partition allows; a deadline beyond the partition's MaxTime is refused."
     ),
     "affinity": honoured(SCHEDULED),
     "automountServiceAccountToken": honoured(
