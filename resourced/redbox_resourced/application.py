@@ -77,6 +77,7 @@ class Resourced:
             state_folder=settings.state_folder,
             serving_folder=settings.serving_folder,
             may_run_pods=settings.pods.enabled,
+            token_namespaces=settings.pods.api_token_namespaces,
         )
         self._pods_condition = PodsCondition(
             objects, self._clusters, settings.pods, self._delivery.pods_serving

@@ -48,9 +48,10 @@ class VirtualDelivery:
         state_folder: Path,
         serving_folder: Path | None,
         may_run_pods: bool,
+        token_namespaces: tuple[str, ...] = (),
     ) -> None:
         """`may_run_pods`: whether the chart gives the rights for pods other than companions."""
-        submitter = PodSubmitter(objects, translate)
+        submitter = PodSubmitter(objects, translate, token_namespaces)
         self._clusters = clusters
         self._policy = token_policy(objects, account)
         self._pods = PodReconciler(objects, clusters, submitter, address.ip)

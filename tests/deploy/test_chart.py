@@ -256,8 +256,10 @@ def test_only_listed_namespaces_are_in_the_policy_of_tokens(rendered: Render) ->
         return str(policy["spec"])
 
     assert "request.namespace in ['alice']" in validations(enabled=True, apiTokenNamespaces=["alice"])
+    assert "expirationSeconds <= 604800" in validations(enabled=True, apiTokenNamespaces=["alice"])
     without = validations(enabled=True)
     assert "request.namespace in" not in without
+    assert "604800" not in without
     assert validations(enabled=False, apiTokenNamespaces=["alice"]) == without
 
 

@@ -76,6 +76,7 @@ class FakeApiServer:
         """What somebody else changes just before the next write arrives."""
         self.applied: list[tuple[ResourcePath, str, str, Object]] = []
         self.tokens_of: list[PodRef | None] = []  # which pod each was bound to
+        self.token_lifetimes: list[int] = []
         """Of each server-side apply: where, field manager, subresource, body."""
         self.impersonated: list[tuple[str, str]] = []
         self.closed = False
@@ -195,8 +196,8 @@ class FakeApiServer:
     async def token_for(
         self, namespace: str, account: str, audience: str, *, seconds: int, pod: PodRef | None = None
     ) -> str:
-        del seconds
         self.tokens_of.append(pod)
+        self.token_lifetimes.append(seconds)
         self._receive("token", ResourcePath("ServiceAccount", account, namespace))
         return f"token of {namespace}/{account} for {audience}"
 

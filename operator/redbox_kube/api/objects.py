@@ -179,9 +179,12 @@ class ObjectClient:
     async def token_for(
         self, namespace: str, account: str, audience: str, *, seconds: int, pod: PodRef | None = None
     ) -> str:
-        """A token of a service account for one audience (TokenRequest), optionally bound to a pod."""
+        """A token of a service account (TokenRequest), optionally bound to a pod.
+
+        For one audience; an empty one is the API server's own.
+        """
         path = f"/api/v1/namespaces/{_segment(namespace)}/serviceaccounts/{_segment(account)}/token"
-        spec: Object = {"audiences": [audience], "expirationSeconds": seconds}
+        spec: Object = {"audiences": [audience] if audience else [], "expirationSeconds": seconds}
         if pod:
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
         kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}

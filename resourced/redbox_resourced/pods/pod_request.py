@@ -7,7 +7,7 @@ The whole Pod is read for its submit only: of ten thousand pods nothing but a `B
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from redbox_resourced.pods.pod_references import (
     ReferenceMissing,
     read_references,
 )
+from redbox_resourced.pods.pod_tokens import read_tokens
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_resourced.translation.errors import Unsupported
@@ -48,15 +49,19 @@ class PodRequests:
 
     objects: ObjectClient
     translate: Translation
+    token_namespaces: tuple[str, ...] = ()
+    """Where the chart lets pods have tokens for the API server."""
 
     async def of(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
         """Raises SubmissionPending or SubmissionRejected."""
         manifest = await self._manifest(pod)
         partition = _target(await self._partition(pod), connection)
+        settings = connection.cluster.spec.pods
         try:
             check_supported(manifest, partition)
             references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
-            return self.translate(manifest, references, connection.cluster.spec.pods, partition)
+            tokens = await read_tokens(self.objects, manifest, settings, self.token_namespaces)
+            return self.translate(manifest, replace(references, tokens=tokens), settings, partition)
         except ReferenceMissing as missing:
             raise SubmissionPending(missing.reason, str(missing), event=missing.event) from missing
         except (Unsupported, ClaimRefused) as unsupported:

@@ -118,6 +118,8 @@ class PodSubmitter:
 
     objects: ObjectClient
     translate: Translation
+    token_namespaces: tuple[str, ...] = ()
+    """Where the chart lets pods have tokens for the API server."""
     _tokens: WeakValueDictionary[tuple[str, str], RedboxToken] = field(default_factory=WeakValueDictionary)
     """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
 
@@ -141,7 +143,8 @@ class PodSubmitter:
 
     async def _verified(self, pod: BoundPod, connection: ClusterConnection) -> PodEvidence:
         if pod.role is BoundPodKind.POD:
-            return RunEvidence(PodRequests(self.objects, self.translate), pod, connection)
+            requests = PodRequests(self.objects, self.translate, self.token_namespaces)
+            return RunEvidence(requests, pod, connection)
         if pod.controller is None:
             raise SubmissionPending("NoSuchOwner", "this pod has no owner")
         kind, name, version = pod.controller.kind, pod.controller.name, pod.controller.api_version

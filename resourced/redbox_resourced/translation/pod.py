@@ -17,6 +17,7 @@ from redbox_resourced.translation.annotations import (
     job_options,
     path_of,
 )
+from redbox_resourced.translation.api_tokens import api_server_env
 from redbox_resourced.translation.containers.programs import containers
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
@@ -87,13 +88,14 @@ def _program(
     amounts: RequestedResources,
 ) -> PodProgram:
     metadata, spec = pod["metadata"], pod["spec"]
+    first_env = api_server_env(references, settings)
     return PodProgram(
         name=metadata["name"],
         namespace=metadata["namespace"],
         uid=metadata["uid"],
         restart_policy=spec.get("restartPolicy") or "Always",
-        init_containers=containers(pod, references, "initContainers"),
-        containers=containers(pod, references, "containers"),
+        init_containers=containers(pod, references, "initContainers", first_env),
+        containers=containers(pod, references, "containers", first_env),
         volumes=volumes(pod, references),
         hostname=hostname(pod, is_nodes_own=options.has_several_nodes or options.mpi is not None),
         hosts_file=hosts_file(pod),

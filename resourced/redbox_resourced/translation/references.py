@@ -19,6 +19,8 @@ class PodReferences:
     config_maps: Mapping[str, Object] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
     """Where the volume of each claim is on Slurm's nodes."""
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For the API server, by the audience that the pod asks for; none where it may have none."""
 
     def secret(self, name: str) -> dict[str, bytes]:
         """All its values; none where it does not exist."""

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from redbox_api.pod_parts import EmptyDirVolume, FilesVolume, HostPathVolume, PodFile, PodVolume
 from redbox_kube.api.objects import Object
+from redbox_resourced.translation.api_tokens import is_default_volume
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
 
 DEFAULT_MODE = 0o644
-DEFAULT_TOKEN_SOURCES: list[dict[str, Any]] = [
-    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-    {
-        "downwardAPI": {
-            "items": [
-                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
-            ]
-        }
-    },
-]
-"""What the API server gives each pod. Its ca.crt and namespace become files; a job gets no token."""
 
 
 def volumes(pod: Object, references: PodReferences) -> list[PodVolume]:
@@ -70,15 +58,19 @@ def _empty_dir(given: Object, field: str) -> EmptyDirVolume:
 
 
 def _files_volume(pod: Object, given: Object, references: PodReferences, field: str) -> FilesVolume:
-    sources, mode = _sources(given, field)
+    sources, mode = _sources(given, references, field)
     files: dict[str, PodFile] = {}
     for source in sources:
         for file in _files(pod, source, references, mode, field):
             files[file.path] = file  # of two with one path the later counts, as for kubelets
-    return FilesVolume(files=list(files.values()), secret=any("secret" in source for source in sources))
+    return FilesVolume(files=list(files.values()), secret=any(_is_secret(source) for source in sources))
 
 
-def _sources(given: Object, field: str) -> tuple[list[Object], int]:
+def _is_secret(source: Object) -> bool:
+    return "secret" in source or "serviceAccountToken" in source
+
+
+def _sources(given: Object, references: PodReferences, field: str) -> tuple[list[Object], int]:
     """All as the sources of a projected volume, and the mode of their files."""
     if secret := given.get("secret"):
         return [{"secret": {**secret, "name": secret.get("secretName")}}], _mode(secret)
@@ -88,8 +80,8 @@ def _sources(given: Object, field: str) -> tuple[list[Object], int]:
         return [{"downwardAPI": fields}], _mode(fields)
     if projected := given.get("projected"):
         sources = list(projected.get("sources") or ())
-        if given["name"].startswith("kube-api-access-") and sources == DEFAULT_TOKEN_SOURCES:
-            sources = sources[1:]
+        if is_default_volume(given) and not references.tokens:
+            sources = [source for source in sources if "serviceAccountToken" not in source]
         return sources, _mode(projected)
     raise Unsupported(f"{field}: it names no source")
 
@@ -108,12 +100,20 @@ def _files(
         yield from _chosen(references.config_map(config_map.get("name") or ""), config_map, mode, field)
     elif (fields := source.get("downwardAPI")) is not None:
         yield from _written(pod, fields.get("items") or (), mode, f"{field}.downwardAPI")
-    elif "serviceAccountToken" in source:
-        raise Unsupported(
-            f"{field}.projected: a job gets no API token in this version: leave out serviceAccountToken"
-        )
+    elif (token := source.get("serviceAccountToken")) is not None:
+        yield _file(token["path"], _token(token, references, field).encode(), mode)
     else:
         raise Unsupported(f"{field}: it names no source that this version has")
+
+
+def _token(source: Object, references: PodReferences, field: str) -> str:
+    token = references.tokens.get(source.get("audience") or "")
+    if token is None:
+        raise Unsupported(
+            f"{field}.projected: pods of this Slurm cluster get no API token: leave out serviceAccountToken, "
+            "or ask its administrator for pods.apiTokens"
+        )
+    return token
 
 
 def _chosen(values: Mapping[str, bytes], source: Object, mode: int, field: str) -> Iterator[PodFile]:

@@ -19,6 +19,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import CHART, KUBERNETES_NAME, NAMESPACE, RELEASE, SLURM_CLUSTER, Helm, Kubernetes
 from redbox_bed.hosts.host import Host
+from redbox_bed.kube.conf import api_url
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
@@ -190,6 +191,18 @@ def pods_installed(bed: Bed) -> Iterator[None]:
     finally:
         _upgrade(bed, f"slurmClusters.{SLURM_CLUSTER}.pods.enabled=false", OFF, IN_A_CONTAINER)
         kubectl("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+
+
+@contextmanager
+def api_tokens_allowed(bed: Bed) -> Iterator[None]:
+    """Pods of alice's namespace get tokens for the API server, which they reach at its own address."""
+    on_cluster = f"slurmClusters.{SLURM_CLUSTER}.pods"
+    url = f"{on_cluster}.apiServer={api_url(bed.plan)}"
+    _upgrade(bed, f"{on_cluster}.apiTokens=true", url, f"resourced.pods.apiTokenNamespaces={{{USER}}}")
+    try:
+        yield
+    finally:
+        _upgrade(bed, f"{on_cluster}.apiTokens=false", "resourced.pods.apiTokenNamespaces={}")
 
 
 def pods_ready(kubectl: Kubernetes) -> Object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from redbox_api.pod_parts import ContainerProgram, PodMount
+from redbox_api.pod_parts import ContainerProgram, PodEnv, PodMount
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.containers.environment import environment
 from redbox_resourced.translation.containers.handlers import hook, probe
@@ -28,17 +28,21 @@ PATHS = {
 MOUNT_PATHS = {"mount_path": "mountPath", "sub_path": "subPath", "volume": "name"}
 
 
-def containers(pod: Object, references: PodReferences, part: str) -> list[ContainerProgram]:
-    """Those of `containers` or of `initContainers`."""
+def containers(
+    pod: Object, references: PodReferences, part: str, first_env: list[PodEnv]
+) -> list[ContainerProgram]:
+    """Those of `containers` or of `initContainers`; the container's own variables replace `first_env`."""
     found = []
     for given in pod["spec"].get(part) or ():
         field = f"spec.{part}[{given['name']}]"
         with refusals_of(field, {ours: f"{field}.{theirs}" for ours, theirs in PATHS.items()}):
-            found.append(_container(pod, given, references, field))
+            found.append(_container(pod, given, references, first_env, field=field))
     return found
 
 
-def _container(pod: Object, given: Object, references: PodReferences, field: str) -> ContainerProgram:
+def _container(
+    pod: Object, given: Object, references: PodReferences, first_env: list[PodEnv], *, field: str
+) -> ContainerProgram:
     if given.get("restartPolicy") and not field.startswith("spec.init"):
         raise Unsupported(f"{field}.restartPolicy: only init containers have one: use the pod's")
     image = given.get("image") or ""
@@ -51,7 +55,7 @@ def _container(pod: Object, given: Object, references: PodReferences, field: str
         command=given.get("command") or [],
         args=given.get("args"),
         working_dir=given.get("workingDir") or "",
-        env=environment(pod, given, references, field),
+        env=[*first_env, *environment(pod, given, references, field)],
         mounts=_mounts(pod, given, field),
         ports=_ports(given, field),
         always_restarts=given.get("restartPolicy") == "Always",

@@ -39,7 +39,8 @@ SPEC: FieldTable = {
     ),
     "affinity": honoured(SCHEDULED),
     "automountServiceAccountToken": honoured(
-        "The volume that it brings has ca.crt and namespace, and no token."
+        "The volume that it brings has ca.crt and namespace; a token only with `pods.apiTokens` of the "
+        "SlurmCluster, in the namespaces of the chart's `apiTokenNamespaces`."
     ),
     "containers": honoured("", CONTAINER),
     "dnsConfig": honoured("With dnsPolicy None, else it is refused.", DNS),

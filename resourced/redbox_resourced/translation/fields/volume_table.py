@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redbox_resourced.translation.fields.container_table import FIELD_REF, RESOURCE_FIELD_REF
-from redbox_resourced.translation.fields.rules import FieldTable, honoured, only, refused
+from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, only, refused
 
 NO_MOUNTS = (
     "a user's job mounts nothing itself: use a claim on a volume that the Slurm nodes mount, or a hostPath"
@@ -44,8 +44,11 @@ DOWNWARD_API: FieldTable = {
     "items": honoured("", FIELD_ITEM),
 }
 TOKEN: FieldTable = {
-    "audience": honoured(),
-    "expirationSeconds": honoured(),
+    "audience": honoured("By default the API server's own."),
+    "expirationSeconds": meaningless(
+        "The file is never renewed: the token is issued once, for activeDeadlineSeconds and a day, at most "
+        "(and without a deadline) for seven days, and is void when the pod is deleted."
+    ),
     "path": honoured(),
     "user": refused(NO_OWNER),
 }
@@ -56,8 +59,8 @@ SOURCE: FieldTable = {
     "podCertificate": refused("certificates of pods are not in this version: use a Secret"),
     "secret": honoured("", {"items": ITEMS, "name": honoured(), "optional": honoured()}),
     "serviceAccountToken": honoured(
-        "Only in the volume that each pod gets by default, which has ca.crt and namespace here and no "
-        "token; any other is refused.",
+        "Where `pods.apiTokens` of the SlurmCluster and the chart's `apiTokenNamespaces` allow it. Else the "
+        "volume that each pod gets by default has no token, and any other is refused or waits.",
         TOKEN,
     ),
 }
