@@ -42,6 +42,13 @@ def init(
         Literal["sudo", "self"],
         typer.Option(help="sudo: for all users; self: for your own account only, without an administrator."),
     ] = "sudo",
+    pods: Annotated[
+        bool,
+        typer.Option(
+            "--pods",
+            help="Pods run as Slurm jobs: give resourced the role volumes, enable pods in the SlurmCluster.",
+        ),
+    ] = False,
     service: Annotated[
         bool,
         typer.Option(
@@ -65,6 +72,7 @@ def init(
         issuer=issuer,
         operator_namespace=namespace,
         transport=transport,
+        pods=pods,
     )
     try:
         plan = plan_init(options, read_existing(layout), layout, datetime.now(UTC))

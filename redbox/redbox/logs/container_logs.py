@@ -7,6 +7,7 @@ is final: a reader gets the end then, as a kubelet's does, though the container 
 from __future__ import annotations
 
 import posixpath
+import re
 from dataclasses import dataclass
 
 from redbox.core.domain import JobKey
@@ -15,6 +16,8 @@ from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.logs.interfaces import JobRecordDeleted, NoSuchContainer, OutputState
 from redbox_api.pod_report import ContainerReport
+
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,20 @@ def container_start(record: JobRecord, name: str, restart: int | None) -> Logged
         raise NoSuchContainer("This job is not a pod: it has no containers to choose from.")
     container = reported_container(record, name)
     if container is None:
-        raise NoSuchContainer(f"No container {name} of this pod has been reported.")
+        raise NoSuchContainer(f"No container {name} of this pod has been reported. {_reported_names(record)}")
     if restart is not None and restart > container.restart_count:
         raise NoSuchContainer(
             f"Container {name} has not been restarted {restart} times: {container.restart_count} so far."
         )
     return LoggedStart(name, container.restart_count if restart is None else restart)
+
+
+def _reported_names(record: JobRecord) -> str:
+    """The names to choose from; the report is a stranger's text, of which only DNS labels are shown."""
+    report = stored_report(record.pod_report)
+    containers = report.containers if report is not None else []
+    names = [container.name for container in containers if DNS_LABEL.fullmatch(container.name)]
+    return f"Its containers are {', '.join(names)}." if names else "It has not reported any yet."
 
 
 def output_state(record: JobRecord, start: LoggedStart) -> OutputState:

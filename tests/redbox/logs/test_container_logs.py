@@ -67,6 +67,21 @@ def test_what_is_not_reported_has_no_log(shown: JobRecord, name: str, restart: i
         container_start(shown, name, restart)
 
 
+def test_a_refusal_names_the_containers_that_there_are() -> None:
+    named = replace(pod(RUNNING), pod_report=json.dumps({"at": AT, "containers": [{"name": "main"}]}))
+    with pytest.raises(NoSuchContainer, match=r"Its containers are main\.$"):
+        container_start(named, "other", None)
+    with pytest.raises(NoSuchContainer, match=r"It has not reported any yet\.$"):
+        container_start(replace(named, pod_report=""), "main", None)
+
+
+def test_a_refusal_shows_no_name_that_is_not_a_name() -> None:
+    names = [{"name": "main"}, {"name": "\x1b[31mred"}, {"name": "two\nlines"}, {"name": "side-car"}]
+    stranger = replace(pod(RUNNING), pod_report=json.dumps({"at": AT, "containers": names}))
+    with pytest.raises(NoSuchContainer, match=r"Its containers are main, side-car\.$"):
+        container_start(stranger, "other", None)
+
+
 def test_a_container_that_a_report_no_longer_names_writes_until_its_job_ends() -> None:
     start = LoggedStart("gone", 0)
     assert not output_state(pod(RUNNING), start).final

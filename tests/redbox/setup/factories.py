@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +54,16 @@ def account(name: str, uid: int, *groups: int) -> Change:
 def rule(**changes: Any) -> Change:
     written = {"cluster": "prod", "namespaces": ["physics"], "user": "alice", **changes}
     return configure(mapping={"rules": [{key: value for key, value in written.items() if value is not None}]})
+
+
+def controllers(*accounts: str, roles: Sequence[str] = ("operator", "reader")) -> dict[str, Any]:
+    """A rule for the controllers of Kubernetes."""
+    return {
+        "cluster": "prod",
+        "namespaces": ["redbox-system"],
+        "service_accounts": [*accounts],
+        "roles": [*roles],
+    }
 
 
 def cluster(**changes: Any) -> dict[str, Any]:

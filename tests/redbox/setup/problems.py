@@ -18,6 +18,7 @@ from tests.redbox.setup.factories import (
     certificate,
     cluster,
     configure,
+    controllers,
     good_ssh,
     move_clock,
     remove,
@@ -287,6 +288,23 @@ PROBLEMS: dict[str, tuple[Change, Level, str]] = {
         rule(user="{namespace}", allowed_users=["alice"]),
         WARNING,
         "rule 1 derives the user from {namespace}: anyone who can create",
+    ),
+    "no role volumes": (
+        configure(mapping={"rules": [controllers("redbox-operator", "redbox-resourced")]}),
+        NOTE,
+        "redbox-resourced of cluster prod does not have the role volumes",
+    ),
+    "a role volumes that comes too late": (
+        configure(
+            mapping={
+                "rules": [
+                    controllers("redbox-operator", "redbox-resourced"),
+                    controllers("redbox-resourced", roles=("operator", "reader", "volumes")),
+                ]
+            }
+        ),
+        WARNING,
+        "redbox-resourced of cluster prod does not get the role volumes: rule 1 matches it first",
     ),
     "a pattern for all": (rule(namespaces="^.*$"), WARNING, "rule 1 matches every namespace of cluster prod"),
     "an unknown user": (rule(user="eve"), FAULT, "rule 1 names user eve, who does not exist on this host"),

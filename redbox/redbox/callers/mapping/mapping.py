@@ -44,7 +44,7 @@ def map_caller_to_user(identity: Identity, rules: MappingRules, accounts: Accoun
 
 
 def _map_service_account(identity: ServiceAccount, rules: MappingRules, accounts: AccountLookup) -> Caller:
-    rule = next((rule for rule in rules.rules if _includes(rule, identity)), None)
+    rule = rule_for(identity, rules.rules)
     if rule is None:
         raise _Refused("no mapping rule matches it; the HPC administrator can add one to mapping.rules")
     user = _mapped_user(identity, rule, rules, accounts) if Role.SUBMIT in rule.roles else None
@@ -73,6 +73,11 @@ def _own_account(identity: Peer | TokenHolder, accounts: AccountLookup) -> UnixA
     if account is None:
         raise _Refused(f"this host has no user {wanted}")
     return account
+
+
+def rule_for(identity: ServiceAccount, rules: Sequence[Rule]) -> Rule | None:
+    """The rule that decides: the first that matches."""
+    return next((rule for rule in rules if _includes(rule, identity)), None)
 
 
 def _includes(rule: Rule, identity: ServiceAccount) -> bool:

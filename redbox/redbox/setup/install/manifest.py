@@ -17,6 +17,7 @@ class SlurmClusterManifest:
     endpoint: str
     audience: str
     ca_certificate: bytes
+    pods: bool = False
 
 
 def render_slurm_cluster(values: SlurmClusterManifest) -> str:
@@ -28,6 +29,7 @@ def render_slurm_cluster(values: SlurmClusterManifest) -> str:
             "endpoint": values.endpoint,
             "audience": values.audience,
             "caBundle": base64.b64encode(values.ca_certificate).decode(),
+            **({"pods": {"enabled": True}} if values.pods else {}),
         },
     }
     return yaml.safe_dump(manifest, sort_keys=False, width=10_000)

@@ -18,6 +18,7 @@ from redbox.agents.install_texts import render_agent_conf
 from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 from redbox.callers.settings import AUDIENCE_PREFIX
+from redbox.core.domain import Role
 from redbox.jobs.record.marks import SECRET_BYTES
 from redbox.server.certificates import CertificateAndKey, facts_of, is_issued_by, issue_server, make_authority
 from redbox.settings import RedboxSettings
@@ -28,6 +29,7 @@ from redbox.setup.install.manifest import SlurmClusterManifest
 RENEW_AUTHORITY_WITHIN = timedelta(days=398)
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 OPERATOR_NAMESPACE = "redbox-system"
+OPERATOR_ACCOUNT, RESOURCED_ACCOUNT = "redbox-operator", "redbox-resourced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class InitOptions:
     issuer: str = ISSUER
     operator_namespace: str = OPERATOR_NAMESPACE
     transport: Literal["sudo", "self"] = "sudo"
+    pods: bool = False  # whether pods run as jobs: resourced then gets the role volumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ def plan_init(options: InitOptions, existing: ExistingFiles, layout: Layout, now
     host = (options.names or options.addresses)[0]
     port = existing.settings.listen.port if existing.settings else options.port
     endpoint = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-    manifest = SlurmClusterManifest(options.name, endpoint, audience, trusted)
+    manifest = SlurmClusterManifest(options.name, endpoint, audience, trusted, pods=options.pods)
     return InitPlan(tuple(plan.files), tuple(plan.notes), manifest)
 
 
@@ -115,6 +118,8 @@ def _plan_settings(plan: _PlanBuilder) -> str:
         plan.write(path, content, 0o644, "root", f"review it, then run {check}")
         return new_audience
     plan.keep(path, "redbox init never overwrites settings; remove the file to get a new one")
+    if options.pods:
+        _note_volumes(plan, settings)
     audiences = {cluster.name: cluster.audience for cluster in settings.callers.clusters}
     if options.cluster in audiences:
         return audiences[options.cluster]
@@ -123,6 +128,19 @@ def _plan_settings(plan: _PlanBuilder) -> str:
         f"add cluster {options.cluster} to callers.clusters in {path}, with audience {audience}"
     )
     return audience
+
+
+def _note_volumes(plan: _PlanBuilder, settings: RedboxSettings) -> None:
+    """Settings stay as they are, so the administrator adds what pods need."""
+    mapping, cluster = settings.mapping, plan.options.cluster
+    if mapping.file is None and any(
+        rule.cluster == cluster and Role.VOLUMES in rule.roles for rule in mapping.rules
+    ):
+        return
+    plan.notes.append(
+        f"for claims of pods, redbox-resourced of cluster {cluster} needs the role volumes by the first rule "
+        f"that matches it in {mapping.file or plan.layout.settings}; redbox check says whether it has it"
+    )
 
 
 def first_settings(options: InitOptions, audience: str, layout: Layout) -> Mapping[str, Any]:
@@ -146,10 +164,15 @@ def first_settings(options: InitOptions, audience: str, layout: Layout) -> Mappi
 
 
 def _rules_for_controllers(options: InitOptions) -> list[Mapping[str, Any]]:
-    """Both controllers watch all jobs."""
+    """Both controllers watch all jobs; with pods resourced alone also deletes the folders of claims."""
     where = {"cluster": options.cluster, "namespaces": [options.operator_namespace]}
-    accounts = ["redbox-operator", "redbox-resourced"]
-    return [{**where, "service_accounts": accounts, "roles": ["operator", "reader"]}]
+    roles = ["operator", "reader"]
+    if not options.pods:
+        return [{**where, "service_accounts": [OPERATOR_ACCOUNT, RESOURCED_ACCOUNT], "roles": roles}]
+    return [
+        {**where, "service_accounts": [OPERATOR_ACCOUNT], "roles": roles},
+        {**where, "service_accounts": [RESOURCED_ACCOUNT], "roles": [*roles, "volumes"]},
+    ]
 
 
 def _plan_tls(plan: _PlanBuilder) -> bytes:

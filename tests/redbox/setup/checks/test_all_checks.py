@@ -21,6 +21,7 @@ from tests.redbox.callers.factories import ISSUER, claims, jwks, rsa_key, token
 from tests.redbox.setup.factories import (
     cluster,
     configure,
+    controllers,
     good_ssh,
 )
 from tests.redbox.setup.fakes import (
@@ -95,6 +96,14 @@ def test_a_federation_that_is_meant_is_no_fault() -> None:
     host = LoginNode()
     PROBLEMS["a federation"][0](host)
     configure(slurm={"allow_federation": True})(host)
+    assert findings_on(host) == []
+
+
+def test_resourced_with_the_role_volumes_is_no_finding() -> None:
+    host = LoginNode()
+    submits = {"cluster": "prod", "namespaces": ["physics"], "user": "alice"}
+    resourced = controllers("redbox-resourced", roles=("operator", "reader", "volumes"))
+    configure(mapping={"rules": [controllers("redbox-operator"), resourced, submits]})(host)
     assert findings_on(host) == []
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from redbox.core.domain import Role
 from redbox.jobs.record.marks import read_secret
 from redbox.server.certificates import (
     CertificateAndKey,
@@ -22,6 +23,7 @@ from redbox.server.certificates import (
     make_authority,
 )
 from redbox.settings import load_settings
+from redbox.setup.checks.pods import check_volumes_role
 from redbox.setup.install import apply
 from redbox.setup.install.apply import InstallError, read_existing, write_plan
 from redbox.setup.install.layout import Layout
@@ -30,6 +32,7 @@ from redbox.setup.install.plan import InitOptions, InitPlan, plan_init
 
 NOW = dt.datetime(2026, 9, 21, 12, tzinfo=dt.UTC)
 OPTIONS = InitOptions("hpc1", "prod", ("login.example",), ("10.77.0.10",))
+WITH_PODS = dataclasses.replace(OPTIONS, pods=True)
 
 
 @pytest.fixture
@@ -180,6 +183,41 @@ def test_the_manifest_carries_endpoint_audience_and_ca(layout: Layout) -> None:
     assert manifest["spec"]["audience"].startswith("redbox.dev/hpc1/")
     assert manifest["spec"]["audience"] == load_settings(layout.settings).callers.clusters[0].audience
     assert base64.b64decode(manifest["spec"]["caBundle"]) == layout.authority_certificate.read_bytes()
+
+
+def test_with_pods_resourced_alone_gets_the_role_volumes(layout: Layout) -> None:
+    run_init(layout, WITH_PODS)
+    operator, resourced = load_settings(layout.settings).mapping.rules
+    assert (operator.service_accounts, resourced.service_accounts) == (
+        ("redbox-operator",),
+        ("redbox-resourced",),
+    )
+    assert operator.roles == {Role.OPERATOR, Role.READER}
+    assert resourced.roles == {Role.OPERATOR, Role.READER, Role.VOLUMES}
+    assert list(check_volumes_role([operator, resourced])) == []
+
+
+def test_without_pods_nobody_gets_the_role_volumes(layout: Layout) -> None:
+    plan = run_init(layout)
+    assert all(Role.VOLUMES not in rule.roles for rule in load_settings(layout.settings).mapping.rules)
+    assert "pods" not in yaml.safe_load(render_slurm_cluster(plan.manifest))["spec"]
+
+
+def test_the_manifest_enables_pods_if_they_are_wanted(layout: Layout) -> None:
+    plan = run_init(layout, WITH_PODS)
+    assert yaml.safe_load(render_slurm_cluster(plan.manifest))["spec"]["pods"] == {"enabled": True}
+
+
+def test_settings_that_stay_without_the_role_volumes_are_a_note(layout: Layout) -> None:
+    run_init(layout)
+    notes = "\n".join(run_init(layout, WITH_PODS).notes)
+    assert "redbox-resourced of cluster prod needs the role volumes" in notes
+    assert "role volumes" not in "\n".join(run_init(layout).notes)
+
+
+def test_settings_that_have_the_role_volumes_need_no_note(layout: Layout) -> None:
+    run_init(layout, WITH_PODS)
+    assert "role volumes" not in "\n".join(run_init(layout, WITH_PODS).notes)
 
 
 def test_an_address_of_ipv6_makes_a_valid_endpoint(layout: Layout) -> None:
