@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from redbox_api.models import JobRequest
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.names import ANNOTATION_PARTITION, LABEL_PARTITION
+from redbox_kube.node_labels import NUMBER, Limit, limit_key
 from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
@@ -25,6 +26,7 @@ from redbox_resourced.pods.pod_references import (
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod import TargetPartition
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 
@@ -32,10 +34,10 @@ UNSUPPORTED = "Unsupported"
 
 
 class Translation(Protocol):
-    """`translate`: pure; raises Unsupported. `partition` is its name in Slurm."""
+    """`translate`: pure; raises Unsupported."""
 
     def __call__(
-        self, pod: Object, references: PodReferences, settings: PodsSpec, partition: str
+        self, pod: Object, references: PodReferences, settings: PodsSpec, partition: TargetPartition
     ) -> JobRequest: ...
 
 
@@ -49,7 +51,7 @@ class PodRequests:
     async def of(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
         """Raises SubmissionPending or SubmissionRejected."""
         manifest = await self._manifest(pod)
-        partition = await self._partition(pod)
+        partition = await self._partition(pod, connection.cluster.name)
         try:
             references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
             return self.translate(manifest, references, connection.cluster.spec.pods, partition)
@@ -70,8 +72,8 @@ class PodRequests:
             raise SubmissionPending("BeingDeleted", "this pod is being deleted")
         return manifest
 
-    async def _partition(self, pod: BoundPod) -> str:
-        """By the node's annotation: the name may not be valid as a label."""
+    async def _partition(self, pod: BoundPod, cluster: str) -> TargetPartition:
+        """Its name by the node's annotation, since it may not be valid as a label; its limit by the label."""
         try:
             node = await self.objects.get(ResourcePath("Node", pod.node))
         except ApiRefused as refusal:
@@ -79,11 +81,12 @@ class PodRequests:
                 raise
             node = None
         metadata = node["metadata"] if node else {}
-        name = (metadata.get("annotations") or {}).get(ANNOTATION_PARTITION)
-        name = name or (metadata.get("labels") or {}).get(LABEL_PARTITION)
+        labels = metadata.get("labels") or {}
+        name = (metadata.get("annotations") or {}).get(ANNOTATION_PARTITION) or labels.get(LABEL_PARTITION)
         if not name:
             raise SubmissionPending("NodeGone", f"the virtual node {pod.node} does not exist now")
-        return str(name)
+        longest_s = str(labels.get(limit_key(Limit.TIME_S, name, cluster), ""))
+        return TargetPartition(name, int(longest_s) if NUMBER.fullmatch(longest_s) else None)
 
 
 def _claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolver:

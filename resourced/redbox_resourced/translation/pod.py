@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from redbox_api.job_parts import Resources
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
@@ -27,15 +29,26 @@ PULL_S = 1800
 """How long images may be pulled before activeDeadlineSeconds is cut short by the job's time limit."""
 
 
-def translate(pod: Object, references: PodReferences, settings: PodsSpec, partition: str) -> JobRequest:
+class TargetPartition(NamedTuple):
+    """The partition of the pod's virtual node."""
+
+    name: str
+    """In Slurm."""
+    longest_s: int | None = None
+    """The longest time limit that it gives a job; None: it sets no limit, or none is published."""
+
+
+def translate(
+    pod: Object, references: PodReferences, settings: PodsSpec, partition: TargetPartition
+) -> JobRequest:
     """Raises Unsupported, and ValidationError for a value that the request cannot have."""
     check_fields(pod, POD)
     options, amounts = job_options(pod), requested(pod)
     return JobRequest(
         pod=_program(pod, references, settings, options, amounts),
         name=pod["metadata"]["name"][:LONGEST_NAME],
-        partition=partition,
-        resources=_resources(pod, options, amounts),
+        partition=partition.name,
+        resources=_resources(pod, options, amounts, partition),
         options=_options(options, amounts),
         **options.fields,
     )
@@ -73,12 +86,14 @@ def _program(
     )
 
 
-def _resources(pod: Object, options: JobOptions, amounts: RequestedResources) -> Resources:
+def _resources(
+    pod: Object, options: JobOptions, amounts: RequestedResources, partition: TargetPartition
+) -> Resources:
     given = {
         "cpus_per_task": amounts.cpus,
         "mem_per_node": None if amounts.memory_mb is None else f"{amounts.memory_mb}M",
         "gpus_per_node": None if amounts.gpus is None else str(amounts.gpus),
-        "time": _time(pod["spec"]),
+        "time": _time(pod["spec"], partition.longest_s),
         **options.resources,
     }
     with refusals_of(f"metadata.annotations[{PREFIX}*]"):
@@ -89,10 +104,16 @@ def _options(options: JobOptions, amounts: RequestedResources) -> list[str]:
     return [*options.options, *([f"--tmp={amounts.disk_mb}M"] if amounts.disk_mb else [])]
 
 
-def _time(spec: Object) -> str | None:
-    """In minutes, rounded up, so that the runner's end of the pod comes before Slurm's."""
+def _time(spec: Object, longest_s: int | None) -> str | None:
+    """In minutes, rounded up, so that the runner's end of the pod comes before Slurm's.
+
+    A deadline is no reservation: with more than the partition allows the job would wait for ever.
+    """
     deadline = _deadline_s(spec)
-    return None if deadline is None else str(-(-(deadline + PULL_S + _grace_s(spec)) // 60))
+    if deadline is None:
+        return None
+    minutes = -(-(deadline + PULL_S + _grace_s(spec)) // 60)
+    return str(minutes if longest_s is None else max(1, min(minutes, longest_s // 60)))
 
 
 def _deadline_s(spec: Object) -> int | None:

@@ -19,6 +19,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection, Cluster
 from redbox_resourced.pods import reconciler
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
+from redbox_resourced.translation.pod import TargetPartition
 from redbox_resourced.translation.references import PodReferences
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
@@ -115,7 +116,7 @@ class PodLife:
         self.api = FakeApiServer()
         self.api.put(NODE, copy.deepcopy(NODE_BODY))
         self.redbox = MemoryRedbox()
-        self.translated: list[tuple[Object, PodReferences, str]] = []
+        self.translated: list[tuple[Object, PodReferences, TargetPartition]] = []
         self.refusal: Exception | None = None
         cluster = slurm_cluster(pods={"enabled": pods_enabled})
         connection = ClusterConnection(cluster, cast("RedboxClient", self.redbox))
@@ -131,7 +132,9 @@ class PodLife:
             wall_clock=lambda: self.now,
         )
 
-    def _translate(self, pod: Object, references: PodReferences, settings: Any, partition: str) -> JobRequest:
+    def _translate(
+        self, pod: Object, references: PodReferences, settings: Any, partition: TargetPartition
+    ) -> JobRequest:
         assert settings.enabled
         if self.refusal:
             raise self.refusal

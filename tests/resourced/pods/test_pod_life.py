@@ -38,7 +38,7 @@ async def test_a_pod_is_submitted_once_and_followed_to_its_end() -> None:
         assert ended["exitCode"] == 3
         assert life.redbox.asked.count("PUT") == 1
         (pod, _, partition), *others = life.translated
-        assert (pod["metadata"]["uid"], partition, others) == ("pod-uid", "Debug", [])
+        assert (pod["metadata"]["uid"], partition.name, others) == ("pod-uid", "Debug", [])
 
 
 async def test_events_are_published_once_and_not_kept() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import ContainerProgram, PodProgram
 from redbox_kube.slurm_cluster import PodsSpec
-from redbox_resourced.translation.pod import translate
+from redbox_resourced.translation.pod import TargetPartition, translate
 from redbox_resourced.translation.references import PodReferences
 
 TOKEN_VOLUME: dict[str, Any] = {
@@ -55,9 +55,9 @@ def secret(**values: str) -> dict[str, Any]:
     return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}}
 
 
-def requested(given: dict[str, Any], **references: Any) -> JobRequest:
+def requested(given: dict[str, Any], longest_s: int | None = None, **references: Any) -> JobRequest:
     settings = PodsSpec(enabled=True, scratch="/scratch")
-    return translate(given, PodReferences(**references), settings, "debug")
+    return translate(given, PodReferences(**references), settings, TargetPartition("debug", longest_s))
 
 
 def program(given: dict[str, Any], **references: Any) -> PodProgram:

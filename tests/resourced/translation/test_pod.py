@@ -139,6 +139,12 @@ def test_the_time_limit_is_later_than_the_deadline() -> None:
     assert (found.pod.active_deadline_s, found.pod.termination_grace_s) == (61, 60)
 
 
+@pytest.mark.parametrize(("longest_s", "time"), [(1800, "30"), (7200, "33"), (59, "1")])
+def test_a_deadline_requests_no_more_time_than_the_partition_allows(longest_s: int, time: str) -> None:
+    found = requested(pod(activeDeadlineSeconds=61, terminationGracePeriodSeconds=60), longest_s)
+    assert found.resources.time == time
+
+
 def test_annotations_are_options_of_the_job() -> None:
     found = requested(
         annotated(

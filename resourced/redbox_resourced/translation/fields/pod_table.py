@@ -34,7 +34,8 @@ DNS: FieldTable = {
 }
 SPEC: FieldTable = {
     "activeDeadlineSeconds": honoured(
-        "From the job's start. The job's time limit is later, by half an hour and the grace period."
+        "From the job's start. The job's time limit is later, by half an hour and the grace period, or the "
+        "partition's longest."
     ),
     "affinity": honoured(SCHEDULED),
     "automountServiceAccountToken": honoured(
