@@ -91,7 +91,7 @@ class PodReport(ReportModel):
     done: bool = False
     """Every container has ended for good: nothing follows."""
     stopped: bool = False
-    """A signal came before that. Of a job that Slurm ended, containers that ended well may not have finished."""
+    """A signal came before that: containers that ended well may not have finished."""
     settled: bool = False
     """Nothing but the end can change it: red-box reads the next report when the job has ended.
 

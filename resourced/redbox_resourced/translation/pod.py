@@ -107,7 +107,7 @@ def _options(options: JobOptions, amounts: RequestedResources) -> list[str]:
 def _time(spec: Object, longest_s: int | None) -> str | None:
     """In minutes, rounded up, so that the runner's end of the pod comes before Slurm's.
 
-    A deadline is no reservation: with more than the partition allows the job would wait for ever.
+    With more than the partition allows the job would wait for ever, although its deadline may be short.
     """
     deadline = _deadline_s(spec)
     if deadline is None:

@@ -168,7 +168,9 @@ class Companion:
                 (
                     one
                     for one in self.pod["status"].get("conditions", [])
-                    if one["type"] == "redbox.dev/Submitted" and one.get("reason") == reason and words in one["message"]
+                    if one["type"] == "redbox.dev/Submitted"
+                    and one.get("reason") == reason
+                    and words in one["message"]
                 ),
                 None,
             )

@@ -84,8 +84,8 @@ def _from_source(
 def _text(value: bytes, field: str) -> str:
     if len(value) > LONGEST_VALUE:
         raise Unsupported(
-            f"{field}: its value has {len(value)} bytes, and Linux takes {LONGEST_VALUE} in a variable: mount "
-            "it as a file"
+            f"{field}: its value has {len(value)} bytes, and Linux takes {LONGEST_VALUE} in a variable: "
+            "mount it as a file"
         )
     try:
         return _literally(value.decode())
