@@ -90,6 +90,8 @@ class PodReport(ReportModel):
     at: AwareDatetime
     done: bool = False
     """Every container has ended for good: nothing follows."""
+    stopped: bool = False
+    """A signal came before that: containers that ended well may not have finished."""
     settled: bool = False
     """Nothing but the end can change it: red-box reads the next report when the job has ended.
 

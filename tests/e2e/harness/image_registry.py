@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import signal
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ PASSWORD = f"p'a$(id) \"s\\{SECRET}"
 FOLDER = "/opt/image-registry"
 TRUSTED = "/usr/local/share/ca-certificates/image-registry.crt"
 STARTS_WITHIN_S = 20
+ELF_MACHINE = 18  # of the header
 SETTINGS = """\
 version: 0.1
 log: {{level: error}}
@@ -101,9 +103,11 @@ def digest_of(blob: bytes) -> str:
     return "sha256:" + hashlib.sha256(blob).hexdigest()
 
 
-def busybox_image(folder: Path, host: Host, name: str) -> Image:
-    """One that says its name and its arguments."""
+def busybox_image(folder: Path, host: Host, name: str, machine: int | None = None) -> Image:
+    """One that says its name and its arguments; with programs for another machine if one is given."""
     busybox = host.read("/bin/busybox")
+    if machine is not None:
+        busybox = busybox[:ELF_MACHINE] + struct.pack("=H", machine) + busybox[ELF_MACHINE + 2 :]
     entries = [Entry(f"bin/{tool}", busybox, 0o755) for tool in ("sh", "cat", "id")]
     entries += [Entry(f"etc/{file}", b"") for file in ("passwd", "group", "resolv.conf", "hosts")]
     entries += [Entry("etc/name", name.encode())]

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import yaml
@@ -23,6 +24,7 @@ from redbox_bed.kube.conf import api_url
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
+from tests.e2e.harness.virtual_chart import forget_resourced
 from tests.e2e.harness.virtual_delivery import approve
 
 NODE = f"{SLURM_CLUSTER}.debug"
@@ -35,6 +37,8 @@ IN_A_CONTAINER = f"slurmClusters.{SLURM_CLUSTER}.delivery=Container"
 USER = "alice"
 HOME = "/home/alice"
 BUILDS_WITHIN_S = 120
+LONGEST_JOB_NAME = 128
+FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.2; done"
 Object = dict[str, Any]
 
 
@@ -106,6 +110,31 @@ class SlurmPod:
     def is_gone(self) -> None:
         eventually(lambda: not self.manifest, what=f"the end of {self.name}")
 
+    def waits(self, reason: str, part: str = "containerStatuses") -> str:
+        """The message of a container that waits for this reason, once one does."""
+
+        def messages(status: Object) -> list[str]:
+            states = [row["state"].get("waiting", {}) for row in status.get(part, [])]
+            return [state.get("message", "") for state in states if state.get("reason") == reason]
+
+        return messages(self.until(messages, reason))[0]
+
+    def has_event(self, reason: str, words: str = "") -> str:
+        """The message of an event, once there is one of this reason with these words."""
+
+        def look() -> str | None:
+            found = self.events()
+            return next((text for kind, text in found if kind == reason and words in text), None)
+
+        return eventually(look, what=f"an event {reason} of {self.name}: {words}")
+
+    def in_slurm(self) -> list[tuple[str, str]]:
+        """Every job of this name that Slurm ever had: id and state."""
+        name = self.name[:LONGEST_JOB_NAME]
+        shown = self.login.run("sacct", "-XDnPa", "-o", "JobIDRaw,State", f"--name={name}").stdout
+        rows = (line.split("|") for line in shown.splitlines())
+        return [(row[0], row[1].split()[0]) for row in rows]
+
     def events(self) -> list[tuple[str, str]]:
         """Reason and message of each, oldest first."""
         chosen = f"--field-selector=involvedObject.name={self.name},involvedObject.kind=Pod"
@@ -123,6 +152,12 @@ class SlurmPod:
         digits = [word.strip(".,:;") for word in said.split() if word.strip(".,:;").isdigit()]
         assert digits, f"no job id in {said!r}"
         return str(digits[0])
+
+    @property
+    def work_dir(self) -> str:
+        """The working directory of its job."""
+        shown = self.login.run("scontrol", "--oneliner", "show", "job", self.job_id).stdout.split()
+        return next(word.removeprefix("WorkDir=") for word in shown if word.startswith("WorkDir="))
 
     # -- what is done to it
 
@@ -153,14 +188,18 @@ class SlurmPods:
 
     def apply(self, kind: str, name: str, *, api: str = "v1", **body: Any) -> None:
         """Apply an object of alice's namespace."""
-        metadata = {"name": name, "namespace": USER, **body.pop("metadata", {})}
-        manifest = {"apiVersion": api, "kind": kind, "metadata": metadata, **body}
-        self.made.append((kind, name))
-        self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+        self.apply_all(manifest(kind, name, api=api, **body))
 
-    def run(self, *containers: Object, metadata: Object | None = None, **spec: Any) -> SlurmPod:
+    def apply_all(self, *manifests: Object) -> None:
+        """All at once; on the server, since a client keeps a copy that may be too long for an annotation."""
+        self.made += [(each["kind"], each["metadata"]["name"]) for each in manifests]
+        self.kubectl.apply(yaml.safe_dump_all(manifests))
+
+    def run(
+        self, *containers: Object, name: str = "", metadata: Object | None = None, **spec: Any
+    ) -> SlurmPod:
         """A pod of these containers; fields are as the manifest has them."""
-        name = new_name()
+        name = name or new_name()
         self.apply("Pod", name, metadata=metadata or {}, spec=on_slurm(*containers, **spec))
         return self.of(name)
 
@@ -168,11 +207,18 @@ class SlurmPods:
         return SlurmPod(self.kubectl, self.login, name)
 
     def clean(self) -> None:
-        """In the reverse order: claims after the pods that use them."""
-        for kind, name in reversed(self.made):
-            self.kubectl(
-                *("delete", kind, name, f"--namespace={USER}"), "--ignore-not-found", "--timeout=90s"
-            )
+        """In the reverse order, claims after the pods that use them; with what controllers have made."""
+        for kind, rows in groupby(reversed(self.made), key=lambda row: row[0]):
+            names = [name for _, name in rows]
+            options = ("--cascade=foreground", "--ignore-not-found", "--timeout=90s")
+            self.kubectl("delete", kind, *names, f"--namespace={USER}", *options)
+        self.made.clear()
+
+
+def manifest(kind: str, name: str, *, api: str = "v1", **body: Any) -> Object:
+    """An object of alice's namespace."""
+    metadata = {"name": name, "namespace": USER, **body.pop("metadata", {})}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **body}
 
 
 @contextmanager
@@ -190,7 +236,7 @@ def pods_installed(bed: Bed) -> Iterator[None]:
         yield
     finally:
         _upgrade(bed, f"slurmClusters.{SLURM_CLUSTER}.pods.enabled=false", OFF, IN_A_CONTAINER)
-        kubectl("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+        forget_resourced(kubectl)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import CHART, RELEASE, Helm, Kubernetes
+from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
 from tests.e2e.harness.slurmjobs import eventually
 from tests.e2e.harness.virtual_delivery import approve
 
@@ -37,7 +37,13 @@ def virtual_delivery(bed: Bed) -> Iterator[None]:
         yield
     finally:
         install(bed, "Container", resourced=False)
-        kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+        forget_resourced(kubernetes)
+
+
+def forget_resourced(kubernetes: Kubernetes) -> None:
+    """Remove what a resourced leaves whose rights were taken away: its nodes, and its Lease of 30 s."""
+    kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+    kubernetes("delete", "lease", "redbox-resourced", f"--namespace={NAMESPACE}", "--ignore-not-found")
 
 
 def _is_served(kubernetes: Kubernetes) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from redbox_bed.bed import Bed
+from tests.e2e.harness import mpi_image
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.slurm_pods import (
     HOME,
     NODE,
+    SELECTOR,
     USER,
     SlurmPod,
     SlurmPods,
@@ -17,6 +21,7 @@ from tests.e2e.harness.slurm_pods import (
     ended,
     pods_ready,
 )
+from tests.e2e.harness.slurm_release import skip_without_pmix
 from tests.e2e.harness.slurmjobs import eventually, new_name
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,10 +30,9 @@ AT_DATA = [{"name": "data", "mountPath": "/data"}]
 WAITS = "while [ ! -e /data/done ]; do sleep 0.2; done"
 
 
-def work_dir(pod: SlurmPod) -> str:
-    """The working directory of its job."""
-    shown = pod.login.run("scontrol", "--oneliner", "show", "job", pod.job_id).stdout.split()
-    return next(word.removeprefix("WorkDir=") for word in shown if word.startswith("WorkDir="))
+ON_GPUS = {**SELECTOR, "redbox.dev/partition": "GPU_big"}
+SHOW_GPUS = 'echo "$CUDA_VISIBLE_DEVICES"; ls /dev/nvidia0'
+HOST_FOLDERS = ("/usr", "/etc/openmpi")
 
 
 def slurm_node(pod: SlurmPod) -> str:
@@ -145,7 +149,7 @@ def test_a_deletion_runs_prestop_and_leaves_nothing_behind(bed: Bed, pods: Slurm
     )
     pod = pods.run(main, volumes=[*home, *DATA])
     pod.reaches("Running")
-    job_id, folder, node = pod.job_id, work_dir(pod), bed.host(slurm_node(pod))
+    job_id, folder, node = pod.job_id, pod.work_dir, bed.host(slurm_node(pod))
     scratch = ("sh", "-c", f"ls -d /tmp/redbox-pod-{job_id}-* /dev/shm/redbox-pod-{job_id}-* 2>/dev/null")
     assert node.run(*scratch, check=False).stdout
     assert ".redbox-" in pods.login.run("ls", "-A", folder).stdout
@@ -197,3 +201,53 @@ def test_a_virtual_node_that_is_deleted_comes_back_and_its_pods_run_on(pods: Slu
 def goes_on() -> dict[str, object]:
     """A container that lets the main one end after PodGC's 40 s and more."""
     return container("sleep 60; : > /data/done", "goes-on", volumeMounts=AT_DATA)
+
+
+def test_an_mpi_program_is_one_pod_on_three_nodes(bed: Bed, pods: SlurmPods) -> None:
+    skip_without_pmix(bed)
+    pods.login.run("sh", "-c", mpi_image.BUILD, user="alice", timeout=120)
+    volumes = [
+        {"name": f"host{number}", "hostPath": {"path": folder}} for number, folder in enumerate(HOST_FOLDERS)
+    ]
+    mounts = [
+        {"name": f"host{number}", "mountPath": folder, "readOnly": True}
+        for number, folder in enumerate(HOST_FOLDERS)
+    ]
+    main = {
+        **container(volumeMounts=mounts),
+        "image": mpi_image.IMAGE,
+        "command": [mpi_image.PINGPONG],
+    }
+    annotations = {f"redbox.dev/{name}": value for name, value in (("nodes", "3"), ("mpi", "pmix"))}
+    annotations["redbox.dev/tasks-per-node"] = "1"
+    pod = pods.run(main, volumes=volumes, metadata={"annotations": annotations})
+    status = pod.ends()
+    log = pod.log()
+    assert status["phase"] == "Succeeded", log
+    assert set(re.findall(r"rank ([0-9]) of 3 on (n[0-9])", log)) == {("0", "n1"), ("1", "n2"), ("2", "n3")}
+    assert set(re.findall(r"0<->([12]) .* a round trip", log)) == {"1", "2"}
+    assert len(pod.in_slurm()) == 1
+
+
+def test_several_nodes_without_mpi_are_refused_with_the_cure(pods: SlurmPods) -> None:
+    pod = pods.run(container("true"), metadata={"annotations": {"redbox.dev/nodes": "2"}})
+    status = pod.ends()
+    assert (status["phase"], status["reason"]) == ("Failed", "Unsupported")
+    assert "add redbox.dev/mpi" in status["message"]
+
+
+def test_a_pod_that_requests_gpus_has_them_in_slurm_and_in_its_environment(pods: SlurmPods) -> None:
+    by_limit = container(SHOW_GPUS, resources={"limits": {"nvidia.com/gpu": "2"}})
+    both = pods.run(by_limit, nodeSelector=ON_GPUS)
+    annotations = {"redbox.dev/gres": "gpu:tesla:1"}
+    single = pods.run(container(SHOW_GPUS), nodeSelector=ON_GPUS, metadata={"annotations": annotations})
+    many = container("true", resources={"limits": {"nvidia.com/gpu": "3"}})
+    refused = pods.run(many, nodeSelector=ON_GPUS)
+    for pod, devices, amount in ((both, {"0,1"}, 2), (single, {"0", "1"}, 1)):
+        assert pod.ends()["phase"] == "Succeeded", pod.log()
+        shown, device = pod.log().splitlines()[-2:]
+        assert (shown in devices, device) == (True, "/dev/nvidia0")
+        resources = pod.login.run("sacct", "-XnP", "-o", "AllocTRES%200", "-j", pod.job_id).stdout
+        assert f"gres/gpu={amount}" in resources
+    assert refused.ends()["reason"] == "Refused"
+    assert refused.in_slurm() == []

@@ -1,4 +1,4 @@
-"""What makes pods, on Slurm: Jobs with a policy for failures, and steps that hand on files in a claim."""
+"""What makes pods, on Slurm: Jobs, CronJobs, Deployments, and steps that hand on files in a claim."""
 
 from __future__ import annotations
 
@@ -8,28 +8,60 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness.api_objects import get_object
-from tests.e2e.harness.slurm_pods import USER, SlurmPods, container, ended, on_slurm
-from tests.e2e.harness.slurmjobs import eventually, new_name
+from tests.e2e.harness.slurm_pods import (
+    FOREVER,
+    HOME,
+    USER,
+    SlurmPod,
+    SlurmPods,
+    condition,
+    container,
+    ended,
+    on_slurm,
+)
+from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
 
 pytestmark = pytest.mark.timeout(300)
 Object = dict[str, Any]
+IGNORES_DISRUPTION = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
 POLICY = {
     "rules": [
-        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        IGNORES_DISRUPTION,
         {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}},
     ]
 }
+CLAIM = {
+    "storageClassName": "redbox-directory",
+    "accessModes": ["ReadWriteMany"],
+    "resources": {"requests": {"storage": "1Gi"}},
+}
+AT_RESULTS = [{"name": "results", "mountPath": "/results"}]
+IN_HOME = [{"name": "home", "hostPath": {"path": HOME, "type": "Directory"}}]
+AT_HOME = [{"name": "home", "mountPath": HOME}]
 
 
-def apply_job(pods: SlurmPods, script: str, **spec: Any) -> str:
-    """A Job whose pods run this; its name."""
+@pytest.fixture(scope="module", autouse=True)
+def every_minute(lasting: SlurmPods) -> str:
+    """A CronJob that is due while the other tests of this file run."""
     name = new_name()
-    template = {"spec": on_slurm(container(script))}
+    template = {"spec": {"template": {"spec": on_slurm(container("echo on time"))}}}
+    spec = {"schedule": "* * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": template}
+    lasting.apply("CronJob", name, api="batch/v1", spec=spec)
+    return name
+
+
+def apply_job(pods: SlurmPods, script: str, pod: Object | None = None, **spec: Any) -> str:
+    """A Job whose pods run this; its name. Fields of the pod are in `pod`."""
+    name, mounts = new_name(), (pod or {}).pop("mounts", [])
+    template = {"spec": on_slurm(container(script, volumeMounts=mounts), **(pod or {}))}
     pods.apply("Job", name, api="batch/v1", spec={"podFailurePolicy": POLICY, "template": template, **spec})
     return name
 
 
-def finished(pods: SlurmPods, name: str, kind: str) -> Object:
+def finished(pods: SlurmPods, name: str, kind: str = "Complete") -> Object:
     """The Job's status once it has this condition."""
 
     def look() -> Object | None:
@@ -40,10 +72,28 @@ def finished(pods: SlurmPods, name: str, kind: str) -> Object:
     return eventually(look, what=f"{name} being {kind}")
 
 
+def selected(pods: SlurmPods, selector: str) -> list[Object]:
+    found = pods.kubectl("get", "pods", f"--selector={selector}", f"--namespace={USER}", "--output=json")
+    return list(json.loads(found)["items"])
+
+
 def pods_of(pods: SlurmPods, job: str) -> list[Object]:
-    selector = f"--selector=batch.kubernetes.io/job-name={job}"
-    found = json.loads(pods.kubectl("get", "pods", selector, f"--namespace={USER}", "--output=json"))
-    return list(found["items"])
+    return selected(pods, f"batch.kubernetes.io/job-name={job}")
+
+
+def running_pod(pods: SlurmPods, job: str) -> SlurmPod:
+    """The one pod of a Job, once it runs."""
+
+    def look() -> SlurmPod | None:
+        running = [pod for pod in pods_of(pods, job) if pod.get("status", {}).get("phase") == "Running"]
+        return pods.of(running[0]["metadata"]["name"]) if running else None
+
+    return eventually(look, what=f"a running pod of {job}")
+
+
+def states_of(pods: SlurmPods, job_id: str) -> set[str]:
+    shown = pods.login.run("sacct", "-XnP", "-o", "State", "-j", job_id).stdout
+    return {line.split()[0] for line in shown.splitlines()}
 
 
 def test_a_job_with_three_completions_completes(pods: SlurmPods) -> None:
@@ -63,19 +113,109 @@ def test_an_exit_code_of_the_policy_fails_the_job_at_once(pods: SlurmPods) -> No
     assert [ended(pod["status"])["exitCode"] for pod in pods_of(pods, name)] == [42]
 
 
+def test_a_job_that_is_suspended_ends_its_slurm_job_and_completes_once_it_is_resumed(pods: SlurmPods) -> None:
+    mark = f"{HOME}/{new_name()}"
+    script = f"[ ! -e {mark} ] || exit 0; : > {mark}; {FOREVER}"
+    try:
+        name = apply_job(pods, script, {"volumes": IN_HOME, "mounts": AT_HOME})
+        first = running_pod(pods, name).job_id
+        suspend(pods, name, now=True)
+        eventually(lambda: not pods_of(pods, name), what="the end of its pod")
+        finished(pods, name, "Suspended")
+        eventually(lambda: not states_of(pods, first) & {"RUNNING", "PENDING"}, what="the end of its job")
+        suspend(pods, name, now=False)
+        status = finished(pods, name)
+    finally:
+        pods.login.run("rm", "-f", mark)
+    assert (status["succeeded"], status.get("failed", 0)) == (1, 0)
+    assert pods.of(pods_of(pods, name)[0]["metadata"]["name"]).job_id != first
+
+
+def suspend(pods: SlurmPods, name: str, *, now: bool) -> None:
+    patch = json.dumps({"spec": {"suspend": now}})
+    pods.kubectl("patch", "job", name, f"--namespace={USER}", "--type=merge", f"--patch={patch}")
+
+
+def test_a_node_lost_under_a_job_makes_another_pod_and_is_no_failure(pods: SlurmPods) -> None:
+    mark = f"{HOME}/{new_name()}"
+    script = f"[ ! -e {mark} ] || exit 0; : > {mark}; {FOREVER}"
+    annotations = {"redbox.dev/constraint": "gpu"}  # n3 alone has it
+    template: Object = {
+        "metadata": {"annotations": annotations},
+        "spec": on_slurm(container(script, volumeMounts=AT_HOME), volumes=IN_HOME),
+    }
+    name = new_name()
+    policy = {"rules": [IGNORES_DISRUPTION]}
+    spec = {"backoffLimit": 0, "podFailurePolicy": policy, "template": template}
+    update = ("scontrol", "update", "nodename=n3")
+    try:
+        pods.apply("Job", name, api="batch/v1", spec=spec)
+        lost = running_pod(pods, name)
+        pods.login.run(*update, "state=down", "reason=lost")
+        status = lost.ends()
+        assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
+        assert condition(status, "DisruptionTarget")["reason"] == "NodeLost"
+        pods.login.run(*update, "state=resume")
+        finished(pods, name)
+    finally:
+        pods.login.run(*update, "state=resume", check=False)
+        pods.login.run("rm", "-f", mark)
+    assert states_of(pods, lost.job_id) == {"NODE_FAIL"}
+
+
+def test_a_job_is_made_from_a_cronjob(pods: SlurmPods, every_minute: str) -> None:
+    name = new_name()
+    pods.made.append(("Job", name))
+    pods.kubectl("create", "job", name, f"--from=cronjob/{every_minute}", f"--namespace={USER}")
+    assert finished(pods, name)["succeeded"] == 1
+    assert pods.of(pods_of(pods, name)[0]["metadata"]["name"]).log() == "on time\n"
+
+
+def test_a_deployment_gets_ready_is_scaled_and_rolled_to_another_revision(pods: SlurmPods) -> None:
+    name = new_name()
+    main = container(
+        f": > /tmp/ready; {FOREVER}",
+        readinessProbe={"exec": {"command": ["cat", "/tmp/ready"]}, "periodSeconds": 1},
+        env=[{"name": "REVISION", "value": "1"}],
+    )
+    template = {"metadata": {"labels": {"app": name}}, "spec": on_slurm(main, restartPolicy="Always")}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    pods.apply("Deployment", name, api="apps/v1", spec=spec)
+    is_rolled_out(pods, name)
+    (first,) = selected(pods, f"app={name}")
+    change = f"--namespace={USER}"
+    pods.kubectl("scale", "deployment", name, "--replicas=2", change)
+    is_rolled_out(pods, name)
+    scaled = selected(pods, f"app={name}")
+    assert {ready_of(pod) for pod in scaled} == {"True"}
+    assert first["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in scaled}
+    pods.kubectl("set", "env", f"deployment/{name}", "REVISION=2", change)
+    is_rolled_out(pods, name)
+    eventually(lambda: len(selected(pods, f"app={name}")) == len(scaled), what="the end of the old pods")
+    rolled = selected(pods, f"app={name}")
+    revisions = {pod["spec"]["containers"][0]["env"][0]["value"] for pod in rolled}
+    assert (revisions, {ready_of(pod) for pod in rolled}) == ({"2"}, {"True"})
+    for pod in scaled:
+        assert not pods.of(pod["metadata"]["name"]).manifest
+        states = {state for _, state in pods.of(pod["metadata"]["name"]).in_slurm()}
+        assert not states & {"RUNNING", "PENDING"}
+
+
+def is_rolled_out(pods: SlurmPods, name: str) -> None:
+    pods.kubectl("rollout", "status", f"deployment/{name}", f"--namespace={USER}", "--timeout=110s")
+
+
+def ready_of(pod: Object) -> object:
+    return condition(pod["status"], "Ready").get("status")
+
+
 def test_a_claim_hands_on_files_from_one_pod_to_the_next(pods: SlurmPods) -> None:
     claim = new_name()
-    spec = {
-        "storageClassName": "redbox-directory",
-        "accessModes": ["ReadWriteMany"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    pods.apply("PersistentVolumeClaim", claim, spec=spec)
+    pods.apply("PersistentVolumeClaim", claim, spec=CLAIM)
     volumes = [{"name": "results", "persistentVolumeClaim": {"claimName": claim}}]
-    mounts = [{"name": "results", "mountPath": "/results"}]
-    writer = pods.run(container("echo handed on > /results/text", volumeMounts=mounts), volumes=volumes)
+    writer = pods.run(container("echo handed on > /results/text", volumeMounts=AT_RESULTS), volumes=volumes)
     assert writer.ends()["phase"] == "Succeeded"
-    reader = pods.run(container("cat /results/text", volumeMounts=mounts), volumes=volumes)
+    reader = pods.run(container("cat /results/text", volumeMounts=AT_RESULTS), volumes=volumes)
     assert reader.ends()["phase"] == "Succeeded"
     assert reader.log() == "handed on\n"
     volume = get_object(pods.kubectl.kubeconfig, "pvc", claim, USER)["spec"]["volumeName"]
@@ -88,3 +228,38 @@ def test_a_claim_hands_on_files_from_one_pod_to_the_next(pods: SlurmPods) -> Non
     )
     folders = pods.login.run("sh", "-c", f"ls -d /home/{USER}/redbox/volumes/{USER}-{claim}-*", check=False)
     assert folders.stdout == ""
+
+
+def test_a_workflow_of_five_jobs_and_a_slurmjob_hands_on_its_files_in_one_claim(
+    pods: SlurmPods, jobs: SlurmJobs
+) -> None:
+    claim = new_name()
+    pods.apply("PersistentVolumeClaim", claim, spec=CLAIM)
+    volumes = [{"name": "results", "persistentVolumeClaim": {"claimName": claim}}]
+
+    def step(script: str) -> str:
+        return apply_job(pods, f"cd /results; {script}", {"volumes": volumes, "mounts": AT_RESULTS})
+
+    finished(pods, step("busybox seq 1 100 > numbers"))
+    halves = [
+        step("busybox head -n 50 numbers > low"),
+        step("busybox tail -n 50 numbers > high"),
+    ]
+    for half in halves:
+        finished(pods, half)
+    uid = get_object(pods.kubectl.kubeconfig, "pvc", claim, USER)["metadata"]["uid"]
+    folder = f"{HOME}/redbox/volumes/{USER}-{claim}-{uid}"
+    both = jobs.apply(f"cd {folder} && cat high low > both && wc -l < both")
+    assert both.finishes()["phase"] == "Succeeded"
+    finished(pods, step("busybox awk '{ total += $1 } END { print total }' both > total"))
+    report = step('echo "the sum is $(cat total)"')
+    finished(pods, report)
+    assert pods.of(pods_of(pods, report)[0]["metadata"]["name"]).log() == "the sum is 5050\n"
+
+
+def test_a_cronjob_makes_its_jobs_by_its_schedule(pods: SlurmPods, every_minute: str) -> None:
+    def last_success() -> object:
+        shown = pods.kubectl("get", "cronjob", every_minute, f"--namespace={USER}", "--output=json")
+        return json.loads(shown)["status"].get("lastSuccessfulTime")
+
+    assert eventually(last_success, what="a job of the schedule")

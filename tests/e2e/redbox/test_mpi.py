@@ -10,24 +10,11 @@ import pytest
 
 from redbox_api.models import JobRequest, Phase
 from redbox_bed.bed import Bed
+from tests.e2e.harness.mpi_image import BUILD, IMAGE, PINGPONG
 from tests.e2e.harness.redbox_jobs import ended, log_of, new_key
 from tests.e2e.harness.redbox_server import RedboxServer, running
 from tests.e2e.harness.slurm_release import launcher, skip_without_pmix
 
-IMAGE = "/home/alice/redbox-tests/mpi.sif"
-# MPI is the host's, bound into the image, as sites do it whose network needs their own build.
-BUILD = f"""
-set -eu
-mkdir -p /home/alice/redbox-tests
-box=$(mktemp -d)
-cd "$box"
-mkdir usr proc sys dev tmp etc home mnt run var
-for folder in bin sbin lib lib64; do ln -s usr/$folder $folder; done
-touch etc/passwd etc/group etc/resolv.conf etc/hosts etc/localtime
-apptainer -q build --force {IMAGE} "$box"
-rm -rf "$box"
-"""
-PINGPONG = "/usr/local/bin/pingpong"
 WAYS: dict[str, dict[str, Any]] = {
     "a script": {"batch": f"#!/bin/sh\nLAUNCHER {PINGPONG}\n"},
     "a container": {

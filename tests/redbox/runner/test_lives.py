@@ -156,6 +156,7 @@ def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_pa
     assert (tmp_path / "order").read_text().split() == ["hook", "stopped"]
     assert end_of(report, "a") == (9, "Error")
     assert reasons(report, "a")[-1] == "Killing"
+    assert report.stopped
 
 
 def test_a_container_that_ignores_its_signal_is_killed_after_the_grace_period(node: Node) -> None:

@@ -23,6 +23,7 @@ from redbox.runner.program.probes import ProbeCounter
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
 from redbox.runner.program.starts import find_namespace_bar
+from redbox.runner.program.steps import find_rank_folders
 from redbox.runner.program.volumes import (
     Mount,
     MountFailed,
@@ -269,6 +270,21 @@ def test_a_report_is_settled_once_all_have_started() -> None:
     assert not json.loads(report.take_line() or b"")["settled"]
     report.change("main", state=running(2.0))
     assert json.loads(report.take_line() or b"")["settled"]
+
+
+def test_ranks_share_the_folders_of_their_own_step_alone(tmp_path: Path) -> None:
+    for name in ("spmix_appdir_2001_98.0", "spmix_appdir_2001_198.0", "spmix_appdir_2001_98.1"):
+        (tmp_path / name).mkdir()
+    environment = {
+        "PMIX_SERVER_TMPDIR": "/var/spool/slurmd/pmix.98.0/",
+        "PMIX_SYSTEM_TMPDIR": str(tmp_path),
+        "SLURM_JOB_ID": "98",
+        "SLURM_STEP_ID": "0",
+    }
+    assert find_rank_folders(environment) == [
+        "/var/spool/slurmd/pmix.98.0/",
+        str(tmp_path / "spmix_appdir_2001_98.0"),
+    ]
 
 
 def test_reports_are_json_lines() -> None:

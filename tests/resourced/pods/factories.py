@@ -54,13 +54,20 @@ def running_pod(phase: str = "Pending", *conditions: dict[str, Any], **spec: Any
     return read_pod(manifest({"phase": phase, "conditions": list(conditions)}, **spec))
 
 
-def report(*, done: bool = False, events: list[dict[str, Any]] | None = None, **containers: Any) -> PodReport:
+def report(
+    *,
+    done: bool = False,
+    stopped: bool = False,
+    events: list[dict[str, Any]] | None = None,
+    **containers: Any,
+) -> PodReport:
     """A container is a state, or fields of its report."""
     rows = [{"name": name, **(row if "state" in row else {"state": row})} for name, row in containers.items()]
     return PodReport.model_validate(
         {
             "at": REPORTED_AT.isoformat(),
             "done": done,
+            "stopped": stopped,
             "containers": rows,
             "events": events or [],
             "hostIP": "10.1.0.7",

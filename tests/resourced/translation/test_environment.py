@@ -129,6 +129,14 @@ def test_a_secret_that_is_no_text_is_refused_without_its_content() -> None:
     assert "ff" not in str(refusal.value)
 
 
+def test_a_value_beyond_what_linux_takes_is_refused_with_the_cure() -> None:
+    with pytest.raises(Unsupported, match=r"env\[A\]: its value has 200000 bytes.* mount it as a file"):
+        variable(
+            {"configMapKeyRef": {"name": "s", "key": "k"}},
+            config_maps={"s": {"data": {"k": "x" * 200_000}}},
+        )
+
+
 def test_all_values_of_an_object_come_before_the_others() -> None:
     sources = [
         {"configMapRef": {"name": "c"}},

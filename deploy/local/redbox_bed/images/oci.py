@@ -43,6 +43,7 @@ class Image:
     working_directory: str = "/"
     environment: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ def image_config(image: Image) -> bytes:
     """The configuration blob: what a container runtime reads to start it."""
     settings = {
         "Entrypoint": list(image.entrypoint),
+        "Cmd": list(image.arguments),
         "User": image.user,
         "WorkingDir": image.working_directory,
         "Env": [f"{name}={value}" for name, value in sorted(image.environment.items())],

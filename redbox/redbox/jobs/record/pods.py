@@ -20,6 +20,8 @@ from redbox_api.pod_report import LONGEST_REPORT, ContainerReport, PodReport, Te
 UNUSABLE = "The last line of the pod's report.jsonl is not a runner's report: it is ignored."
 UNREADABLE = "The pod's last report could not be read in time: what became of its containers is not known."
 SHOWN_LATE_S = 5.0
+ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"})
+"""States of jobs that did not end by themselves."""
 KEPT = 512  # of the reports of pods that a page or a watch shows again and again
 
 
@@ -81,14 +83,20 @@ def final_report(record: JobRecord) -> PodReport | None:
 
 
 def reported_phase(record: JobRecord) -> Phase | None:
-    """The end by the runner's last word; None without one: then Slurm's state counts."""
+    """The end by the runner's last word; None without one: then Slurm's state counts.
+
+    It counts too where programs ended well on the signal by which Slurm ended their job: they may not have
+    finished.
+    """
     report = final_report(record)
     if report is None:
         return None
     mains = [container for container in report.containers if container.kind == "main"]
     ends = [container.state.terminated for container in mains]
     succeeded = bool(ends) and all(end is not None and end.exit_code == 0 for end in ends)
-    return Phase.SUCCEEDED if succeeded and not report.reason else Phase.FAILED
+    if not succeeded or report.reason:
+        return Phase.FAILED
+    return None if report.stopped and record.status.state in ENDED_BY_SLURM else Phase.SUCCEEDED
 
 
 def failed_container(report: PodReport) -> tuple[ContainerReport, Terminated] | None:

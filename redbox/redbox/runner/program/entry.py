@@ -137,7 +137,7 @@ def run_pod(folder: str) -> int:
         raise  # to the runner's own log
     finally:
         clean_up(context, folder)
-        context.report.finish()
+        context.report.finish(stopped=runner is not None and runner.deleted)
         line = context.report.take_line()
         with suppress(OSError):
             if line is not None:

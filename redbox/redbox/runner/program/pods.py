@@ -40,7 +40,8 @@ class PodRunner:
         ]
         self._mains = [ContainerLife(context, spec, "main") for spec in context.pod["containers"]]
         self._finished = False
-        self._deleted = False
+        self.deleted = False
+        """A signal has come: of the pod's deletion, or since Slurm ends the job."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -67,11 +68,6 @@ class PodRunner:
             self._keep_deadline()
             self._keep_to_slurm()
         return self._exit_code()
-
-    def close(self) -> None:
-        """Write that the pod is done."""
-        self._context.report.finish()
-        self._write()
 
     # ------------------------------------------------------------------ order
 
@@ -121,7 +117,7 @@ class PodRunner:
 
     def _delete(self) -> None:
         """A signal has come: the pod is being deleted. Only notes it, since it interrupts anything."""
-        self._deleted = True
+        self.deleted = True
         self.wake()
 
     def _stop(self, grace_s: float, why: str) -> None:
@@ -148,7 +144,7 @@ class PodRunner:
             container.wait_ended()
 
     def _keep_deadline(self) -> None:
-        if self._deleted:
+        if self.deleted:
             job_end = self._context.host_environment.get("SLURM_JOB_END_TIME", "")
             self._stop(grace_at(time.time(), self._context.grace_s, job_end), "Stopping container {}")
         deadline = self._context.pod.get("activeDeadlineS")
@@ -187,7 +183,7 @@ class PodRunner:
         failures = [c.exit_code for c in self._all if c.kind != "sidecar" and c.exit_code]
         if failures:
             return failures[0]
-        if self._deleted:
+        if self.deleted:
             return DELETED
         return 0 if all(c.exit_code == 0 for c in self._mains) else FAILED
 

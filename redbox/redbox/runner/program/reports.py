@@ -58,7 +58,7 @@ class StatusReport:
         self.on_change: Callable[[], None] = lambda: None
         self._changed = True
         self._events = 0
-        self._pod: Fields = dict(node, version=1, done=False, reason="", message="", events=[])
+        self._pod: Fields = dict(node, version=1, done=False, stopped=False, reason="", message="", events=[])
         has_inits = any(kind != "main" for _, kind in containers)
         first = waiting("PodInitializing" if has_inits else "ContainerCreating")
         self._containers: Dict[str, Fields] = {
@@ -112,9 +112,10 @@ class StatusReport:
                 self._changed = True
         self.on_change()
 
-    def finish(self) -> None:
+    def finish(self, *, stopped: bool) -> None:
+        """Nothing follows; `stopped`: a signal came before all containers had ended by themselves."""
         with self._lock:
-            self._pod["done"] = True
+            self._pod.update(done=True, stopped=stopped)
             self._changed = True
 
     def take_line(self) -> Optional[bytes]:

@@ -5,6 +5,7 @@ program, on any of the job's nodes. What they run is in the file: srun's environ
 Slurm.
 """
 
+import glob
 import json
 import marshal
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from types import CodeType
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from redbox.runner.program.command_lines import PASSED
 from redbox.runner.program.processes import exit_code_of, oom_file
@@ -36,6 +37,7 @@ exit "$code"
 """
 # What MPI's ranks and Slurm's plugins say to each rank.
 RANK_VARIABLES = ("PMI", "PMIX", "SLURM_", "OMPI_", "PRTE_", "UCX_", "CUDA_VISIBLE", "ROCR_VISIBLE")
+SYSTEM_TMPDIR = "/tmp"  # noqa: S108 # PMIx's own default
 OVERLAY = "{overlay}"
 """In a task's command line: its own folder on its own node."""
 
@@ -84,16 +86,28 @@ def run_task(path: str) -> int:
     folder = scratch.path
     try:
         argv = [folder if word == OVERLAY else word for word in start["argv"]]
-        sockets = os.environ.get("PMIX_SERVER_TMPDIR")
-        if sockets:
-            image = argv.index(start["image"])
-            argv[image:image] = ["--bind", sockets]
+        image = argv.index(start["image"])
+        for shared in find_rank_folders(os.environ):
+            argv[image:image] = ["--bind", shared]
         process = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
             signal.signal(number, lambda received, _frame: process.send_signal(received))
         return exit_code_of(process.wait())
     finally:
         scratch.remove()
+
+
+def find_rank_folders(environment: Mapping[str, str]) -> List[str]:
+    """The folders that Slurm's PMIx plugin has made for the ranks of a node: sockets, and shared memory.
+
+    The latter is in no variable, but for its parent.
+    """
+    sockets = environment.get("PMIX_SERVER_TMPDIR")
+    step = "_{}.{}".format(environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_STEP_ID", ""))
+    parent = environment.get("PMIX_SYSTEM_TMPDIR") or SYSTEM_TMPDIR
+    made = glob.glob(os.path.join(glob.escape(parent), "spmix_appdir_*"))
+    own = [path for path in made if path.endswith(step) and os.lstat(path).st_uid == os.getuid()]
+    return [*([sockets] if sockets else []), *own]
 
 
 def sweep_command(nodes: str, path: str) -> List[str]:

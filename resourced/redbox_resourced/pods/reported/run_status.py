@@ -16,6 +16,7 @@ from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_status import LONGEST_MESSAGE, rfc3339, submitted_condition, submitted_job
 from redbox_resourced.pods.pod_view import ENDED, BoundPod, PodDetails
 from redbox_resourced.pods.reported.container_states import (
+    REASON_BY_STATE,
     UNKNOWN,
     ContainerView,
     container_views,
@@ -32,6 +33,7 @@ DISRUPTED = {
     "NODE_FAIL": ("NodeLost", "the Slurm node of the job failed"),
     "BOOT_FAIL": ("NodeLost", "the Slurm node of the job did not boot"),
 }
+CUT_SHORT = REASON_BY_STATE.keys() - {"OUT_OF_MEMORY"}
 """Reason and message of DisruptionTarget, by which podFailurePolicy tells such an end from the pod's own."""
 
 
@@ -63,8 +65,8 @@ def of_job(pod: BoundPod, job: Job) -> Object | None:
     views = container_views(details, pod, job, _progress(job)) if _is_known(pod, job) else []
     is_over = _is_over(job, views)
     phase = later_phase(pod.phase, phase_of(views, details.restart_policy, is_over=is_over))
-    if is_over and job.pod is not None and job.pod.reason:
-        phase = "Failed"  # by the runner's reason for the whole pod: DeadlineExceeded, Evicted
+    if is_over and ((job.pod is not None and job.pod.reason) or _is_cut_short(job)):
+        phase = "Failed"  # by the reason for the whole pod: DeadlineExceeded, Evicted, Preempted
     elif not is_over and phase in ENDED:
         phase = "Running"  # the runner's last report, and perhaps Slurm's state, are still to come
     status = _status(
@@ -92,17 +94,23 @@ def _is_known(pod: BoundPod, job: Job) -> bool:
 
 
 def _is_over(job: Job, views: Sequence[ContainerView]) -> bool:
-    """Containers that a signal ended wait for Slurm's state: it may have been a preemption."""
+    """What a signal ended waits for Slurm's state: it may have been a preemption."""
     if job.phase in FINAL_PHASES:
         return True
-    return is_done(job) and not any((view.exit_code or 0) >= SIGNALLED for view in views)
+    is_signalled = any((view.exit_code or 0) >= SIGNALLED for view in views)
+    return is_done(job) and not (is_signalled or (job.pod is not None and job.pod.stopped))
+
+
+def _is_cut_short(job: Job) -> bool:
+    """Whether Slurm ended the job before its containers had ended by themselves, however they ended then."""
+    return job.pod is not None and job.pod.stopped and job.state in CUT_SHORT
 
 
 def _why_failed(job: Job) -> Object:
     """Nothing where the containers' own ends say it, as kubelets have it."""
     if job.pod is not None and job.pod.reason:
         return {"reason": job.pod.reason, "message": job.pod.message[:LONGEST_MESSAGE]}
-    if is_done(job) and job.state not in DISRUPTED:
+    if is_done(job) and job.state not in DISRUPTED and not _is_cut_short(job):
         return {}
     reason = "Lost" if job.phase is Phase.LOST else end_reason(job)
     if reason == UNKNOWN:

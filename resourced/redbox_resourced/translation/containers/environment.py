@@ -17,6 +17,7 @@ from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, reso
 from redbox_resourced.translation.references import PodReferences
 
 NAME = re.compile(ENV_NAME_PATTERN)
+LONGEST_VALUE = 128 * 1024  # with its name: Linux's MAX_ARG_STRLEN
 
 
 def environment(pod: Object, container: Object, references: PodReferences, field: str) -> list[PodEnv]:
@@ -81,6 +82,11 @@ def _from_source(
 
 
 def _text(value: bytes, field: str) -> str:
+    if len(value) > LONGEST_VALUE:
+        raise Unsupported(
+            f"{field}: its value has {len(value)} bytes, and Linux takes {LONGEST_VALUE} in a variable: "
+            "mount it as a file"
+        )
     try:
         return _literally(value.decode())
     except UnicodeDecodeError:

@@ -168,6 +168,25 @@ def test_the_last_word_of_the_runner_counts_whatever_slurm_calls_it(pods: Pods, 
     assert states_of(job) == ["terminated"]
 
 
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        ("TIMEOUT", Phase.FAILED),
+        ("NODE_FAIL", Phase.FAILED),
+        ("CANCELLED", Phase.CANCELLED),
+        ("FAILED", Phase.SUCCEEDED),  # its runner's exit code tells of the pod's deletion
+    ],
+)
+def test_containers_that_ended_well_on_slurms_signal_have_not_succeeded(
+    pods: Pods, state: str, phase: Phase
+) -> None:
+    job_id = pods.start()
+    pods.says(report(ended(0), done=True, stopped=True))
+    pods.world.slurm.end(job_id, state)
+    pods.world.advance(200)  # beyond the time in which Slurm may take back an end
+    assert pods.get().phase is phase
+
+
 def test_one_container_that_failed_fails_the_pod_with_its_exit_code(pods: Pods) -> None:
     pods.start()
     pods.says(report(ended(), ended(137, "OOMKilled", signal=9), ended(3, "Error"), done=True))

@@ -108,6 +108,24 @@ def test_containers_that_a_signal_ended_wait_for_slurms_state() -> None:
 
 
 @pytest.mark.parametrize(
+    ("slurm", "reason"),
+    [("PREEMPTED", "Preempted"), ("NODE_FAIL", "NodeLost"), ("TIMEOUT", "DeadlineExceeded")],
+)
+def test_a_program_that_ends_well_on_slurms_signal_has_not_succeeded(slurm: str, reason: str) -> None:
+    reported = report(main=died(0), done=True, stopped=True)
+    assert status(running_pod(**NEVER), pod_job(pod=reported))["phase"] == "Running"
+    ended = status(running_pod("Running", **NEVER), pod_job(FAILED, reported, state=slurm))
+    assert (ended["phase"], ended["reason"]) == ("Failed", reason)
+    assert state(ended)["terminated"]["exitCode"] == 0
+
+
+def test_a_program_that_ends_well_on_its_pods_deletion_has_succeeded() -> None:
+    reported = report(main=died(0), done=True, stopped=True)
+    ended = status(running_pod("Running", **NEVER), pod_job(SUCCEEDED, reported, state="FAILED"))
+    assert ended["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize(
     ("phase", "slurm", "reason", "is_disruption"),
     [
         (FAILED, "TIMEOUT", "DeadlineExceeded", False),

@@ -1,0 +1,129 @@
+"""Many pods while resourced, red-box, agents, kubelets, API server, slurmctld and slurmdbd are killed, the
+login node's cable is cut and nodes are drained; some pods are deleted, and some by force.
+
+At the end each pod had one job in Slurm, none is left, and each pod that is there says what became of it and
+has its whole log. What slurmctld forgot says so.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
+from redbox_bed.hosts.host import Host
+from tests.e2e.harness.cluster_storm import NO_END, SLURM_NODES, ClusterStorm, read_in_the_end
+from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container, ended, manifest, on_slurm
+from tests.e2e.harness.slurmctld_restart import administrator
+from tests.e2e.harness.slurmjobs import eventually, new_name
+
+PODS = int(os.environ.get("PODS_STORM", "40"))
+SEED = int(os.environ.get("PODS_STORM_SEED", "20261123"))
+AT_ONCE = 4
+CALMS_WITHIN_S = 600.0
+COUNTS = [{"name": "data", "emptyDir": {}}]
+AT_DATA = [{"name": "data", "mountPath": "/data"}]
+FAILS_FIRST = "if [ ! -e /data/again ]; then : > /data/again; echo first; exit 1; fi"
+PRINTS = "for part in $(busybox seq 1 10); do busybox seq $part 100; sleep 0.1; done"
+OUTPUT = "".join(f"{number}\n" for part in range(1, 11) for number in range(part, 101))
+
+
+@dataclass
+class Expected:
+    """A pod, and what has to become of it."""
+
+    pod: SlurmPod
+    code: int
+    restarts: int
+    deleted: bool = False
+
+    @property
+    def manifest(self) -> dict[str, object]:
+        policy, first = ("OnFailure", FAILS_FIRST) if self.restarts else ("Never", ":")
+        main = container(f"{first}; {PRINTS}; exit {self.code}", volumeMounts=AT_DATA)
+        spec = on_slurm(main, restartPolicy=policy, volumes=COUNTS, terminationGracePeriodSeconds=2)
+        return manifest("Pod", self.pod.name, spec=spec)
+
+
+@pytest.mark.timeout(1800)
+def test_after_a_storm_each_pod_had_one_job_and_says_what_became_of_it(bed: Bed, pods: SlurmPods) -> None:
+    chance = random.Random(SEED)
+    expected: list[Expected] = []
+    storm = ClusterStorm(bed, pods.kubectl, chance, has_resourced=True)
+    with administrator(bed):
+        while len(expected) < PODS or storm.left:
+            if len(expected) < PODS:
+                expected += (batch := [_chosen(pods, chance) for _ in range(AT_ONCE)])
+                _insist(lambda batch=batch: pods.apply_all(*(one.manifest for one in batch)))
+            _delete_one(expected, chance)
+            storm.strike()
+        faults = [fault for one in expected for fault in _faults(one)]
+        eventually(lambda: _left(bed) == [], CALMS_WITHIN_S, what="no job and no folder of a pod")
+    assert faults == [], storm.kills
+
+
+def _chosen(pods: SlurmPods, chance: random.Random) -> Expected:
+    restarts = chance.choice([0, 1])
+    return Expected(pods.of(new_name()), 0 if restarts else chance.choice([0, 0, 5]), restarts)
+
+
+def _insist(apply: object) -> None:
+    """Users try again while the API server is away."""
+
+    def tried() -> bool:
+        try:
+            apply()  # type: ignore[operator]
+        except BedError:
+            return False
+        return True
+
+    eventually(tried, what="an API server that answers")
+
+
+def _delete_one(expected: list[Expected], chance: random.Random) -> None:
+    """One of the newest, which waits, starts, runs or ends; by force every other time."""
+    one = chance.choice(expected[-2 * AT_ONCE :])
+    how = ["--force", "--grace-period=0"] if chance.random() < 0.5 else ["--wait=false"]
+    one.deleted = True
+    _insist(lambda: one.pod("delete", "pod", one.pod.name, "--ignore-not-found", *how))
+
+
+def _faults(one: Expected) -> list[str]:
+    pod, name = one.pod, one.pod.name
+    if one.deleted:
+        eventually(lambda: not pod.manifest, CALMS_WITHIN_S, what=f"the end of {name}")
+        rows = pod.in_slurm()
+        return [f"{name}: deleted, and had the jobs {rows}"] if len(rows) > 1 else []
+    ends = {"Succeeded", "Failed"}
+    eventually(lambda: pod.status.get("phase") in ends, CALMS_WITHIN_S, what=f"the last phase of {name}")
+    status, rows = pod.status, pod.in_slurm()
+    if status.get("reason") == "Lost":
+        return [f"{name}: lost, and {rows}"] if [row for row in rows if row[1] not in NO_END] else []
+    found = []
+    state, phase = ("FAILED", "Failed") if one.code else ("COMPLETED", "Succeeded")
+    if rows != [(pod.job_id, state)]:
+        found.append(f"{name}: sacct has {rows}, the status says {pod.job_id}")
+    if status["phase"] != phase:
+        return [*found, f"{name}: {status}, not {phase}"]
+    shown = (ended(status)["exitCode"], status["containerStatuses"][0]["restartCount"])
+    if shown != (one.code, one.restarts):
+        found.append(f"{name}: exit code and restarts {shown}, not {(one.code, one.restarts)}")
+    log = read_in_the_end(pod.kubectl, pod.log)
+    if log != OUTPUT:
+        found.append(f"{name}: its log has {len(log)} bytes of {len(OUTPUT)}")
+    return found
+
+
+def _left(bed: Bed) -> list[str]:
+    """Jobs in the queue, and folders of pods on the nodes."""
+    queue = ("squeue", "--noheader", f"--user={USER}", "--format=%A %j %T")
+    left = bed.host("login").run(*queue, check=False).stdout.splitlines()
+    return left + [f"{host.name}: {path}" for host in map(bed.host, SLURM_NODES) for path in _scratch(host)]
+
+
+def _scratch(host: Host) -> list[str]:
+    return host.run("sh", "-c", "ls -d /tmp/redbox-pod-* 2>/dev/null", check=False).stdout.split()
