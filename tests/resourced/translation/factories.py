@@ -69,3 +69,8 @@ def program(given: dict[str, Any], **references: Any) -> PodProgram:
 def translated(references: dict[str, Any] | None = None, /, **fields: Any) -> ContainerProgram:
     """The pod's one container, with these fields."""
     return program(pod(container(**fields)), **(references or {})).containers[0]
+
+
+def annotated(**annotations: str) -> dict[str, Any]:
+    given = {f"redbox.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return pod(metadata={"annotations": given})
