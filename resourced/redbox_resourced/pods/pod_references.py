@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.references import PodReferences
-from redbox_resourced.volumes.claim_path import ClaimPending
+from redbox_resourced.volumes.claim_path import ClaimPending, is_read_only
 
 SECRET, CONFIG_MAP, CLAIM, VOLUME = "Secret", "ConfigMap", "PersistentVolumeClaim", "PersistentVolume"
 AUTHORITY = "kube-root-ca.crt"
@@ -22,6 +23,9 @@ AUTHORITY = "kube-root-ca.crt"
 OWN_AUTHORITY = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 """The same CA, where resourced itself has it: no right in the pod's namespace is needed."""
 AT_ONCE = 8
+MOST_OBJECTS = 256
+MOST_BYTES = 32 * 1024 * 1024
+"""Of one pod's Secrets and ConfigMaps, of at most 1 MiB each."""
 
 
 class ReferenceMissing(Exception):
@@ -48,25 +52,40 @@ ClaimResolver = Callable[[Object, Object | None], str]
 
 
 async def read_references(objects: ObjectClient, pod: Object, path_of: ClaimResolver) -> PodReferences:
-    """Raises ReferenceMissing, and ClaimRefused."""
+    """Raises ReferenceMissing, ClaimRefused and Unsupported."""
     namespace = pod["metadata"]["namespace"]
     references = list(references_of(pod["spec"]))
     wanted = {(reference.kind, reference.name) for reference in references}
-    at_once = asyncio.Semaphore(AT_ONCE)
-
-    async def read(kind: str, name: str) -> tuple[str, str, Object | None]:
-        async with at_once:
-            return kind, name, await _read(objects, kind, name, namespace)
-
-    rows = await asyncio.gather(*(read(kind, name) for kind, name in sorted(wanted)))
-    found = {(kind, name): body for kind, name, body in rows if body is not None}
+    if len(wanted) > MOST_OBJECTS:
+        raise Unsupported(
+            f"spec: it names {len(wanted)} Secrets, ConfigMaps and claims, and a pod may name "
+            f"{MOST_OBJECTS}: put their values into fewer"
+        )
+    found: dict[tuple[str, str], Object] = {}
+    length = 0
+    places = sorted(wanted)
+    for start in range(0, len(places), AT_ONCE):
+        some = places[start : start + AT_ONCE]
+        bodies = await asyncio.gather(*(_read(objects, kind, name, namespace) for kind, name in some))
+        found |= {place: body for place, body in zip(some, bodies, strict=True) if body is not None}
+        length += sum(map(_length, bodies))
+        if length > MOST_BYTES:
+            raise Unsupported(
+                f"spec: its Secrets and ConfigMaps have more than {MOST_BYTES // 1024**2} MiB: put large "
+                "files into a claim"
+            )
     for reference in references:
         _require(reference, found.get((reference.kind, reference.name)))
-    claims = {name: body for (kind, name), body in found.items() if kind == CLAIM}
+    claims = {
+        name: await _path_of(objects, claim, path_of)
+        for (kind, name), claim in found.items()
+        if kind == CLAIM
+    }
     return PodReferences(
         secrets={name: body for (kind, name), body in found.items() if kind == SECRET},
         config_maps={name: body for (kind, name), body in found.items() if kind == CONFIG_MAP},
-        claims={name: await _path_of(objects, claim, path_of) for name, claim in claims.items()},
+        claims={name: path for name, (path, _) in claims.items()},
+        read_only_claims=frozenset(name for name, (_, read_only) in claims.items() if read_only),
     )
 
 
@@ -130,6 +149,11 @@ async def _read(objects: ObjectClient, kind: str, name: str, namespace: str) -> 
         raise ReferenceMissing("CreateContainerConfigError", "Failed", message) from refusal
 
 
+def _length(body: Object | None) -> int:
+    parts = [(body or {}).get(part) or {} for part in ("data", "binaryData")]
+    return sum(len(value) for part in parts for value in part.values())
+
+
 def _own_authority() -> str:
     try:
         return OWN_AUTHORITY.read_text()
@@ -160,11 +184,12 @@ def _has_key(found: Object, key: str) -> bool:
     return any(key in (found.get(part) or ()) for part in ("data", "binaryData"))
 
 
-async def _path_of(objects: ObjectClient, claim: Object, path_of: ClaimResolver) -> str:
+async def _path_of(objects: ObjectClient, claim: Object, path_of: ClaimResolver) -> tuple[str, bool]:
+    """And whether its volume is read-only."""
     name = (claim.get("spec") or {}).get("volumeName")
     try:
         volume = await objects.get(ResourcePath(VOLUME, name)) if name else None
-        return path_of(claim, volume)
+        return path_of(claim, volume), is_read_only(volume)
     except ClaimPending as pending:
         raise ReferenceMissing("ContainerCreating", "FailedMount", str(pending)) from pending
     except ApiRefused as refusal:

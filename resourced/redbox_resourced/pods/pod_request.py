@@ -7,7 +7,8 @@ The whole Pod is read for its submit only: of ten thousand pods nothing but a `B
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import asyncio
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
 
@@ -33,6 +34,8 @@ from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 
 UNSUPPORTED = "Unsupported"
+AT_ONCE = 4
+"""Pods whose requests are made: what they refer to is in memory meanwhile, up to some 50 MiB for each."""
 
 
 class Translation(Protocol):
@@ -51,9 +54,14 @@ class PodRequests:
     translate: Translation
     token_namespaces: tuple[str, ...] = ()
     """Where the chart lets pods have tokens for the API server."""
+    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def of(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
         """Raises SubmissionPending or SubmissionRejected."""
+        async with self._at_once:
+            return await self._made(pod, connection)
+
+    async def _made(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
         manifest = await self._manifest(pod)
         partition = _target(await self._partition(pod), connection)
         settings = connection.cluster.spec.pods
@@ -61,7 +69,8 @@ class PodRequests:
             check_supported(manifest, partition)
             references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
             tokens = await read_tokens(self.objects, manifest, settings, self.token_namespaces)
-            return self.translate(manifest, replace(references, tokens=tokens), settings, partition)
+            given = replace(references, tokens=tokens)
+            return await asyncio.to_thread(self.translate, manifest, given, settings, partition)
         except ReferenceMissing as missing:
             raise SubmissionPending(missing.reason, str(missing), event=missing.event) from missing
         except (Unsupported, ClaimRefused) as unsupported:

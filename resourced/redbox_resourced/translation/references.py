@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.limits import ByteBudget
 
 
 @dataclass(frozen=True)
@@ -19,25 +20,37 @@ class PodReferences:
     config_maps: Mapping[str, Object] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
     """Where the volume of each claim is on Slurm's nodes."""
+    read_only_claims: frozenset[str] = frozenset()
+    """Those whose volume may only be read."""
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     """For the API server, by the audience that the pod asks for; none where it may have none."""
 
-    def secret(self, name: str) -> dict[str, bytes]:
+    budget: ByteBudget = field(default_factory=ByteBudget, repr=False)
+    _values: dict[str, dict[str, bytes]] = field(default_factory=dict, repr=False)
+    """Decoded once: a pod may name one object a thousand times."""
+
+    def secret(self, name: str) -> Mapping[str, bytes]:
         """All its values; none where it does not exist."""
-        found = self.secrets.get(name) or {}
-        return _decoded(found.get("data"), f"Secret {name}")
+        owner = f"Secret {name}"
+        if owner not in self._values:
+            self._values[owner] = _decoded((self.secrets.get(name) or {}).get("data"), owner)
+        return self._values[owner]
 
-    def config_map(self, name: str) -> dict[str, bytes]:
+    def config_map(self, name: str) -> Mapping[str, bytes]:
         """All its values, binary ones too; none where it does not exist."""
-        return {
-            **self.config_map_texts(name),
-            **_decoded((self.config_maps.get(name) or {}).get("binaryData"), f"ConfigMap {name}"),
-        }
+        owner = f"ConfigMap {name}"
+        if owner not in self._values:
+            binary = _decoded((self.config_maps.get(name) or {}).get("binaryData"), owner)
+            self._values[owner] = {**self.config_map_texts(name), **binary}
+        return self._values[owner]
 
-    def config_map_texts(self, name: str) -> dict[str, bytes]:
+    def config_map_texts(self, name: str) -> Mapping[str, bytes]:
         """Its texts alone: only these can be variables."""
-        texts = (self.config_maps.get(name) or {}).get("data") or {}
-        return {key: text.encode() for key, text in texts.items()}
+        owner = f"texts of ConfigMap {name}"
+        if owner not in self._values:
+            texts = (self.config_maps.get(name) or {}).get("data") or {}
+            self._values[owner] = {key: text.encode() for key, text in texts.items()}
+        return self._values[owner]
 
 
 def _decoded(values: Mapping[str, str] | None, owner: str) -> dict[str, bytes]:

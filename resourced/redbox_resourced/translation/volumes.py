@@ -24,11 +24,16 @@ def volumes(pod: Object, references: PodReferences) -> list[PodVolume]:
     return found
 
 
-def read_only_volumes(pod: Object) -> frozenset[str]:
+def read_only_volumes(pod: Object, references: PodReferences) -> frozenset[str]:
     """Those that no container may write to, whatever its mount says."""
-    given = pod["spec"].get("volumes") or ()
+    claims = [
+        (volume["name"], volume.get("persistentVolumeClaim") or {})
+        for volume in pod["spec"].get("volumes") or ()
+    ]
     return frozenset(
-        volume["name"] for volume in given if (volume.get("persistentVolumeClaim") or {}).get("readOnly")
+        name
+        for name, claim in claims
+        if claim.get("readOnly") or claim.get("claimName") in references.read_only_claims
     )
 
 
@@ -62,6 +67,7 @@ def _files_volume(pod: Object, given: Object, references: PodReferences, field: 
     files: dict[str, PodFile] = {}
     for source in sources:
         for file in _files(pod, source, references, mode, field):
+            references.budget.spend(file.content)
             files[file.path] = file  # of two with one path the later counts, as for kubelets
     return FilesVolume(files=list(files.values()), secret=any(_is_secret(source) for source in sources))
 

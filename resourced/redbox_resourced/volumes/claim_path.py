@@ -77,6 +77,13 @@ def claim_path(
     raise ClaimRefused(f"{name} is {what}. {CURE.format(cluster=cluster)}")
 
 
+def is_read_only(pv: Object | None) -> bool:
+    """As kubelets mount it, whatever the pod asks for."""
+    spec = (pv or {}).get("spec") or {}
+    sources = [source for source in spec.values() if isinstance(source, dict)]
+    return "ro" in (spec.get("mountOptions") or ()) or any(source.get("readOnly") for source in sources)
+
+
 def sub_path(path: str, relative: str) -> str:
     """A mount's subPath (or its expanded subPathExpr) in a volume; the kubelet refuses the same ones."""
     if relative.startswith("/") or ".." in relative.split("/") or "\0" in relative or "\n" in relative:

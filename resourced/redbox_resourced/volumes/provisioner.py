@@ -197,11 +197,11 @@ class DirectoryProvisioner:
     ) -> VolumeFolder:
         spec = connection.cluster.spec
         account = ServiceAccountName(claim.namespace, claim.account)
-        pod = await find_consumer(self._objects, claim)
-        token = RedboxToken(self._objects, account, spec.audience, pod, lifetime_s=TOKEN_LIFETIME_S)
         request = VolumeRequest(claim=claim.name, group_shared=storage_class.group_shared)
         account_key = (connection.cluster.name, claim.namespace, claim.account)
         async with self._of_account[account_key], self._at_once[connection.cluster.name]:
+            pod = await find_consumer(self._objects, claim)
+            token = RedboxToken(self._objects, account, spec.audience, pod, lifetime_s=TOKEN_LIFETIME_S)
             shown = await self._token(token, claim)
             self._requested[claim.place] = claim, connection
             return await connection.client.speaking_for(shown).put_volume(claim.uid, request)

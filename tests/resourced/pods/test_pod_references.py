@@ -9,6 +9,7 @@ import pytest
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_references
 from redbox_resourced.pods.pod_references import ReferenceMissing, read_references
+from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimPending
 from tests.kube.fakes import FakeApiServer
@@ -150,3 +151,39 @@ async def test_the_ca_of_the_default_token_volume_needs_no_right_in_the_pods_nam
     sources = [{"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}]
     found = await read(api, **volume(projected={"sources": sources}))
     assert found.config_maps["kube-root-ca.crt"]["data"] == {"ca.crt": "PEM"}
+
+
+async def test_a_pod_that_names_too_many_objects_is_refused_before_any_is_read() -> None:
+    api = api_server()
+    names = [{"name": str(number), "secret": {"secretName": str(number)}} for number in range(257)]
+    with pytest.raises(
+        Unsupported, match="it names 257 Secrets, ConfigMaps and claims, and a pod may name 256"
+    ):
+        await read(api, volumes=names)
+    assert not api.requests
+
+
+async def test_large_objects_are_read_no_further_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_references, "MOST_BYTES", 1000)
+    api = api_server()
+    for number in range(20):
+        api.put(ResourcePath("ConfigMap", f"c{number:02}", "alice"), {"data": {"text": "x" * 400}})
+    names = [{"name": f"c{number:02}", "configMap": {"name": f"c{number:02}"}} for number in range(20)]
+    with pytest.raises(Unsupported, match="put large files into a claim"):
+        await read(api, volumes=names)
+    assert len(api.requests) == pod_references.AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("spec", "claims"),
+    [
+        ({"csi": {}}, frozenset()),
+        ({"csi": {"readOnly": True}}, {"data"}),
+        ({"nfs": {}, "mountOptions": ["hard", "ro"]}, {"data"}),
+    ],
+)
+async def test_a_volume_that_is_read_only_stays_so(spec: dict[str, Any], claims: frozenset[str]) -> None:
+    api = api_server()
+    api.put(ResourcePath("PersistentVolume", "pv-1"), {"spec": spec})
+    found = await read(api, **volume(persistentVolumeClaim={"claimName": "data"}))
+    assert found.read_only_claims == claims

@@ -186,6 +186,13 @@ def test_a_claim_that_is_read_only_is_so_for_all_mounts() -> None:
     assert program(given, claims={"data": "/work/data"}).containers[0].mounts[0].read_only
 
 
+def test_a_volume_that_is_read_only_is_so_for_all_mounts() -> None:
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    given = pod(container(volumeMounts=[{"name": "v", "mountPath": "/a"}]), volumes=[claim])
+    found = program(given, claims={"data": "/work/data"}, read_only_claims=frozenset({"data"}))
+    assert found.containers[0].mounts[0].read_only
+
+
 @pytest.mark.parametrize(
     ("fields", "name", "value"),
     [

@@ -22,7 +22,10 @@ LONGEST_VALUE = 128 * 1024  # with its name: Linux's MAX_ARG_STRLEN
 
 def environment(pod: Object, container: Object, references: PodReferences, field: str) -> list[PodEnv]:
     """EnvFrom first, so that env replaces it."""
-    variables = list(_from_objects(container, references, field))
+    variables = []
+    for variable in _from_objects(container, references, field):
+        references.budget.spend(variable.value)
+        variables.append(variable)
     for given in container.get("env") or ():
         where = f"{field}.env[{given['name']}]"
         if NAME.fullmatch(given["name"]) is None:
@@ -32,6 +35,7 @@ def environment(pod: Object, container: Object, references: PodReferences, field
             if source is None:
                 variables.append(PodEnv(name=given["name"], value=given.get("value") or ""))
             elif found := _from_source(pod, container, given["name"], source, references, field=where):
+                references.budget.spend(found.value)
                 variables.append(found)
     return variables
 
@@ -40,8 +44,10 @@ def _from_objects(container: Object, references: PodReferences, field: str) -> I
     """A key that Apptainer sets no variable for is refused: kubelets would set it, `my.dot` for instance."""
     for source in container.get("envFrom") or ():
         config_map, secret = source.get("configMapRef"), source.get("secretRef")
-        values = references.config_map_texts(config_map["name"]) if config_map else {}
-        values |= references.secret(secret["name"]) if secret else {}
+        values = {
+            **(references.config_map_texts(config_map["name"]) if config_map else {}),
+            **(references.secret(secret["name"]) if secret else {}),
+        }
         for key in sorted(values):
             name = f"{source.get('prefix') or ''}{key}"
             where = f"{field}.envFrom[{name}]"

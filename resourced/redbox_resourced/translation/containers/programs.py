@@ -56,7 +56,7 @@ def _container(
         args=given.get("args"),
         working_dir=given.get("workingDir") or "",
         env=[*first_env, *environment(pod, given, references, field)],
-        mounts=_mounts(pod, given, field),
+        mounts=_mounts(pod, given, references, field),
         ports=_ports(given, field),
         always_restarts=given.get("restartPolicy") == "Always",
         startup_probe=probe(given.get("startupProbe"), given, f"{field}.startupProbe"),
@@ -72,8 +72,8 @@ def _container(
     )
 
 
-def _mounts(pod: Object, given: Object, field: str) -> list[PodMount]:
-    read_only = read_only_volumes(pod)
+def _mounts(pod: Object, given: Object, references: PodReferences, field: str) -> list[PodMount]:
+    read_only = read_only_volumes(pod, references)
     found = []
     for mount in given.get("volumeMounts") or ():
         where = f"{field}.volumeMounts[{mount['name']}]"

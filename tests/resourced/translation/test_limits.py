@@ -1,0 +1,59 @@
+"""What one pod may bring along, so that no tenant fills the resourced of all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redbox_resourced.translation import limits
+from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod import TargetPartition, check_supported
+from redbox_resourced.translation.references import PodReferences
+from tests.resourced.translation.factories import container, pod, requested, secret
+
+LARGE = {"large": secret(value="x" * (limits.MOST_BYTES // 4))}
+
+
+def of_secret(name: str) -> dict[str, Any]:
+    return {"name": f"v{name}", "secret": {"secretName": "large"}}
+
+
+def fields(count: int) -> list[dict[str, Any]]:
+    source = {"fieldRef": {"fieldPath": "metadata.name"}}
+    return [{"name": f"V{number}", "valueFrom": source} for number in range(count)]
+
+
+def check(given: dict[str, Any]) -> None:
+    check_supported(given, TargetPartition("debug"))
+
+
+def test_the_values_that_a_pod_names_are_counted_before_anything_is_read() -> None:
+    check(pod(container(env=fields(limits.MOST_VALUES))))
+    items = [{"path": str(number), "fieldRef": {"fieldPath": "metadata.name"}} for number in range(24)]
+    downward = {"name": "d", "projected": {"sources": [{"downwardAPI": {"items": items}}]}}
+    with pytest.raises(Unsupported, match=r"it takes 1026 values .* a pod may take 1024: take whole objects"):
+        check(pod(container(env=fields(1000)), volumes=[downward]))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pod(container(), volumes=[of_secret(str(number)) for number in range(5)]),
+        pod(container(envFrom=[{"secretRef": {"name": "many"}}] * 65)),
+    ],
+    ids=["files", "variables"],
+)
+def test_the_bytes_of_a_pod_are_counted_while_they_are_made(given: dict[str, Any]) -> None:
+    many = secret(**{f"V{number}": "x" * 1024 for number in range(128)})
+    with pytest.raises(Unsupported, match="have more than 8 MiB: name fewer keys"):
+        requested(given, secrets={**LARGE, "many": many})
+
+
+def test_an_object_is_decoded_once_however_often_it_is_named() -> None:
+    binary = {"data": {"a": "1"}, "binaryData": {"b": "AA=="}}
+    references = PodReferences(secrets={"s": secret(user="alice")}, config_maps={"c": binary})
+    assert references.secret("s") is references.secret("s")
+    assert references.config_map("c") is references.config_map("c")
+    assert references.config_map("c") == {"a": b"1", "b": b"\0"}
+    assert references.config_map_texts("c") == {"a": b"1"}
