@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -57,8 +58,7 @@ def test_after_a_storm_each_pod_had_one_job_and_says_what_became_of_it(bed: Bed,
     with administrator(bed):
         while len(expected) < PODS or storm.left:
             if len(expected) < PODS:
-                expected += (batch := [_chosen(pods, chance) for _ in range(AT_ONCE)])
-                _insist(lambda batch=batch: pods.apply_all(*(one.manifest for one in batch)))
+                expected += _applied(pods, chance)
             _delete_one(expected, chance)
             storm.strike()
         faults = [fault for one in expected for fault in _faults(one)]
@@ -66,17 +66,23 @@ def test_after_a_storm_each_pod_had_one_job_and_says_what_became_of_it(bed: Bed,
     assert faults == [], storm.kills
 
 
+def _applied(pods: SlurmPods, chance: random.Random) -> list[Expected]:
+    batch = [_chosen(pods, chance) for _ in range(AT_ONCE)]
+    _insist(lambda: pods.apply_all(*(one.manifest for one in batch)))
+    return batch
+
+
 def _chosen(pods: SlurmPods, chance: random.Random) -> Expected:
     restarts = chance.choice([0, 1])
     return Expected(pods.of(new_name()), 0 if restarts else chance.choice([0, 0, 5]), restarts)
 
 
-def _insist(apply: object) -> None:
+def _insist(act: Callable[[], object]) -> None:
     """Users try again while the API server is away."""
 
     def tried() -> bool:
         try:
-            apply()  # type: ignore[operator]
+            act()
         except BedError:
             return False
         return True
