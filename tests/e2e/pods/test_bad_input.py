@@ -33,8 +33,8 @@ from tests.e2e.harness.slurmjobs import eventually, new_name
 
 pytestmark = pytest.mark.timeout(300)
 Object = dict[str, Any]
-LARGEST_CONFIG = "large"
-FOREIGN_CLAIM = "foreign"
+LARGEST_CONFIG = f"large-{new_name()}"
+FOREIGN_CLAIM = f"foreign-{new_name()}"
 IGNORES_TERM = "trap '' TERM; while :; do sleep 0.2; done"
 ENDS_BADLY = FOREVER.replace("exit 0", "exit 3")
 NODES = ("n1", "n2", "n3")
@@ -123,7 +123,7 @@ def bad(lasting: SlurmPods, before: set[str]) -> Iterator[BadPods]:
 @contextmanager
 def foreign_claim(pods: SlurmPods) -> Iterator[None]:
     """A claim whose volume is on a file server that only Kubernetes' own nodes would mount."""
-    name = f"{FOREIGN_CLAIM}-{new_name()}"
+    name = FOREIGN_CLAIM
     common: Object = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     bound_to = {"namespace": USER, "name": FOREIGN_CLAIM}
     source = {"nfs": {"server": "192.0.2.1", "path": "/projects"}, "capacity": {"storage": "1Gi"}}
