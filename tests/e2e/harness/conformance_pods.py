@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.e2e.harness.slurm_pods import FOREVER, container, manifest, on_slurm
+from tests.e2e.harness.slurmjobs import new_name
 
 Object = dict[str, Any]
-PREFIX = "conformance"
+PREFIX = new_name()  # what a killed run has left is not looked at
 CONFIG = f"{PREFIX}-config"
 SECRET = f"{PREFIX}-secret"
 SIZES: Object = {

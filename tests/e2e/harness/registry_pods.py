@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from redbox_bed.hosts.host import Host
+from redbox_bed.images.node_images import architecture
 from tests.e2e.harness.image_registry import PASSWORD, USER, Registry, busybox_image
 from tests.e2e.harness.slurm_pods import SlurmPods
 from tests.e2e.harness.slurmjobs import new_name
@@ -16,7 +17,7 @@ from tests.e2e.harness.slurmjobs import new_name
 ARGUMENTS = ("default", "arguments")
 OTHER = "other"
 """The tag of the image whose programs are of a machine that no node is."""
-FOREIGN = 0x16  # EM_S390, of 31 bits
+ARM64, AMD64 = 0xB7, 0x3E  # as ELF has them
 
 
 def push_image(registry: Registry, host: Host, folder: Path) -> str:
@@ -24,7 +25,8 @@ def push_image(registry: Registry, host: Host, folder: Path) -> str:
     name = new_name()
     image = replace(busybox_image(folder, host, name), arguments=ARGUMENTS)
     registry.push(f"{name}:1", image)
-    foreign = busybox_image(folder, host, f"{name}-{OTHER}", machine=FOREIGN)
+    machine = ARM64 if architecture() != "arm64" else AMD64
+    foreign = busybox_image(folder, host, f"{name}-{OTHER}", machine)
     registry.push(f"{name}:{OTHER}", foreign)
     return f"{registry.address}/{name}"
 

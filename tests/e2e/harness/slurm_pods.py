@@ -195,11 +195,9 @@ class SlurmPods:
         self.made += [(each["kind"], each["metadata"]["name"]) for each in manifests]
         self.kubectl.apply(yaml.safe_dump_all(manifests))
 
-    def run(
-        self, *containers: Object, name: str = "", metadata: Object | None = None, **spec: Any
-    ) -> SlurmPod:
+    def run(self, *containers: Object, metadata: Object | None = None, **spec: Any) -> SlurmPod:
         """A pod of these containers; fields are as the manifest has them."""
-        name = name or new_name()
+        name = new_name()
         self.apply("Pod", name, metadata=metadata or {}, spec=on_slurm(*containers, **spec))
         return self.of(name)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.hosts.host import Host
-from tests.e2e.harness.cluster_storm import NO_END, SLURM_NODES, ClusterStorm, read_in_the_end
+from tests.e2e.harness.cluster_storm import BEGAN_AGAIN, NO_END, ClusterStorm, read_in_the_end
 from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container, ended, manifest, on_slurm
 from tests.e2e.harness.slurmctld_restart import administrator
 from tests.e2e.harness.slurmjobs import eventually, new_name
@@ -57,13 +57,18 @@ def test_after_a_storm_each_pod_had_one_job_and_says_what_became_of_it(bed: Bed,
     with administrator(bed):
         while len(expected) < PODS or storm.left:
             if len(expected) < PODS:
-                expected += (batch := [_chosen(pods, chance) for _ in range(AT_ONCE)])
-                _insist(lambda batch=batch: pods.apply_all(*(one.manifest for one in batch)))
+                expected += _applied(pods, chance)
             _delete_one(expected, chance)
             storm.strike()
         faults = [fault for one in expected for fault in _faults(one)]
-        eventually(lambda: _left(bed) == [], CALMS_WITHIN_S, what="no job and no folder of a pod")
+        eventually(lambda: not _in_queue(bed), CALMS_WITHIN_S, what="an empty queue")
     assert faults == [], storm.kills
+
+
+def _applied(pods: SlurmPods, chance: random.Random) -> list[Expected]:
+    batch = [_chosen(pods, chance) for _ in range(AT_ONCE)]
+    _insist(lambda: pods.apply_all(*(one.manifest for one in batch)))
+    return batch
 
 
 def _chosen(pods: SlurmPods, chance: random.Random) -> Expected:
@@ -71,12 +76,12 @@ def _chosen(pods: SlurmPods, chance: random.Random) -> Expected:
     return Expected(pods.of(new_name()), 0 if restarts else chance.choice([0, 0, 5]), restarts)
 
 
-def _insist(apply: object) -> None:
+def _insist(act: Callable[[], object]) -> None:
     """Users try again while the API server is away."""
 
     def tried() -> bool:
         try:
-            apply()  # type: ignore[operator]
+            act()
         except BedError:
             return False
         return True
@@ -105,7 +110,8 @@ def _faults(one: Expected) -> list[str]:
         return [f"{name}: lost, and {rows}"] if [row for row in rows if row[1] not in NO_END] else []
     found = []
     state, phase = ("FAILED", "Failed") if one.code else ("COMPLETED", "Succeeded")
-    if rows != [(pod.job_id, state)]:
+    ids, states = {row[0] for row in rows}, [row[1] for row in rows if row[1] not in BEGAN_AGAIN]
+    if (ids, states) != ({pod.job_id}, [state]):
         found.append(f"{name}: sacct has {rows}, the status says {pod.job_id}")
     if status["phase"] != phase:
         return [*found, f"{name}: {status}, not {phase}"]
@@ -118,12 +124,6 @@ def _faults(one: Expected) -> list[str]:
     return found
 
 
-def _left(bed: Bed) -> list[str]:
-    """Jobs in the queue, and folders of pods on the nodes."""
+def _in_queue(bed: Bed) -> list[str]:
     queue = ("squeue", "--noheader", f"--user={USER}", "--format=%A %j %T")
-    left = bed.host("login").run(*queue, check=False).stdout.splitlines()
-    return left + [f"{host.name}: {path}" for host in map(bed.host, SLURM_NODES) for path in _scratch(host)]
-
-
-def _scratch(host: Host) -> list[str]:
-    return host.run("sh", "-c", "ls -d /tmp/redbox-pod-* 2>/dev/null", check=False).stdout.split()
+    return bed.host("login").run(*queue, check=False).stdout.splitlines()
