@@ -55,4 +55,4 @@ def _values_of_volume(volume: Object) -> int:
         for kind in ("secret", "configMap", "downwardAPI")
         if source.get(kind)
     ]
-    return len(sources) + sum(len(one.get("items") or ()) for one in chosen)
+    return len(sources) + sum(len(source.get("items") or ()) for source in chosen)
