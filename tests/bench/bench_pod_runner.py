@@ -90,7 +90,8 @@ def measured(bed: Bed) -> Mapping[str, float]:
     wrapped = f"--wrap=exec python3 {LOAD} {ASKED}"
     ended = login.run("sbatch", *options, wrapped, user=USER, timeout=JOB_WITHIN_S, check=False)
     if ended.returncode:
-        raise RuntimeError(f"{ended.stderr}{login.read(f'{OUTPUT}.err')[-1000:]}")
+        told = login.read(f"{OUTPUT}.err").decode(errors="replace")
+        raise RuntimeError(f"{ended.stderr}{told[-1000:]}")
     said = json.loads(login.read(OUTPUT))
     ours, others = median(said["runner"]) * 1000, median(said["bare"]) * 1000
     return {
