@@ -20,15 +20,16 @@ MICROSECONDS = 10**6
 KIB = 1024
 
 
-def began_at(log: Path) -> float:
+def began_at(log: Path, process: "subprocess.Popen[bytes]") -> float:
     """When the container began, once it has said so."""
     give_up_at = time.monotonic() + PATIENCE_S
-    while time.monotonic() < give_up_at:
+    while time.monotonic() < give_up_at and process.poll() is None:
         words = log.read_text().split() if log.exists() else []
         if len(words) == len(("seconds", "microseconds")):
             return int(words[0]) + int(words[1]) / MICROSECONDS
         time.sleep(0.01)
-    raise TimeoutError(f"the container has not begun: {log}")
+    process.kill()
+    raise RuntimeError(f"the container has not begun: {log}")
 
 
 def resident(pid: int) -> int:
@@ -42,7 +43,7 @@ def run(script: str, log: Path, output: Path) -> tuple[float, int]:
     with output.open("wb") as file:
         begun = time.time()
         with subprocess.Popen(["sh", "-c", script], stdout=file, stderr=file) as process:
-            took = began_at(log) - begun
+            took = began_at(log, process) - begun
             time.sleep(SETTLES_S)
             used = resident(process.pid)
     if process.returncode:
