@@ -139,7 +139,7 @@ class Scale:
     def _delete(self, url: str) -> None:
         self.kubernetes("delete", "--raw", url)
 
-    def _redbox(self, keys: list[str]) -> subprocess.Popen[bytes]:
+    def _redbox(self, keys: list[str], *, of_pods: bool = False) -> subprocess.Popen[bytes]:
         authority = make_authority(CLUSTER, datetime.now(UTC))
         pair = issue_server(authority, [], [self.resourced.address], datetime.now(UTC))
         certificate, settings = self.folder / "redbox.pem", self.folder / "redbox.json"
@@ -150,7 +150,8 @@ class Scale:
             "port": PORT,
             "partitions": NODES,
             "keys": keys,
-            "attempts": ATTEMPTS,
+            "attempts": 1 if of_pods else ATTEMPTS,
+            "of_pods": of_pods,
         }
         settings.write_text(json.dumps(said))
         spec = {
@@ -158,6 +159,7 @@ class Scale:
             "caBundle": base64.b64encode(authority.certificate).decode(),
             "audience": "redbox.dev/scale/bench",
             "delivery": "Virtual",
+            "pods": {"enabled": of_pods},
         }
         kind = {"apiVersion": API, "kind": "SlurmCluster", "metadata": {"name": CLUSTER}}
         self.kubernetes.apply(json.dumps({**kind, "spec": spec}))

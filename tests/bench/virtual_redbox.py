@@ -30,22 +30,44 @@ from redbox_api.models import (
     Phase,
     WatchEvent,
 )
+from redbox_api.pod_report import ContainerReport, ContainerState, PodEvent, PodReport, Running
 
 REVISION = "1.1"
 BOOKMARK_EVERY_S = 10.0
 STARTED_AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+CONTAINER = "main"
+REPORT = PodReport(
+    at=STARTED_AT,
+    settled=True,
+    node_name="n1",
+    host_ip="10.77.0.12",
+    containers=[
+        ContainerReport(
+            name=CONTAINER,
+            state=ContainerState(running=Running(started_at=STARTED_AT)),
+            ready=True,
+            started=True,
+        )
+    ],
+    events=[
+        PodEvent(number=number, reason=reason, message=reason, container=CONTAINER, at=STARTED_AT)
+        for number, reason in enumerate(("Pulled", "Created", "Started"), start=1)
+    ],
+)
+"""Of a pod whose one container runs."""
 
 
 class ManyPartitions:
     """`keys` are those of the jobs, each with so many attempts."""
 
-    def __init__(self, partitions: int, keys: list[str], attempts: int) -> None:
+    def __init__(self, partitions: int, keys: list[str], attempts: int, *, of_pods: bool = False) -> None:
         amounts = Amounts(nodes=4, cpus=128, mem_mb=512_000)
         self.partitions = [
             Partition(name=f"p{number:03}", state="UP", total=amounts, free=amounts)
             for number in range(partitions)
         ]
-        self.jobs = [_job(key, attempt + 1) for key in keys for attempt in range(attempts)]
+        self.of_pods = of_pods
+        self.jobs = [self._job(key, attempt + 1) for key in keys for attempt in range(attempts)]
         self.submits = 0
 
     def app(self) -> web.Application:
@@ -78,7 +100,7 @@ class ManyPartitions:
         return _said(JobList(items=self.jobs[start : start + size], revision=REVISION, next=more))
 
     async def _one_job(self, request: web.Request) -> web.Response:
-        return _said(_job(request.match_info["key"], int(request.query.get("attempt", 1))))
+        return _said(self._job(request.match_info["key"], int(request.query.get("attempt", 1))))
 
     async def _submit(self, _: web.Request) -> web.Response:
         self.submits += 1
@@ -86,6 +108,10 @@ class ManyPartitions:
 
     async def _count(self, _: web.Request) -> web.Response:
         return web.json_response(self.submits)
+
+    def _job(self, key: str, attempt: int) -> Job:
+        job = _job(key, attempt)
+        return job.model_copy(update={"is_pod": True, "pod": REPORT}) if self.of_pods else job
 
 
 def _job(key: str, attempt: int) -> Job:
@@ -131,7 +157,7 @@ def main(settings: Path) -> None:
     said = json.loads(settings.read_text())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(said["certificate"])
-    redbox = ManyPartitions(said["partitions"], said["keys"], said["attempts"])
+    redbox = ManyPartitions(said["partitions"], said["keys"], said["attempts"], of_pods=said["of_pods"])
     web.run_app(redbox.app(), host=said["address"], port=said["port"], ssl_context=context, print=None)
 
 

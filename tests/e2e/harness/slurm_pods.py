@@ -223,6 +223,13 @@ def manifest(kind: str, name: str, *, api: str = "v1", **body: Any) -> Object:
 def pods_installed(bed: Bed) -> Iterator[None]:
     """Pods run on virtual nodes; in the end all is as it was delivered."""
     SlurmJobs.on(bed)
+    with pods_enabled(bed):
+        yield
+
+
+@contextmanager
+def pods_enabled(bed: Bed) -> Iterator[None]:
+    """The same where Red Box is delivered already."""
     kubectl, login = Kubernetes(bed), bed.host("login")
     login.run("sh", "-c", BUILD, user=USER, timeout=BUILDS_WITHIN_S)
     _allow_volumes(login)

@@ -89,8 +89,9 @@ def find_node_address(name: str) -> str:
 
 
 def resolve(name: str, family: int) -> Optional[str]:
+    host = name.encode("ascii", "replace")  # as a string it loads tables of Unicode: half a MB
     try:
-        return str(socket.getaddrinfo(name, None, family, socket.SOCK_STREAM)[0][4][0])
+        return str(socket.getaddrinfo(host, None, family, socket.SOCK_STREAM)[0][4][0])
     except OSError:
         return None
 
