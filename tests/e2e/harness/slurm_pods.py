@@ -236,8 +236,7 @@ def pods_enabled(bed: Bed) -> Iterator[None]:
     _upgrade(bed, VALUES, ON)
     try:
         eventually(lambda: get_object(kubectl.kubeconfig, "node", NODE), what=f"the node {NODE}")
-        eventually(lambda: _is_approved(kubectl), what="the certificate of resourced")
-        eventually(lambda: pods_ready(kubectl).get("status") == "True", what="PodsReady")
+        _wait_until_served(kubectl)
         yield
     finally:
         _upgrade(bed, f"slurmClusters.{SLURM_CLUSTER}.pods.enabled=false", OFF, IN_A_CONTAINER)
@@ -249,11 +248,21 @@ def api_tokens_allowed(bed: Bed) -> Iterator[None]:
     """Pods of alice's namespace get tokens for the API server, which they reach at its own address."""
     on_cluster = f"slurmClusters.{SLURM_CLUSTER}.pods"
     url = f"{on_cluster}.apiServer={api_url(bed.plan)}"
-    _upgrade(bed, f"{on_cluster}.apiTokens=true", url, f"resourced.pods.apiTokenNamespaces={{{USER}}}")
+    namespaces = "resourced.pods.apiTokenNamespaces"
+    kubectl = Kubernetes(bed)
     try:
+        _upgrade(bed, f"{on_cluster}.apiTokens=true", url, f"{namespaces}={{{USER}}}")
+        _wait_until_served(kubectl)
         yield
     finally:
-        _upgrade(bed, f"{on_cluster}.apiTokens=false", "resourced.pods.apiTokenNamespaces={}")
+        _upgrade(bed, f"{on_cluster}.apiTokens=false", json=f"{namespaces}=[]")
+        _wait_until_served(kubectl)
+
+
+def _wait_until_served(kubectl: Kubernetes) -> None:
+    """A resourced that was started anew has the certificate that the API server trusts, and serves pods."""
+    eventually(lambda: _is_approved(kubectl), what="the certificate of resourced")
+    eventually(lambda: pods_ready(kubectl).get("status") == "True", what="PodsReady")
 
 
 def pods_ready(kubectl: Kubernetes) -> Object:
@@ -262,10 +271,11 @@ def pods_ready(kubectl: Kubernetes) -> Object:
     return condition(cluster.get("status", {}), "PodsReady")
 
 
-def _upgrade(bed: Bed, *values: str) -> None:
+def _upgrade(bed: Bed, *values: str, json: str | None = None) -> None:
     Helm(bed)(
         *("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", "--timeout=110s"),
         *(f"--set={row}" for row in values),
+        *([f"--set-json={json}"] if json else []),
     )
 
 

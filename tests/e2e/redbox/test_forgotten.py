@@ -1,7 +1,7 @@
 """Jobs that a killed slurmctld has forgotten: known within a minute, run again only if they never began.
 
-FORGOTTEN_KILLS says how often slurmctld is killed 0 to 5 s after submits (3, with accounting and without it;
-30 by hand), FORGOTTEN_SEED repeats the moments of another run.
+All of it with accounting, and without any on a slow home. FORGOTTEN_KILLS says how often slurmctld is killed
+0 to 5 s after submits (3 for each; 30 by hand), FORGOTTEN_SEED repeats the moments of another run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, NotAccepted, Unreachable
 from redbox_api.models import FINAL_PHASES, Dependency, Job, JobRequest, Phase
-from redbox_bed import lifecycle
+from redbox_bed import lifecycle, slow_home
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Options, Source, make_plan
 from redbox_bed.core.progress import Progress
@@ -27,6 +27,7 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
+from tests.e2e.harness.slurm_release import chosen
 from tests.e2e.harness.slurmctld_restart import administrator, kill_and_start, nothing_saved
 
 KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
@@ -36,15 +37,17 @@ BACKOFF_LIMIT = 3
 SMALL = {"resources": {"time": "5", "memPerNode": "20M"}}
 
 
-@pytest.fixture(scope="module", params=["accounted", "unaccounted"])
+@pytest.fixture(scope="module", params=["accounted", "unaccounted, slow home"])
 def bed(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Bed]:
-    """The usual bed, or one of its own beside it, which keeps no accounts."""
+    """The usual bed, or one of its own beside it, which keeps no accounts and shows files late."""
     if request.param == "accounted":
         yield bed
         return
     places = replace(bed.places, state=bed.places.state / "unaccounted")
     offset = bed.plan.forwards[0].port - make_plan(Options()).forwards[0].port + 900
-    options = Options(accounting=False, fast=True, kube=Source.NONE, port_offset=offset)
+    options = Options(
+        accounting=False, slow_home=True, release=chosen(), fast=True, kube=Source.NONE, port_offset=offset
+    )
     made = Bed(make_plan(options), places)
     try:
         lifecycle.up(made, Progress.silent())
@@ -129,6 +132,64 @@ async def test_an_output_file_that_was_there_before_counts_as_a_start(
     assert f"its output file {path} exists" in (job.message or "")
 
 
+async def test_a_start_that_no_poll_showed_is_not_missed(
+    bed: Bed, server: RedboxServer, alice: RedboxClient
+) -> None:
+    login = server.login
+    if bed.plan.has_slow_home(login.spec):
+        slow_home.command(bed, login, "negative", "10h")
+    with nothing_saved(bed):
+        key = await submit(alice, "echo begun", "exec sleep 600", hold=True)
+        job = await until(alice, key, lambda job: job.stdout is not None)
+        server.kill()
+        # That it is absent is cached from now on: only a listing of the folder shows it.
+        assert login.run("test", "-e", job.stdout or "", user="alice", check=False).returncode == 1
+        login.run("scontrol", "release", job.job_id or "", user="alice")
+        wait_until(lambda: shows_begun(bed, job), 60, "the job did not begin")
+    server.start()
+    job = await forgotten(alice, key)
+    assert not job.no_sign_of_start, job
+
+
+def shows_begun(bed: Bed, job: Job) -> bool:
+    """Whether a node's own view of the output has the job's first line."""
+    views = (node.run("cat", job.stdout or "", user="alice", check=False) for node in computing(bed))
+    return any(view.stdout == "begun\n" for view in views)
+
+
+def computing(bed: Bed) -> list[Host]:
+    return [bed.host(name) for name in bed.plan.clusters[0].hosts if name.startswith("n")]
+
+
+async def test_a_dependant_waits_for_the_next_attempt_while_a_stranger_has_the_id(
+    bed: Bed, server: RedboxServer, alice: RedboxClient
+) -> None:
+    """The stranger: alice's own job, whose mark she has overwritten."""
+    login = server.login
+    parent = await submit(alice, "true", hold=True)
+    child = await submit(alice, "true", dependencies=[{"type": "afterok", "key": parent}])
+    stranger = (await alice.get_job(parent)).job_id or ""
+    login.run("scontrol", "update", f"JobId={stranger}", "Comment=a-stranger", user="alice")
+    kill_and_start(bed)
+    assert (await forgotten(alice, parent)).no_sign_of_start
+    await until(alice, child, lambda job: job.reason == "JobHeldUser")
+    login.run("scontrol", "release", stranger, user="alice")
+    wait_until(lambda: not queued(login, stranger), 60, "the stranger did not end")
+    await alice.put_job(parent, script("true", hold=True), attempt=2)
+    held = await alice.get_job(parent, attempt=2)
+    child_id = (await alice.get_job(child)).job_id or ""
+    expected = f"afterok:{held.job_id}"
+    wait_until(lambda: expected in queued(login, child_id), 60, f"the child does not depend on {expected}")
+    await alice.act_on_job(parent, "release", attempt=2)
+    assert (await ended(alice, child)).phase is Phase.SUCCEEDED
+
+
+def queued(login: Host, job_id: str) -> str:
+    """What the queue says of a job that has not ended: what it waits for."""
+    shown = login.run("squeue", "-h", "-t", "PD,R,CG", "-j", job_id, "-o", "%T %E", check=False)
+    return shown.stdout
+
+
 async def test_a_dependant_never_follows_the_stranger_that_was_given_the_id(
     bed: Bed, alice: RedboxClient
 ) -> None:
@@ -155,8 +216,7 @@ async def test_a_second_run_that_slurm_does_not_count_is_a_run(
     job = await until(alice, key, lambda job: job.phase is Phase.PENDING and job.stale_since is None)
     assert job.run == 2
     # A node that still has the first run, or has ended it in this second, refuses the next one.
-    nodes = [bed.host(name) for name in bed.plan.clusters[0].hosts if name.startswith("n")]
-    wait_until(lambda: not any(runs_alices(node) for node in nodes), 90, "the first run was never ended")
+    wait_until(lambda: not any(map(runs_alices, computing(bed))), 90, "the first run was never ended")
     server.login.run("scontrol", "update", f"JobId={job.job_id}", "StartTime=now+5", user="alice")
     await alice.act_on_job(key, "release")
     job = await started(alice, key)
