@@ -28,7 +28,7 @@ from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
 from tests.e2e.harness.slurm_release import chosen
-from tests.e2e.harness.slurmctld_restart import administrator, kill_and_start, nothing_saved
+from tests.e2e.harness.slurmctld_restart import administrator, kill_and_start, nothing_saved, save_state
 
 KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
 SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)
@@ -140,10 +140,10 @@ async def test_a_start_that_no_poll_showed_is_not_missed(
         slow_home.command(bed, login, "negative", "10h")
     with nothing_saved(bed):
         key = await submit(alice, "echo begun", "exec sleep 600", hold=True)
-        job = await until(alice, key, lambda job: job.stdout is not None)
+        job = await until(alice, key, lambda job: output(job) != "")
         server.kill()
         # That it is absent is cached from now on: only a listing of the folder shows it.
-        assert login.run("test", "-e", job.stdout or "", user="alice", check=False).returncode == 1
+        assert login.run("test", "-e", output(job), user="alice", check=False).returncode == 1
         login.run("scontrol", "release", job.job_id or "", user="alice")
         wait_until(lambda: shows_begun(bed, job), 60, "the job did not begin")
     server.start()
@@ -151,9 +151,13 @@ async def test_a_start_that_no_poll_showed_is_not_missed(
     assert not job.no_sign_of_start, job
 
 
+def output(job: Job) -> str:
+    return job.logs.stdout or ""
+
+
 def shows_begun(bed: Bed, job: Job) -> bool:
     """Whether a node's own view of the output has the job's first line."""
-    views = (node.run("cat", job.stdout or "", user="alice", check=False) for node in computing(bed))
+    views = (node.run("cat", output(job), user="alice", check=False) for node in computing(bed))
     return any(view.stdout == "begun\n" for view in views)
 
 
@@ -170,6 +174,7 @@ async def test_a_dependant_waits_for_the_next_attempt_while_a_stranger_has_the_i
     child = await submit(alice, "true", dependencies=[{"type": "afterok", "key": parent}])
     stranger = (await alice.get_job(parent)).job_id or ""
     login.run("scontrol", "update", f"JobId={stranger}", "Comment=a-stranger", user="alice")
+    save_state(login, bed.host("ctl"))
     kill_and_start(bed)
     assert (await forgotten(alice, parent)).no_sign_of_start
     await until(alice, child, lambda job: job.reason == "JobHeldUser")
