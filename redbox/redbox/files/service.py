@@ -6,6 +6,7 @@ permissions of the user.
 
 from __future__ import annotations
 
+import errno
 import posixpath
 import re
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from redbox.agents.errors import RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileStatus, GlobMatch, OmittedFile
 from redbox.core.domain import JobRef
-from redbox.jobs.errors import Forbidden, JobNotFound, NotAcceptable
+from redbox.jobs.errors import Forbidden, JobNotFound, JobsBusy, NotAcceptable
 from redbox.jobs.service import JobService
 from redbox.observability.sanitize import printable
 from redbox_api.models import FileEntry, FileList
@@ -116,6 +117,8 @@ class JobFileService:
         except SystemCallFailed as fault:
             if fault.is_missing:
                 raise JobNotFound(f"{fault.path}: {fault.strerror}") from fault
+            if fault.errno == errno.EAGAIN:
+                raise JobsBusy(f"{fault.path}: {fault.strerror}", retry_after=3) from fault
             raise Forbidden(f"{fault.path}: {fault.strerror}, as user {record.user.name}") from fault
         except RequestFailed as error:
             raise NotAcceptable(str(error)) from error

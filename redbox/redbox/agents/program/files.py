@@ -72,7 +72,7 @@ def open_for_reading(path: bytes) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         if is_listed_only(path):
-            raise OSError(errno.EAGAIN, "its directory lists it, but it cannot be opened yet", path) from None
+            raise not_visible(path) from None
         raise
     if kind_of(os.fstat(descriptor)) in ("file", "null"):
         return descriptor
@@ -88,6 +88,10 @@ def is_listed_only(path: bytes) -> bool:
     except OSError:
         return False
     return is_listed and not os.path.lexists(path)  # else a dangling link, or a file made just now
+
+
+def not_visible(path: bytes) -> OSError:
+    return OSError(errno.EAGAIN, "its directory lists it, but it cannot be opened yet", path)
 
 
 def tail_hash(descriptor: int, offset: int) -> str:
@@ -248,12 +252,20 @@ def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes,
     os.stat(directory)  # a missing or unreadable directory is an error, not an empty answer
     encoded = [pattern.encode("utf-8", "surrogateescape") for pattern in patterns]
     of_names = [pattern for pattern in encoded if is_of_names(pattern)]
-    others = [pattern for pattern in encoded if not is_of_names(pattern)]
+    paths = [pattern for pattern in encoded if not globbing.has_magic(pattern)]
+    others = [pattern for pattern in encoded if pattern not in of_names and pattern not in paths]
+    named = (os.path.relpath(os.path.join(directory, path), directory) for path in paths)
+    found = itertools.chain(list_matches(directory, of_names), named, glob_matches(directory, others))
     yielded = set()
-    for relative in itertools.chain(list_matches(directory, of_names), glob_matches(directory, others)):
+    for relative in found:
+        path = os.path.join(directory, relative)
         try:
-            status = os.lstat(os.path.join(directory, relative))
-        except OSError:  # removed in the meantime
+            status = os.lstat(path)
+        except FileNotFoundError:
+            if is_listed_only(path):
+                raise not_visible(path) from None
+            continue  # removed in the meantime
+        except OSError:
             continue
         if relative not in yielded:
             yielded.add(relative)

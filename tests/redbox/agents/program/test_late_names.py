@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.agents.program.files import open_for_reading
+from redbox.agents.program.files import find_matches, open_for_reading
 
 
 def errno_of_opening(path: Path) -> int | None:
@@ -28,3 +28,22 @@ def test_a_name_that_only_its_directory_shows_is_to_be_tried_again(
 def test_what_is_missing_is_missing(tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     assert errno_of_opening(tmp_path / name) == errno.ENOENT
+
+
+@pytest.mark.parametrize("pattern", ["late", "late*", "**/lat*"])
+def test_a_match_that_only_its_directory_shows_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    (tmp_path / "late").touch()
+    cached_miss = OSError(errno.ENOENT, "cached as missing", "late")
+    lookup = os.lstat
+
+    def late(path: bytes) -> os.stat_result:
+        if path.endswith(b"/late"):
+            raise cached_miss
+        return lookup(path)
+
+    monkeypatch.setattr(os, "lstat", late)
+    with pytest.raises(OSError, match="late") as raised:
+        list(find_matches(os.fsencode(tmp_path), [pattern]))
+    assert raised.value.errno == errno.EAGAIN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import tarfile
@@ -13,6 +14,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from redbox.agents.agent import AgentClient
+from redbox.agents.errors import SystemCallFailed
 from tests.redbox.http.harness import ALICE_UID, BODY_LIMIT, Stand, eventually, problem
 
 FILES = "/v1/jobs/k1/files"
@@ -45,6 +48,20 @@ async def test_globs_find_files_with_their_sizes_and_modes(home: Path, alice: ht
     ]
     assert found[0]["mode"] & 0o777 == 0o640
     assert home.exists()
+
+
+@pytest.mark.usefixtures("home")
+async def test_a_file_that_cannot_be_looked_up_yet_is_asked_for_again(
+    alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system lists it, and has cached that it is missing."""
+
+    async def glob(*_: object, **__: object) -> None:
+        raise SystemCallFailed(errno.EAGAIN, "its directory lists it", "/home/alice/a.dat")
+
+    monkeypatch.setattr(AgentClient, "glob", glob)
+    answer = await alice.get(FILES, params={"glob": "*.dat"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "3"), answer.text
 
 
 @pytest.mark.parametrize("glob", ["/etc/*", "../*", "a/../../*"])
