@@ -159,7 +159,7 @@ class PodLife:
         self.translated.append((pod, references, partition.name))
         return JobRequest(batch="#!/bin/sh\n")
 
-    def create(self, *, metadata: dict[str, Any] | None = None, **spec: Any) -> None:
+    def create(self, *, metadata: Any = None, **spec: Any) -> None:
         self.api.put(POD, manifest(metadata=metadata, **spec))
 
     def delete(self) -> None:
