@@ -63,7 +63,7 @@ def submitted_pod(pod: Object) -> SubmittedPod | None:
     """None where it has no job of its own, or has ended."""
     metadata, status = pod["metadata"], pod.get("status", {})
     conditions = status.get("conditions") or ()
-    submitted = next((condition for condition in conditions if condition["type"] == SUBMITTED), {})
+    submitted: Object = next((condition for condition in conditions if condition["type"] == SUBMITTED), {})
     has_ended = status.get("phase") in {"Succeeded", "Failed"}
     if has_ended or submitted.get("status") != "True" or _is_companion(metadata):
         return None

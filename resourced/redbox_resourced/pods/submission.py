@@ -46,6 +46,13 @@ DEFAULT_ACCOUNT = "default"
 UNKNOWN_FIELD = re.compile(r"(^|; )pod(\.\S+)? is not a field of this request")
 """How a red-box that is older than this resourced refuses a pod."""
 TOO_OLD = "RedboxTooOld"
+NO_SUCH_NODE = "node configuration is not available"
+"""In sbatch's words."""
+DISK = re.compile(r"--tmp\b")
+NO_DISK = (
+    "The pod requests ephemeral-storage, which is --tmp in Slurm: no node has any where slurm.conf sets no "
+    "TmpDisk. If nothing else is too large, leave ephemeral-storage out"
+)
 TOKEN_LIFETIME_S = 600  # the shortest that Kubernetes issues
 
 
@@ -151,6 +158,9 @@ class PodSubmitter:
                 if pod.role is BoundPodKind.POD and UNKNOWN_FIELD.search(refused.problem.detail):
                     self.too_old.add(connection.cluster.name)
                     raise SubmissionPending(TOO_OLD, too_old_message(connection.cluster.name)) from refused
+                if NO_SUCH_NODE in refused.problem.detail and any(map(DISK.match, request.options)):
+                    sentence = f"{refused}. {NO_DISK}"
+                    raise SubmissionRejected(JobRefusal(sentence, refused.problem.type)) from refused
                 raise
             except Conflict as conflict:
                 # The key exists with another body: it is this pod's job all the same.

@@ -121,6 +121,7 @@ class PodLife:
         self.redbox = MemoryRedbox()
         self.translated: list[tuple[Object, PodReferences, str]] = []
         self.refusal: Exception | None = None
+        self.request_options: list[str] = []
         cluster = slurm_cluster(pods={"enabled": pods_enabled})
         self.partitions: dict[str, Partition] = {}
         self.followed = {"hpc1": SimpleNamespace(cluster=cluster, client=cast("RedboxClient", self.redbox))}
@@ -157,7 +158,7 @@ class PodLife:
         if self.refusal:
             raise self.refusal
         self.translated.append((pod, references, partition.name))
-        return JobRequest(batch="#!/bin/sh\n")
+        return JobRequest(batch="#!/bin/sh\n", options=self.request_options)
 
     def create(self, *, metadata: Any = None, **spec: Any) -> None:
         self.api.put(POD, manifest(metadata=metadata, **spec))

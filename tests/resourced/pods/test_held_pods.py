@@ -96,6 +96,22 @@ async def test_a_deployment_that_tolerates_every_taint_is_not_made_again_and_aga
         assert life.status["phase"] == "Pending"
 
 
+async def test_a_refusal_because_of_local_disk_names_the_pods_field() -> None:
+    too_much = Problem(
+        type="about:blank",
+        title="Slurm refuses it",
+        status=422,
+        detail="Requested node configuration is not available",
+    )
+    async with pod_life() as life:
+        life.request_options = ["--tmp=2048M"]
+        life.redbox.refusing_puts = NotAccepted(too_much)
+        life.create(restartPolicy="Never")
+        await until(lambda: life.status["phase"] == "Failed")
+        assert "node configuration is not available" in life.status["message"]
+        assert "leave ephemeral-storage out" in life.status["message"]
+
+
 async def test_a_pod_waits_for_a_red_box_that_does_not_know_pods_yet() -> None:
     unknown = Problem(
         type="about:blank",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from redbox_api.pod_report import PodReport
 from redbox_resourced.pods.reported.status_writes import BURST, REFILL_S, PodStatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.pods.factories import RUNS, manifest, pod_job, report, running_pod
-from tests.resourced.pods.pod_life_harness import POD, pod_life, until
+from tests.resourced.pods.pod_life_harness import POD, PodLife, pod_life, until
 
 
 class Written:
@@ -57,6 +59,10 @@ async def test_a_pod_that_is_shown_as_it_is_waits_for_nothing() -> None:
     assert written.writer.due_in(written.pod) is None
 
 
+def shows(life: PodLife, reported: PodReport) -> bool:
+    return [row.pod for row in life.rows] == [reported]
+
+
 async def test_a_runner_that_reports_without_end_is_shown_as_it_is_in_the_end() -> None:
     async with pod_life() as life:
         life.pods._statuses._now = lambda: 0.0  # no time passes
@@ -65,7 +71,7 @@ async def test_a_runner_that_reports_without_end_is_shown_as_it_is_in_the_end() 
         for number in range(2 * BURST):
             reported = report(main={"state": RUNS, "restartCount": number})
             life.redbox.change(pod_job(pod=reported))
-            await until(lambda pod=reported: [pod] == [row.pod for row in life.rows])
+            await until(partial(shows, life, reported))
             await until(lambda: life.pods.queue.is_idle)
         await until(lambda: life.pods._statuses._held == {"pod-uid"})
         assert len(life.written()) <= BURST
