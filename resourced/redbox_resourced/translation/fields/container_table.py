@@ -112,8 +112,8 @@ RESOURCES: FieldTable = {
 MOUNT: FieldTable = {
     "bindMountOptions": refused("options of mounts are not in this version: leave it out"),
     "mountPath": honoured(
-        "At /dev/shm each container has memory of its own: an emptyDir that one container alone mounts may be "
-        "there, and its sizeLimit has no effect then."
+        "At /dev/shm each container has memory of its own: an emptyDir that one container alone mounts may "
+        "be there, and its sizeLimit has no effect then."
     ),
     "mountPropagation": only("mounts are not passed on between container and node: leave it out", "None"),
     "name": honoured(),
