@@ -105,7 +105,7 @@ class BoundPod:
     phase: str
     is_submitted: bool
     submitted: str
-    """The message of the condition Submitted: which job it is, or why there is none."""
+    """The message of the condition Submitted: which job it is, or why it has no job."""
     is_being_deleted: bool
     ends_by: str
     """Of a pod that is being deleted: when the grace period of its deletion is over."""

@@ -153,7 +153,7 @@ def _max(first: Amounts, other: Amounts) -> dict[str, Decimal]:
 def _has_unlimited(spec: Object) -> bool:
     """Whether one of the containers that run at the same time names no memory, and the pod names none either.
 
-    It may use what there is: a sum of the others' would be a limit that nobody asked for.
+    It may use what there is: a sum of the others' would be a limit that no author wrote.
     """
     if _own(spec, "spec").get(MEMORY):
         return False

@@ -14,6 +14,7 @@ from tests.resourced.translation.factories import (
     TOKEN_VOLUME,
     annotated,
     container,
+    limited,
     pod,
     program,
     requested,
@@ -35,10 +36,6 @@ DEFAULTS: dict[str, Any] = {
     "tolerations": [{"key": "redbox.dev/slurm", "operator": "Exists"}],
     "volumes": [TOKEN_VOLUME],
 }
-
-
-def limited(name: str = "main", requests: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
-    return container(name, resources={"requests": requests or {}, **fields.pop("resources", {})}, **fields)
 
 
 def test_a_minimal_pod_with_all_defaults_becomes_a_job_that_red_box_takes() -> None:
@@ -92,34 +89,6 @@ def test_cpus_are_requests_and_memory_is_limits(
 ) -> None:
     found = requested(pod(container(resources=resources))).resources
     assert (found.cpus_per_task, found.mem_per_node) == (cpus, memory)
-
-
-GIVEN, NONE = {"memory": "64Mi"}, {"cpu": "1"}
-
-
-@pytest.mark.parametrize(
-    ("main", "sidecar", "early", "pods_own", "memory"),
-    [
-        (NONE, GIVEN, GIVEN, {}, None),
-        (GIVEN, NONE, GIVEN, {}, None),
-        (GIVEN, GIVEN, NONE, {}, f"{2 * 64 + 2 * 30}M"),
-        (NONE, GIVEN, GIVEN, {"limits": {"memory": "1Gi"}}, f"{1024 + 2 * 30}M"),
-    ],
-)
-def test_a_container_that_names_no_memory_is_not_held_to_that_of_the_others(
-    main: dict[str, str],
-    sidecar: dict[str, str],
-    early: dict[str, str],
-    pods_own: dict[str, Any],
-    memory: str | None,
-) -> None:
-    """An injected sidecar has a limit; the program beside it is unlimited in Kubernetes."""
-    given = pod(
-        limited("main", main),
-        initContainers=[limited("early", early), limited("proxy", sidecar, restartPolicy="Always")],
-        resources=pods_own,
-    )
-    assert requested(given).resources.mem_per_node == memory
 
 
 def test_resources_of_the_pod_replace_the_sum() -> None:

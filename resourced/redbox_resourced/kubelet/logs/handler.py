@@ -114,9 +114,9 @@ class LogHandler:
                 requested_start(pod, container, None, query)  # says what it waits for
             raise _not_at_redbox(pod, pod.attempt) from None
         start = requested_start(pod, container, job, query)
-        seen = self._sightings.of(pod.uid, container, start.restart)
+        sightings = self._sightings.of(pod.uid, container, start.restart)
         since = query.since if query.tail_lines is None else None  # the last lines begin where they begin
-        streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart, since, seen)
+        streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart, since, sightings)
         return PodLog(streams, job, start.times), query
 
     async def _copy(self, request: web.Request, pod: BoundPod, copy: Coroutine[Any, Any, None]) -> None:

@@ -52,7 +52,7 @@ class LogSightings:
 
     def before(self, time: datetime) -> Sighting | None:
         """From where all lines since this time are read."""
-        return next((seen for seen in reversed(self._seen) if seen.at <= time), None)
+        return next((sighting for sighting in reversed(self._seen) if sighting.at <= time), None)
 
 
 class PodLogSightings:

@@ -52,8 +52,8 @@ class JobStreams:
     def cursor(self, stream: Stream, task: int | None = None) -> StreamCursor:
         """At the first byte, or at one that is older than `since`, with no line since then before it."""
         query = LogQuery(stream, self.attempt, task, container=self.container, restart=self.restart)
-        seen = self.sightings.before(self.since) if self.sightings and self.since else None
-        return StreamCursor(query.at(seen.generation, seen.offset) if seen else query)
+        start = self.sightings.before(self.since) if self.sightings and self.since else None
+        return StreamCursor(query.at(start.generation, start.offset) if start else query)
 
     async def poll_job(self) -> Job:
         await asyncio.sleep(POLL_S)

@@ -185,8 +185,8 @@ def _exit_code_of_runner(job: Job) -> int:
 
 def _began(report: ContainerReport) -> datetime | None:
     """When its newest start was, as far as it was reported."""
-    known = report.state.running or report.state.terminated or report.last_state.terminated
-    return known.started_at if known else None
+    start = report.state.running or report.state.terminated or report.last_state.terminated
+    return start.started_at if start else None
 
 
 def _state(state: ContainerState) -> Object:
