@@ -159,8 +159,8 @@ class SlurmClusterSpec(SlurmClusterKind):
     )
     abandon_jobs: bool = Field(
         default=False,
-        description="SlurmJobs of this cluster are deleted without cancelling their jobs: for a Slurm "
-        "cluster that never comes back.",
+        description="SlurmJobs of this cluster, and pods on its virtual nodes, are deleted without "
+        "cancelling their jobs: for a Slurm cluster that never comes back.",
     )
 
     @property

@@ -57,10 +57,10 @@ def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> Pod
         return PodsReadiness(holds=False, reason="NoTokenNamespaces", message=message)
     if not grants.namespaces:
         message = (
-            "the chart's resourced.pods.namespaces lists no namespace: pods run, and those that refer to "
-            "Secrets wait"
+            "Pods run as Slurm jobs. Secrets are read nowhere, and pods that refer to Secrets wait: the "
+            "chart's resourced.pods.namespaces lists no namespace."
         )
-        return PodsReadiness(holds=False, reason="NoNamespaces", message=message)
+        return PodsReadiness(holds=True, reason="Served", message=message)
     listed = ", ".join(grants.namespaces)
     message = f"Pods run as Slurm jobs; Secrets are read in namespaces {listed}."
     return PodsReadiness(holds=True, reason="Served", message=message[:LONGEST_MESSAGE])
@@ -102,9 +102,9 @@ class PodsCondition:
         objects: ObjectClient,
         clusters: ClusterRegistry,
         grants: PodGrants,
-        serving: Callable[[], PodsServing | None],
+        serving: Callable[[str], PodsServing | None],
     ) -> None:
-        """`serving` returns None during startup: the condition then stays as it is."""
+        """`serving`, by SlurmCluster, returns None during startup: the condition then stays as it is."""
         self.warnings = GroupedWarnings("condition PodsReady not written")
         self._objects = objects
         self._clusters = clusters
@@ -118,10 +118,9 @@ class PodsCondition:
 
     async def write_all(self) -> None:
         """Write those that have changed; failures are retried in the next pass."""
-        serving = self._serving()
         for name, followed in self._clusters.followed.items():
             try:
-                await self._write(followed.cluster, serving)
+                await self._write(followed.cluster, self._serving(name))
             except ApiError as error:
                 self.warnings.failed(name, error)
             else:

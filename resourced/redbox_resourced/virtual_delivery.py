@@ -16,7 +16,7 @@ from redbox_resourced.kubelet.serving_certificate import ServingCertificate
 from redbox_resourced.nodes.manifest import KubeletAddress, ServingStatus
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
-from redbox_resourced.pods.submission import PodSubmitter
+from redbox_resourced.pods.submission import TOO_OLD, PodSubmitter, too_old_message
 from redbox_resourced.pods.tolerations import TolerationLifter
 from redbox_resourced.translation.pod import translate
 
@@ -51,7 +51,7 @@ class VirtualDelivery:
         token_namespaces: tuple[str, ...] = (),
     ) -> None:
         """`may_run_pods`: whether the chart gives the rights for pods other than companions."""
-        submitter = PodSubmitter(objects, translate, token_namespaces)
+        submitter = self._submitter = PodSubmitter(objects, translate, token_namespaces)
         self._clusters = clusters
         self._policy = token_policy(objects, account)
         self._pods = PodReconciler(objects, clusters, submitter, address.ip)
@@ -76,9 +76,9 @@ class VirtualDelivery:
         is_starting = self._is_starting()
         return None if self.problem and is_starting else ServingStatus(self.problem, self._certificate.note)
 
-    def pods_serving(self) -> PodsServing | None:
-        """As `serving_status`, of pods other than companions."""
-        is_starting, found = self._is_starting(), self._pods_serving()
+    def pods_serving(self, cluster: str) -> PodsServing | None:
+        """As `serving_status`, of pods other than companions on nodes of this SlurmCluster."""
+        is_starting, found = self._is_starting(), self._pods_serving(cluster)
         return None if found.problem and is_starting else found
 
     def why_no_pods(self) -> str:
@@ -87,11 +87,14 @@ class VirtualDelivery:
             return NOT_INSTALLED
         return next((policy.problem for policy in self._pod_policies if policy.problem), "")
 
-    def _pods_serving(self) -> PodsServing:
+    def _pods_serving(self, cluster: str) -> PodsServing:
         if self.problem:
             return PodsServing("NotServed", self.problem)
-        problem = self.why_no_pods()
-        return PodsServing("PolicyMissing", problem) if problem else PodsServing()
+        if problem := self.why_no_pods():
+            return PodsServing("PolicyMissing", problem)
+        if cluster in self._submitter.too_old:
+            return PodsServing(TOO_OLD, too_old_message(cluster))
+        return PodsServing()
 
     def _is_starting(self) -> bool:
         now = asyncio.get_running_loop().time()

@@ -15,7 +15,7 @@ from pathlib import Path
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_resourced.pods.pod_view import SUBMITTED
+from redbox_kube.virtual_pods import SUBMITTED
 from tests.bench.bench_virtual_scale import (
     ALICE,
     AT_ONCE,

@@ -23,7 +23,7 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_resourced.pods.pod_view import SUBMITTED
+from redbox_kube.virtual_pods import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target

@@ -9,7 +9,12 @@ from typing import Any
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.slurmcluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
+from redbox_operator.api.slurmcluster_status import (
+    ClusterFacts,
+    ClusterUsers,
+    SlurmClusterStatus,
+    cluster_status_of,
+)
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
 from redbox_operator.slurmjob.attempts import Attempt
@@ -43,7 +48,7 @@ def with_gateways(*nodes: str) -> SlurmCluster:
             stale_since=None,
             phases=[],
             orphans=[],
-            in_use_by=[],
+            in_use_by=ClusterUsers(),
             gateways=nodes,
             pods_reported=False,
             now=datetime(2026, 11, 21, tzinfo=UTC),

@@ -29,7 +29,7 @@ WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
         (TOKENS, ALL, SERVED, "Served", "alice"),
         ({}, ALL, PodsServing("NotServed", "the port is taken"), "NotServed", "the port is taken"),
         ({}, PodGrants(), PodsServing("PolicyMissing", "not in force"), "PolicyMissing", "not in force"),
-        ({}, PodGrants(enabled=True), SERVED, "NoNamespaces", "resourced.pods.namespaces"),
+        ({}, PodGrants(enabled=True), SERVED, "Served", "resourced.pods.namespaces"),
         (TOKENS, PodGrants(enabled=True, namespaces=("a",)), SERVED, "NoTokenNamespaces", "apiTokenNamesp"),
     ],
 )
@@ -55,7 +55,7 @@ class Stand:
         registry = SimpleNamespace(followed={})
         self._registry = registry
         clusters = cast("ClusterRegistry", registry)
-        self.writer = PodsCondition(self.api.client, clusters, ALL, lambda: self.serving)
+        self.writer = PodsCondition(self.api.client, clusters, ALL, lambda _: self.serving)
 
     async def look(self, **spec: Any) -> Object | None:
         """One pass over the SlurmCluster as it is stored; returns the condition after it."""

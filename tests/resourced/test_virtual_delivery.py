@@ -79,5 +79,17 @@ async def test_tolerations_are_lifted_after_both_policies_refused(monkeypatch: p
     assert "tolerationSeconds" not in api.objects[P]["spec"]["tolerations"][1]
 
 
+async def test_a_red_box_that_is_too_old_for_pods_is_named_for_its_cluster_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(VirtualDelivery, "problem", "")
+    monkeypatch.setattr(VirtualDelivery, "why_no_pods", lambda _: "")
+    served = delivery(FakeApiServer())
+    served._submitter.too_old.add("hpc1")
+    old, other = served._pods_serving("hpc1"), served._pods_serving("hpc2")
+    assert (old.reason, "upgrade red-box" in old.problem) == ("RedboxTooOld", True)
+    assert (other.reason, other.problem) == ("", "")
+
+
 async def test_without_the_charts_rights_pods_are_not_served() -> None:
     assert "resourced.pods.enabled" in delivery(FakeApiServer(), may_run_pods=False).why_no_pods()

@@ -26,7 +26,7 @@ class ClusterCondition(StrEnum):
     ORPHANED = "JobsOrphaned"  # the SlurmJobs of jobs in Slurm are gone
     HOLDS_BACK = "HoldsBack"  # companions request the resources of their jobs
     PODS_READY = PODS_READY  # pods on its virtual nodes run; resourced writes it
-    IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs still need it
+    IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs or pods still need it
 
 
 class SlurmClusterStatus(SlurmClusterKind):
@@ -47,6 +47,32 @@ class SlurmClusterStatus(SlurmClusterKind):
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterUsers:
+    """What keeps a SlurmCluster that is being deleted."""
+
+    jobs: Sequence[str] = ()
+    """SlurmJobs, by namespace/name."""
+    pods: Sequence[str] = ()
+    """Pods that run as jobs, each with its job."""
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.pods)
+
+    @property
+    def reason(self) -> str:
+        return "SlurmJobsUnfinished" if self.jobs else "PodsUnfinished"
+
+    @property
+    def message(self) -> str:
+        jobs = f"unfinished SlurmJobs that were submitted there: {_some(self.jobs)}" if self.jobs else ""
+        pods = f"pods that run there as jobs: {_some(self.pods)}" if self.pods else ""
+        return (
+            f"waits for {' and '.join(filter(None, (jobs, pods)))}. Delete them, or set spec.abandonJobs"
+            + (" and delete them" if self.jobs else "")
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """All that the status is built from."""
 
@@ -59,7 +85,7 @@ class ClusterFacts:
     stale_since: datetime | None
     phases: Iterable[str]
     orphans: Sequence[str]  # ids of jobs in Slurm
-    in_use_by: Sequence[str]  # SlurmJobs, by namespace/name
+    in_use_by: ClusterUsers
     gateways: Sequence[str] | None  # nodes, where they hold jobs back; None: no right to list them
     pods_reported: bool  # resourced has written the condition PodsReady
     now: datetime
@@ -106,11 +132,8 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
         )
         yield NewCondition(ClusterCondition.PODS_READY, NOT_REPORTED, message, holds=False)
     if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
-        message = (
-            f"waits for unfinished SlurmJobs that were submitted there: {_some(facts.in_use_by)}. Delete "
-            "them, or set spec.abandonJobs and delete them"
-        )
-        yield NewCondition(ClusterCondition.IN_USE, "SlurmJobsUnfinished", message, holds=True)
+        users = facts.in_use_by
+        yield NewCondition(ClusterCondition.IN_USE, users.reason, users.message, holds=True)
 
 
 def _holds_back(facts: ClusterFacts) -> NewCondition:

@@ -20,6 +20,7 @@ from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_kube.names import API_VERSION, FINALIZER_VOLUME, LABEL_JOB_UID, LABEL_VIRTUAL
 from redbox_kube.runtime.clock import becomes_true
+from redbox_kube.virtual_pods import SubmittedPod, submitted_pods
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.api.crds import all_crds
 from redbox_operator.install.parallel import failures_of
@@ -64,6 +65,8 @@ class InstalledObjects:
     clusters: Sequence[Object]
     nodes: Sequence[Object]
     volumes: Sequence[Object]
+    pods: Sequence[SubmittedPod]
+    """Those that run as jobs: nothing follows them any more."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ class Uninstall:
             await self._cancel()
         async with self._controllers_stopped():
             inventory = await self._inventory()
+        for pod in inventory.pods:
+            self.report(f"left in Slurm: {pod}")
         left = [
             *await failures_of(
                 inventory.jobs,
@@ -122,34 +127,53 @@ class Uninstall:
         # A limited release has no resourced: virtual nodes belong to another installation.
         nodes = [] if self.watched else [item async for item in self.objects.list_all(ResourcePath("Node"))]
         volumes = [] if self.watched else [item async for item in self._volumes()]
-        return InstalledObjects(jobs, await self._companions(jobs), clusters, nodes, volumes)
+        pods = await submitted_pods(self.objects, _virtual(nodes))
+        return InstalledObjects(jobs, await self._companions(jobs), clusters, nodes, volumes, pods)
 
     # -- jobs
 
     async def _cancel(self) -> None:
-        """Delete the unfinished SlurmJobs: the operator cancels their jobs and lifts the finalizers."""
-        unfinished = [job async for job in self._jobs() if not is_finished(job)]
-        failed = await failures_of(unfinished, self._delete, described)
+        """Delete unfinished SlurmJobs, and pods that run as jobs: the controllers cancel the jobs of both.
+
+        One that its own controller makes again meanwhile, such as a Deployment's, is reported as left.
+        """
+        left = [job async for job in self._jobs() if not is_finished(job)]
+        pods_left = await self._submitted_pods()
+        failed = [
+            *await failures_of(left, self._delete, described),
+            *await failures_of(pods_left, self._delete_pod, str),
+        ]
         if failed:
-            raise NotUninstalled(f"{len(failed)} SlurmJobs are not deleted: {_some(failed)}")
-        self.report(f"cancelling the jobs of {len(unfinished)} SlurmJobs")
-        left = unfinished
+            raise NotUninstalled(f"{len(failed)} SlurmJobs and pods are not deleted: {_some(failed)}")
+        self.report(f"cancelling the jobs of {len(left)} SlurmJobs and {len(pods_left)} pods")
 
         async def none_is_left() -> bool:
-            nonlocal left
-            uids = {job["metadata"]["uid"] for job in left}
+            nonlocal left, pods_left
+            uids = {job["metadata"]["uid"] for job in left} | {pod.uid for pod in pods_left}
             left = [job async for job in self._jobs() if job["metadata"]["uid"] in uids]
-            return not left
+            pods_left = [pod for pod in await self._submitted_pods() if pod.uid in uids]
+            return not left and not pods_left
 
         if not await becomes_true(none_is_left, self.cancel_within_s):
             raise NotUninstalled(
-                f"{len(left)} jobs are not cancelled after {self.cancel_within_s:.0f} s: "
-                f"{'; '.join(map(described, left))}. "
-                "See why with `kubectl get slurmjobs -A -o wide`, or set uninstall.jobs to Keep"
+                f"{len(left) + len(pods_left)} jobs are not cancelled after {self.cancel_within_s:.0f} s: "
+                f"{'; '.join([*map(described, left), *map(str, pods_left)])}. "
+                "See why with `kubectl get slurmjobs -A -o wide` and `kubectl describe pod`, or set "
+                "uninstall.jobs to Keep"
             )
+
+    async def _submitted_pods(self) -> list[SubmittedPod]:
+        """A limited release has no resourced: such pods belong to another installation."""
+        if self.watched:
+            return []
+        nodes = self.objects.list_metadata(ResourcePath("Node"), {"labelSelector": LABEL_VIRTUAL})
+        return await submitted_pods(self.objects, [node.name async for node in nodes])
 
     async def _delete(self, job: Object) -> None:
         await self.objects.delete(_place(job), uid=job["metadata"]["uid"])
+
+    async def _delete_pod(self, pod: SubmittedPod) -> None:
+        await self.objects.delete(pod.path, uid=pod.uid)
 
     async def _release_job(self, companions: Companions, job: Object) -> None:
         """Delete its companions, mark its status as stale, and lift its finalizer."""
@@ -328,6 +352,12 @@ def described(job: Object) -> str:
     return (
         f"{metadata['namespace']}/{metadata['name']}: {number} on {cluster}, {status.get('phase', 'Pending')}"
     )
+
+
+def _virtual(nodes: Iterable[Object]) -> list[str]:
+    """The names of those that are virtual."""
+    metadata = [node["metadata"] for node in nodes]
+    return [item["name"] for item in metadata if LABEL_VIRTUAL in (item.get("labels") or {})]
 
 
 def _some(failed: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from http import HTTPStatus
 
 import structlog
@@ -24,10 +25,12 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_kube.virtual_pods import submitted_pods, virtual_nodes_of
 from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
+    ClusterUsers,
     SlurmClusterStatus,
     cluster_status_of,
     is_reported,
@@ -41,6 +44,8 @@ from redbox_operator.status_writer import StatusWriter
 log = structlog.get_logger(__name__)
 WORKERS = 4
 PAUSE_S = 10.0
+SUBMITS_END_S = 10.0
+"""A pod's submit that was under way when the deletion began has shown its job by then."""
 
 
 @dataclass
@@ -184,9 +189,10 @@ class SlurmClusters:
         if "deletionTimestamp" in metadata and not self._jobs_listed:
             return
         finalizers = list(metadata.get("finalizers", []))
-        in_use_by = [] if "deletionTimestamp" not in metadata else self._unfinished(name)
+        in_use_by = await self._users(entry.cluster)
+        is_kept = bool(in_use_by) or _may_still_submit(entry.cluster)
         wanted = [item for item in finalizers if item not in {CLUSTER_FINALIZER, self._finalizer}]
-        if "deletionTimestamp" not in metadata or in_use_by:
+        if "deletionTimestamp" not in metadata or is_kept:
             wanted.append(self._finalizer)
         if sorted(wanted) != sorted(finalizers):
             changed = await self._writer.finalizers(where, wanted, version=str(metadata["resourceVersion"]))
@@ -194,8 +200,22 @@ class SlurmClusters:
                 return  # gone, or changed: the watch shows it
             entry.cluster = entry.cluster.model_copy(update={"metadata": changed["metadata"]})
         await self._write_status(entry, where, in_use_by)
-        if in_use_by:
+        if is_kept:
             self._queue.add_later(name, PAUSE_S)
+
+    async def _users(self, cluster: SlurmCluster) -> ClusterUsers:
+        """Of a SlurmCluster that is being deleted."""
+        if "deletionTimestamp" not in cluster.metadata:
+            return ClusterUsers()
+        pods = [] if cluster.spec.abandon_jobs else await self._submitted_pods(cluster.name)
+        return ClusterUsers(self._unfinished(cluster.name), pods)
+
+    async def _submitted_pods(self, name: str) -> list[str]:
+        """Pods with jobs of their own; an operator that is limited to namespaces has none beside it."""
+        if self._limited:
+            return []
+        nodes = await virtual_nodes_of(self._writer.objects, name)
+        return [str(pod) for pod in await submitted_pods(self._writer.objects, nodes)]
 
     def _unfinished(self, name: str) -> list[str]:
         jobs = self._cache.jobs_of(name)
@@ -219,7 +239,7 @@ class SlurmClusters:
             return self.links.troubles.get(entry.cluster.name, "it is not connected yet")
         return None if entry.link.reachable else entry.link.trouble
 
-    async def _write_status(self, entry: ClusterEntry, where: ResourcePath, in_use_by: list[str]) -> None:
+    async def _write_status(self, entry: ClusterEntry, where: ResourcePath, in_use_by: ClusterUsers) -> None:
         link = entry.link
         description, partitions = await _describe(link) if link else (None, None)
         status = _read(entry.cluster)
@@ -259,6 +279,14 @@ class SlurmClusters:
                 update={"metadata": written["metadata"], "status": written.get("status", {})}
             )
             await self._writer.publish(where, uid, _events(before, after))
+
+
+def _may_still_submit(cluster: SlurmCluster) -> bool:
+    """Whether its deletion has only just begun: a pod's submit may be under way, and shows no job yet."""
+    since, spec = cluster.metadata.get("deletionTimestamp"), cluster.spec
+    if since is None or not spec.pods.enabled or spec.abandon_jobs:
+        return False
+    return (now() - datetime.fromisoformat(since)).total_seconds() < SUBMITS_END_S
 
 
 async def _describe(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]:

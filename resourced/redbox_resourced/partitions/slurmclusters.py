@@ -86,6 +86,11 @@ class ClusterRegistry:
                 return ClusterConnection(feed.cluster, feed.client, feed.all_partitions)
         return None
 
+    def may_have_node(self, node_name: str) -> bool:
+        """Whether a SlurmCluster of this node may exist: one that cannot be used, or is not listed yet."""
+        cluster_label = node_name.partition(".")[0]
+        return not self.synced or any(dns_label(name) == cluster_label for name in self.names)
+
     async def run(self) -> None:
         async with self._group:
             await self._informer.run()

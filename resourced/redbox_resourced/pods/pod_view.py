@@ -17,15 +17,12 @@ from typing import NamedTuple
 
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, is_path_segment
+from redbox_kube.virtual_pods import SUBMITTED, is_of_slurmjob
 from redbox_resourced.pods.selection import TimedToleration, names_virtual_node, timed_tolerations
 from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
 NUMBER = re.compile(r"[0-9]{1,9}")
 A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
-OUR_GROUPS = frozenset({"redbox.dev", "wlm.sylabs.io", "slurm.sylabs.io"})
-OUR_KINDS = frozenset({"SlurmJob", "WlmJob"})
-SUBMITTED = "redbox.dev/Submitted"
-"""The condition of a companion whose job is at red-box: only resourced writes it."""
 WRITTEN = (
     "phase",
     "reason",
@@ -107,13 +104,15 @@ class BoundPod:
     containers: tuple[PodContainer, ...]
     phase: str
     is_submitted: bool
-    not_submitted: str
-    """The message of the condition Submitted, where that is False."""
+    submitted: str
+    """The message of the condition Submitted: which job it is, or why it has no job."""
     is_being_deleted: bool
     ends_by: str
     """Of a pod that is being deleted: when the grace period of its deletion is over."""
     submitted_by_another: bool
     """Its request needs values of Secrets or ConfigMaps, which a submitter pod reads."""
+    is_replaced: bool
+    """A controller makes another one as soon as it fails, without a pause: a Deployment's, not a Job's."""
     names_virtual_node: bool
     """Its author wants it to run there; see `selection`."""
     timed_tolerations: tuple[TimedToleration, ...]
@@ -137,7 +136,7 @@ class BoundPod:
     def role(self) -> BoundPodKind:
         """From its controller and its spec: any user can set labels."""
         if self.controller is not None:
-            if self.controller.kind in OUR_KINDS and self.controller.api_version.split("/")[0] in OUR_GROUPS:
+            if is_of_slurmjob(self.controller.api_version, self.controller.kind):
                 return BoundPodKind.JOB
             if self.controller.kind == "DaemonSet":
                 return BoundPodKind.DAEMON
@@ -148,6 +147,11 @@ class BoundPod:
         """Init containers too, of a pod that runs."""
         init = self.details.init_containers if self.details else ()
         return {container.name for container in (*init, *self.containers)}
+
+    @property
+    def not_submitted(self) -> str:
+        """Why its job was not submitted, where resourced has said so."""
+        return "" if self.is_submitted else self.submitted
 
     @property
     def has_job(self) -> bool:
@@ -164,6 +168,7 @@ def read_pod(pod: Object) -> BoundPod:
     env = [variable for container in spec["containers"] for variable in container.get("env", [])]
     conditions: list[Object] = status.get("conditions", [])
     submitted = next((condition for condition in conditions if condition["type"] == SUBMITTED), {})
+    controller = _controller(metadata)
     bound = BoundPod(
         namespace=sys.intern(metadata["namespace"]),
         name=metadata["name"],
@@ -171,15 +176,16 @@ def read_pod(pod: Object) -> BoundPod:
         node=sys.intern(spec.get("nodeName", "")),
         account=sys.intern(spec.get("serviceAccountName", "default")),
         created_at=metadata["creationTimestamp"],
-        controller=_controller(metadata),
+        controller=controller,
         attempt=_attempt(env),
         containers=tuple(map(_container, spec["containers"])),
         phase=sys.intern(status.get("phase", "Pending")),
         is_submitted=submitted.get("status") == "True",
-        not_submitted=submitted.get("message", "") if submitted.get("status") == "False" else "",
+        submitted=submitted.get("message", ""),
         is_being_deleted="deletionTimestamp" in metadata,
         ends_by=metadata.get("deletionTimestamp") or "",
         submitted_by_another={"name": MODE, "value": ATTACH_ONLY} in env,
+        is_replaced=controller is not None and spec.get("restartPolicy", "Always") == "Always",
         names_virtual_node=names_virtual_node(pod),
         timed_tolerations=timed_tolerations(spec),
         status_digest=digest_of(status),

@@ -11,7 +11,7 @@ A reconciliation, in this order:
     has ended              -> nothing
     no SlurmCluster        -> nothing, until one appears
     was rejected           -> write that status again
-    has no job             -> a status that says so
+    has no job             -> a status that says so; a pod that would be replaced at once waits instead
     red-box unreachable    -> wait for it; a pod without a job says so
     job not confirmed      -> verify the pod, attach or submit
     job known              -> write its status
@@ -25,27 +25,29 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
-from http import HTTPStatus
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from redbox_api.feed import RowKey
-from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
+from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.api.informer import Place
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiError, Object, ObjectClient
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.work_queue import WorkQueue
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_kube.slurm_cluster import SlurmCluster, SlurmClusterSpec
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import pod_status
+from redbox_resourced.pods.ending.deletions import PodDeletions
 from redbox_resourced.pods.ending.orphans import OrphanSweep
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
-from redbox_resourced.pods.pod_view import ENDED, BoundPod, BoundPodKind, digest_of
+from redbox_resourced.pods.pod_view import ENDED, BoundPod, BoundPodKind
 from redbox_resourced.pods.reported import run_status
 from redbox_resourced.pods.reported.pod_events import PodEvents
+from redbox_resourced.pods.reported.status_writes import PodStatusWriter
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_shared.backoff import Backoff
@@ -54,8 +56,8 @@ from redbox_shared.job_end import LOST_AFTER_S
 log = structlog.get_logger(__name__)
 AT_ONCE = 32
 BACKOFF = Backoff(0.05, 60.0)
-RUNNERS_END_S = 20.0
-"""Beyond the grace period of a deletion: red-box allows the runner 15 s for its last report."""
+HELD = Backoff(5.0, 300.0)
+"""Of a pod that waits because it was refused: what refused it may change, such as a mapping at red-box."""
 SILENT_TRIES = 5  # about a second: the operator names a companion a moment after it created it
 
 
@@ -94,22 +96,31 @@ class PodReconciler:
         self._objects = objects
         self._clusters = clusters
         self._submitter = submitter
-        self._host = host
         self._now = now
-        self._wall_clock = wall_clock
         self._feed_tasks: dict[str, asyncio.Task[None]] = {}
         self._tries: dict[Place, int] = {}
         self._warnings = GroupedWarnings("pods not reconciled")
         self._verified: set[str] = set()  # uids of verified companions, until their status shows it
         self._missing_since: dict[str, float] = {}  # by uid, where red-box had the job and lists none now
         self._rejected: dict[str, JobRefusal] = {}  # by uid, until the status shows it: submitted only once
-        self._cancelled: set[str] = set()  # uids of pods being deleted whose job was cancelled
-        self._forced: set[str] = set()  # those of them that were cancelled by force
+        self._held: dict[str, float] = {}  # by uid, until when a pod that was refused waits for its next try
+        self._settings: dict[str, SlurmClusterSpec] = {}  # by SlurmCluster, as all pods have seen them
         self._events = PodEvents(objects)
         self._orphans = OrphanSweep(objects, self.informer, lambda: self.job_feeds, self._specs)
-        self._writing = asyncio.Semaphore(AT_ONCE)
-        self._calling: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
+        self._statuses = PodStatusWriter(objects, host, now=now)
+        self._callers: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(AT_ONCE)
+        )
+        self._deletions = PodDeletions(
+            objects,
+            clusters,
+            submitter,
+            self.job_feeds,
+            self._statuses,
+            self._events,
+            self._show,
+            self._calling,
+            wall_clock,
         )
 
     async def run(self) -> None:
@@ -119,6 +130,7 @@ class PodReconciler:
             group.create_task(self._orphans.run())
             while True:
                 self._update_job_feeds(group)
+                self._compare_settings()
                 await asyncio.sleep(1.0)
 
     def enqueue(self, place: Place) -> None:
@@ -145,10 +157,17 @@ class PodReconciler:
                 del self.job_feeds[name]
         for name, cluster in clusters.items():
             if name not in self.job_feeds and self.informer.synced:
-                callbacks = (self._is_row_of_pod, self._job_changed, self._enqueue_all)
+                callbacks = (self._is_row_of_pod, self._job_changed, partial(self._answers, name))
                 feed = self.job_feeds[name] = PodJobFeed(name, cluster.client, *callbacks)
                 self._feed_tasks[name] = group.create_task(feed.run())
                 self._enqueue_all()
+
+    def _compare_settings(self) -> None:
+        """Where one has changed, pods that waited may run, as after `pods.enabled: true`."""
+        settings = {name: cluster.spec for name, cluster in self._specs().items()}
+        if settings != self._settings:
+            self._settings = settings
+            self._enqueue_all()
 
     def _specs(self) -> dict[str, SlurmCluster]:
         return {name: followed.cluster for name, followed in self._clusters.followed.items()}
@@ -161,8 +180,14 @@ class PodReconciler:
         for place in tuple(self.informer.by_key.get(key, ())):
             self.enqueue(place)
 
+    def _answers(self, cluster: str) -> None:
+        """Its red-box has answered (again): it may be another version."""
+        self._submitter.too_old.discard(cluster)
+        self._enqueue_all()
+
     def _enqueue_all(self) -> None:
-        """After a red-box has answered (again): calls that failed before may succeed."""
+        """After a red-box has answered (again), or settings have changed: what failed before may succeed."""
+        self._held.clear()
         for place in tuple(self.informer.pods):
             self.enqueue(place)
 
@@ -187,85 +212,62 @@ class PodReconciler:
             self._warnings.recovered("/".join(place))
         if pause is None:
             self._tries.pop(place, None)
-        elif place in self.informer.pods:
-            self.queue.add_later(place, pause)
+        for after_s in (pause, self._statuses.due_in(pod)):
+            if after_s is not None and place in self.informer.pods:
+                self.queue.add_later(place, after_s)
 
     async def _reconcile_pod(self, pod: BoundPod) -> float | None:
         """The pause until the next reconciliation; None where only a change makes one necessary."""
         connection = self._clusters.of_node(pod.node)
-        if pod.is_being_deleted:
-            return await self._reconcile_deletion(pod, connection)
-        if pod.has_ended:
-            self._forget(pod)
-        elif connection is None:
+        try:
+            if pod.is_being_deleted:
+                return await self._deletions.reconcile(pod)
+            if pod.has_ended:
+                self._forget(pod)
+            elif connection is not None:
+                return await self._reconcile_living(pod, connection)
+        except SubmissionPending as pending:
+            return await self._report_pending(pod, pending)
+        return None
+
+    async def _reconcile_living(self, pod: BoundPod, connection: ClusterConnection) -> float | None:
+        if refusal := self._rejected.get(pod.uid):
+            await self._statuses.write(pod, _rules_of(pod).refused(pod, refusal))
             return None
-        elif refusal := self._rejected.get(pod.uid):
-            await self._write(pod, _rules_of(pod).refused(pod, refusal))
-        elif _has_job(pod, connection):
-            try:
-                return await self._reconcile_job(pod, connection)
-            except SubmissionPending as pending:
-                return await self._report_pending(pod, pending)
-            except SubmissionRejected as rejected:
-                self._rejected[pod.uid] = rejected.refusal
-                await self._write(pod, _rules_of(pod).refused(pod, rejected.refusal))
+        if (due := self._held.get(pod.uid, 0.0) - self._now()) > 0:
+            return due
+        if not _has_job(pod, connection):
+            return await self._show_not_run(pod, connection)
+        try:
+            return await self._reconcile_job(pod, connection)
+        except SubmissionRejected as rejected:
+            refusal = rejected.refusal
+            if pod.role is BoundPodKind.POD and pod.is_replaced:
+                return await self._hold(pod, refusal.reason, refusal.sentence)
+            self._rejected[pod.uid] = refusal
+            await self._statuses.write(pod, _rules_of(pod).refused(pod, refusal))
+            return None
+
+    async def _show_not_run(self, pod: BoundPod, connection: ClusterConnection) -> float | None:
+        if pod.role is BoundPodKind.DAEMON:
+            await self._statuses.write(pod, pod_status.daemon_pod(pod))
+        elif not pod.is_replaced:
+            await self._statuses.write(pod, pod_status.foreign_pod(pod))
+        elif pod.role is BoundPodKind.POD:
+            name = connection.cluster.name
+            return await self._hold(pod, "PodsNotServed", f"pods.enabled of SlurmCluster {name} is false")
         else:
-            status = pod_status.daemon_pod if pod.role is BoundPodKind.DAEMON else pod_status.foreign_pod
-            await self._write(pod, status(pod))
+            return await self._hold(pod, pod_status.NOT_RUN, pod_status.NOT_RUN_MESSAGE)
         return None
 
-    async def _reconcile_deletion(self, pod: BoundPod, connection: ClusterConnection | None) -> float | None:
-        """The status first, with the exit codes of its containers; then the pod goes.
-
-        Also without a SlurmCluster: no other component would remove it. A companion has no container that
-        would have to end.
-        """
-        if pod.role is BoundPodKind.POD and not pod.has_ended and connection is not None:
-            try:
-                if not await self._end_job(pod, connection):
-                    return self._overdue_in(pod)  # or when its job changes, or red-box answers again
-            except SubmissionPending as pending:
-                return await self._report_pending(pod, pending)
-        async with self._writing:
-            await self._objects.delete(_path(pod), uid=pod.uid, grace_s=0)
-        return None
-
-    async def _end_job(self, pod: BoundPod, connection: ClusterConnection) -> bool:
-        """Cancel the job, once, and show its end; whether it has ended, or never was and never will be.
-
-        Red-box keeps the grace period of the pod's spec. That of the deletion may be shorter: after it the
-        job is cancelled by force.
-        """
-        cluster = connection.cluster.name
-        feed = self.job_feeds.get(cluster)
-        if feed is None or feed.fault:
-            return False
-        job = feed.of_pod(pod)
-        force = self._overdue_in(pod) == 0
-        if job is None or not (self._is_cancelled(pod, job, force=force) or job.phase in FINAL_PHASES):
-            async with self._calling[cluster, pod.namespace, pod.account]:
-                cancelled = await self._submitter.cancel(pod, connection, force=force)
-            if cancelled is None:
-                await self._write(pod, run_status.never_ran(pod))
-                return True
-            self._cancelled.add(pod.uid)
-            if force:
-                self._forced.add(pod.uid)
-            feed.take(cancelled)
-            job = feed.of_pod(pod) or cancelled
-        return await self._show(pod, job, connection) or job.phase in FINAL_PHASES
-
-    def _is_cancelled(self, pod: BoundPod, job: Job, *, force: bool) -> bool:
-        if force:
-            return pod.uid in self._forced
-        return job.cancel_requested or pod.uid in self._cancelled
-
-    def _overdue_in(self, pod: BoundPod) -> float | None:
-        """How long its job may still take to end; None once it was cancelled by force."""
-        if pod.uid in self._forced:
-            return None
-        left = datetime.fromisoformat(pod.ends_by) - self._wall_clock()
-        return max(0.0, left.total_seconds() + RUNNERS_END_S)
+    async def _hold(self, pod: BoundPod, reason: str, sentence: str) -> float:
+        """It waits with the reason, as kubelets have it: failed, it would be made again for ever."""
+        await self._events.warn(pod, reason, sentence)
+        await self._write_waiting(pod, reason, sentence)
+        tries = self._tries[pod.place] = self._tries.get(pod.place, 0) + 1
+        pause = HELD.pause_s(tries)
+        self._held[pod.uid] = self._now() + pause
+        return pause
 
     async def _reconcile_job(self, pod: BoundPod, connection: ClusterConnection) -> float | None:
         cluster = connection.cluster.name
@@ -275,12 +277,12 @@ class PodReconciler:
                 message = f"the red-box of {cluster} cannot be reached: {feed.fault}"
                 await self._write_waiting(pod, "RedboxUnreachable", message)
             return None
-        if pod.role is BoundPodKind.POD and not pod.is_submitted and (problem := self.why_no_pods()):
-            raise SubmissionPending("PodsNotServed", problem)
         job = feed.of_pod(pod)
+        if job is None and pod.role is BoundPodKind.POD and not pod.is_submitted:
+            self._check_may_submit(connection.cluster)
         is_confirmed = pod.is_submitted or pod.uid in self._verified
         if job is None or not is_confirmed or job.phase is Phase.SUBMITTING:
-            async with self._calling[cluster, pod.namespace, pod.account]:
+            async with self._calling(pod, cluster):
                 if job is None and is_confirmed:
                     job = await self._submitter.submitted_job(pod, connection)
                     job = job or self._missing_job(pod, cluster)
@@ -292,6 +294,13 @@ class PodReconciler:
         self._missing_since.pop(pod.uid, None)
         return self._backoff(pod) if job.phase is Phase.SUBMITTING else None
 
+    def _check_may_submit(self, cluster: SlurmCluster) -> None:
+        if problem := self.why_no_pods():
+            raise SubmissionPending("PodsNotServed", problem)
+        if "deletionTimestamp" in cluster.metadata:
+            message = f"SlurmCluster {cluster.name} is being deleted: no job is submitted there"
+            raise SubmissionPending("ClusterBeingDeleted", message)
+
     async def _show(self, pod: BoundPod, job: Job, connection: ClusterConnection) -> bool:
         """Write status and events; whether the pod has ended. No reconciliation follows its last status."""
         status = _rules_of(pod).of_job(pod, job)
@@ -300,7 +309,7 @@ class PodReconciler:
             await self._events.publish(pod, job)
         if status is not None:
             is_routed = pod.role is BoundPodKind.POD and connection.cluster.spec.pods.routed
-            await self._write(pod, run_status.with_pod_address(status) if is_routed else status)
+            await self._statuses.write(pod, run_status.with_pod_address(status) if is_routed else status)
         await self._events.publish(pod, job)
         if feed := self.job_feeds.get(connection.cluster.name):
             feed.drop_events(job)
@@ -330,23 +339,10 @@ class PodReconciler:
         return pause
 
     async def _write_waiting(self, pod: BoundPod, reason: str, message: str) -> None:
-        await self._write(pod, _rules_of(pod).waiting(pod, reason=reason, message=message))
-
-    async def _write(self, pod: BoundPod, status: Object) -> None:
-        status = {"hostIP": self._host, "hostIPs": [{"ip": self._host}], **status}
-        if digest_of(status) == pod.status_digest:
-            return
-        body = {"metadata": {"namespace": pod.namespace, "uid": pod.uid}, "status": status}
-        async with self._writing:
-            try:
-                await self._objects.apply(_path(pod), body, subresource="status")
-            except ApiRefused as refusal:
-                if refusal.status == HTTPStatus.UNPROCESSABLE_ENTITY:  # only another status can be accepted
-                    log.warning("status refused", namespace=pod.namespace, name=pod.name, error=str(refusal))
-                elif refusal.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
-                    raise  # else deleted, or replaced by another of its name: an event follows
+        await self._statuses.write(pod, _rules_of(pod).waiting(pod, reason=reason, message=message))
 
     def _pod_deleted(self, pod: BoundPod) -> None:
+        self._deletions.pod_is_gone(pod)
         self._forget(pod)
         for callback in self.on_delete:
             callback(pod)
@@ -355,11 +351,15 @@ class PodReconciler:
         self._verified.discard(pod.uid)
         self._missing_since.pop(pod.uid, None)
         self._rejected.pop(pod.uid, None)
-        self._cancelled.discard(pod.uid)
-        self._forced.discard(pod.uid)
+        self._held.pop(pod.uid, None)
+        self._deletions.forget(pod)
+        self._statuses.forget(pod)
         self._events.forget(pod)
         for feed in self.job_feeds.values():
             feed.forget(pod)
+
+    def _calling(self, pod: BoundPod, cluster: str) -> asyncio.Semaphore:
+        return self._callers[cluster, pod.namespace, pod.account]
 
     def _backoff(self, pod: BoundPod) -> float:
         tries = self._tries[pod.place] = self._tries.get(pod.place, 0) + 1
@@ -375,7 +375,3 @@ def _has_job(pod: BoundPod, connection: ClusterConnection) -> bool:
     if pod.role is BoundPodKind.POD:
         return pod.is_submitted or connection.cluster.spec.pods.enabled
     return pod.role is BoundPodKind.JOB
-
-
-def _path(pod: BoundPod) -> ResourcePath:
-    return ResourcePath("Pod", pod.name, pod.namespace)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from redbox_api.errors import (
     Busy,
     Conflict,
     NoSuchJob,
+    NotAccepted,
     NotAllowed,
     NotAuthenticated,
     RedboxError,
@@ -41,7 +43,23 @@ from redbox_shared.pod_contract import REQUEST_FILE
 PUT_TRIES = 20
 BUSY_S = 1.0
 DEFAULT_ACCOUNT = "default"
+UNKNOWN_FIELD = re.compile(r"(^|; )pod(\.\S+)? is not a field of this request")
+"""How a red-box that is older than this resourced refuses a pod."""
+TOO_OLD = "RedboxTooOld"
+NO_SUCH_NODE = "node configuration is not available"
+"""In sbatch's words."""
+DISK = re.compile(r"--tmp\b")
+NO_DISK = (
+    "The pod requests ephemeral-storage, which is --tmp in Slurm: no node has any where slurm.conf sets no "
+    "TmpDisk. If nothing else is too large, leave ephemeral-storage out"
+)
 TOKEN_LIFETIME_S = 600  # the shortest that Kubernetes issues
+
+
+def too_old_message(cluster: str) -> str:
+    return (
+        f"the red-box of {cluster} is older than this resourced and does not take its pods: upgrade red-box"
+    )
 
 
 def verify_companion(pod: BoundPod, controller: ControllerRef, owner: Object | None, cluster: str) -> str:
@@ -120,6 +138,8 @@ class PodSubmitter:
     translate: Translation
     token_namespaces: tuple[str, ...] = ()
     """Where the chart lets pods have tokens for the API server."""
+    too_old: set[str] = field(default_factory=set)
+    """SlurmClusters whose red-box does not take pods yet, as far as was tried since its last list of jobs."""
     _tokens: WeakValueDictionary[tuple[str, str], RedboxToken] = field(default_factory=WeakValueDictionary)
     """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
 
@@ -134,6 +154,14 @@ class PodSubmitter:
             request = await evidence.request()
             try:
                 return await _put_job(redbox, pod, request)
+            except NotAccepted as refused:
+                if pod.role is BoundPodKind.POD and UNKNOWN_FIELD.search(refused.problem.detail):
+                    self.too_old.add(connection.cluster.name)
+                    raise SubmissionPending(TOO_OLD, too_old_message(connection.cluster.name)) from refused
+                if NO_SUCH_NODE in refused.problem.detail and any(map(DISK.match, request.options)):
+                    sentence = f"{refused}. {NO_DISK}"
+                    raise SubmissionRejected(JobRefusal(sentence, refused.problem.type)) from refused
+                raise
             except Conflict as conflict:
                 # The key exists with another body: it is this pod's job all the same.
                 job = await _get_job(redbox, pod)

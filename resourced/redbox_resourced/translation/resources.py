@@ -56,7 +56,7 @@ def requested(pod: Object) -> RequestedResources:
             raise Unsupported(f"{_largest_field(pod, name)}: no job can have so much: request less")
     return RequestedResources(
         cpus=found[CPU],
-        memory_mb=found[MEMORY],
+        memory_mb=None if _has_unlimited(spec) else found[MEMORY],
         disk_mb=found[DISK],
         gpus=found[ANY_GPU],
         gpu_make=None if make is None else "rocm" if make == AMD else "nvidia",
@@ -148,6 +148,18 @@ def _max(first: Amounts, other: Amounts) -> dict[str, Decimal]:
     return {
         name: max(first.get(name, Decimal(0)), other.get(name, Decimal(0))) for name in {**first, **other}
     }
+
+
+def _has_unlimited(spec: Object) -> bool:
+    """Whether one of the containers that run at the same time names no memory, and the pod names none either.
+
+    It may use what there is: a sum of the others' would be a limit that no author wrote.
+    """
+    if _own(spec, "spec").get(MEMORY):
+        return False
+    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    containers = [*sidecars, *spec["containers"]]
+    return not all(_own(each, f"spec.containers[{each['name']}]").get(MEMORY) for each in containers)
 
 
 def _at_once(spec: Object) -> int:

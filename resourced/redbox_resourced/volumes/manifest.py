@@ -69,6 +69,8 @@ class VolumeView:
     handle: str
     cluster: str
     folder: str
+    account: str
+    """Namespace and name of the service account whose Unix user the folder belongs to."""
     claim_uid: str
     phase: str
     reclaim_policy: str
@@ -102,13 +104,15 @@ def read_volume(body: Object) -> VolumeView | None:
     if csi.get("driver") != DRIVER or (metadata.get("annotations") or {}).get(PROVISIONED_BY) != PROVISIONER:
         return None
     attributes = csi.get("volumeAttributes") or {}
+    claim = spec.get("claimRef") or {}
     return VolumeView(
         name=metadata["name"],
         uid=metadata["uid"],
         handle=csi["volumeHandle"],
         cluster=attributes.get(ATTRIBUTE_CLUSTER, ""),
         folder=attributes.get(ATTRIBUTE_PATH, ""),
-        claim_uid=(spec.get("claimRef") or {}).get("uid", ""),
+        account=f"{claim.get('namespace', '')}/{attributes.get(ATTRIBUTE_ACCOUNT, '')}",
+        claim_uid=claim.get("uid", ""),
         phase=(body.get("status") or {}).get("phase", "Pending"),
         reclaim_policy=spec.get("persistentVolumeReclaimPolicy", "Retain"),
         is_being_deleted="deletionTimestamp" in metadata,

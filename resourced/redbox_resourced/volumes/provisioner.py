@@ -23,6 +23,7 @@ from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient, ResourcePath
 from redbox_kube.names import FINALIZER_VOLUME
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
+from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_resourced.nodes.node_view import read_node
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
@@ -44,8 +45,9 @@ log = structlog.get_logger(__name__)
 View = TypeVar("View", ClaimView, VolumeView)
 TOKEN_LIFETIME_S = 600  # the shortest that Kubernetes issues
 BACKOFF = Backoff(1.0, 120.0)
-AT_ONCE = 32
-OF_ONE_ACCOUNT = 4
+AT_ONCE, OF_ONE_ACCOUNT = 32, 4
+DELETES_AT_ONCE, DELETES_OF_ONE_ACCOUNT = 8, 2
+"""Of the same red-box, beside the others: to delete a folder with many files takes long."""
 
 
 class DirectoryProvisioner:
@@ -76,10 +78,10 @@ class DirectoryProvisioner:
         self._requested: dict[Place, tuple[ClaimView, ClusterConnection]] = {}
         """Claims without a volume for which a folder was requested: if one is deleted, so is its folder."""
         self._cluster_names: frozenset[str] | None = None
-        self._at_once: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
+        self._making: defaultdict[str, FairSlots] = defaultdict(lambda: FairSlots(AT_ONCE, OF_ONE_ACCOUNT))
         """By SlurmCluster: a red-box that hangs delays the volumes of no other."""
-        self._of_account: defaultdict[tuple[str, str, str], asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(OF_ONE_ACCOUNT)
+        self._deleting: defaultdict[str, FairSlots] = defaultdict(
+            lambda: FairSlots(DELETES_AT_ONCE, DELETES_OF_ONE_ACCOUNT)
         )
 
     async def run(self) -> None:
@@ -198,8 +200,7 @@ class DirectoryProvisioner:
         spec = connection.cluster.spec
         account = ServiceAccountName(claim.namespace, claim.account)
         request = VolumeRequest(claim=claim.name, group_shared=storage_class.group_shared)
-        account_key = (connection.cluster.name, claim.namespace, claim.account)
-        async with self._of_account[account_key], self._at_once[connection.cluster.name]:
+        async with self._making[connection.cluster.name].of(_account_of(claim)):
             pod = await find_consumer(self._objects, claim)
             token = RedboxToken(self._objects, account, spec.audience, pod, lifetime_s=TOKEN_LIFETIME_S)
             shown = await self._token(token, claim)
@@ -233,7 +234,8 @@ class DirectoryProvisioner:
         # A write without an answer may have made the volume: then its reclaimPolicy decides.
         if await self._objects.get(ResourcePath("PersistentVolume", claim.volume_name)) is None:
             try:
-                await connection.client.delete_volume(claim.uid)
+                async with self._deleting[connection.cluster.name].of(_account_of(claim)):
+                    await connection.client.delete_volume(claim.uid)
             except NoSuchJob:
                 log.info("no folder to discard", namespace=claim.namespace, claim=claim.name)
         self._forget(claim)
@@ -276,7 +278,7 @@ class DirectoryProvisioner:
                 f"{by_hand}"
             )
         try:
-            async with self._at_once[volume.cluster]:
+            async with self._deleting[volume.cluster].of(volume.account):
                 await feed.client.delete_volume(volume.handle)
         except NoSuchJob as error:
             raise Unserviceable(
@@ -321,3 +323,7 @@ class DirectoryProvisioner:
             return None
         self._failures[item.path] += 1
         return max(after or 0.0, BACKOFF.pause_s(self._failures[item.path]))
+
+
+def _account_of(claim: ClaimView) -> str:
+    return f"{claim.namespace}/{claim.account}"

@@ -72,6 +72,21 @@ async def test_one_that_cannot_be_used_is_said_and_harms_no_other(bad: Object) -
     assert "SlurmCluster bad cannot be used" in invalid["bad"]
 
 
+async def test_a_node_may_be_of_a_slurm_cluster_that_cannot_be_used_or_is_not_listed_yet() -> None:
+    api = FakeApiServer()
+    bad = slurm_cluster("bad", b"x")
+    api.put(ResourcePath("SlurmCluster", "bad", api_version=API_VERSION), spec=bad["spec"])
+    registry = ClusterRegistry(api.client, ServiceAccountName("redbox", "resourced"))
+    assert registry.may_have_node("gone.debug")
+    running = asyncio.create_task(registry.run())
+    await until(lambda: registry.synced and registry.invalid)
+    assert registry.of_node("bad.debug") is None
+    assert registry.may_have_node("bad.debug")
+    assert not registry.may_have_node("gone.debug")
+    running.cancel()
+    await asyncio.wait({running})
+
+
 async def until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
         while not holds():  # noqa: ASYNC110 (nothing sets an event)

@@ -50,6 +50,7 @@ class MemoryRedbox:
         self.asked: list[str] = []
         self.owners: list[OwnerRef | None] = []
         self.failing: RedboxError | None = None
+        self.refusing_puts: RedboxError | None = None
         self.puts = asyncio.Event()
         """Set: PUTs are answered."""
         self.puts.set()
@@ -90,6 +91,8 @@ class MemoryRedbox:
     async def put_job(self, key: str, request: JobRequest, *, attempt: int) -> Job:
         assert request.batch
         await self._receive("PUT")
+        if self.refusing_puts:
+            raise self.refusing_puts
         await self.puts.wait()
         if key in self.buried:
             raise Conflict(problem(409))
@@ -118,11 +121,16 @@ class PodLife:
         self.redbox = MemoryRedbox()
         self.translated: list[tuple[Object, PodReferences, str]] = []
         self.refusal: Exception | None = None
+        self.request_options: list[str] = []
         cluster = slurm_cluster(pods={"enabled": pods_enabled})
         self.partitions: dict[str, Partition] = {}
-        connection = ClusterConnection(cluster, cast("RedboxClient", self.redbox), self.partitions)
-        followed = {"hpc1": SimpleNamespace(cluster=cluster, client=connection.client)}
-        clusters = SimpleNamespace(followed=followed, of_node=lambda _: connection)
+        self.followed = {"hpc1": SimpleNamespace(cluster=cluster, client=cast("RedboxClient", self.redbox))}
+        self.is_cluster_listed = True
+        clusters = SimpleNamespace(
+            followed=self.followed,
+            of_node=self._connection,
+            may_have_node=lambda _: bool(self.followed) or not self.is_cluster_listed,
+        )
         submitter = PodSubmitter(self.api.client, self._translate)
         self.now = datetime(2026, 11, 21, 13, 59, 30, tzinfo=UTC)
         self.pods = PodReconciler(
@@ -133,6 +141,16 @@ class PodLife:
             wall_clock=lambda: self.now,
         )
 
+    def _connection(self, _: str) -> ClusterConnection | None:
+        found = self.followed.get("hpc1")
+        return ClusterConnection(found.cluster, found.client, self.partitions) if found else None
+
+    def change_cluster(self, *, metadata: dict[str, Any] | None = None, **spec: Any) -> None:
+        """An administrator changes the SlurmCluster."""
+        changed = slurm_cluster(**{"pods": {"enabled": True}, **spec})
+        metadata = {**changed.metadata, **(metadata or {})}
+        self.followed["hpc1"].cluster = changed.model_copy(update={"metadata": metadata})
+
     def _translate(
         self, pod: Object, references: PodReferences, settings: Any, partition: TargetPartition
     ) -> JobRequest:
@@ -140,10 +158,10 @@ class PodLife:
         if self.refusal:
             raise self.refusal
         self.translated.append((pod, references, partition.name))
-        return JobRequest(batch="#!/bin/sh\n")
+        return JobRequest(batch="#!/bin/sh\n", options=self.request_options)
 
-    def create(self, **spec: Any) -> None:
-        self.api.put(POD, manifest(**spec))
+    def create(self, *, metadata: Any = None, **spec: Any) -> None:
+        self.api.put(POD, manifest(metadata=metadata, **spec))
 
     def delete(self) -> None:
         """As `kubectl delete` does: a pod with a grace period stays until its node removes it."""

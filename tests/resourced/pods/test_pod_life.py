@@ -9,8 +9,8 @@ import pytest
 
 from redbox_api.models import Amounts, Partition, PartitionLimits, Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
+from redbox_resourced.pods.ending.deletions import RUNNERS_END_S
 from redbox_resourced.pods.job_feed import BACKOFF
-from redbox_resourced.pods.reconciler import RUNNERS_END_S
 from redbox_resourced.translation.errors import Unsupported
 from tests.resourced.pods.factories import RUNS, WAITS, died, pod_job, report
 from tests.resourced.pods.pod_life_harness import AWAY, POD, PodLife, pod_life, until

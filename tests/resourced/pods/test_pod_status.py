@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
+from redbox_kube.virtual_pods import SUBMITTED
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.exit_status import JobRefusal
-from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, digest_of, read_pod
+from redbox_resourced.pods.pod_view import BoundPod, digest_of, read_pod
 
 SUBMITTED_AT = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 STARTED_AT = SUBMITTED_AT + timedelta(seconds=30)

@@ -11,9 +11,10 @@ from typing import Any, ClassVar, cast
 from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
 from redbox_kube.names import LABEL_VIRTUAL
+from redbox_kube.virtual_pods import SUBMITTED
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.exit_status import JobRefusal
-from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
+from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission_errors import SubmissionRejected
 from redbox_shared.job_end import LOST_AFTER_S
@@ -109,6 +110,7 @@ class Redbox:
     """It answers; which jobs it has, a test says."""
 
     def __init__(self) -> None:
+        self.too_old: set[str] = set()
         self.job: Job | None = None
         self.asked = 0
 

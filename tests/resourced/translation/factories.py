@@ -42,6 +42,10 @@ def container(name: str = "main", **fields: Any) -> dict[str, Any]:
     return {"name": name, "image": "busybox:1.36", **fields}
 
 
+def limited(name: str = "main", requests: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    return container(name, resources={"requests": requests or {}, **fields.pop("resources", {})}, **fields)
+
+
 def pod(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",

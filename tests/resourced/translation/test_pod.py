@@ -14,6 +14,7 @@ from tests.resourced.translation.factories import (
     TOKEN_VOLUME,
     annotated,
     container,
+    limited,
     pod,
     program,
     requested,
@@ -35,10 +36,6 @@ DEFAULTS: dict[str, Any] = {
     "tolerations": [{"key": "redbox.dev/slurm", "operator": "Exists"}],
     "volumes": [TOKEN_VOLUME],
 }
-
-
-def limited(name: str = "main", requests: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
-    return container(name, resources={"requests": requests or {}, **fields.pop("resources", {})}, **fields)
 
 
 def test_a_minimal_pod_with_all_defaults_becomes_a_job_that_red_box_takes() -> None:

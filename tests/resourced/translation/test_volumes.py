@@ -132,3 +132,30 @@ def test_a_claim_without_a_path_and_a_volume_without_a_source_are_refused() -> N
         volume({"persistentVolumeClaim": {"claimName": "c"}})
     with pytest.raises(Unsupported, match="it names no source"):
         volume({})
+
+
+SHM = {"name": "v", "mountPath": "/dev/shm/"}
+MEMORY: dict[str, Any] = {"name": "v", "emptyDir": {"medium": "Memory"}}
+
+
+def test_an_empty_dir_at_dev_shm_is_the_containers_own_memory() -> None:
+    assert program(pod(container(volumeMounts=[SHM]), volumes=[MEMORY])).containers[0].mounts
+
+
+@pytest.mark.parametrize(
+    ("mount", "volume", "others"),
+    [
+        (SHM, MEMORY, [container("other", volumeMounts=[SHM])]),
+        (SHM, MEMORY, [container("other", volumeMounts=[{"name": "v", "mountPath": "/cache"}])]),
+        ({**SHM, "subPath": "a"}, MEMORY, []),
+        (SHM, {"name": "v", "hostPath": {"path": "/data"}}, []),
+    ],
+)
+def test_a_volume_that_cannot_be_at_dev_shm_is_refused_by_its_mount(
+    mount: dict[str, Any], volume: dict[str, Any], others: list[dict[str, Any]]
+) -> None:
+    given = pod(container(volumeMounts=[mount]), *others, volumes=[volume])
+    with pytest.raises(
+        Unsupported, match=r"spec\.containers\[main\]\.volumeMounts\[v\]\.mountPath: .*/dev/shm"
+    ):
+        program(given)

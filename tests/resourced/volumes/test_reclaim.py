@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from redbox_api.errors import Busy, Unreachable
-from redbox_kube.api.objects import ApiUnreachable
-from tests.resourced.volumes.factories import FOLDER, UID, volume
-from tests.resourced.volumes.harness import OWN, VOLUME, World, problem
+from redbox_kube.api.objects import ApiUnreachable, ResourcePath
+from redbox_resourced.volumes.names import DRIVER
+from redbox_resourced.volumes.provisioner import AT_ONCE, DELETES_AT_ONCE, DELETES_OF_ONE_ACCOUNT
+from tests.resourced.volumes.factories import FOLDER, UID, claim, volume
+from tests.resourced.volumes.harness import CLAIM, OWN, VOLUME, World, problem
 
 
 async def test_a_released_volume_is_deleted_after_its_folder(world: World) -> None:
@@ -89,3 +91,39 @@ async def test_a_finalizer_that_is_left_is_lifted(world: World) -> None:
         await world.until(lambda: "finalizers PersistentVolume" in world.api.asked)
         world.redbox.folders.add(UID)
         await world.until(lambda: VOLUME not in world.api.objects)
+
+
+def release_many(world: World, namespace: str, *, number: int) -> None:
+    """Released volumes of one account, whose folders are slow to delete."""
+    for index in range(number):
+        handle = f"{namespace}-{index}"
+        attributes = {"cluster": "hpc1", "path": FOLDER, "serviceAccount": "default"}
+        csi = {"driver": DRIVER, "volumeHandle": handle, "volumeAttributes": attributes}
+        claim_ref = {"namespace": namespace, "name": "data", "uid": handle}
+        body = volume(phase="Released", csi=csi, claimRef=claim_ref)
+        body["metadata"]["name"] = f"pvc-{handle}"
+        world.api.put(ResourcePath("PersistentVolume", f"pvc-{handle}"), body)
+        world.redbox.folders.add(handle)
+        world.redbox.slow_deletes.add(handle)
+
+
+async def test_slow_deletions_of_one_account_keep_nobody_from_deleting_or_making_folders(
+    world: World,
+) -> None:
+    release_many(world, "mallory", number=2 * AT_ONCE)
+    async with world.running():
+        await world.until(lambda: len(world.redbox.requests) == DELETES_OF_ONE_ACCOUNT)
+        world.redbox.folders.add(UID)
+        world.api.put(VOLUME, volume(phase="Released"))
+        await world.until(lambda: VOLUME not in world.api.objects)
+        world.api.put(CLAIM, claim())
+        await world.until(lambda: VOLUME in world.api.objects)
+
+
+async def test_slow_deletions_of_many_accounts_keep_nobody_from_making_folders(world: World) -> None:
+    for number in range(DELETES_AT_ONCE):
+        release_many(world, f"slow-{number}", number=2)
+    async with world.running():
+        await world.until(lambda: len(world.redbox.requests) == DELETES_AT_ONCE)
+        world.api.put(CLAIM, claim())
+        await world.until(lambda: VOLUME in world.api.objects)

@@ -22,10 +22,12 @@ from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
     LogRequestRejected,
+    ends_before,
     is_empty_since,
     read_query,
     requested_attempt,
 )
+from redbox_resourced.kubelet.logs.sightings import PodLogSightings
 from redbox_resourced.kubelet.logs.streams import JobStreams
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
@@ -44,6 +46,7 @@ class LogHandler:
         self._clusters = clusters
         self._submitter = submitter
         self._warnings = GroupedWarnings("logs interrupted")
+        self._sightings = PodLogSightings()
         self._readers: defaultdict[str, set[asyncio.Task[object]]] = defaultdict(set)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -64,6 +67,7 @@ class LogHandler:
         """The log of a deleted pod ends, as it does with containers."""
         for task in self._readers.get(pod.uid, ()):
             task.cancel()
+        self._sightings.forget(pod.uid)
 
     def _find_pod(self, request: web.Request) -> tuple[BoundPod, ClusterConnection]:
         container = request.match_info["container"]
@@ -85,10 +89,11 @@ class LogHandler:
         """All checks precede the first byte; after it, a failure can only break the connection."""
         redbox = self._submitter.client_for(pod, connection)
         if pod.role is BoundPodKind.POD:
-            log, query = await _log_of_container(redbox, pod, request.match_info["container"], query)
+            log, query = await self._log_of_container(redbox, pod, request.match_info["container"], query)
+            is_empty = log.times is not None and ends_before(query, log.times)
         else:
             log = await _log_of_attempt(redbox, pod, query)
-        is_empty = is_empty_since(query, log.times or LogTimes.of_job(log.job))
+            is_empty = is_empty_since(query, LogTimes.of_job(log.job))
         answer = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         answer.enable_chunked_encoding()
         await answer.prepare(request)
@@ -96,6 +101,23 @@ class LogHandler:
             await self._copy(request, pod, log.copy(query, answer.write))
         await answer.write_eof()
         return answer
+
+    async def _log_of_container(
+        self, redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest
+    ) -> tuple[PodLog, LogRequest]:
+        """Of a pod that runs; before its job exists, its containers wait."""
+        query = one_stream(query)
+        try:
+            job = await redbox.get_job(pod.key, attempt=pod.attempt)
+        except NoSuchJob:
+            if not pod.has_ended:
+                requested_start(pod, container, None, query)  # says what it waits for
+            raise _not_at_redbox(pod, pod.attempt) from None
+        start = requested_start(pod, container, job, query)
+        sightings = self._sightings.of(pod.uid, container, start.restart)
+        since = query.since if query.tail_lines is None else None  # the last lines begin where they begin
+        streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart, since, sightings)
+        return PodLog(streams, job, start.times), query
 
     async def _copy(self, request: web.Request, pod: BoundPod, copy: Coroutine[Any, Any, None]) -> None:
         """Until the end of the log, the deletion of the pod, or the reader's disconnect."""
@@ -126,22 +148,6 @@ async def _log_of_attempt(redbox: RedboxClient, pod: BoundPod, query: LogRequest
     if attempt != pod.attempt:
         job = await _get_job(redbox, pod, attempt)
     return PodLog(JobStreams(redbox, pod.key, attempt), job)
-
-
-async def _log_of_container(
-    redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest
-) -> tuple[PodLog, LogRequest]:
-    """Of a pod that runs; before its job exists, its containers wait."""
-    query = one_stream(query)
-    try:
-        job = await redbox.get_job(pod.key, attempt=pod.attempt)
-    except NoSuchJob:
-        if not pod.has_ended:
-            requested_start(pod, container, None, query)  # says what it waits for
-        raise _not_at_redbox(pod, pod.attempt) from None
-    start = requested_start(pod, container, job, query)
-    streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart)
-    return PodLog(streams, job, start.times), query
 
 
 async def _get_job(redbox: RedboxClient, pod: BoundPod, attempt: int) -> Job:

@@ -1,8 +1,9 @@
 """The options of `kubectl logs`, and which of them the output files of a Slurm job support. Pure.
 
 The files contain no times. `--since` works where it needs none: a time before the job's start selects the
-whole log, one after its end selects nothing, and one between is rejected. `--timestamps` is the time at which
-a line was read here, or the job's end if that is earlier: no line was written later.
+whole log, one after its end selects nothing. One between is rejected for a SlurmJob; for a container it
+selects what `sightings` knows to be enough. `--timestamps` is the time at which a line was read here, or the
+job's end if that is earlier: no line was written later.
 """
 
 from __future__ import annotations
@@ -73,12 +74,17 @@ def requested_attempt(request: LogRequest, attempt: int, run: int) -> int:
     return attempt - 1
 
 
+def ends_before(request: LogRequest, times: LogTimes) -> bool:
+    """Whether the last line is older than what is requested."""
+    return request.since is not None and times.ended_at is not None and request.since > times.ended_at
+
+
 def is_empty_since(request: LogRequest, times: LogTimes) -> bool:
     """Whether no line is newer; raises LogRequestRejected where that depends on the times of lines."""
     since = request.since
     if since is None or times.started_at is None or since <= times.started_at:
         return False
-    if times.ended_at is not None and since > times.ended_at:
+    if ends_before(request, times):
         return True
     start = times.started_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     raise LogRequestRejected(

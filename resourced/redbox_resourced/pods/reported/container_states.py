@@ -2,13 +2,14 @@
 
 A container that the runner has not reported waits. Where Slurm has ended the job and the report is not done,
 the runner was killed: containers that ran then have ended with it, for the reason that Slurm's state gives.
+Where it was not killed, its last report is missing, and its exit code, which is the job's, stands for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_api.pod_report import ContainerReport, ContainerState, Terminated, Waiting
@@ -18,6 +19,7 @@ from redbox_resourced.pods.pod_view import BoundPod, PodContainer, PodDetails
 
 KILLED = 137
 UNKNOWN = "ContainerStatusUnknown"
+UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 REASON_BY_STATE = {
     "TIMEOUT": "DeadlineExceeded",
     "DEADLINE": "DeadlineExceeded",
@@ -140,21 +142,51 @@ def _waiting_view(
 def _ended(view: ContainerView, job: Job) -> ContainerView:
     """As it is once the job has ended; a container that never started still waits, as kubelets leave it."""
     report = view.report
-    if report.state.running is not None:
-        began = report.state.running.started_at
-        ended = Terminated(
-            exit_code=KILLED,
-            reason=end_reason(job),
-            message=(job.message or "")[:LONGEST_MESSAGE],
-            started_at=began,
-            finished_at=max(end_of_job(job) or began, began),
-        )
-        state, last = ContainerState(terminated=ended), report.last_state
-    elif report.state.waiting is not None and report.last_state.terminated is not None:
-        state, last = report.last_state, ContainerState()  # it waited for a start that never comes
-    else:
-        return view
+    state, last = report.state, report.last_state
+    if _has_succeeded_unreported(job):
+        if view.exit_code != 0:
+            state = _terminated(0, "Completed", "", _began(report), job)
+    elif state.running is not None:
+        code = _exit_code_of_runner(job)
+        reason = "Error" if code else end_reason(job)
+        state = _terminated(code or KILLED, reason, job.message or "", state.running.started_at, job)
+    elif state.waiting is not None and last.terminated is not None:
+        state, last = last, ContainerState()  # it waited for a start that never comes
     return replace(view, report=report.model_copy(update={"state": state, "last_state": last}))
+
+
+def _terminated(code: int, reason: str, message: str, began: datetime | None, job: Job) -> ContainerState:
+    """With its job."""
+    began = began or job.started_at
+    times = [time for time in (began, end_of_job(job)) if time is not None]
+    ended = Terminated(
+        exit_code=code,
+        reason=reason,
+        message=message[:LONGEST_MESSAGE],
+        started_at=began,
+        finished_at=max(times, default=UNKNOWN_TIME),
+    )
+    return ContainerState(terminated=ended)
+
+
+def _has_succeeded_unreported(job: Job) -> bool:
+    """Whether its last report is missing, as over a full quota, and Slurm says what it would have said.
+
+    The job's exit code is the runner's, and that is 0 only if all main containers have ended with 0.
+    """
+    return job.phase is Phase.SUCCEEDED and not is_done(job)
+
+
+def _exit_code_of_runner(job: Job) -> int:
+    """Of a runner that ended by itself: that of the container which made the pod fail; else 0."""
+    has_ended_itself = job.phase is Phase.FAILED and end_reason(job) == UNKNOWN and not job.signal
+    return min(job.exit_code or 0, 255) if has_ended_itself else 0
+
+
+def _began(report: ContainerReport) -> datetime | None:
+    """When its newest start was, as far as it was reported."""
+    start = report.state.running or report.state.terminated or report.last_state.terminated
+    return start.started_at if start else None
 
 
 def _state(state: ContainerState) -> Object:

@@ -2,12 +2,12 @@
 
 The name of an event comes from the pod's uid and the event's number, so that a second one is refused as
 already existing. The runner is the user's: of each pod so many events are published at once, and then one in
-some seconds, as kubelets limit theirs. Events are hints: one that cannot be written is dropped.
+some minutes, as kubelets limit theirs, and a namespace never takes all slots. Events are hints: one that
+cannot be written is dropped.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,13 +16,15 @@ from redbox_api.models import Job
 from redbox_api.pod_report import PodEvent
 from redbox_kube.api.events import WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
+from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.node_view import MANAGER
 from redbox_resourced.pods.pod_view import BoundPod
 
-AT_ONCE = 16
-BURST = 32
-REFILL_S = 10.0
+AT_ONCE, OF_A_NAMESPACE = 16, 4
+BURST = 25
+REFILL_S = 300.0
+"""As kubelets limit the events of one object."""
 KEPT = timedelta(hours=1)
 """The API server keeps events for so long: older ones would be created a second time."""
 
@@ -45,7 +47,7 @@ class PodEvents:
     """By the pod's uid: the job's run, and the highest number in it."""
     _warned: dict[str, str] = field(default_factory=dict)
     _budgets: dict[str, EventBudget] = field(default_factory=dict)
-    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _slots: FairSlots = field(default_factory=lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE))
     _warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("events not written"))
 
     async def publish(self, pod: BoundPod, job: Job) -> None:
@@ -75,7 +77,7 @@ class PodEvents:
             return
         name = f"{pod.namespace}/{pod.name}"
         try:
-            async with self._at_once:
+            async with self._slots.of(pod.namespace):
                 await self.objects.create(event.where, event.body(at))
         except (ApiError, TimeoutError) as error:
             self._warnings.failed(name, error)

@@ -90,7 +90,7 @@ def never_ran(pod: BoundPod) -> Object:
 
 def _is_known(pod: BoundPod, job: Job) -> bool:
     """Containers of a record that was lost may have ended before; they must not be shown as waiting."""
-    return job.pod is not None or pod.phase != "Running"
+    return job.pod is not None or pod.phase != "Running" or job.phase is Phase.SUCCEEDED
 
 
 def _is_over(job: Job, views: Sequence[ContainerView]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection
 
 from redbox_api.pod_parts import ContainerProgram, PodEnv, PodMount
@@ -25,6 +26,7 @@ PATHS = {
     "working_dir": "workingDir",
 }
 """Of Kubernetes, by the field of the request."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 (no file is made there)
 MOUNT_PATHS = {"mount_path": "mountPath", "sub_path": "subPath", "volume": "name"}
 
 
@@ -79,6 +81,7 @@ def _mounts(pod: Object, given: Object, references: PodReferences, field: str) -
         where = f"{field}.volumeMounts[{mount['name']}]"
         with refusals_of(where, {ours: f"{where}.{theirs}" for ours, theirs in MOUNT_PATHS.items()}):
             found.append(_mount(mount, read_only))
+            _check_shared_memory(pod["spec"], mount, where)
     return found
 
 
@@ -90,6 +93,30 @@ def _mount(mount: Object, read_only: Collection[str]) -> PodMount:
         expand_sub_path=bool(mount.get("subPathExpr")),
         read_only=bool(mount.get("readOnly")) or mount["name"] in read_only,
     )
+
+
+def _check_shared_memory(spec: Object, mount: Object, where: str) -> None:
+    """Raises Unsupported for a volume at /dev/shm that would be more than the container's own memory."""
+    if posixpath.normpath(mount["mountPath"]) != SHARED_MEMORY:
+        return
+    volume: Object = next((each for each in spec.get("volumes") or () if each["name"] == mount["name"]), {})
+    if volume.get("emptyDir") is None or mount.get("subPath") or mount.get("subPathExpr"):
+        raise Unsupported(
+            f"{where}.mountPath: {SHARED_MEMORY} is the container's own: only a whole emptyDir can be there, "
+            "mount this volume at another path"
+        )
+    if _users(spec, mount["name"]) > 1:
+        raise Unsupported(
+            f"{where}.mountPath: each container has a {SHARED_MEMORY} of its own and shares it with no "
+            "other: mount an emptyDir of medium Memory at another path of both"
+        )
+
+
+def _users(spec: Object, volume: str) -> int:
+    """How many containers mount it."""
+    containers = (*(spec.get("initContainers") or ()), *spec["containers"])
+    mounted = [{mount["name"] for mount in given.get("volumeMounts") or ()} for given in containers]
+    return sum(volume in names for names in mounted)
 
 
 def _ports(given: Object, field: str) -> list[int]:

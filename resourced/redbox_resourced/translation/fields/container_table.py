@@ -100,12 +100,21 @@ PORT: FieldTable = {
 }
 RESOURCES: FieldTable = {
     "claims": refused("resource claims are of Kubernetes' own nodes: request GPUs as nvidia.com/gpu"),
-    "limits": honoured("memory becomes the job's memory, GPUs become GPUs of the job."),
-    "requests": honoured("cpu becomes CPUs of the job, ephemeral-storage --tmp."),
+    "limits": honoured(
+        "memory becomes the job's memory, if each of the containers that run at the same time names some; "
+        "else Slurm's default counts. GPUs become GPUs of the job."
+    ),
+    "requests": honoured(
+        "cpu becomes CPUs of the job. ephemeral-storage becomes --tmp, which Slurm refuses where slurm.conf "
+        "gives its nodes no TmpDisk."
+    ),
 }
 MOUNT: FieldTable = {
     "bindMountOptions": refused("options of mounts are not in this version: leave it out"),
-    "mountPath": honoured(),
+    "mountPath": honoured(
+        "At /dev/shm each container has memory of its own: an emptyDir that one container alone mounts may "
+        "be there, and its sizeLimit has no effect then."
+    ),
     "mountPropagation": only("mounts are not passed on between container and node: leave it out", "None"),
     "name": honoured(),
     "readOnly": honoured(),

@@ -147,6 +147,44 @@ def test_what_slurm_killed_with_its_runner_says_why(
     assert ("DisruptionTarget" in {item["type"] for item in ended["conditions"]}) is is_disruption
 
 
+@pytest.mark.parametrize(
+    ("spec", "reported"),
+    [
+        (NEVER, report(main=RUNS)),
+        (ON_FAILURE, report(main=CRASHED)),
+        (ON_FAILURE, report(main=died(1))),
+        (INIT | NEVER, report(setup=RUNS)),
+        (TWO | NEVER, report(main=died(0), other=RUNS)),
+        (NEVER, None),
+    ],
+)
+def test_a_last_report_that_could_not_be_written_does_not_make_a_success_a_failure(
+    spec: dict[str, Any], reported: PodReport | None
+) -> None:
+    """The job's exit code is the runner's: a full quota costs the report, not the result."""
+    job = pod_job(SUCCEEDED, reported, state="COMPLETED", exit_code=0)
+    ended = status(running_pod("Running", **spec), job)
+    assert (ended["phase"], ended.get("reason")) == ("Succeeded", None)
+    code = state(ended)["terminated"]
+    assert (code["exitCode"], code["reason"]) == (0, "Completed")
+
+
+@pytest.mark.parametrize(
+    ("slurm", "fields", "shown"),
+    [
+        ("FAILED", {"exit_code": 3}, (3, "Error")),
+        ("FAILED", {"exit_code": 0, "signal": 9}, (137, "ContainerStatusUnknown")),
+        ("TIMEOUT", {"exit_code": 1}, (137, "DeadlineExceeded")),
+    ],
+)
+def test_without_a_last_report_the_exit_code_is_slurms(
+    slurm: str, fields: dict[str, Any], shown: tuple[int, str]
+) -> None:
+    ended = status(running_pod("Running", **NEVER), pod_job(FAILED, report(main=RUNS), state=slurm, **fields))
+    killed = state(ended)["terminated"]
+    assert (ended["phase"], killed["exitCode"], killed["reason"]) == ("Failed", *shown)
+
+
 def test_a_container_that_had_ended_keeps_its_own_end() -> None:
     job = pod_job(FAILED, report(main=RUNS, other=died(3)), state="TIMEOUT")
     ended = status(running_pod("Running", **TWO, **NEVER), job)

@@ -1,0 +1,27 @@
+"""Slots that many tenants share: a tenant that is slow, or has much to do, holds some of them and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+
+class FairSlots:
+    """So many at once, and so many of one tenant, whose own are taken first: only these queue for all."""
+
+    def __init__(self, at_once: int, of_a_tenant: int) -> None:
+        self._all = asyncio.Semaphore(at_once)
+        self._of_a_tenant = of_a_tenant
+        self._by_tenant: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """As long as one of them holds a slot or waits for one."""
+
+    @asynccontextmanager
+    async def of(self, tenant: str) -> AsyncIterator[None]:
+        """A slot of this tenant."""
+        own = self._by_tenant.get(tenant)
+        if own is None:
+            own = self._by_tenant[tenant] = asyncio.Semaphore(self._of_a_tenant)
+        async with own, self._all:
+            yield

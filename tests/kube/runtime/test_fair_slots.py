@@ -1,0 +1,37 @@
+"""A tenant that takes its slots and keeps them leaves the others theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from redbox_kube.runtime.fair_slots import FairSlots
+
+
+async def test_one_tenant_does_not_hold_all_slots() -> None:
+    slots = FairSlots(at_once=3, of_a_tenant=2)
+    async with AsyncExitStack() as held:
+        for _ in range(2):
+            await held.enter_async_context(slots.of("mallory"))
+        third = asyncio.create_task(held.enter_async_context(slots.of("mallory")))
+        async with asyncio.timeout(30), slots.of("alice"):
+            assert not third.done()
+        third.cancel()
+        await asyncio.wait({third})
+
+
+async def test_together_they_hold_no_more_than_there_are() -> None:
+    slots = FairSlots(at_once=1, of_a_tenant=2)
+    entered = asyncio.Event()
+
+    async def enter() -> None:
+        async with slots.of("bob"):
+            entered.set()
+
+    async with slots.of("alice"):
+        waiting = asyncio.create_task(enter())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not entered.is_set()
+    await waiting
+    assert entered.is_set()

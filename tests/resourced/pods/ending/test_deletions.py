@@ -1,0 +1,74 @@
+"""A pod whose job nothing can cancel any more goes with a sentence that names the job; no other pod does."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from tests.resourced.pods.factories import RUNS, pod_job, report
+from tests.resourced.pods.pod_life_harness import POD, PodLife, pod_life, until
+
+PLACE = ("alice", "train")
+NAMED = "Slurm job 7 of alice was not cancelled"
+
+
+async def running(life: PodLife) -> None:
+    life.create(restartPolicy="Never")
+    await until(lambda: "pod-uid" in life.redbox.jobs)
+    life.redbox.change(pod_job(pod=report(main=RUNS)))
+    await until(lambda: life.pods.informer.pods[PLACE].is_submitted and life.status["phase"] == "Running")
+
+
+async def test_without_its_slurmcluster_a_deleted_pod_goes_and_its_job_is_named() -> None:
+    async with pod_life() as life:
+        await running(life)
+        life.followed.clear()
+        with capture_logs() as logged:
+            life.delete()
+            await until(lambda: not life.exists and PLACE not in life.pods.informer.pods)
+        (event,) = life.api.events
+        assert (event["reason"], NAMED in event["message"]) == ("JobAbandoned", True)
+        (line,) = [line for line in logged if "abandoned" in line]
+        assert NAMED in line["abandoned"]
+        assert "DELETE" not in life.redbox.asked
+
+
+async def test_a_pod_that_is_gone_with_its_slurmcluster_is_named_in_the_log() -> None:
+    async with pod_life() as life:
+        await running(life)
+        life.followed.clear()
+        with capture_logs() as logged:
+            life.api.remove(POD)
+            await until(lambda: PLACE not in life.pods.informer.pods)
+        assert [NAMED in line["abandoned"] for line in logged if "abandoned" in line] == [True]
+
+
+async def test_before_the_slurmclusters_are_listed_no_pod_goes() -> None:
+    async with pod_life() as life:
+        await running(life)
+        known = dict(life.followed)
+        life.followed.clear()
+        life.is_cluster_listed = False
+        life.delete()
+        await life.settled()
+        assert life.exists
+        life.followed.update(known)
+        life.pods.enqueue(PLACE)
+        await until(lambda: "DELETE" in life.redbox.asked)
+
+
+async def test_with_abandon_jobs_a_deleted_pod_does_not_wait_for_its_job() -> None:
+    async with pod_life() as life:
+        await running(life)
+        life.change_cluster(abandonJobs=True)
+        life.delete()
+        await until(lambda: not life.exists)
+        assert "DELETE" not in life.redbox.asked
+        assert [NAMED in event["message"] for event in life.api.events] == [True]
+
+
+async def test_while_its_slurmcluster_is_being_deleted_no_pod_is_submitted() -> None:
+    async with pod_life() as life:
+        life.change_cluster(metadata={"deletionTimestamp": "2026-11-21T14:00:00Z"})
+        life.create()
+        await until(lambda: life.waiting_reason == "ClusterBeingDeleted")
+        assert life.redbox.asked == []

@@ -1,0 +1,80 @@
+"""No runner can have etcd written for it without end, and what is held back is written later."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from redbox_api.pod_report import PodReport
+from redbox_resourced.pods.reported.status_writes import BURST, REFILL_S, PodStatusWriter
+from tests.kube.fakes import FakeApiServer
+from tests.resourced.pods.factories import RUNS, manifest, pod_job, report, running_pod
+from tests.resourced.pods.pod_life_harness import POD, PodLife, pod_life, until
+
+
+class Written:
+    """The statuses of one pod, and a clock."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.api = FakeApiServer()
+        self.api.put(POD, manifest())
+        self.pod = running_pod()
+        self.writer = PodStatusWriter(self.api.client, "10.0.0.7", now=lambda: self.at)
+
+    async def write(self, phase: str, message: str) -> None:
+        await self.writer.write(self.pod, {"phase": phase, "message": message})
+
+    @property
+    def messages(self) -> list[Any]:
+        return [body["status"]["message"] for *_, body in self.api.applied]
+
+
+async def test_after_a_burst_one_in_some_seconds_is_written() -> None:
+    written = Written()
+    for number in range(3 * BURST):
+        await written.write("Running", str(number))
+    assert len(written.messages) == BURST
+    assert written.writer.due_in(written.pod) == REFILL_S
+    written.at += REFILL_S
+    assert written.writer.due_in(written.pod) == 0
+    await written.write("Running", "later")
+    await written.write("Running", "too early")
+    assert written.messages[BURST:] == ["later"]
+
+
+async def test_the_last_status_of_a_pod_never_waits() -> None:
+    written = Written()
+    for number in range(2 * BURST):
+        await written.write("Running", str(number))
+    await written.write("Failed", "over")
+    assert written.messages[-1] == "over"
+    assert written.writer.due_in(written.pod) is None
+
+
+async def test_a_pod_that_is_shown_as_it_is_waits_for_nothing() -> None:
+    written = Written()
+    assert written.writer.due_in(written.pod) is None
+    await written.write("Running", "one")
+    assert written.writer.due_in(written.pod) is None
+
+
+def shows(life: PodLife, reported: PodReport) -> bool:
+    return [row.pod for row in life.rows] == [reported]
+
+
+async def test_a_runner_that_reports_without_end_is_shown_as_it_is_in_the_end() -> None:
+    async with pod_life() as life:
+        life.pods._statuses._now = lambda: 0.0  # no time passes
+        life.create(restartPolicy="Never")
+        await until(lambda: "pod-uid" in life.redbox.jobs)
+        for number in range(2 * BURST):
+            reported = report(main={"state": RUNS, "restartCount": number})
+            life.redbox.change(pod_job(pod=reported))
+            await until(partial(shows, life, reported))
+            await until(lambda: life.pods.queue.is_idle)
+        await until(lambda: life.pods._statuses._held == {"pod-uid"})
+        assert len(life.written()) <= BURST
+        life.pods._statuses._now = lambda: REFILL_S
+        life.pods.enqueue(("alice", "train"))  # sooner than its timer
+        await until(lambda: life.status["containerStatuses"][0]["restartCount"] == 2 * BURST - 1)
