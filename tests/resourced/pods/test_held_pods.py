@@ -80,10 +80,13 @@ async def test_when_the_cause_is_gone_a_held_pod_runs(monkeypatch: pytest.Monkey
         await until(lambda: "pod-uid" in life.redbox.jobs and life.waiting_reason == "ContainerCreating")
 
 
-async def test_where_pods_are_off_it_waits_until_they_are_turned_on() -> None:
+async def test_where_pods_are_off_it_waits_until_they_are_turned_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "HELD", Backoff(3600.0, 3600.0))
     async with pod_life(pods_enabled=False) as life:
         life.create(metadata=DEPLOYED, **ALWAYS)
+        await until(lambda: "hpc1" in life.pods.job_feeds and not life.pods.job_feeds["hpc1"].fault)
         await held(life, "PodsNotServed")
+        await until(lambda: life.pods._held)
         assert (life.status["phase"], life.redbox.asked) == ("Pending", [])
         life.change_cluster(pods={"enabled": True})
         await until(lambda: "pod-uid" in life.redbox.jobs)

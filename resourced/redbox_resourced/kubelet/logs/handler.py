@@ -115,8 +115,7 @@ class LogHandler:
             raise _not_at_redbox(pod, pod.attempt) from None
         start = requested_start(pod, container, job, query)
         sightings = self._sightings.of(pod.uid, container, start.restart)
-        since = query.since if query.tail_lines is None else None  # the last lines begin where they begin
-        streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart, since, sightings)
+        streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart, query.since, sightings)
         return PodLog(streams, job, start.times), query
 
     async def _copy(self, request: web.Request, pod: BoundPod, copy: Coroutine[Any, Any, None]) -> None:

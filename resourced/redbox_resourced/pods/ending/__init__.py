@@ -1,1 +1,1 @@
-"""The ends that no runner reports: jobs whose pods are gone."""
+"""The ends that no runner reports: pods that are being deleted, and jobs whose pods are gone."""

@@ -149,9 +149,10 @@ async def test_what_nobody_has_read_comes_whole(clock: Clock) -> None:
     assert await logged(handler, files, since=after(200)) == b"one\ntwo\n"
 
 
-async def test_the_last_lines_are_the_last_ones_since_whenever(clock: Clock) -> None:
+async def test_last_lines_are_counted_first(clock: Clock) -> None:
     handler = LogHandler(cast("Any", None), cast("Any", None), cast("Any", None))
     files = PodFiles(stdout=[b"one\n", b"two\n"])
     await logged(handler, files)
     clock.now = after(300)
     assert await logged(handler, files, since=after(2), tail_lines=1) == b"two\n"
+    assert await logged(handler, files, since=after(2), tail_lines=9) == b""
