@@ -46,8 +46,13 @@ def far_host(bed: Bed) -> Host:
 @pytest.fixture
 def make_pod(far_host: Host, server: RedboxServer) -> Iterator[MakePod]:
     made: list[CompanionPod] = []
+    unpacks = far_host.run("python3", "-c", "from tarfile import data_filter", check=False).returncode == 0
 
     def make(*lines: str, results: Any = None, **fields: Any) -> CompanionPod:
+        if results is not None and not unpacks:
+            pytest.skip(
+                "Debian 12's Python cannot filter what it unpacks; the companion's image has a newer one"
+            )
         request = {"batch": "\n".join(("#!/bin/sh", NEAR, *lines, "")), **fields}
         pod = CompanionPod(far_host, server, request, results=results)
         pod.introduce()
