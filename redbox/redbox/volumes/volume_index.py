@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from datetime import datetime, timedelta
+from itertools import islice
 
 from redbox.jobs.errors import JournalError
 from redbox.jobs.store.journal import Journal
@@ -11,6 +13,8 @@ from redbox.jobs.store.sqlite import JournalBatch
 from redbox.jobs.store.volume_rows import VolumeRecord
 
 KEPT_AFTER_DELETION = timedelta(days=31)
+DELETED_OF_A_USER = 1000
+"""So many are kept, the newest: making and deleting folders in a loop fills neither memory nor journal."""
 
 
 class VolumeIndex:
@@ -18,7 +22,12 @@ class VolumeIndex:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._records = {record.handle: record for record in journal.volumes}
+        self._records: dict[str, VolumeRecord] = {}
+        self._living: Counter[int] = Counter()
+        self._deleted: defaultdict[int, dict[str, datetime]] = defaultdict(dict)
+        """By uid: when each handle's folder was deleted, the oldest first."""
+        for record in sorted(journal.volumes, key=lambda record: record.deleted_at or record.made_at):
+            self._keep(record)
 
     def get(self, handle: str) -> VolumeRecord | None:
         return self._records.get(handle)
@@ -26,15 +35,38 @@ class VolumeIndex:
     @property
     def count(self) -> int:
         """Of all folders that were not deleted."""
-        return sum(record.deleted_at is None for record in self._records.values())
+        return self._living.total()
 
     def count_of(self, uid: int) -> int:
         """Of this user's folders."""
-        return sum(r.deleted_at is None and r.user.uid == uid for r in self._records.values())
+        return self._living[uid]
 
     async def save(self, record: VolumeRecord) -> None:
         """Write it, even if the caller is cancelled meanwhile; raises JournalError."""
-        await asyncio.shield(self._commit(JournalBatch(volumes=(record,)), record))
+        surplus = () if record.deleted_at is None else self._surplus(record.user.uid)
+        await asyncio.shield(self._commit(JournalBatch(volumes=(record,), forget_volumes=surplus), record))
+
+    def _surplus(self, uid: int) -> tuple[str, ...]:
+        """What one more deleted folder of the user leaves no room for."""
+        deleted = self._deleted[uid]
+        return tuple(islice(deleted, max(0, len(deleted) + 1 - DELETED_OF_A_USER)))
+
+    def _keep(self, record: VolumeRecord) -> None:
+        self._drop(record.handle)
+        self._records[record.handle] = record
+        if record.deleted_at is None:
+            self._living[record.user.uid] += 1
+        else:
+            self._deleted[record.user.uid][record.handle] = record.deleted_at
+
+    def _drop(self, handle: str) -> None:
+        record = self._records.pop(handle, None)
+        if record is None:
+            return
+        if record.deleted_at is None:
+            self._living[record.user.uid] -= 1
+        else:
+            self._deleted[record.user.uid].pop(handle, None)
 
     async def forget_deleted(self, now: datetime) -> None:
         """Drop the rows of folders that were deleted long ago."""
@@ -51,9 +83,9 @@ class VolumeIndex:
 
         def answered(fault: JournalError | None) -> None:
             if fault is None and saved is not None:
-                self._records[saved.handle] = saved
+                self._keep(saved)
             for handle in () if fault else batch.forget_volumes:
-                self._records.pop(handle, None)
+                self._drop(handle)
             if done.done():
                 return
             if fault is None:

@@ -19,6 +19,7 @@ from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner, Role, UnixUser
 from redbox.jobs.store.journal import Journal
 from redbox.observability.job_audit import AuditEntry
+from redbox.volumes import volume_index
 from redbox.volumes.errors import (
     TooManyVolumes,
     VolumeConflict,
@@ -307,6 +308,19 @@ async def test_a_folder_that_changes_meanwhile_is_deleted_later(world: World) ->
             await world.service.delete(CALLER, "h1")
     world.disk.fault = SystemCallFailed(errno.ENOENT, "No such file", volume.path)  # itself
     assert (await world.service.delete(CALLER, "h1")).deleted_at
+
+
+async def test_of_the_deleted_rows_of_a_user_the_newest_are_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volume_index, "DELETED_OF_A_USER", 2)
+    for handle in ("h1", "h2", "h3", "h4"):
+        await world.service.put(CALLER, handle, REQUEST)
+    for handle in ("h2", "h1", "h3"):
+        await world.service.delete(CALLER, handle)
+    world.start()
+    assert [handle for handle in ("h1", "h2", "h3", "h4") if world.index.get(handle)] == ["h1", "h3", "h4"]
+    assert world.index.count == 1
 
 
 async def test_deleted_rows_are_forgotten_after_a_month(world: World) -> None:

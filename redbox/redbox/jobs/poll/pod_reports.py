@@ -36,6 +36,7 @@ EVERY_S = 1.0
 LONGEST_PAUSE_S = 15.0
 ROUNDS_SHARE = 4  # a pause is so many times as long as the round before it
 BYTES_PER_S = 32 * 1024  # of one pod, in the journal and in watches
+USERS_BYTES_PER_S = 1024 * 1024  # of all pods of one user, who share the journal with others
 NAMES_ADDRESS = b'"hostIP"'
 READ_S = 6.0
 GIVE_UP_S = 20.0  # after a job's end
@@ -151,7 +152,8 @@ class PodReports(JobsComponent):
         )
         now = self._clock.monotonic()
         for key, piece in read.items():
-            _note(user.pods[key], piece, now, is_kept=key in kept)
+            rate = min(BYTES_PER_S, USERS_BYTES_PER_S / len(user.pods))
+            _note(user.pods[key], piece, now, rate, is_kept=key in kept)
         return all(piece is not None for piece in pieces)
 
     async def _read(self, record: JobRecord, pod: FollowedPod) -> ReportPiece | None:
@@ -184,11 +186,13 @@ class PodReports(JobsComponent):
         return self._machine.without_more_reports(with_warning(record, UNREADABLE), now)
 
 
-def _note(pod: FollowedPod, piece: ReportPiece | None, now: float, *, is_kept: bool) -> None:
+def _note(
+    pod: FollowedPod, piece: ReportPiece | None, now: float, bytes_per_s: float, *, is_kept: bool
+) -> None:
     if piece is None:
         pod.failed_at = now
         return
     pod.failed_at = float("-inf")
     if is_kept:
         pod.position = piece.position
-    pod.due = now + max(EVERY_S / 2, len(piece.line) / BYTES_PER_S)
+    pod.due = now + max(EVERY_S / 2, len(piece.line) / bytes_per_s)

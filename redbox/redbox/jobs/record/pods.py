@@ -14,6 +14,7 @@ from functools import lru_cache
 from pydantic import ValidationError
 
 from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.report_text import report_text
 from redbox_api.models import Phase
 from redbox_api.pod_report import LONGEST_REPORT, ContainerReport, PodReport, Terminated
 
@@ -59,7 +60,7 @@ def with_line(record: JobRecord, line: bytes, addresses: Collection[str] = ()) -
         report = report.model_copy(update={"host_ip": next(iter(addresses), "")})
     return replace(
         record,
-        pod_report=report.model_dump_json(by_alias=True, exclude_defaults=True),
+        pod_report=report_text(report),
         report_settled=report.settled or report.done,
         report_complete=report.done,
     )
