@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.runner.program.images import ImageStore, hash_name, is_unused
+from redbox.runner.program.images import ImageStore, PullFailed, hash_name, is_unused
 from tests.redbox.runner.harness import BOX, Node, container, end_of
 from tests.redbox.runner.stand_in import write_sif
 
@@ -48,6 +48,23 @@ def test_an_image_that_this_pod_uses_is_not_removed_by_it(node: Node) -> None:
     make_old(mine)
     node.run(containers=[container("a", "true")])
     assert not is_unused(str(mine), 0)
+
+
+def test_an_image_that_is_a_link_is_neither_used_nor_replaced(tmp_path: Path) -> None:
+    (tmp_path / (hash_name(BOX) + ".sif")).symlink_to(make_old(tmp_path / "planted.sif"))
+    for run in (store(tmp_path).find, store(tmp_path).pull):
+        with pytest.raises(PullFailed, match="neither yours nor root's"):
+            run({"image": BOX})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_an_image_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = make_old(tmp_path / (hash_name(BOX) + ".sif"))
+    monkeypatch.setattr(os, "geteuid", lambda: 2001)
+    assert store(tmp_path).find({"image": BOX}) is not None  # root's
+    os.chown(image, 2002, -1)
+    with pytest.raises(PullFailed, match="neither yours nor root's"):
+        store(tmp_path).find({"image": BOX})
 
 
 def test_an_image_of_a_long_pod_counts_as_used_each_day(tmp_path: Path) -> None:

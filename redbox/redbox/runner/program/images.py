@@ -138,6 +138,7 @@ class ImageStore:
                 "InvalidImageName", "couldn't parse image name {!r}: invalid reference format".format(image)
             )
         path = self._path(image)
+        check_owner(path)
         if policy != "Always" and touch(path):
             return self._use(path, None)
         if policy == "Never":
@@ -157,6 +158,7 @@ class ImageStore:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             asked = time.time()
             with self._lock(path):
+                check_owner(path)
                 always = container.get("pullPolicy") == "Always"
                 if not os.path.exists(path) or (always and os.path.getmtime(path) < asked):
                     self._pull(container["image"], path)
@@ -259,6 +261,18 @@ class ImageStore:
                 raise Stopped
         reader.join(1.0)
         return process.returncode, b"".join(chunks).decode("utf-8", "replace")
+
+
+def check_owner(path: str) -> None:
+    """Refuse an image that a stranger has put there: its name can be computed by everybody."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return
+    if stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0):
+        return
+    sentence = "{} is neither yours nor root's: slurm.image_cache must be a folder of the user's own"
+    raise PullFailed("ErrImagePull", sentence.format(path))
 
 
 def touch(path: str) -> bool:

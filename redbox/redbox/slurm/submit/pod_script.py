@@ -41,7 +41,7 @@ FIND_PYTHON = (
 # Only a file of the user's own, as the runner itself.
 FIND_COMPILED = (
     'compiled="${runner%.py}.$version.pyc"',
-    '[ -O "$compiled" ] && [ -f "$compiled" ] && runner=$compiled',
+    '[ ! -L "$compiled" ] && [ -O "$compiled" ] && [ -f "$compiled" ] && runner=$compiled',
 )
 NO_PYTHON = "there is no Python 3.6 or newer: install python3 there, or load one in slurm.container_setup"
 NO_RUNNER = "$runner is missing or not the user's: slurm.image_cache must be a folder that all nodes share"
@@ -58,9 +58,10 @@ def build_pod_script(runner: str, folder: str, setup: str = "") -> str:
         f"folder={shlex.quote(folder)}",
         *FIND_PYTHON,
         *_fail_unless('[ -n "$python" ]', NO_PYTHON),
-        # Where others may write in the folders above, one of theirs could have been put in its place.
-        *_fail_unless('[ -O "$runner" ]', NO_RUNNER),
-        *_fail_unless('[ -O "$folder" ]', NO_FOLDER),
+        # Where others may write in the folders above, one of theirs, or a link to a file of the user's,
+        # could have been put in its place.
+        *_fail_unless('[ ! -L "$runner" ] && [ -O "$runner" ]', NO_RUNNER),
+        *_fail_unless('[ ! -L "$folder" ] && [ -O "$folder" ]', NO_FOLDER),
         *FIND_COMPILED,
         'exec "$python" -IS "$runner" "$folder"',
     ]
@@ -69,7 +70,7 @@ def build_pod_script(runner: str, folder: str, setup: str = "") -> str:
 
 def _fail_unless(condition: str, sentence: str) -> list[str]:
     return [
-        f"{condition} || {{",
+        f"{{ {condition}; }} || {{",
         f'    echo "red-box: on $(uname -n) {sentence}." >&2',
         f"    exit {CANNOT_RUN}",
         "}",

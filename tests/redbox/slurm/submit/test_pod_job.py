@@ -286,6 +286,18 @@ def test_what_another_user_has_planted_is_not_run(tmp_path: Path, planted: str) 
     assert (ended.returncode, ended.stdout) == (CANNOT_RUN, "")
 
 
+@pytest.mark.parametrize("planted", ["runner", "folder"])
+def test_a_link_to_something_of_the_users_own_is_not_followed(tmp_path: Path, planted: str) -> None:
+    paths = {"runner": tmp_path / "runner", "folder": tmp_path / "folder"}
+    paths["runner"].write_text("print('started')")
+    paths["folder"].mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(paths[planted])
+    paths[planted] = link
+    ended = run(build_pod_script(str(paths["runner"]), str(paths["folder"])))
+    assert (ended.returncode, ended.stdout) == (CANNOT_RUN, "")
+
+
 SHOWING = b"""import json, sys
 folder = sys.argv[1]
 pod = json.load(open(folder + "/pod.json"))
