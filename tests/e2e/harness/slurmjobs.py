@@ -138,6 +138,10 @@ class Applied:
         rows = (line.split("|") for line in out.splitlines())
         return [(row[0], row[1].split()[0]) for row in rows]
 
+    def has_in_slurm(self, *states: str) -> None:
+        """Had one job for each of these states, as soon as the accounting has caught up with slurmctld."""
+        eventually(lambda: [state for _, state in self.in_slurm()] == list(states))
+
     # -- its log
 
     def has_a_log(self) -> None:

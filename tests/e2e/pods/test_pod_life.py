@@ -250,4 +250,5 @@ def test_a_pod_that_requests_gpus_has_them_in_slurm_and_in_its_environment(pods:
         resources = pod.login.run("sacct", "-XnP", "-o", "AllocTRES%200", "-j", pod.job_id).stdout
         assert f"gres/gpu={amount}" in resources
     assert refused.ends()["reason"] == "Refused"
-    assert [state for _, state in refused.in_slurm()] == ["FAILED"]  # sbatch's row of what it refuses
+    # sbatch's row of what it refuses
+    eventually(lambda: [state for _, state in refused.in_slurm()] == ["FAILED"], what="its row")

@@ -62,6 +62,7 @@ def test_after_a_storm_each_pod_had_one_job_and_says_what_became_of_it(bed: Bed,
             storm.strike()
         faults = [fault for one in expected for fault in _faults(one)]
         eventually(lambda: not _in_queue(bed), CALMS_WITHIN_S, what="an empty queue")
+    print(*faults, sep="\n")
     assert faults == [], storm.kills
 
 
@@ -112,7 +113,7 @@ def _faults(one: Expected) -> list[str]:
     state, phase = ("FAILED", "Failed") if one.code else ("COMPLETED", "Succeeded")
     ids, states = {row[0] for row in rows}, [row[1] for row in rows if row[1] not in BEGAN_AGAIN]
     if (ids, states) != ({pod.job_id}, [state]):
-        found.append(f"{name}: sacct has {rows}, the status says {pod.job_id}")
+        found.append(f"{name}: sacct has {rows}, the status says {pod.job_id}: {status}")
     if status["phase"] != phase:
         return [*found, f"{name}: {status}, not {phase}"]
     shown = (ended(status)["exitCode"], status["containerStatuses"][0]["restartCount"])

@@ -85,7 +85,7 @@ def test_what_slurm_refuses_it_is_asked_once(jobs: SlurmJobs) -> None:
     for job in applied:
         status = job.reaches("Failed")
         assert "Requested node configuration is not available" in status["message"]
-    assert [len(job.in_slurm()) for job in applied] == [1] * len(applied)
+    eventually(lambda: [len(job.in_slurm()) for job in applied] == [1] * len(applied))
 
 
 def test_a_script_that_slurm_refuses(jobs: SlurmJobs) -> None:

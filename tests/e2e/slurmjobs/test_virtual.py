@@ -46,7 +46,7 @@ def test_a_slurmjob_runs_without_any_container(bed: Bed, jobs: SlurmJobs) -> Non
     assert (status["phase"], status["exitCode"], status["user"]) == ("Failed", 3, "alice")
     assert node_of(job) == "hpc1.debug"
     eventually(lambda: sorted(job("logs", job.pod).splitlines()) == ["err", "out"])
-    assert in_slurm(bed, job) == [status["jobID"]]
+    eventually(lambda: in_slurm(bed, job) == [status["jobID"]])
 
 
 def test_a_slurmjob_of_a_partition_is_on_that_partitions_node(jobs: SlurmJobs) -> None:
@@ -126,14 +126,14 @@ def test_an_arrays_log_is_the_same_as_with_containers(jobs: SlurmJobs, in_contai
 def test_a_failed_attempt_is_tried_again_and_each_has_its_log(bed: Bed, jobs: SlurmJobs) -> None:
     job = jobs.apply("echo attempt; exit 1", backoffLimit=1)
     assert job.finishes()["phase"] == "Failed"
-    assert len(in_slurm(bed, job)) == 2
+    eventually(lambda: len(in_slurm(bed, job)) == 2)
     assert job("logs", f"{job.pod}-2", "--previous") == "attempt\n"
 
 
-def test_resourced_killed_under_load_submits_each_job_once(bed: Bed, jobs: SlurmJobs) -> None:
+def test_resourced_killed_under_load_submits_each_job_once(jobs: SlurmJobs) -> None:
     applied = [jobs.apply("echo done; exit 5") for _ in range(JOBS_UNDER_KILL)]
     selector = "--selector=app.kubernetes.io/name=redbox-resourced"
     jobs.kubectl("delete", "pod", f"--namespace={NAMESPACE}", selector, "--force", "--grace-period=0")
     for job in applied:
         assert job.finishes()["exitCode"] == 5
-        assert len(in_slurm(bed, job)) == 1
+        job.has_in_slurm("FAILED")
