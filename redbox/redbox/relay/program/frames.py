@@ -18,6 +18,9 @@ STDIN, STDOUT, STDERR = 0, 1, 2  # the first byte of DATA and the only one of CL
 MAX_DATA = 64 * 1024
 MAX_FRAME = 2 * 1024 * 1024 + MAX_DATA  # an OPEN has the whole command
 WINDOW = 512 * 1024  # credit of each direction of a stream
+FRAME_COST = (
+    64  # of a DATA frame beside its bytes: a window has room for 8,000 frames, not for half a million
+)
 MAX_STREAMS = 1024
 HEARTBEAT_S = 45.0
 """A relay that has received no frame for so long ends: its server is gone."""
@@ -51,6 +54,11 @@ def read_document(payload: bytes) -> Dict[str, Any]:
     if not isinstance(document, dict):
         raise BadFrame("not a JSON object")
     return document
+
+
+def data_cost(count: int) -> int:
+    """The price in credit of a DATA frame with so many bytes of the stream."""
+    return FRAME_COST + count
 
 
 def read_credit(payload: bytes) -> int:

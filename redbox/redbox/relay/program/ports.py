@@ -1,5 +1,6 @@
 """Connections to servers of the job's user on the relay's node."""
 
+import contextlib
 import errno
 import os
 import selectors
@@ -48,7 +49,7 @@ class PortStream(RelayStream):
         if self._socket is None:
             return
         events = selectors.EVENT_WRITE if self._input or not self._connected else 0
-        if self._connected and self._readable and self._credit > 0:
+        if self._connected and self._readable and self.may_read():
             events |= selectors.EVENT_READ
         if events:
             yield self._socket.fileno(), events

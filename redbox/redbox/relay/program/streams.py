@@ -24,6 +24,7 @@ from redbox.relay.program.frames import (
     CREDIT,
     CREDIT_BYTES,
     DATA,
+    FRAME_COST,
     MAX_DATA,
     STATUS,
     STDERR,
@@ -31,6 +32,7 @@ from redbox.relay.program.frames import (
     STDOUT,
     WINDOW,
     BadFrame,
+    data_cost,
     document_bytes,
 )
 from redbox.relay.program.places import find_place
@@ -38,6 +40,7 @@ from redbox.relay.program.places import find_place
 Wish = Tuple[int, int]  # a descriptor, and the selectors' events
 Send = Callable[[int, int, bytes], None]
 ORPHANS_S = 0.3  # after the command's end: how long output of processes that it left behind is waited for
+LEAST_READ = 4096
 HANGUP_S = 1.0  # between SIGHUP and SIGKILL
 LARGEST_OOM_SCORE = b"1000"
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
@@ -60,17 +63,19 @@ class RelayStream:
     def feed(self, payload: bytes) -> None:
         if payload[:1] != bytes([STDIN]):
             raise BadFrame("input of another channel")
-        self._input_size += len(payload) - 1
+        self._input_size += data_cost(len(payload) - 1)
         if self._input_size > WINDOW:
             raise BadFrame("more input than its credit")
-        if len(payload) > 1:
-            self._input.append(payload[1:])
+        self._input.append(payload[1:])
 
     def close_input(self) -> None:
         self._input_closed = True
 
     def grant(self, credit: int) -> None:
         self._credit = min(self._credit + credit, WINDOW)
+
+    def may_read(self) -> bool:
+        return self._credit >= LEAST_READ
 
     def resize(self, size: Dict[str, Any]) -> None:
         """Set the size of a terminal; nothing else has one."""
@@ -107,33 +112,36 @@ class RelayStream:
     def _read(self, descriptor: int, channel: int) -> bool:
         """Pass on what there is; return False at the end."""
         try:
-            data = os.read(descriptor, min(MAX_DATA, self._credit))
+            data = os.read(descriptor, min(MAX_DATA, self._credit - FRAME_COST))
         except BlockingIOError:
             return True
         except OSError:  # of a terminal without a holder: EIO
             data = b""
         if data:
-            self._credit -= len(data)
+            self._credit -= data_cost(len(data))
             self._send_frame(DATA, self.number, bytes([channel]) + data)
         return bool(data)
 
     def _write(self, descriptor: int) -> bool:
         """Pass on the oldest input; return False once nobody reads it."""
-        chunk = self._input.popleft()
+        chunk = self._input[0]
         try:
             written = os.write(descriptor, chunk)
         except BlockingIOError:
-            written = 0
+            return True
         except OSError:
-            self._drop_input(len(chunk))
+            self._drop_input()
             return False
         if written < len(chunk):
-            self._input.appendleft(chunk[written:])
-        self._consumed(written)
+            self._input[0] = chunk[written:]
+            self._consumed(written)
+        else:
+            self._input.popleft()
+            self._consumed(data_cost(written))
         return True
 
-    def _drop_input(self, more: int = 0) -> None:
-        self._consumed(more + sum(map(len, self._input)))
+    def _drop_input(self) -> None:
+        self._consumed(sum(data_cost(len(chunk)) for chunk in self._input))
         self._input.clear()
 
     def _consumed(self, count: int) -> None:
@@ -244,7 +252,7 @@ class CommandStream(RelayStream):
 
     def wants(self) -> Iterator[Wish]:
         for descriptor in self._outputs:
-            events = selectors.EVENT_READ if self._credit > 0 else 0
+            events = selectors.EVENT_READ if self.may_read() else 0
             if descriptor == self._stdin and self._input:
                 events |= selectors.EVENT_WRITE
             if events:
@@ -268,7 +276,7 @@ class CommandStream(RelayStream):
             self._end_input()
         if self._status is None:
             return
-        waited = self._credit > 0 and time.monotonic() - self._ended_at > ORPHANS_S
+        waited = self.may_read() and time.monotonic() - self._ended_at > ORPHANS_S
         if not self._outputs or waited:
             self.finish(exit_document(self._status))
             self._release()
@@ -294,7 +302,7 @@ class CommandStream(RelayStream):
         self._input_closed = False
         if self._tty:
             self._input.append(b"\x04")
-            self._input_size += 1
+            self._input_size += data_cost(1)
         else:
             self._close_stdin()
 
