@@ -26,8 +26,8 @@ from redbox_api.session_parts import ExecRequest
 
 LONGEST_COMMAND = 4000
 OFF = (
-    "Sessions in running jobs are turned off at this red-box: its administrator turns them on by exec.enabled "
-    "in its settings."
+    "Sessions in running jobs are turned off at this red-box: its administrator turns them on by "
+    "exec.enabled in its settings."
 )
 
 
@@ -99,7 +99,7 @@ class _SessionWatch:
         raise SessionEnded("JobEnded", "The job of this session has ended, or runs anew.")
 
     async def _follow_idle(self) -> None:
-        while (left := self.touched_at + self.idle_s - self.clock.monotonic()) > 0:
+        while (left := self.touched_at + self.idle_s - self.clock.monotonic()) > 0:  # noqa: ASYNC110 (a moment)
             await asyncio.sleep(left)
         raise SessionEnded("Idle", f"Nothing was sent or received for {self.idle_s:.0f} s (exec.idle_limit).")
 
@@ -173,16 +173,15 @@ class SessionService:
         detail = {"command": self._audited(request.command), "tty": request.tty}
         if request.container is not None:
             detail["container"] = request.container
-        async with self._session(ref, "exec", document, detail, request.node, request.task) as session:
+        async with self._session(ref, "exec", document, detail, (request.node, request.task)) as session:
             yield session
 
     @asynccontextmanager
     async def connection(self, ref: JobRef, request: PortRequest) -> AsyncIterator[OpenSession]:
         """Connect to a port of the job's node, as its user."""
         document = {"kind": "port", "port": request.port}
-        async with self._session(
-            ref, "forward", document, {"port": request.port}, request.node, request.task
-        ) as session:
+        where = (request.node, request.task)
+        async with self._session(ref, "forward", document, {"port": request.port}, where) as session:
             yield session
 
     def _audited(self, command: tuple[str, ...]) -> str:
@@ -198,9 +197,9 @@ class SessionService:
         act: str,
         document: Mapping[str, Any],
         detail: Mapping[str, Any],
-        node: str | None,
-        task: int | None,
+        where: tuple[str | None, int | None],
     ) -> AsyncIterator[OpenSession]:
+        node, task = where
         record = await self.admit(ref)
         target = self.choose(record, node, task)
         user = record.user

@@ -15,7 +15,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -46,9 +46,12 @@ from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
 from redbox.logs.service import LogService
 from redbox.logs.settings import LogSettings
-from redbox.observability.job_audit import no_audit
+from redbox.observability.job_audit import AuditEntry, no_audit
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
-from redbox.server.listeners import Listener, bound_path
+from redbox.server.listeners import WEBSOCKETS, Listener, bound_path
+from redbox.sessions.relays import RelayPool
+from redbox.sessions.service import SessionService
+from redbox.sessions.settings import ExecSettings
 from redbox.settings import load_settings, rules_in_force
 from redbox.volumes.service import VolumeService
 from redbox.volumes.settings import VolumesSettings
@@ -70,6 +73,14 @@ QUICK = JobsSettings(
     final_after_s=0.05,
     sweep_every_s=3600,
 )
+
+
+def stand_in_for_srun(job_id: str, node: str, name: str, program: Sequence[str]) -> list[str]:
+    """The program as it would run on the node, on this host."""
+    del job_id, node, name
+    return list(program)
+
+
 ALICE_UID = tests_user().uid
 
 
@@ -87,6 +98,8 @@ class Stand:
     authority: str
     settings: Path
     port: int = 0
+    audited: list[AuditEntry] = field(default_factory=list)  # of sessions
+    transport: LaunchedTransport = field(default_factory=LaunchedTransport)
     connections: ConnectionLimiter = field(default_factory=ConnectionLimiter)
 
     @property
@@ -153,7 +166,11 @@ class Stand:
 
 @asynccontextmanager
 async def standing(
-    *, stall_s: float = 60.0, body_limit: int = BODY_LIMIT, **settings: Any
+    *,
+    stall_s: float = 60.0,
+    body_limit: int = BODY_LIMIT,
+    exec_settings: ExecSettings | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Stand]:
     """Everything, serving; `settings` change those of the jobs."""
     async with AsyncExitStack() as stack:
@@ -180,17 +197,48 @@ async def standing(
         )
         volumes = await stack.enter_async_context(_volumes(journal, pool, home))
         usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))
+        relays = await stack.enter_async_context(RelayPool(pool, stand_in_for_srun))
+        audited: list[AuditEntry] = []
+        sessions = SessionService(
+            jobs,
+            relays,
+            slurm,
+            exec_settings or ExecSettings(enabled=True),
+            clock=SystemClock(),
+            audit=audited.append,
+        )
         ready = Ready()
         reauthorization = StreamReauthorization(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         services = replace(
-            _services(authenticator, jobs, usage, pool, reauthorization, volumes=volumes, slurm=slurm),
+            _services(
+                authenticator,
+                jobs,
+                usage,
+                pool,
+                reauthorization,
+                volumes=volumes,
+                slurm=slurm,
+                sessions=sessions,
+            ),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
         )
         authority = make_authority("tests", datetime.now(UTC))
         ca = authority.certificate.decode()
-        stand = Stand(directory, home, tokens, slurm, jobs, services, ready, ca, settings=path)
+        stand = Stand(
+            directory,
+            home,
+            tokens,
+            slurm,
+            jobs,
+            services,
+            ready,
+            ca,
+            path,
+            audited=audited,
+            transport=transport,
+        )
         pair = issue_server(authority, ["localhost"], [], datetime.now(UTC))
         await stack.enter_async_context(_listening(stand, pair))
         yield stand
@@ -261,6 +309,7 @@ def _services(
     *,
     volumes: VolumeService,
     slurm: StrictSlurm,
+    sessions: SessionService,
 ) -> Services:
     metrics, streams = ServerMetrics(), streams_budget(per_user=20, in_all=30)
     metrics.collect_from(
@@ -269,6 +318,8 @@ def _services(
             stale_s=lambda: 0.0,
             agents=pool.state,
             streams=lambda: streams.held,
+            sessions=lambda: sessions.count,
+            relays=lambda: sessions.relay_count,
             volumes=lambda: volumes.count,
         )
     )
@@ -277,6 +328,7 @@ def _services(
         jobs=jobs,
         logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic), slurm),
         files=JobFileService(jobs, pool),
+        sessions=sessions,
         volumes=volumes,
         usage=usage,
         metrics=metrics,
@@ -309,6 +361,7 @@ async def _listening(stand: Stand, pair: CertificateAndKey) -> AsyncIterator[Non
         "access_log": False,
         "lifespan": "off",
         "timeout_graceful_shutdown": 1,
+        **WEBSOCKETS,
     }
     tls: dict[str, Any] = {
         "ssl_certfile": str(stand.directory / "tls.crt"),
