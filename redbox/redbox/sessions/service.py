@@ -86,19 +86,16 @@ class _SessionWatch:
         current = self.jobs.current(self.record.key)
         return not still_runs(current, self.target, self.workload.states, self.task)
 
-    async def run(self) -> None:
-        """Raise SessionEnded when the session must end."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_job())
-            if self.idle_s:
-                group.create_task(self._follow_idle())
-
-    async def _follow_job(self) -> None:
+    async def until_job_ends(self) -> None:
+        """Raise SessionEnded when the job has ended, or runs anew."""
         while not self.job_has_ended():
             await self.jobs.next_change()
         raise SessionEnded("JobEnded", "The job of this session has ended, or runs anew.")
 
-    async def _follow_idle(self) -> None:
+    async def until_idle(self) -> None:
+        """Raise SessionEnded when nothing has been sent or received for too long."""
+        if not self.idle_s:
+            await asyncio.Future()
         while (left := self.touched_at + self.idle_s - self.clock.monotonic()) > 0:  # noqa: ASYNC110 (a moment)
             await asyncio.sleep(left)
         raise SessionEnded("Idle", f"Nothing was sent or received for {self.idle_s:.0f} s (exec.idle_limit).")

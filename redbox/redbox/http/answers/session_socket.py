@@ -71,7 +71,8 @@ class SessionSocket:
             endings = [
                 start(self._to_client(session)),
                 start(self._from_client(session)),
-                start(session.watch.run()),
+                start(session.watch.until_job_ends()),
+                start(session.watch.until_idle()),
                 start(self._until_gone()),
             ]
             if is_terminal:

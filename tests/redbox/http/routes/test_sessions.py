@@ -42,7 +42,7 @@ async def batch_process(stand: Stand, job_id: str) -> AsyncIterator[None]:
         "600",
         env=environment,
         cwd=stand.home,
-        user=ALICE_UID if os.geteuid() == 0 else None,
+        **({"user": ALICE_UID, "group": ALICE_UID, "extra_groups": []} if os.geteuid() == 0 else {}),
     )
     try:
         yield
@@ -177,9 +177,8 @@ async def test_a_client_that_never_reads_is_disconnected(tmp_path: Path) -> None
     del tmp_path
     async with standing(stall_s=0.2) as stand:
         await running(stand)
-        async with stand.client() as client:
-            async with open_exec(client, "k1", ExecRequest(command=("yes",))):
-                await eventually(lambda: any("TooSlow" in entry.detail for entry in stand.audited))
+        async with stand.client() as client, open_exec(client, "k1", ExecRequest(command=("yes",))):
+            await eventually(lambda: any("TooSlow" in entry.detail for entry in stand.audited))
     assert not processes_of("\0yes\0")
 
 
@@ -235,10 +234,10 @@ async def test_an_agent_that_is_killed_leaves_no_process(stand: Stand) -> None:
 
 async def test_a_session_ends_with_its_job(stand: Stand) -> None:
     job_id = await running(stand)
-    async with stand.client() as client:
-        async with open_exec(client, "k1", ExecRequest(command=("sleep", "605.25"))) as session:
-            stand.slurm.end(job_id, "COMPLETED")
-            _, _, status = await collect(session)
+    request = ExecRequest(command=("sleep", "605.25"))
+    async with stand.client() as client, open_exec(client, "k1", request) as session:
+        stand.slurm.end(job_id, "COMPLETED")
+        _, _, status = await collect(session)
     assert status.reason == "JobEnded"
 
 
@@ -337,10 +336,10 @@ async def test_with_the_role_exec_only_its_callers_enter() -> None:
 async def test_too_many_sessions_are_refused() -> None:
     async with standing(exec_settings=ExecSettings(enabled=True, max_sessions_per_user=1)) as stand:
         await running(stand)
-        async with stand.client() as client:
-            async with open_exec(client, "k1", ExecRequest(command=("sleep", "607.25"))):
-                await eventually(lambda: stand.services.sessions.count == 1)
-                assert "max_sessions_per_user" in str(await refusal(client))
+        request = ExecRequest(command=("sleep", "607.25"))
+        async with stand.client() as client, open_exec(client, "k1", request):
+            await eventually(lambda: stand.services.sessions.count == 1)
+            assert "max_sessions_per_user" in str(await refusal(client))
 
 
 @pytest.mark.parametrize(
@@ -368,7 +367,7 @@ async def test_a_wrong_first_message_is_named_in_the_status(stand: Stand, first:
 async def test_another_subprotocol_is_refused(stand: Stand) -> None:
     await running(stand)
     async with stand.client() as client:
-        with pytest.raises(NotAccepted, match="v1.exec.redbox.dev"):
+        with pytest.raises(NotAccepted, match=r"v1\.exec\.redbox\.dev"):
             await client.open_socket("/v1/jobs/k1/exec", {}, "v5.channel.k8s.io")
 
 
