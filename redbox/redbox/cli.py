@@ -46,11 +46,11 @@ COMMANDS = {
     "jobs": CommandEntry("commands.jobs", "List your jobs, or show one.", CLIENT_PANEL),
     "logs": CommandEntry("commands.logs", "Print the output of a job.", CLIENT_PANEL),
     "exec": CommandEntry(
-        "commands.sessions", "Run a command inside a running job.", CLIENT_PANEL, name="exec_"
+        "commands.sessions.run", "Run a command inside a running job.", CLIENT_PANEL, name="exec_"
     ),
-    "shell": CommandEntry("commands.sessions", "Open a shell inside a running job.", CLIENT_PANEL),
+    "shell": CommandEntry("commands.sessions.run", "Open a shell inside a running job.", CLIENT_PANEL),
     "forward": CommandEntry(
-        "commands.sessions", "Forward local ports to a running job's node.", CLIENT_PANEL
+        "commands.sessions.ports", "Forward local ports to a running job's node.", CLIENT_PANEL
     ),
     "cancel": CommandEntry("commands.jobs", "Cancel a job.", CLIENT_PANEL),
     "whoami": CommandEntry(

@@ -49,12 +49,12 @@ from redbox_api.models import (
     WatchEvent,
     WhoAmI,
 )
-from redbox_api.session_parts import MAX_MESSAGE
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
 OK_OR_PARTIAL = range(200, 300)
+LARGEST_MESSAGE = 1024 * 1024  # of a WebSocket
 OFFSET = re.compile(r"[0-9]{1,18}")
 
 
@@ -339,7 +339,7 @@ class RedboxClient:
                 url_of(self._endpoint, path, query),
                 protocols=(protocol,),
                 headers=headers,
-                max_msg_size=MAX_MESSAGE,
+                max_msg_size=LARGEST_MESSAGE,
             )
         except WSServerHandshakeError as error:  # it has no body: a plain request gets the same refusal
             async with self._exchange("GET", path, query, headers):

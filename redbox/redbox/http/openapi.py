@@ -15,7 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 from redbox.http.answers.problems import MEDIA_TYPE
 from redbox_api.models import PartitionEvent, Problem, WatchEvent
-from redbox_api.session_parts import ExecRequest
+from redbox_api.sessions.parts import ExecRequest
 
 STREAMED = (Problem, WatchEvent, PartitionEvent, ExecRequest)
 REFERENCE = "#/components/schemas/"

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from redbox.callers.connection_limits import ClientConnection, ConnectionLimiter
 from redbox.callers.peers import PeerAwareProtocol, PeerAwareSocketProtocol, peer_of
 from redbox.settings import ListenSettings, TlsSettings
-from redbox_api.session_parts import MAX_FIRST_MESSAGE
+from redbox_api.sessions.parts import MAX_FIRST_MESSAGE
 
 log = structlog.get_logger(__name__)
 GRACE_S = 5

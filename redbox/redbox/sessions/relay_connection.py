@@ -183,7 +183,7 @@ class RelayConnection:
         self.failure = SessionEnded(RELAY_LOST, f"The relay of this session{where} has ended: {reason}")
         if not self.started.done():
             self.started.set_exception(self.failure)
-            self.started.exception()  # read, so that nobody else has to
+            self.started.exception()  # read here: there may be no other reader
         for stream in self._streams.values():
             stream.fail(self.failure)
 
@@ -242,5 +242,5 @@ def read_status(document: Mapping[str, Any]) -> StreamStatus:
     if not (isinstance(reason, str) and isinstance(message, str)):
         raise BadFrame("a status without text")
     if code is not None and (type(code) is not int or not 0 <= code <= 255):  # noqa: PLR2004 # a byte
-        raise BadFrame("an exit code that is none")
+        raise BadFrame("an exit code beyond a byte")
     return StreamStatus(code, reason[:100], message[:4096])

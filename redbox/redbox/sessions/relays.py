@@ -122,7 +122,7 @@ class RelayPool:
                 del self._relays[key]
             if not relay.started.done():
                 relay.started.set_exception(failure)
-                relay.started.exception()  # read, since nobody may wait for it any more
+                relay.started.exception()  # read here: there may be no other reader
 
     async def _serve(self, key: RelayKey, relay: _Relay) -> None:
         agent = await self._agents.agent(key.user, "sessions")

@@ -22,7 +22,7 @@ from redbox.sessions.relay_connection import RelayStreamHandle, StreamOutput, St
 from redbox.sessions.relays import RelayKey, RelayPool
 from redbox.sessions.settings import ExecSettings
 from redbox.sessions.targets import SessionTarget, check_running, choose_target, still_runs
-from redbox_api.session_parts import ExecRequest
+from redbox_api.sessions.parts import ExecRequest
 
 LONGEST_COMMAND = 4000
 OFF = (
@@ -87,10 +87,10 @@ class _SessionWatch:
         return not still_runs(current, self.target, self.workload.states, self.task)
 
     async def until_job_ends(self) -> None:
-        """Raise SessionEnded when the job has ended, or runs anew."""
+        """Raise SessionEnded when the job has ended, or was requeued."""
         while not self.job_has_ended():
             await self.jobs.next_change()
-        raise SessionEnded("JobEnded", "The job of this session has ended, or runs anew.")
+        raise SessionEnded("JobEnded", "The job of this session has ended, or was requeued.")
 
     async def until_idle(self) -> None:
         """Raise SessionEnded when nothing has been sent or received for too long."""

@@ -43,7 +43,7 @@ def choose_target(record: JobRecord, states: JobStates, node: str | None, task: 
         _check_state(chosen.state, states.phase_of(chosen.state), states, f"Task {chosen.index}")
         return SessionTarget(chosen.job_id, node or "", chosen.restarts + 1)
     if task is not None:
-        raise NotAcceptable("The job is no array: leave out the task.")
+        raise NotAcceptable("The job is not an array: leave out the task.")
     nodes = expand(record.status.nodes)
     if node is not None and node not in nodes:
         raise NotAcceptable(

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import ssl
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,7 +27,6 @@ import uvicorn
 from redbox.agents.pool import AgentPool
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.connection_limits import ConnectionLimiter
-from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.clock import SystemClock
 from redbox.files.service import JobFileService
@@ -48,7 +46,7 @@ from redbox.logs.service import LogService
 from redbox.logs.settings import LogSettings
 from redbox.observability.job_audit import AuditEntry, no_audit
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
-from redbox.server.listeners import WEBSOCKETS, Listener, bound_path
+from redbox.server.listeners import WEBSOCKETS, bound_path
 from redbox.sessions.relays import RelayPool
 from redbox.sessions.service import SessionService
 from redbox.sessions.settings import ExecSettings
@@ -58,8 +56,16 @@ from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import VolumeIndex
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
-from tests.redbox.callers.factories import AUDIENCE, ISSUER, jwks, rsa_key
-from tests.redbox.http.fakes import SCRIPT, Host, Ready, RunningClock, StrictSlurm
+from tests.redbox.http.factories import write_settings
+from tests.redbox.http.fakes import (
+    SCRIPT,
+    Host,
+    Ready,
+    RunningClock,
+    SoundedListener,
+    StrictSlurm,
+    stand_in_for_srun,
+)
 from tests.redbox.jobs.fakes import SimulatedSlurm
 
 Result = TypeVar("Result")
@@ -73,14 +79,6 @@ QUICK = JobsSettings(
     final_after_s=0.05,
     sweep_every_s=3600,
 )
-
-
-def stand_in_for_srun(job_id: str, node: str, name: str, program: Sequence[str]) -> list[str]:
-    """The program as it would run on the node, on this host."""
-    del job_id, node, name
-    return list(program)
-
-
 ALICE_UID = tests_user().uid
 
 
@@ -177,7 +175,7 @@ async def standing(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-")))
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-home-", dir="/dev/shm")))
         os.chown(home, ALICE_UID, -1)
-        tokens, path = _write_settings(directory)
+        tokens, path = write_settings(directory)
         authenticator = await stack.enter_async_context(_door(path))
         clock = RunningClock()
         slurm = StrictSlurm(clock)
@@ -244,41 +242,6 @@ async def standing(
         yield stand
 
 
-def _write_settings(directory: Path) -> tuple[dict[str, str], Path]:
-    (directory / "journal").mkdir()
-    store = TokenStore(directory / "tokens.json", SystemClock())
-    made = {name: store.create(user, 3600) for name, user in HOLDERS.items()}
-    keys = directory / "jwks.json"
-    keys.write_bytes(jwks(a=rsa_key()))
-    prod = {"name": "prod", "issuer": ISSUER, "audience": AUDIENCE, "jwks_file": str(keys)}
-    rules = [
-        {"tokens": [made["operator"].record.id], "roles": ["operator"]},
-        {"tokens": [made["reader"].record.id], "roles": ["reader"]},
-        {"tokens": [made["volumes"].record.id], "roles": ["volumes"]},
-        {"tokens": [made["limited"].record.id], "partitions": ["debug"], "accounts": ["physics"]},
-        {"cluster": "prod", "namespaces": ["physics"], "user": "alice"},
-    ]
-    settings = {
-        "name": "hpc1",
-        "listen": {"unix_socket": str(directory / "redbox.sock")},
-        "callers": {"tokens_file": str(directory / "tokens.json"), "clusters": [prod]},
-        "mapping": {"rules": rules},
-    }
-    path = directory / "redbox.yaml"
-    path.write_text(json.dumps(settings))  # which is YAML too
-    return {name: token.secret for name, token in made.items()}, path
-
-
-HOLDERS = {
-    "alice": "alice",
-    "bob": "bob",
-    "operator": "alice",
-    "reader": "alice",
-    "limited": "bob",
-    "volumes": "bob",
-}
-
-
 @asynccontextmanager
 async def _door(path: Path) -> AsyncIterator[Authenticator]:
     settings = load_settings(path)
@@ -337,18 +300,6 @@ def _services(
         reauthorization=reauthorization,
         rejections=RejectionAudit(no_audit, SystemClock()),
     )
-
-
-class SoundedListener(Listener):
-    """Says when it listens."""
-
-    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: ConnectionLimiter) -> None:
-        super().__init__(config, opened, connections)
-        self.listens = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listens.set()
 
 
 @asynccontextmanager

@@ -44,7 +44,7 @@ class RunningStep:
         )
 
     def feed(self, stream: WorkerStream) -> None:
-        """Pass on the request's input until it ends, or nobody reads it."""
+        """Pass on the request's input until it ends, or srun no longer reads it."""
         pipe = self._process.stdin
         assert pipe is not None  # noqa: S101 # PIPE, for the type checker
         try:

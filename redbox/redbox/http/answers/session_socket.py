@@ -23,7 +23,7 @@ from redbox.jobs.errors import Forbidden, JobNotFound, JobsError, RetryableError
 from redbox.sessions.errors import SessionEnded, SessionsBusy
 from redbox.sessions.relay_connection import StreamOutput, StreamStatus
 from redbox.sessions.service import OpenSession
-from redbox_api.session_parts import (
+from redbox_api.sessions.parts import (
     MAX_MESSAGE,
     ExecRequest,
     ResizeMessage,
@@ -194,7 +194,7 @@ REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def status_of(error: BaseException) -> bytes | None:
-    """The status of a session that an error ended; None if there is nobody to read it."""
+    """The status of a session that an error ended; None if the client has gone."""
     if isinstance(error, WebSocketDisconnect):
         return None
     if isinstance(error, SessionEnded):

@@ -25,7 +25,7 @@ from redbox.http.services import JobRefDep, Services, ServicesDep
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.service import OpenSession, PortRequest
 from redbox_api.models import KEY_PATTERN
-from redbox_api.session_parts import (
+from redbox_api.sessions.parts import (
     EXEC_PROTOCOL,
     NODE_NAME,
     PORTS_PROTOCOL,

@@ -123,7 +123,7 @@ class RelayStream:
         return bool(data)
 
     def _write(self, descriptor: int) -> bool:
-        """Pass on the oldest input; return False once nobody reads it."""
+        """Pass on the oldest input; return False once the command has closed it."""
         chunk = self._input[0]
         try:
             written = os.write(descriptor, chunk)

@@ -19,8 +19,8 @@ from redbox.core.durations import Duration
 from redbox.sessions.settings import ExecSettings
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError
-from redbox_api.session_client import JobSession, SessionData, open_exec, open_port
-from redbox_api.session_parts import ExecRequest, SessionStatus, TerminalSize
+from redbox_api.sessions.client import JobSession, SessionData, open_exec, open_port
+from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
 from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
 
 SH = ("/bin/sh", "-c")
@@ -42,7 +42,9 @@ async def batch_process(stand: Stand, job_id: str) -> AsyncIterator[None]:
         "600",
         env=environment,
         cwd=stand.home,
-        **({"user": ALICE_UID, "group": ALICE_UID, "extra_groups": []} if os.geteuid() == 0 else {}),
+        user=ALICE_UID if os.geteuid() == 0 else None,
+        group=ALICE_UID if os.geteuid() == 0 else None,
+        extra_groups=[] if os.geteuid() == 0 else None,
     )
     try:
         yield
@@ -350,7 +352,7 @@ async def test_too_many_sessions_are_refused() -> None:
         ('{"command": ["a\\u0000"]}', "byte 0"),
         ("no JSON", "JSON"),
         ('{"command": ["a"], "node": "n9"}', "n9"),
-        ('{"command": ["a"], "task": 3}', "no array"),
+        ('{"command": ["a"], "task": 3}', "not an array"),
     ],
 )
 async def test_a_wrong_first_message_is_named_in_the_status(stand: Stand, first: str, part: str) -> None:

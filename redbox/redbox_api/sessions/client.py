@@ -17,7 +17,7 @@ from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
 from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
-from redbox_api.session_parts import (
+from redbox_api.sessions.parts import (
     EXEC_PROTOCOL,
     PORTS_PROTOCOL,
     ExecRequest,
