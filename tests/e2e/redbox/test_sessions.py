@@ -94,6 +94,7 @@ async def test_a_port_of_the_job_is_reached(server: RedboxServer) -> None:
         for _ in range(100):
             async with open_port(client, key, 18888) as connection:
                 await connection.send(b"GET /index.html HTTP/1.0\r\n\r\n")
+                await connection.close_input()
                 answer, _, status = await collect(connection)
             if status.exit_code == 0:
                 break
