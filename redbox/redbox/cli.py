@@ -25,6 +25,7 @@ class CommandEntry:
     help: str
     panel: str | None = None
     hidden: bool = False
+    name: str | None = None  # of the function, where the command's is a name of Python's own
 
 
 COMMANDS = {
@@ -44,6 +45,13 @@ COMMANDS = {
     "token": CommandEntry("commands.tokens", "Manage opaque tokens, for callers without a ServiceAccount."),
     "jobs": CommandEntry("commands.jobs", "List your jobs, or show one.", CLIENT_PANEL),
     "logs": CommandEntry("commands.logs", "Print the output of a job.", CLIENT_PANEL),
+    "exec": CommandEntry(
+        "commands.sessions.run", "Run a command inside a running job.", CLIENT_PANEL, name="exec_"
+    ),
+    "shell": CommandEntry("commands.sessions.run", "Open a shell inside a running job.", CLIENT_PANEL),
+    "forward": CommandEntry(
+        "commands.sessions.ports", "Forward local ports to a running job's node.", CLIENT_PANEL
+    ),
     "cancel": CommandEntry("commands.jobs", "Cancel a job.", CLIENT_PANEL),
     "whoami": CommandEntry(
         "commands.cluster", "Show your identity, Unix user and roles at this red-box.", CLIENT_PANEL
@@ -78,7 +86,7 @@ class LazyCommandGroup(TyperGroup):
 
 def load(name: str) -> Any:  # noqa: ANN401 (typer's own type for it is private)
     command: typer.Typer | Callable[..., None] = getattr(
-        import_module(f"redbox.{COMMANDS[name].module}"), name
+        import_module(f"redbox.{COMMANDS[name].module}"), COMMANDS[name].name or name
     )
     if isinstance(command, typer.Typer):
         return typer.main.get_command(command)

@@ -21,6 +21,7 @@ from redbox.core.yaml_document import AbsolutePath, Section, read_document, vali
 from redbox.jobs.settings import JobsSettings
 from redbox.local.settings import LocalSettings
 from redbox.logs.settings import LogSettings
+from redbox.sessions.settings import ExecSettings
 from redbox.slurm.settings import SlurmSettings
 from redbox.volumes.settings import VolumesSettings
 
@@ -82,6 +83,7 @@ class RedboxSettings(Section):
     jobs: JobsSettings = JobsSettings()
     logs: LogSettings = LogSettings()
     volumes: VolumesSettings = VolumesSettings()
+    exec: ExecSettings = ExecSettings()
     limits: LimitsSettings = LimitsSettings()
     audit: AuditSettings = AuditSettings()
 

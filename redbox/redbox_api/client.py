@@ -19,12 +19,17 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientTimeout
+from aiohttp import (
+    ClientError,
+    ClientResponse,
+    ClientTimeout,
+    ClientWebSocketResponse,
+    WSServerHandshakeError,
+)
 from pydantic import BaseModel, ValidationError
-from yarl import URL
 
 from redbox_api.bodies import TooLong, lines, whole
-from redbox_api.connections import ClientConnections, explain
+from redbox_api.connections import ClientConnections, explain, url_of
 from redbox_api.errors import FOREIGN, RedboxError, Unreachable, refusal
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
@@ -49,6 +54,7 @@ from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
 OK_OR_PARTIAL = range(200, 300)
+LARGEST_MESSAGE = 1024 * 1024  # of a WebSocket
 OFFSET = re.compile(r"[0-9]{1,18}")
 
 
@@ -311,7 +317,7 @@ class RedboxClient:
         try:
             async with self._connections.session().request(
                 method,
-                _url(self._endpoint, path, query),
+                url_of(self._endpoint, path, query),
                 data=content,
                 headers=headers,
                 timeout=ClientTimeout(total=None, connect=self._deadlines.connect, sock_read=quiet),
@@ -321,6 +327,24 @@ class RedboxClient:
                     raise await self._refusal(answer, path)
                 yield answer
         except (ClientError, TooLong) as error:
+            raise Unreachable(f"{path}: {explain(error)}") from error
+
+    async def open_socket(
+        self, path: str, query: Mapping[str, Any], protocol: str
+    ) -> ClientWebSocketResponse:
+        """Upgrade to a WebSocket, which its caller closes; a refusal is raised as any request's."""
+        headers = await self._headers()
+        try:
+            return await self._connections.session().ws_connect(
+                url_of(self._endpoint, path, query),
+                protocols=(protocol,),
+                headers=headers,
+                max_msg_size=LARGEST_MESSAGE,
+            )
+        except WSServerHandshakeError as error:  # it has no body: a plain request gets the same refusal
+            async with self._exchange("GET", path, query, headers):
+                raise Unreachable(f"{path}: HTTP {error.status} instead of a WebSocket") from error
+        except (ClientError, OSError) as error:
             raise Unreachable(f"{path}: {explain(error)}") from error
 
     async def _refusal(self, answer: ClientResponse, path: str) -> RedboxError:
@@ -347,15 +371,6 @@ def _job(key: str) -> str:
 
 def _volume(handle: str) -> str:
     return f"/v1/volumes/{quote(handle, safe='')}"
-
-
-def _url(endpoint: str, path: str, query: Mapping[str, Any]) -> URL:
-    """The request's URL, with the path unchanged: `..` is not resolved."""
-    try:
-        base = URL(endpoint).with_user(None)  # or it would replace the token
-    except ValueError as error:
-        raise Unreachable(f"{endpoint} is not a valid address: {error}") from error
-    return base.with_path(base.raw_path.rstrip("/") + quote(path, safe="/%"), encoded=True).with_query(query)
 
 
 def _owner(owner: OwnerRef | None) -> dict[str, str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
 
 from aiohttp import (
     BaseConnector,
@@ -16,6 +19,7 @@ from aiohttp import (
     TCPConnector,
     UnixConnector,
 )
+from yarl import URL
 
 from redbox_api.authorities import pem_of
 from redbox_api.errors import Unreachable
@@ -83,3 +87,12 @@ def explain(error: Exception) -> str:
             return str(error.os_error)
         case _:
             return str(error) or type(error).__name__
+
+
+def url_of(endpoint: str, path: str, query: Mapping[str, Any]) -> URL:
+    """The request's URL, with the path unchanged: `..` is not resolved."""
+    try:
+        base = URL(endpoint).with_user(None)  # or it would replace the token
+    except ValueError as error:
+        raise Unreachable(f"{endpoint} is not a valid address: {error}") from error
+    return base.with_path(base.raw_path.rstrip("/") + quote(path, safe="/%"), encoded=True).with_query(query)

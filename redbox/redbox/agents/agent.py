@@ -183,6 +183,16 @@ class AgentClient:
             await stream.send_all(archive)
             return answers.read_flag(await stream.finish(), "found")
 
+    @asynccontextmanager
+    async def open_step(self, argv: Sequence[str], *, job: str, name: str) -> AsyncIterator[StepConnection]:
+        """Start a step of the job by this command, and exchange bytes with it; it ends with the block.
+
+        Agents of older releases lack this operation: RequestFailed.
+        """
+        request = AgentRequest("step", name, {"argv": list(argv), "job": job, "name": name}, idempotent=False)
+        async with self._connection.open(request) as stream:
+            yield StepConnection(stream, self._broke_protocol)
+
     async def _call(
         self, request: AgentRequest, parse: Callable[[Mapping[str, Any]], Part], deadline: float = FILE_S
     ) -> Part:
@@ -225,6 +235,37 @@ class AgentClient:
     def _broke_protocol(self, request: AgentRequest, error: FrameError) -> AgentDied:
         self._connection.die(f"it broke the protocol: {error}")
         return self._connection.died_during(request)
+
+
+class StepConnection:
+    """The input and the output of a step's program."""
+
+    def __init__(
+        self, stream: RequestStream, broke_protocol: Callable[[AgentRequest, FrameError], AgentDied]
+    ) -> None:
+        self._stream = stream
+        self._broke_protocol = broke_protocol
+
+    async def send(self, data: bytes) -> None:
+        """Send input as the agent takes it; callers take turns."""
+        await self._stream.send(data)
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, b"" at the end, after which `message` is there."""
+        frame = await anext(self._stream, None)
+        try:
+            return answers.parse_data(frame) if frame is not None else b""
+        except FrameError as error:
+            raise self._broke_protocol(self._stream.request, error) from None
+
+    def message(self) -> str:
+        """What srun wrote to stderr, when it has ended."""
+        if not self._stream.ended:
+            return ""
+        try:
+            return answers.read_text(self._stream.result, "message")
+        except FrameError as error:
+            raise self._broke_protocol(self._stream.request, error) from None
 
 
 def read_request(

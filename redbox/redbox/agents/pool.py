@@ -1,9 +1,9 @@
 """All agent processes of this server: started on demand, shared, replaced when dead, ended when idle.
 
 Each active user has one agent per role, so that a hanging file server never delays scancel. A user has at
-most `most_per_user` processes, unreaped ones included: a user who stops or traces agents gets
-AgentUnavailable, without an effect on others. Starts are in `startup`. An unexpected exception costs one user
-an agent, never the server.
+most `most_per_user` processes and one for sessions, unreaped ones included: a user who stops or traces agents
+gets AgentUnavailable, without an effect on others. Starts are in `startup`. An unexpected exception costs one
+user an agent, never the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from redbox.agents.startup import AgentLauncher, StartBackoff
 from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
 
-AgentRole = Literal["commands", "files"]
+AgentRole = Literal["commands", "files", "sessions"]
 Result = TypeVar("Result")
 log = structlog.get_logger(__name__)
 
@@ -101,7 +101,7 @@ class AgentPool:
             return pooled.agent
         start = self._starting.get(key)
         if start is None:
-            self._admit(user)
+            self._admit(key)
             start = self._starting[key] = self._spawn(self._start(key))
         # Shielded: others may wait for the same start, which continues if this caller is cancelled.
         outcome = await asyncio.shield(start)
@@ -118,19 +118,22 @@ class AgentPool:
             failing_users=self._backoff.failing_users(),
         )
 
-    def _admit(self, user: UnixUser) -> None:
-        """Count one more process for this user; raises AgentError if it may not be started."""
+    def _admit(self, key: _PoolKey) -> None:
+        """Count one more process for its user; raises AgentError if it may not be started."""
+        user = key.user
         if not self._is_open:
             raise AgentUnavailable("red-box is stopping")
         self._backoff.check(user)
-        if self._processes[user.uid] >= self._settings.most_per_user:
+        for_sessions = _PoolKey(user, "sessions")
+        has_sessions = for_sessions in (key, *self._pooled, *self._starting)
+        if self._processes[user.uid] >= self._settings.most_per_user + has_sessions:
             raise AgentUnavailable(
                 f"{user.name} has {self._processes[user.uid]} agent processes that have not ended: "
                 f"end the processes that stop or trace them"
             )
         if self._processes.total() >= self._settings.most_agents:
-            for key in self._idle()[:1]:
-                self._close(key)
+            for idle in self._idle()[:1]:
+                self._close(idle)
             raise AgentUnavailable(f"all {self._settings.most_agents} agents are in use", retry_after=1.0)
         self._processes[user.uid] += 1
 

@@ -43,7 +43,8 @@ class PoolSettings(Section):
     most_agents: int = 128
     """Agents of all users together."""
     most_per_user: int = 2
-    """Agents of one user: one for commands, one for files. Ended processes count until they are reaped."""
+    """Agents of one user: one for commands, one for files; with sessions, one more. Ended processes count
+    until they are reaped."""
     start_s: float = 15.0
     """For the start of one agent."""
     idle_s: float = 300.0

@@ -15,6 +15,7 @@ from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from redbox.callers.connection_limits import ClientConnection
@@ -22,8 +23,11 @@ from redbox.callers.identities import Peer
 
 STATE_KEY = "redbox.peer"
 CONNECTION_KEY = "redbox.connection"
+GONE_KEY = "redbox.gone"
 HEAD_TIMEOUT_S = 30.0  # from the connection to the end of a request's headers
 MAX_HEAD = 65_536  # a request line, its query and a token
+GONE_MS = 90_000
+"""A client whose host answers nothing for so long is gone."""
 MAX_PIPELINED = 8
 """Pipelined requests: one read may return thousands."""
 _UCRED = struct.Struct("=iII")
@@ -114,6 +118,32 @@ class PeerAwareProtocol(HttpToolsProtocol):
             self._head_timer = None
 
 
+class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, which keeps its connection counted, and notices a client that is gone.
+
+    uvicorn's own deadline for answers to pings cannot be used: while a command does not read its input,
+    nothing is read of its client, and so no such answer either.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._gone = asyncio.Event()
+        self.app_state = {**self.app_state, GONE_KEY: self._gone}
+        super().connection_made(transport)
+        connection = self.app_state.get(CONNECTION_KEY)
+        if isinstance(connection, ClientConnection):
+            connection.end = self.transport.abort
+        opened = transport.get_extra_info("socket")
+        if opened is not None and opened.family != socket.AF_UNIX:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        connection = self.app_state.get(CONNECTION_KEY)
+        if isinstance(connection, ClientConnection):
+            connection.release()
+        self._gone.set()
+        super().connection_lost(exc)
+
+
 def peer_of(connection: socket.socket) -> Peer | None:
     """The peer's credentials at its connect(); None if this is not a Unix socket."""
     if connection.family != socket.AF_UNIX:
@@ -131,6 +161,12 @@ def peer_in(scope: Mapping[str, Any]) -> Peer | None:
 def connection_in(scope: Mapping[str, Any]) -> ClientConnection | None:
     connection = scope.get("state", {}).get(CONNECTION_KEY)
     return connection if isinstance(connection, ClientConnection) else None
+
+
+def gone_in(scope: Mapping[str, Any]) -> asyncio.Event | None:
+    """Set when the WebSocket's connection is lost, whether or not anything is received."""
+    gone = scope.get("state", {}).get(GONE_KEY)
+    return gone if isinstance(gone, asyncio.Event) else None
 
 
 def _overflow_uid() -> int:

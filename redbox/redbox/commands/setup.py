@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -49,6 +50,14 @@ def init(
             help="Pods run as Slurm jobs: give resourced the role volumes, enable pods in the SlurmCluster.",
         ),
     ] = False,
+    sessions: Annotated[
+        bool | None,
+        typer.Option(
+            "--sessions/--no-sessions",
+            help="Let users enter their own running jobs: exec, shell, forward. At a terminal it asks.",
+            show_default=False,
+        ),
+    ] = None,
     service: Annotated[
         bool,
         typer.Option(
@@ -73,6 +82,7 @@ def init(
         operator_namespace=namespace,
         transport=transport,
         pods=pods,
+        sessions=_wants_sessions(sessions, is_new=not layout.settings.exists()),
     )
     try:
         plan = plan_init(options, read_existing(layout), layout, datetime.now(UTC))
@@ -111,6 +121,13 @@ def sudoers(*, config: ConfigOption = SETTINGS_FILE) -> None:
 def sshd(*, config: ConfigOption = SETTINGS_FILE) -> None:
     """Print the sshd configuration that a login node needs for transport ssh: for sshd_config.d."""
     typer.echo(render_sshd(group=_users_group(config)), nl=False)
+
+
+def _wants_sessions(given: bool | None, *, is_new: bool) -> bool:  # noqa: FBT001 (an option of the command)
+    """Ask where nothing is given and there is somebody to ask; existing settings stay as they are."""
+    if given is not None or not is_new or not sys.stdin.isatty():
+        return bool(given)
+    return typer.confirm("May users enter their own running jobs (exec, shell, port forwarding)?", err=True)
 
 
 def _users_group(config: Path) -> str:

@@ -15,12 +15,14 @@ class Role(StrEnum):
     """`submit` own jobs; watch, cancel and hold a cluster's (`operator`); see its partitions (`reader`).
 
     `volumes`: delete the folders that red-box made for its cluster's volumes, and nothing else.
+    `exec`: beside `submit`, enter own jobs where `exec.roles` asks for it.
     """
 
     SUBMIT = "submit"
     OPERATOR = "operator"
     READER = "reader"
     VOLUMES = "volumes"
+    EXEC = "exec"
 
 
 @dataclass(frozen=True, slots=True)

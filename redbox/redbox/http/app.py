@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.websockets import WebSocket
 
 from redbox.agents import errors as agent_errors
 from redbox.callers import errors as caller_errors
@@ -20,10 +21,11 @@ from redbox.http.answers import problems
 from redbox.http.answers.streaming import CallerDisconnected
 from redbox.http.middleware.request_middleware import RequestMiddleware, request_id_of
 from redbox.http.openapi import describe
-from redbox.http.routes import cluster, files, jobs, logs, usage, volumes
+from redbox.http.routes import cluster, files, jobs, logs, sessions, usage, volumes
 from redbox.http.services import Services
 from redbox.jobs import errors as job_errors
 from redbox.logs import interfaces as log_errors
+from redbox.sessions import errors as session_errors
 from redbox.volumes import errors as volume_errors
 
 log = structlog.get_logger(__name__)
@@ -56,7 +58,7 @@ def bare_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    for module in (jobs, usage, logs, files, volumes, cluster):
+    for module in (jobs, usage, logs, files, sessions, volumes, cluster):
         app.include_router(module.router)
     app.include_router(cluster.public_router)
     describe(app)
@@ -66,13 +68,16 @@ def bare_app() -> FastAPI:
 # The handlers are async although nothing in them waits: Starlette runs plain functions in threads.
 
 
-def _handler(to_problem: ToProblem) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def respond(request: Request, error: Exception) -> Response:
+def _handler(to_problem: ToProblem) -> Callable[[Any, Exception], Awaitable[Response]]:
+    async def respond(request: Request | WebSocket, error: Exception) -> Response:
         problem = to_problem(error)
         request_id = request_id_of(request.scope)
         if isinstance(problem, problems.InternalErrorProblem):
             log.error("defect", path=request.url.path, request_id=request_id, exc_info=error)
-        return problems.problem_response(problem, request_id)
+        response = problems.problem_response(problem, request_id)
+        if isinstance(request, WebSocket):  # refused before its upgrade
+            await request.send_denial_response(response)
+        return response
 
     return respond
 
@@ -130,6 +135,7 @@ _PROBLEMS: dict[type[Exception], ToProblem] = {
     log_errors.JobRecordDeleted: _permanent(problems.NotFoundProblem),
     log_errors.LogFileUnreadable: _permanent(problems.ForbiddenProblem),
     log_errors.LogFileUnavailable: _maybe_temporary(problems.UnavailableProblem),
+    session_errors.SessionsBusy: _maybe_temporary(problems.TooManyRequestsProblem),
     volume_errors.VolumeNotFound: _permanent(problems.NotFoundProblem),
     volume_errors.VolumeForbidden: _permanent(problems.ForbiddenProblem),
     volume_errors.VolumeConflict: _permanent(problems.ConflictProblem),

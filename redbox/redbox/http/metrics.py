@@ -46,6 +46,12 @@ class ServerMetrics:
             buckets=SECONDS,
             registry=self._registry,
         )
+        self._session_bytes = Counter(
+            "redbox_session_bytes",
+            "Bytes of sessions in running jobs, to the job (in) and from it (out).",
+            ("direction",),
+            registry=self._registry,
+        )
         self._relayed = Counter("redbox_log_bytes", "Bytes of logs that were sent.", registry=self._registry)
 
     def request_done(self, method: str, route: str, status: int, took_s: float) -> None:
@@ -60,6 +66,10 @@ class ServerMetrics:
 
     def bytes_relayed(self, count: int) -> None:
         self._relayed.inc(count)
+
+    def session_ended(self, bytes_in: int, bytes_out: int) -> None:
+        self._session_bytes.labels("in").inc(bytes_in)
+        self._session_bytes.labels("out").inc(bytes_out)
 
     def collect_from(self, collector: Collector) -> None:
         self._registry.register(collector)
@@ -76,6 +86,8 @@ class StateCollector(Collector):
     stale_s: Callable[[], float]
     agents: Callable[[], AgentPoolState]
     streams: Callable[[], int]
+    sessions: Callable[[], int]
+    relays: Callable[[], int]
     volumes: Callable[[], int]
 
     def describe(self) -> Iterator[Metric]:
@@ -95,6 +107,10 @@ class StateCollector(Collector):
         )
         yield from self._of_agents(self.agents())
         yield GaugeMetricFamily("redbox_streams", "Followed logs, watches and downloads.", self.streams())
+        yield GaugeMetricFamily(
+            "redbox_sessions", "Commands and forwarded connections in running jobs.", self.sessions()
+        )
+        yield GaugeMetricFamily("redbox_relays", "Steps on jobs' nodes that carry sessions.", self.relays())
         yield GaugeMetricFamily("redbox_volumes", "Folders of volumes that exist.", self.volumes())
 
     @staticmethod

@@ -20,6 +20,7 @@ from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.jobs.service import JobService
 from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
+from redbox.sessions.service import SessionService
 from redbox.volumes.service import VolumeService
 from redbox_api.models import KEY_PATTERN
 
@@ -52,6 +53,7 @@ class Services:
     jobs: JobService
     logs: JobLogReader
     files: JobFileService
+    sessions: SessionService
     volumes: VolumeService
     usage: UsageOfJobs
     metrics: ServerMetrics

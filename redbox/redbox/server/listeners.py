@@ -10,17 +10,19 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from redbox.callers.connection_limits import ClientConnection, ConnectionLimiter
-from redbox.callers.peers import PeerAwareProtocol, peer_of
+from redbox.callers.peers import PeerAwareProtocol, PeerAwareSocketProtocol, peer_of
 from redbox.settings import ListenSettings, TlsSettings
+from redbox_api.sessions.parts import MAX_FIRST_MESSAGE
 
 log = structlog.get_logger(__name__)
 GRACE_S = 5
@@ -29,6 +31,14 @@ NO_DESCRIPTORS_S = 0.5
 BACKLOG = 2048
 IDLE_S = 30  # longer than clients keep a connection: closing one that a client just reuses costs it a request
 FOR_ALL_USERS = 0o666  # each connection is authenticated by the kernel's peer credentials
+
+
+WEBSOCKETS: Mapping[str, Any] = {
+    "ws": PeerAwareSocketProtocol,
+    "ws_max_size": MAX_FIRST_MESSAGE,
+    "ws_ping_timeout": None,  # see PeerAwareSocketProtocol
+    "ws_per_message_deflate": False,
+}
 
 
 class ListenError(Exception):
@@ -199,7 +209,7 @@ def _config(
         loop="none",
         server_header=False,
         proxy_headers=False,  # otherwise callers on this host could forge their address in the audit
-        ws="none",
+        **WEBSOCKETS,
         timeout_graceful_shutdown=GRACE_S,
         timeout_keep_alive=IDLE_S,
         ssl_certfile=ssl_certfile,

@@ -47,7 +47,10 @@ from redbox.server.listeners import Listener, open_listeners, reload_certificate
 from redbox.server.lost_journal import check_journal_not_lost
 from redbox.server.systemd import notify_ready
 from redbox.server.transports import observer_of, transport_of
+from redbox.sessions.relays import RelayPool
+from redbox.sessions.service import SessionService
 from redbox.settings import RedboxSettings, rules_in_force
+from redbox.slurm.commands.srun import overlap_argv
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.volumes.service import VolumeService
 from redbox.volumes.volume_index import VolumeIndex
@@ -176,12 +179,18 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         volumes = await stack.enter_async_context(
             VolumeService(VolumeIndex(journal), pool, settings.volumes, clock=SystemClock(), audit=record)
         )
+        relays = _relays(settings, pool)
+        if relays is not None:
+            await stack.enter_async_context(relays)
+        sessions = SessionService(jobs, relays, workload, settings.exec, clock=SystemClock(), audit=record)
         metrics.collect_from(
             StateCollector(
                 jobs=jobs,
                 stale_s=lambda: _age(jobs),
                 agents=pool.state,
                 streams=lambda: streams.held,
+                sessions=lambda: sessions.count,
+                relays=lambda: sessions.relay_count,
                 volumes=lambda: volumes.count,
             )
         )
@@ -190,6 +199,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             jobs=jobs,
             logs=JobLogReader(jobs, pool, LogService(settings.logs, time.monotonic), workload),
             files=JobFileService(jobs, pool),
+            sessions=sessions,
             volumes=volumes,
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,
@@ -207,6 +217,10 @@ def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: Server
     if settings.workload_manager == "local":
         return LocalManager(settings.local)
     return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
+
+
+def _relays(settings: RedboxSettings, pool: AgentPool) -> RelayPool | None:
+    return RelayPool(pool, overlap_argv) if settings.workload_manager == "slurm" else None
 
 
 def _age(jobs: JobService) -> float:

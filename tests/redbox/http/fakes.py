@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import uvicorn
+
+from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
 from redbox.http.services import Readiness
+from redbox.server.listeners import Listener
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.batch_script import encode_script
 from tests.redbox.callers.fakes import Accounts
@@ -72,3 +78,21 @@ class Ready(Readiness):
 
     def warnings(self) -> list[str]:
         return ["the keys are old"]
+
+
+class SoundedListener(Listener):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: ConnectionLimiter) -> None:
+        super().__init__(config, opened, connections)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+
+def stand_in_for_srun(job_id: str, node: str, name: str, program: Sequence[str]) -> list[str]:
+    """The program as it would run on the node, on this host."""
+    del job_id, node, name
+    return list(program)

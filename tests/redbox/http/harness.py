@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import ssl
@@ -28,7 +27,6 @@ import uvicorn
 from redbox.agents.pool import AgentPool
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.connection_limits import ConnectionLimiter
-from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.clock import SystemClock
 from redbox.files.service import JobFileService
@@ -46,17 +44,28 @@ from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
 from redbox.logs.service import LogService
 from redbox.logs.settings import LogSettings
-from redbox.observability.job_audit import no_audit
+from redbox.observability.job_audit import AuditEntry, no_audit
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
-from redbox.server.listeners import Listener, bound_path
+from redbox.server.listeners import WEBSOCKETS, bound_path
+from redbox.sessions.relays import RelayPool
+from redbox.sessions.service import SessionService
+from redbox.sessions.settings import ExecSettings
 from redbox.settings import load_settings, rules_in_force
 from redbox.volumes.service import VolumeService
 from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import VolumeIndex
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
-from tests.redbox.callers.factories import AUDIENCE, ISSUER, jwks, rsa_key
-from tests.redbox.http.fakes import SCRIPT, Host, Ready, RunningClock, StrictSlurm
+from tests.redbox.http.factories import write_settings
+from tests.redbox.http.fakes import (
+    SCRIPT,
+    Host,
+    Ready,
+    RunningClock,
+    SoundedListener,
+    StrictSlurm,
+    stand_in_for_srun,
+)
 from tests.redbox.jobs.fakes import SimulatedSlurm
 
 Result = TypeVar("Result")
@@ -87,6 +96,8 @@ class Stand:
     authority: str
     settings: Path
     port: int = 0
+    audited: list[AuditEntry] = field(default_factory=list)  # of sessions
+    transport: LaunchedTransport = field(default_factory=LaunchedTransport)
     connections: ConnectionLimiter = field(default_factory=ConnectionLimiter)
 
     @property
@@ -153,14 +164,18 @@ class Stand:
 
 @asynccontextmanager
 async def standing(
-    *, stall_s: float = 60.0, body_limit: int = BODY_LIMIT, **settings: Any
+    *,
+    stall_s: float = 60.0,
+    body_limit: int = BODY_LIMIT,
+    exec_settings: ExecSettings | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Stand]:
     """Everything, serving; `settings` change those of the jobs."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-")))
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-home-", dir="/dev/shm")))
         os.chown(home, ALICE_UID, -1)
-        tokens, path = _write_settings(directory)
+        tokens, path = write_settings(directory)
         authenticator = await stack.enter_async_context(_door(path))
         clock = RunningClock()
         slurm = StrictSlurm(clock)
@@ -180,55 +195,51 @@ async def standing(
         )
         volumes = await stack.enter_async_context(_volumes(journal, pool, home))
         usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))
+        relays = await stack.enter_async_context(RelayPool(pool, stand_in_for_srun))
+        audited: list[AuditEntry] = []
+        sessions = SessionService(
+            jobs,
+            relays,
+            slurm,
+            exec_settings or ExecSettings(enabled=True),
+            clock=SystemClock(),
+            audit=audited.append,
+        )
         ready = Ready()
         reauthorization = StreamReauthorization(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         services = replace(
-            _services(authenticator, jobs, usage, pool, reauthorization, volumes=volumes, slurm=slurm),
+            _services(
+                authenticator,
+                jobs,
+                usage,
+                pool,
+                reauthorization,
+                volumes=volumes,
+                slurm=slurm,
+                sessions=sessions,
+            ),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
         )
         authority = make_authority("tests", datetime.now(UTC))
         ca = authority.certificate.decode()
-        stand = Stand(directory, home, tokens, slurm, jobs, services, ready, ca, settings=path)
+        stand = Stand(
+            directory,
+            home,
+            tokens,
+            slurm,
+            jobs,
+            services,
+            ready,
+            ca,
+            path,
+            audited=audited,
+            transport=transport,
+        )
         pair = issue_server(authority, ["localhost"], [], datetime.now(UTC))
         await stack.enter_async_context(_listening(stand, pair))
         yield stand
-
-
-def _write_settings(directory: Path) -> tuple[dict[str, str], Path]:
-    (directory / "journal").mkdir()
-    store = TokenStore(directory / "tokens.json", SystemClock())
-    made = {name: store.create(user, 3600) for name, user in HOLDERS.items()}
-    keys = directory / "jwks.json"
-    keys.write_bytes(jwks(a=rsa_key()))
-    prod = {"name": "prod", "issuer": ISSUER, "audience": AUDIENCE, "jwks_file": str(keys)}
-    rules = [
-        {"tokens": [made["operator"].record.id], "roles": ["operator"]},
-        {"tokens": [made["reader"].record.id], "roles": ["reader"]},
-        {"tokens": [made["volumes"].record.id], "roles": ["volumes"]},
-        {"tokens": [made["limited"].record.id], "partitions": ["debug"], "accounts": ["physics"]},
-        {"cluster": "prod", "namespaces": ["physics"], "user": "alice"},
-    ]
-    settings = {
-        "name": "hpc1",
-        "listen": {"unix_socket": str(directory / "redbox.sock")},
-        "callers": {"tokens_file": str(directory / "tokens.json"), "clusters": [prod]},
-        "mapping": {"rules": rules},
-    }
-    path = directory / "redbox.yaml"
-    path.write_text(json.dumps(settings))  # which is YAML too
-    return {name: token.secret for name, token in made.items()}, path
-
-
-HOLDERS = {
-    "alice": "alice",
-    "bob": "bob",
-    "operator": "alice",
-    "reader": "alice",
-    "limited": "bob",
-    "volumes": "bob",
-}
 
 
 @asynccontextmanager
@@ -261,6 +272,7 @@ def _services(
     *,
     volumes: VolumeService,
     slurm: StrictSlurm,
+    sessions: SessionService,
 ) -> Services:
     metrics, streams = ServerMetrics(), streams_budget(per_user=20, in_all=30)
     metrics.collect_from(
@@ -269,6 +281,8 @@ def _services(
             stale_s=lambda: 0.0,
             agents=pool.state,
             streams=lambda: streams.held,
+            sessions=lambda: sessions.count,
+            relays=lambda: sessions.relay_count,
             volumes=lambda: volumes.count,
         )
     )
@@ -277,6 +291,7 @@ def _services(
         jobs=jobs,
         logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic), slurm),
         files=JobFileService(jobs, pool),
+        sessions=sessions,
         volumes=volumes,
         usage=usage,
         metrics=metrics,
@@ -285,18 +300,6 @@ def _services(
         reauthorization=reauthorization,
         rejections=RejectionAudit(no_audit, SystemClock()),
     )
-
-
-class SoundedListener(Listener):
-    """Says when it listens."""
-
-    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: ConnectionLimiter) -> None:
-        super().__init__(config, opened, connections)
-        self.listens = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listens.set()
 
 
 @asynccontextmanager
@@ -309,6 +312,7 @@ async def _listening(stand: Stand, pair: CertificateAndKey) -> AsyncIterator[Non
         "access_log": False,
         "lifespan": "off",
         "timeout_graceful_shutdown": 1,
+        **WEBSOCKETS,
     }
     tls: dict[str, Any] = {
         "ssl_certfile": str(stand.directory / "tls.crt"),

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatch
-from typing import Any, Literal
+from typing import Any
 
 from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, SystemCallFailed
-from redbox.agents.pool import AgentPool
+from redbox.agents.pool import AgentPool, AgentRole
 from redbox.agents.protocol.answers import (
     CommandResult,
     FileAttributes,
@@ -104,7 +104,7 @@ class ScriptedAgents(AgentPool):
     no_directory: AgentError | None = None
     older: bool = False  # an agent of a release that names no outcomes
 
-    async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> ScriptedAgent:
+    async def agent(self, user: UnixUser, role: AgentRole = "commands") -> ScriptedAgent:
         if self.no_agent is not None:
             raise self.no_agent
         return ScriptedAgent(self, user, role)

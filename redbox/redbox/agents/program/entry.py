@@ -13,6 +13,7 @@ from redbox.agents.program.commands import CommandOperations
 from redbox.agents.program.files import FileOperations
 from redbox.agents.program.guard import REFUSED, StartRefused, check_user, read_settings
 from redbox.agents.program.session import Operation, Session
+from redbox.agents.program.steps import StepOperations
 from redbox.agents.program.wire import EVENT, PROTOCOL, FrameWriter, hello_line
 
 MAX_NONCE = 65
@@ -55,6 +56,7 @@ def build_operations(account: pwd.struct_passwd, path: List[str]) -> Dict[str, O
         "write": files.write,
         "tar": make_tar,
         "unpack": unpack_tar,
+        "step": StepOperations(account, path).step,
     }
 
 

@@ -96,7 +96,8 @@ class Rule(Section):
     """Opaque tokens by id (redbox token list); '*' is all of them. Each has the user it was created for."""
     roles: Annotated[frozenset[Role], Field(min_length=1)] = frozenset({Role.SUBMIT})
     """submit (own jobs), operator (watch, cancel, hold, release its cluster's), reader (see partitions),
-    volumes (delete folders that red-box made for its cluster's volumes)."""
+    volumes (delete folders that red-box made for its cluster's volumes), exec (beside submit: sessions in own
+    jobs, where exec.roles asks for it)."""
     user: Annotated[Name, AfterValidator(_user_or_template)] | None = Field(None, examples=["alice"])
     """The Unix user that jobs run as: a name, or {namespace} or {service_account}."""
     allowed_users: Annotated[tuple[UserName, ...], AfterValidator(_some)] | None = None
@@ -131,6 +132,8 @@ class Rule(Section):
             raise ValueError("namespaces and service_accounts belong to cluster")
 
     def _check_roles(self) -> None:
+        if Role.EXEC in self.roles and Role.SUBMIT not in self.roles:
+            raise ValueError("the role exec is for callers with jobs of their own: give submit, too")
         names_accounts = isinstance(self.namespaces, tuple) and self.service_accounts is not None
         for role, name in ((Role.OPERATOR, "an operator"), (Role.VOLUMES, "the role volumes")):
             if self.roles >= {role, Role.SUBMIT}:

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from redbox.callers.errors import NotMapped, Unauthenticated
@@ -53,7 +53,23 @@ class AuthenticatedRoute(APIRoute):
         return authenticate_and_handle
 
 
-def _limit_connections(request: Request, caller: Caller) -> None:
+async def authenticated_caller(connection: HTTPConnection, allowed: frozenset[str]) -> Caller:
+    """The caller of an upgrade, before anything of it is read; `allowed` are its query parameters."""
+    caller: Caller | None = None
+    services = connection.app.state.services
+    try:
+        caller = await services.authenticator.authenticate(connection)
+        assert caller is not None  # noqa: S101 # for the type checker
+        _limit_connections(connection, caller)
+        _reject_unknown_parameters(connection, allowed)
+    except (Unauthenticated, NotMapped, TooManyRequestsProblem) as error:
+        services.rejections.record(connection, error, caller)
+        raise
+    connection.state.caller = caller
+    return caller
+
+
+def _limit_connections(request: HTTPConnection, caller: Caller) -> None:
     connection = connection_in(request.scope)
     if connection is not None and not connection.assign(caller.name):
         raise TooManyRequestsProblem(
@@ -61,7 +77,7 @@ def _limit_connections(request: Request, caller: Caller) -> None:
         )
 
 
-def _reject_unknown_parameters(request: Request, allowed: frozenset[str]) -> None:
+def _reject_unknown_parameters(request: HTTPConnection, allowed: frozenset[str]) -> None:
     unknown = sorted(set(request.query_params) - allowed)
     if unknown:
         names = ", ".join(sorted(allowed)) or "none"

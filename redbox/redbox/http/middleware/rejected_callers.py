@@ -60,6 +60,6 @@ class RejectionAudit:
         self._recent.move_to_end(key)
         while len(self._recent) > MAX_REJECTIONS:
             self._recent.popitem(last=False)
-        route = f"{request.scope['method']} {request.url.path[:100]} from {address}"
+        route = f"{request.scope.get('method', 'GET')} {request.url.path[:100]} from {address}"
         user = caller.user.name if caller and caller.user else None
         self._write(AuditEntry(identity, user, "enter", "", outcome, detail=f"{route}: {error}{repeats}"))

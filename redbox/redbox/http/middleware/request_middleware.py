@@ -41,6 +41,9 @@ class RequestMiddleware:
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._upgrade(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -52,6 +55,18 @@ class RequestMiddleware:
                 await self._handle(scope, receive, response)
             finally:
                 self._record(scope, response.status, time.monotonic() - started)
+
+    async def _upgrade(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sessions: their messages have limits of their own."""
+        identifier = scope[ID_KEY] = secrets.token_hex(8)
+        response = _Response(send, identifier)
+        started = time.monotonic()
+        with bound_contextvars(request_id=identifier):
+            try:
+                await self._app(scope, receive, response)
+            finally:
+                status = response.status or HTTPStatus.INTERNAL_SERVER_ERROR
+                self._record({**scope, "method": "GET"}, status, time.monotonic() - started)
 
     async def _handle(self, scope: Scope, receive: Receive, response: _Response) -> None:
         if is_upload(scope["method"] + " " + scope["path"]):
@@ -85,9 +100,11 @@ class _Response:
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]
             message["headers"] = [*message.get("headers", []), (b"x-request-id", self._identifier)]
+        elif message["type"] == "websocket.accept":
+            self.status = HTTPStatus.SWITCHING_PROTOCOLS
         await self._send(message)
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Callable, Dict, List, Optional
 
 from redbox.runner.program.command_lines import (
+    CONTAINER_NAME,
     STEP_VARIABLES,
     container_command,
     runtime_environment,
@@ -142,6 +143,7 @@ class StartBuilder:
             isolated=not context.mpi,
         )
         environment = runtime_environment(context.host_environment, values, context.pod.get("gpus"))
+        environment[CONTAINER_NAME] = spec["name"]
         log = os.path.join(context.logs, "{}-{}.log".format(spec["name"], number))
         start = ContainerStart(command, environment, log, cwd, overlay)
         start.message_file = message_file

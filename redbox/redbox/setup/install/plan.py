@@ -45,6 +45,7 @@ class InitOptions:
     operator_namespace: str = OPERATOR_NAMESPACE
     transport: Literal["sudo", "self"] = "sudo"
     pods: bool = False  # whether pods run as jobs: resourced then gets the role volumes
+    sessions: bool = False  # whether users may enter their running jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ def _plan_settings(plan: _PlanBuilder) -> str:
     plan.keep(path, "redbox init never overwrites settings; remove the file to get a new one")
     if options.pods:
         _note_volumes(plan, settings)
+    if options.sessions and not settings.exec.enabled:
+        plan.notes.append(f"for sessions in running jobs set exec.enabled to true in {path}")
     audiences = {cluster.name: cluster.audience for cluster in settings.callers.clusters}
     if options.cluster in audiences:
         return audiences[options.cluster]
@@ -160,6 +163,7 @@ def first_settings(options: InitOptions, audience: str, layout: Layout) -> Mappi
         "agents": {"transport": options.transport},
         "jobs": {"journal": layout.state, "mark_secret": layout.mark_secret},
         "audit": {"file": layout.log / "audit.log"},
+        "exec": {"enabled": options.sessions},
     }
 
 

@@ -1,8 +1,9 @@
-"""srun: the kinds of MPI that this cluster's Slurm can start."""
+"""srun: the kinds of MPI that this cluster's Slurm can start; a step beside those of a running job."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from redbox.slurm.errors import RequestRefused
 
@@ -34,3 +35,14 @@ def check_mpi_kind(kind: str, available: frozenset[str], field: str = "container
     if available and kind not in available:
         message = f"this cluster's Slurm has no {kind}; it has: {working or 'none that works'}."
         raise RequestRefused(f"{field}: {message}")
+
+
+def overlap_argv(job_id: str, node: str, name: str, program: Sequence[str]) -> list[str]:
+    """One task beside the job's own, on one node: without -N1 -n1 it would run on all of them.
+
+    -u: else a byte without a newline stays in srun. --immediate: a step of a job that has just been suspended
+    would wait for ever.
+    """
+    where = ["-w", node] if node else []
+    options = ["--overlap", "-N1", "-n1", *where, "--immediate=10", "-J", name]
+    return ["srun", "-Q", "-u", f"--jobid={job_id}", *options, *program]

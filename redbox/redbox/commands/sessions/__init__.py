@@ -1,0 +1,1 @@
+"""Commands into running jobs: `redbox exec`, `redbox shell`, `redbox forward`."""

@@ -1,0 +1,119 @@
+"""`redbox forward`: local ports that lead to a running job's node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
+
+from redbox.commands.exit_codes import exit_with
+from redbox.commands.jobs import AttemptOption, KeyArgument
+from redbox.commands.local_client import SocketOption, call
+from redbox.commands.sessions.run import READ_SIZE, NodeOption, TaskOption
+from redbox_api.client import RedboxClient
+from redbox_api.errors import RedboxError, Refused
+from redbox_api.sessions.client import JobSession, SessionData, open_port
+from redbox_api.sessions.parts import SessionStatus
+
+PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
+HIGHEST_PORT = 65_535
+
+
+def forward(
+    key: KeyArgument,
+    ports: Annotated[list[str], typer.Argument(help="LOCAL:REMOTE, or one number for both; LOCAL 0: any.")],
+    *,
+    address: Annotated[str, typer.Option("--address", help="Where to listen.")] = "127.0.0.1",
+    node: NodeOption = None,
+    task: TaskOption = None,
+    attempt: AttemptOption = 1,
+    socket: SocketOption = None,
+) -> None:
+    """Forward local ports to a running job's node."""
+    pairs = [read_ports(text) for text in ports]
+
+    async def serve(client: RedboxClient) -> None:
+        connections = ForwardedConnections(client, key, attempt, node, task)
+        async with contextlib.AsyncExitStack() as stack:
+            for local, remote in pairs:
+                await stack.enter_async_context(connections.listening(address, local, remote))
+            await asyncio.Future()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        call(socket, serve)
+
+
+def read_ports(text: str) -> tuple[int, int]:
+    """Local and remote port."""
+    match = PORTS.fullmatch(text)
+    remote = int(match[2]) if match else 0
+    local = int(match[1]) if match and match[1] else remote
+    if match is None or not 1 <= remote <= HIGHEST_PORT or local > HIGHEST_PORT:
+        raise typer.BadParameter(f"{text!r}: write LOCAL:REMOTE, such as 8888:8888, or one number for both")
+    return local, remote
+
+
+class ForwardedConnections:
+    """Connections of local programs, each carried to the job."""
+
+    def __init__(
+        self, client: RedboxClient, key: str, attempt: int, node: str | None, task: int | None
+    ) -> None:
+        self._client = client
+        self._key = key
+        self._where = {"attempt": attempt, "node": node, "task": task}
+
+    @asynccontextmanager
+    async def listening(self, address: str, local: int, remote: int) -> AsyncIterator[None]:
+        async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._carry(remote, reader, writer)
+
+        try:
+            server = await asyncio.start_server(carry, address, local)
+        except OSError as error:
+            exit_with(f"cannot listen on port {local} of {address}: {os.strerror(error.errno or 0)}")
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            typer.echo(f"Forwarding from {address}:{port} -> {remote}")
+            yield
+
+    async def _carry(self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        where = self._where
+        try:
+            async with open_port(self._client, self._key, remote, **where) as session:  # type: ignore[arg-type]
+                sending = asyncio.create_task(_send(reader, session))
+                try:
+                    status = await _receive(session, writer)
+                finally:
+                    sending.cancel()
+            if status.exit_code is None:
+                typer.echo(f"redbox: {status.message}", err=True)
+        except RedboxError as error:
+            typer.echo(f"redbox: {error.problem.detail if isinstance(error, Refused) else error}", err=True)
+        except OSError:
+            pass  # the local program has gone
+        finally:
+            writer.close()
+
+
+async def _send(reader: asyncio.StreamReader, session: JobSession) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(READ_SIZE):
+            await session.send(data)
+    await session.close_input()
+
+
+async def _receive(session: JobSession, writer: asyncio.StreamWriter) -> SessionStatus:
+    while isinstance(event := await session.receive(), SessionData):
+        if event.data:
+            writer.write(event.data)
+            await writer.drain()
+        elif writer.can_write_eof():
+            writer.write_eof()
+    return event

@@ -1,0 +1,128 @@
+"""`redbox exec` and `redbox shell`: into a running job of your own, from the login node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from redbox.commands.exit_codes import exit_with
+from redbox.commands.jobs import AttemptOption, KeyArgument
+from redbox.commands.local_client import SocketOption, call
+from redbox.commands.sessions.terminal import own_size, own_term, raw_terminal
+from redbox_api.client import RedboxClient
+from redbox_api.sessions.client import JobSession, SessionData, open_exec
+from redbox_api.sessions.parts import ExecRequest, SessionChannel, SessionStatus
+
+READ_SIZE = 64 * 1024
+SHELL = ("/bin/sh", "-c", 'if [ -x "$SHELL" ]; then exec "$SHELL" -l; fi; exec /bin/sh')
+ContainerOption = Annotated[
+    str | None, typer.Option("--container", "-c", help="Of a pod: in this container.")
+]
+NodeOption = Annotated[
+    str | None, typer.Option("--node", help="On this node of the job; by default its first.")
+]
+TaskOption = Annotated[int | None, typer.Option("--task", min=0, help="The task of a job array.")]
+
+
+def exec_(
+    key: KeyArgument,
+    command: Annotated[list[str], typer.Argument(help="After --: the program and its arguments.")],
+    *,
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass on this command's input.")] = False,
+    terminal: Annotated[bool, typer.Option("--tty", "-t", help="Give it a terminal.")] = False,
+    container: ContainerOption = None,
+    node: NodeOption = None,
+    task: TaskOption = None,
+    attempt: AttemptOption = 1,
+    socket: SocketOption = None,
+) -> None:
+    """Run a command inside a running job."""
+    request = ExecRequest(
+        command=tuple(command),
+        tty=terminal,
+        stdin=stdin,
+        container=container,
+        node=node,
+        task=task,
+        size=own_size() if terminal else None,
+        term=own_term() if terminal else None,
+    )
+    end(call(socket, lambda client: run_session(client, key, request, attempt)))
+
+
+def shell(
+    key: KeyArgument,
+    *,
+    container: ContainerOption = None,
+    node: NodeOption = None,
+    task: TaskOption = None,
+    attempt: AttemptOption = 1,
+    socket: SocketOption = None,
+) -> None:
+    """Open a shell inside a running job."""
+    request = ExecRequest(
+        command=SHELL, tty=True, container=container, node=node, task=task, size=own_size(), term=own_term()
+    )
+    end(call(socket, lambda client: run_session(client, key, request, attempt)))
+
+
+def end(status: SessionStatus) -> None:
+    """Exit as the command did; say what else ended the session."""
+    code = status.exit_code
+    if code is None:
+        exit_with(f"{status.reason}: {status.message}")
+    raise typer.Exit(code)
+
+
+async def run_session(client: RedboxClient, key: str, request: ExecRequest, attempt: int) -> SessionStatus:
+    async with open_exec(client, key, request, attempt=attempt) as session:
+        with raw_terminal() if request.tty else contextlib.nullcontext():
+            if request.stdin:
+                pass_on_input(session)
+            if request.tty:
+                pass_on_sizes(session)
+            return await print_output(session)
+
+
+async def print_output(session: JobSession) -> SessionStatus:
+    outputs = {SessionChannel.STDOUT: sys.stdout.buffer, SessionChannel.STDERR: sys.stderr.buffer}
+    while isinstance(event := await session.receive(), SessionData):
+        output = outputs.get(SessionChannel(event.channel))
+        if output is not None and event.data:
+            output.write(event.data)
+            output.flush()
+    return event
+
+
+def pass_on_input(session: JobSession) -> None:
+    """In a thread that ends with the process: a file cannot be waited for, and a read not be interrupted."""
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        with contextlib.suppress(RuntimeError, OSError):  # the loop has ended
+            while data := os.read(sys.stdin.fileno(), READ_SIZE):
+                asyncio.run_coroutine_threadsafe(session.send(data), loop).result()
+            asyncio.run_coroutine_threadsafe(session.close_input(), loop).result()
+
+    threading.Thread(target=read, daemon=True).start()
+
+
+def pass_on_sizes(session: JobSession) -> None:
+    loop = asyncio.get_running_loop()
+    sending: set[asyncio.Task[None]] = set()
+
+    def send() -> None:
+        size = own_size()
+        if size is not None:
+            task = loop.create_task(session.resize(size.columns, size.rows))
+            sending.add(task)
+            task.add_done_callback(sending.discard)
+
+    loop.add_signal_handler(signal.SIGWINCH, send)

@@ -1,0 +1,1 @@
+"""The relay: the program on a job's node that opens sessions and connections there, as one file."""

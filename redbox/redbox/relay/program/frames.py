@@ -1,0 +1,92 @@
+"""The frames on a relay's stdin and stdout: kinds, bounds, and a decoder that both sides use.
+
+A frame is a prefix and bytes. Frames of one stream, which is a session or a connection, carry its number,
+which the server chooses. DATA costs credit of its stream and direction, so that a stalled stream holds back
+no other.
+"""
+
+import json
+import struct
+from typing import Any, Dict, Iterator, NamedTuple
+
+RELAY_PROTOCOL = 1
+PREFIX = struct.Struct(">BII")  # kind, stream, length
+CREDIT_BYTES = struct.Struct(">I")
+OPEN, DATA, CREDIT, CLOSE, RESIZE, KILL, STATUS, PING, PONG, HELLO = range(1, 11)
+KINDS = frozenset(range(OPEN, HELLO + 1))
+STDIN, STDOUT, STDERR = 0, 1, 2  # the first byte of DATA and the only one of CLOSE; a port's data are 0 and 1
+MAX_DATA = 64 * 1024
+MAX_FRAME = 2 * 1024 * 1024 + MAX_DATA  # an OPEN has the whole command
+WINDOW = 512 * 1024  # credit of each direction of a stream
+FRAME_COST = (
+    64  # of a DATA frame beside its bytes: a window has room for 8,000 frames, not for half a million
+)
+MAX_STREAMS = 1024
+HEARTBEAT_S = 45.0
+"""A relay that has received no frame for so long ends: its server is gone."""
+
+
+class BadFrame(Exception):
+    """The input is not a frame: the rest cannot be read either."""
+
+
+class RelayFrame(NamedTuple):
+    """One frame."""
+
+    kind: int
+    stream: int
+    payload: bytes = b""
+
+
+def frame_bytes(kind: int, stream: int = 0, payload: bytes = b"") -> bytes:
+    return PREFIX.pack(kind, stream, len(payload)) + payload
+
+
+def document_bytes(document: Dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def read_document(payload: bytes) -> Dict[str, Any]:
+    try:
+        document = json.loads(payload.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise BadFrame("not a JSON object")
+    return document
+
+
+def data_cost(count: int) -> int:
+    """The price in credit of a DATA frame with so many bytes of the stream."""
+    return FRAME_COST + count
+
+
+def read_credit(payload: bytes) -> int:
+    if len(payload) != CREDIT_BYTES.size:
+        raise BadFrame(f"credit of {len(payload)} bytes")
+    granted: int = CREDIT_BYTES.unpack(payload)[0]
+    return granted
+
+
+class RelayDecoder:
+    """Turns bytes in chunks of any size into frames; it holds at most one incomplete frame."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[RelayFrame]:
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= PREFIX.size:
+                kind, stream, length = PREFIX.unpack_from(self._buffer, start)
+                if kind not in KINDS or length > (MAX_DATA + 1 if kind == DATA else MAX_FRAME):
+                    raise BadFrame(f"kind {kind}, {length} bytes")
+                end = start + PREFIX.size + length
+                if len(self._buffer) < end:
+                    break
+                payload = bytes(self._buffer[start + PREFIX.size : end])
+                start = end
+                yield RelayFrame(kind, stream, payload)
+        finally:
+            del self._buffer[:start]

@@ -1,0 +1,354 @@
+"""What a relay carries: commands in a terminal or with pipes; `ports` adds connections.
+
+All of them share one thread, so nothing here waits: a stream says by `wants` which of its descriptors it
+can read or write now, and the loop calls it back. A stream without credit reads nothing more of its
+command.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import pty
+import selectors
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+
+from redbox.relay.program.frames import (
+    CREDIT,
+    CREDIT_BYTES,
+    DATA,
+    FRAME_COST,
+    MAX_DATA,
+    STATUS,
+    STDERR,
+    STDIN,
+    STDOUT,
+    WINDOW,
+    BadFrame,
+    data_cost,
+    document_bytes,
+)
+from redbox.relay.program.places import find_place
+
+Wish = Tuple[int, int]  # a descriptor, and the selectors' events
+Send = Callable[[int, int, bytes], None]
+ORPHANS_S = 0.3  # after the command's end: how long output of processes that it left behind is waited for
+LEAST_READ = 4096
+HANGUP_S = 1.0  # between SIGHUP and SIGKILL
+LARGEST_OOM_SCORE = b"1000"
+CANNOT_EXECUTE, NOT_FOUND = 126, 127
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)  # loaded before any fork
+
+
+class RelayStream:
+    """One stream: its input, its credit, and its one status at the end."""
+
+    def __init__(self, number: int, send: Send) -> None:
+        self.number = number
+        self.is_over = False
+        self._send_frame = send
+        self._credit = WINDOW
+        self._input: Deque[bytes] = deque()
+        self._input_size = 0
+        self._input_closed = False
+
+    def feed(self, payload: bytes) -> None:
+        if payload[:1] != bytes([STDIN]):
+            raise BadFrame("input of another channel")
+        self._input_size += data_cost(len(payload) - 1)
+        if self._input_size > WINDOW:
+            raise BadFrame("more input than its credit")
+        self._input.append(payload[1:])
+
+    def close_input(self) -> None:
+        self._input_closed = True
+
+    def grant(self, credit: int) -> None:
+        self._credit = min(self._credit + credit, WINDOW)
+
+    def may_read(self) -> bool:
+        return self._credit >= LEAST_READ
+
+    def resize(self, size: Dict[str, Any]) -> None:
+        """Set the size of a terminal; nothing else has one."""
+
+    def is_timed(self) -> bool:
+        """Whether something may become due without any descriptor's doing."""
+        return False
+
+    def group(self) -> Optional[int]:
+        """The leader of the stream's processes."""
+        return None
+
+    def wants(self) -> Iterator[Wish]:
+        return iter(())
+
+    def ready(self, descriptor: int, events: int) -> None:
+        """Read or write what can be."""
+
+    def tick(self) -> None:
+        """Look whether something is due."""
+
+    def exited(self, pid: int, status: int) -> None:
+        """Note the end of a child process, if it is this stream's."""
+
+    def kill(self) -> None:
+        """End at once; nothing is sent any more."""
+        self.is_over = True
+
+    def finish(self, document: Dict[str, Any]) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._send_frame(STATUS, self.number, document_bytes(document))
+
+    def _read(self, descriptor: int, channel: int) -> bool:
+        """Pass on what there is; return False at the end."""
+        try:
+            data = os.read(descriptor, min(MAX_DATA, self._credit - FRAME_COST))
+        except BlockingIOError:
+            return True
+        except OSError:  # of a terminal without a holder: EIO
+            data = b""
+        if data:
+            self._credit -= data_cost(len(data))
+            self._send_frame(DATA, self.number, bytes([channel]) + data)
+        return bool(data)
+
+    def _write(self, descriptor: int) -> bool:
+        """Pass on the oldest input; return False once the command has closed it."""
+        chunk = self._input[0]
+        try:
+            written = os.write(descriptor, chunk)
+        except BlockingIOError:
+            return True
+        except OSError:
+            self._drop_input()
+            return False
+        if written < len(chunk):
+            self._input[0] = chunk[written:]
+            self._consumed(written)
+        else:
+            self._input.popleft()
+            self._consumed(data_cost(written))
+        return True
+
+    def _drop_input(self) -> None:
+        self._consumed(sum(data_cost(len(chunk)) for chunk in self._input))
+        self._input.clear()
+
+    def _consumed(self, count: int) -> None:
+        self._input_size -= count
+        if count:
+            self._send_frame(CREDIT, self.number, CREDIT_BYTES.pack(count))
+
+
+class CommandStream(RelayStream):
+    """A command of the user, in a process group, and a session, of its own."""
+
+    def __init__(self, number: int, send: Send, document: Dict[str, Any]) -> None:
+        super().__init__(number, send)
+        self._tty = bool(document["tty"])
+        self._leader: Optional[int] = None
+        self._outputs: Dict[int, int] = {}
+        self._status: Optional[int] = None
+        self._ended_at = 0.0
+        self._stdin = -1
+        self._process: Optional[Any] = None
+        self._start(document)
+
+    def _start(self, document: Dict[str, Any]) -> None:
+        place = find_place(document["job"], document.get("container"))
+        environment = dict(place.environment)
+        if self._tty:
+            environment[b"TERM"] = os.fsencode(document.get("term") or "xterm")
+        argv = place.enter + [os.fsencode(word) for word in document["command"]]
+        if place.notice:
+            self._send_frame(DATA, self.number, bytes([STDOUT if self._tty else STDERR]) + place.notice)
+        start = self._start_in_terminal if self._tty else self._start_with_pipes
+        try:
+            start(argv, environment, place.folder, document)
+        except (OSError, ValueError) as error:
+            missing = getattr(error, "errno", None) == errno.ENOENT
+            reason = getattr(error, "strerror", None) or str(error)
+            name = os.fsdecode(argv[0])[:200]
+            code = NOT_FOUND if missing else CANNOT_EXECUTE
+            self.finish({"code": code, "message": f"{name}: {reason}"})
+
+    def _start_in_terminal(
+        self, argv: List[bytes], environment: Dict[bytes, bytes], folder: bytes, document: Dict[str, Any]
+    ) -> None:
+        master, slave = pty.openpty()
+        try:
+            set_terminal_size(master, document.get("size") or {})
+
+            def take_terminal() -> None:
+                prepare_session()
+                fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+            self._popen(argv, environment, folder, (slave, slave, slave), take_terminal)
+        except BaseException:
+            os.close(master)
+            raise
+        finally:
+            os.close(slave)
+        os.set_blocking(master, False)
+        self._outputs[master] = STDOUT
+        self._stdin = master
+
+    def _start_with_pipes(
+        self, argv: List[bytes], environment: Dict[bytes, bytes], folder: bytes, document: Dict[str, Any]
+    ) -> None:
+        pairs = [os.pipe(), os.pipe(), os.pipe()]
+        (their_in, our_in), (our_out, their_out), (our_err, their_err) = pairs
+        try:
+            if not document["stdin"]:
+                os.close(our_in)
+                our_in = -1
+            self._popen(argv, environment, folder, (their_in, their_out, their_err), prepare_session)
+        except BaseException:
+            for descriptor in (our_in, our_out, our_err):
+                close_quietly(descriptor)
+            raise
+        finally:
+            for descriptor in (their_in, their_out, their_err):
+                os.close(descriptor)
+        for descriptor in (our_in, our_out, our_err):
+            if descriptor >= 0:
+                os.set_blocking(descriptor, False)
+        self._outputs = {our_out: STDOUT, our_err: STDERR}
+        self._stdin = our_in
+
+    def _popen(
+        self,
+        argv: List[bytes],
+        environment: Dict[bytes, bytes],
+        folder: bytes,
+        files: Tuple[int, int, int],
+        before: Callable[[], None],
+    ) -> None:
+        process = subprocess.Popen(
+            argv,
+            env=environment,
+            cwd=folder,
+            stdin=files[0],
+            stdout=files[1],
+            stderr=files[2],
+            start_new_session=True,
+            preexec_fn=before,  # noqa: PLW1509 # the relay has one thread
+        )
+        self._process, self._leader = process, process.pid
+
+    def resize(self, size: Dict[str, Any]) -> None:
+        if self._tty and self._stdin >= 0:
+            set_terminal_size(self._stdin, size)
+
+    def wants(self) -> Iterator[Wish]:
+        for descriptor in self._outputs:
+            events = selectors.EVENT_READ if self.may_read() else 0
+            if descriptor == self._stdin and self._input:
+                events |= selectors.EVENT_WRITE
+            if events:
+                yield descriptor, events
+        if self._stdin >= 0 and self._stdin not in self._outputs and self._input:
+            yield self._stdin, selectors.EVENT_WRITE
+
+    def ready(self, descriptor: int, events: int) -> None:
+        if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor):
+            self._close_stdin()
+        if events & selectors.EVENT_READ and descriptor in self._outputs:
+            if not self._read(descriptor, self._outputs[descriptor]):
+                self._close_output(descriptor)
+            elif self._status is not None:
+                self._ended_at = time.monotonic()
+
+    def tick(self) -> None:
+        if self._stdin < 0 and self._input:
+            self._drop_input()
+        if self._input_closed and not self._input and self._stdin >= 0:
+            self._end_input()
+        if self._status is None:
+            return
+        waited = self.may_read() and time.monotonic() - self._ended_at > ORPHANS_S
+        if not self._outputs or waited:
+            self.finish(exit_document(self._status))
+            self._release()
+
+    def exited(self, pid: int, status: int) -> None:
+        if pid == self._leader:
+            self._status, self._ended_at = status, time.monotonic()
+            if self._process is not None:
+                self._process.returncode = status  # reaped here, so that the object does not try
+
+    def kill(self) -> None:
+        super().kill()
+        self._release()
+
+    def group(self) -> Optional[int]:
+        return self._leader
+
+    def is_timed(self) -> bool:
+        return self._status is not None
+
+    def _end_input(self) -> None:
+        """End of file: for a terminal as a key, since its other direction stays open."""
+        self._input_closed = False
+        if self._tty:
+            self._input.append(b"\x04")
+            self._input_size += data_cost(1)
+        else:
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        if self._stdin >= 0 and self._stdin not in self._outputs:
+            close_quietly(self._stdin)
+        self._stdin = -1
+        self._drop_input()
+
+    def _close_output(self, descriptor: int) -> None:
+        del self._outputs[descriptor]
+        if descriptor == self._stdin:
+            self._stdin = -1
+        close_quietly(descriptor)
+
+    def _release(self) -> None:
+        for descriptor in {*self._outputs, self._stdin}:
+            close_quietly(descriptor)
+        self._outputs, self._stdin = {}, -1
+        self._input.clear()
+
+
+def set_terminal_size(terminal: int, size: Dict[str, Any]) -> None:
+    columns, rows = (min(max(int(size.get(name, 0)), 0), 65535) for name in ("columns", "rows"))
+    if columns and rows:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def prepare_session() -> None:
+    """The kernel ends a session before anything of the job, and with its relay."""
+    LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    try:
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(LARGEST_OOM_SCORE)
+    except OSError:
+        pass
+
+
+def exit_document(status: int) -> Dict[str, Any]:
+    if status < 0:
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+        return {"code": 128 - status, "message": f"the command was ended by {name}"}
+    return {"code": status}
+
+
+def close_quietly(descriptor: int) -> None:
+    if descriptor >= 0:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Sessions: commands and connections inside running jobs, as the jobs' users."""

@@ -1,0 +1,246 @@
+"""One relay and its streams, on the server's side, where what a relay sends is a stranger's.
+
+Frames of all streams share the step's input and output. Each stream has credit of its own in each
+direction, so that neither a reader that stalls nor a command that does not read holds back another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from redbox.agents.errors import AgentError
+from redbox.relay.program import frames
+from redbox.relay.program.frames import BadFrame, RelayDecoder, RelayFrame
+from redbox.sessions.errors import SessionEnded
+
+PING_S = 10.0
+SILENT_S = 40.0
+GRANT_AT = frames.WINDOW // 4
+MAX_STATUS = 16 * 1024
+RELAY_LOST = "RelayLost"
+
+
+class RelayPipe(Protocol):
+    """The step's input and output."""
+
+    async def send(self, data: bytes) -> None:
+        """Send input as it is taken."""
+
+    async def receive(self) -> bytes:
+        """Return the next output, b"" at the end."""
+
+    def message(self) -> str:
+        """After the end: what srun wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOutput:
+    """Bytes of a stream; none: this direction is closed."""
+
+    channel: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """The end of a stream: an exit code, or a reason."""
+
+    code: int | None
+    reason: str
+    message: str
+
+
+class RelayStreamHandle:
+    """One stream, as its session uses it."""
+
+    def __init__(self, number: int, connection: RelayConnection) -> None:
+        self.number = number
+        self._connection = connection
+        self._events: deque[StreamOutput | StreamStatus] = deque()
+        self._changed = asyncio.Event()
+        self._failure: SessionEnded | None = None
+        self._receive_credit = self._send_credit = frames.WINDOW
+        self._ungranted = 0
+        self.is_over = False
+
+    # ---- from the connection
+    def deliver(self, frame: RelayFrame) -> None:
+        match frame.kind:
+            case frames.DATA if len(frame.payload) > 1 and frame.payload[0] in (1, 2):
+                self._receive_credit -= frames.data_cost(len(frame.payload) - 1)
+                if self._receive_credit < 0:
+                    raise BadFrame("more bytes than its credit")
+                self._events.append(StreamOutput(frame.payload[0], frame.payload[1:]))
+            case frames.CLOSE if frame.payload == b"\1":
+                self._events.append(StreamOutput(1, b""))
+            case frames.CREDIT:
+                self._send_credit = min(frames.WINDOW, self._send_credit + frames.read_credit(frame.payload))
+            case frames.STATUS if len(frame.payload) <= MAX_STATUS:
+                self._events.append(read_status(frames.read_document(frame.payload)))
+                self.is_over = True
+            case _:
+                raise BadFrame(f"kind {frame.kind} in a stream")
+        self._changed.set()
+
+    def fail(self, failure: SessionEnded) -> None:
+        self._failure = failure
+        self.is_over = True
+        self._changed.set()
+
+    # ---- from the session
+    async def receive(self) -> StreamOutput | StreamStatus:
+        """Return the next output, at last the status; raises SessionEnded when the relay has gone."""
+        while not self._events:
+            if self._failure is not None:
+                raise self._failure
+            await self._wait()
+        event = self._events.popleft()
+        if isinstance(event, StreamOutput) and event.data:
+            await self._grant(frames.data_cost(len(event.data)))
+        return event
+
+    async def send(self, data: bytes) -> None:
+        """Send input as the command reads it; what comes after its end is dropped."""
+        for start in range(0, len(data), frames.MAX_DATA):
+            chunk = data[start : start + frames.MAX_DATA]
+            cost = frames.data_cost(len(chunk))
+            while self._send_credit < cost and not self.is_over:
+                await self._wait()
+            if self.is_over:
+                return
+            self._send_credit -= cost
+            await self._connection.write(frames.DATA, self.number, b"\0" + chunk)
+
+    async def close_input(self) -> None:
+        await self._connection.write(frames.CLOSE, self.number, b"\0")
+
+    async def resize(self, columns: int, rows: int) -> None:
+        document = frames.document_bytes({"columns": columns, "rows": rows})
+        await self._connection.write(frames.RESIZE, self.number, document)
+
+    async def _grant(self, cost: int) -> None:
+        self._ungranted += cost
+        if self._ungranted >= GRANT_AT and not self.is_over:
+            granted, self._ungranted = self._ungranted, 0
+            self._receive_credit += granted
+            await self._connection.write(frames.CREDIT, self.number, frames.CREDIT_BYTES.pack(granted))
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+
+class RelayConnection:
+    """The frames to and from one relay; `serve` must run as long as it is used."""
+
+    def __init__(self, pipe: RelayPipe, node: str) -> None:
+        self._pipe = pipe
+        self._node = node
+        self._decoder = RelayDecoder()
+        self._streams: dict[int, RelayStreamHandle] = {}
+        self._numbers = itertools.count(1)
+        self._writing = asyncio.Lock()
+        self._heard_at = 0.0
+        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failure: SessionEnded | None = None
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self._streams)
+
+    async def serve(self, preamble: bytes) -> None:
+        """Start the relay's program by its source, and read until it has ended; then all streams fail."""
+        self._heard_at = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                pinger = tasks.create_task(self._keep_alive())
+                await self._pipe.send(preamble)
+                while data := await self._pipe.receive():
+                    self._heard_at = asyncio.get_running_loop().time()
+                    for frame in self._decoder.feed(data):
+                        self._dispatch(frame)
+                pinger.cancel()
+            self._fail(self._pipe.message() or "it ended")
+        except* BadFrame as group:
+            self._fail(f"it broke the protocol: {group.exceptions[0]}")
+        except* AgentError as group:
+            self._fail(str(group.exceptions[0]))
+        except* TimeoutError:
+            self._fail(f"it was silent for {SILENT_S:.0f} s")
+        finally:
+            self._fail("red-box has ended it")
+
+    def _fail(self, reason: str) -> None:
+        if self.failure is not None:
+            return
+        where = f" on node {self._node}" if self._node else ""
+        self.failure = SessionEnded(RELAY_LOST, f"The relay of this session{where} has ended: {reason}")
+        if not self.started.done():
+            self.started.set_exception(self.failure)
+            self.started.exception()  # read here: there may be no other reader
+        for stream in self._streams.values():
+            stream.fail(self.failure)
+
+    def _dispatch(self, frame: RelayFrame) -> None:
+        if frame.kind == frames.HELLO and not self.started.done():
+            protocol = frames.read_document(frame.payload).get("protocol")
+            if protocol != frames.RELAY_PROTOCOL:
+                raise BadFrame(f"a relay of protocol {protocol!r}")
+            self.started.set_result(None)
+        elif frame.kind == frames.PONG:
+            return
+        elif (stream := self._streams.get(frame.stream)) is not None and not stream.is_over:
+            stream.deliver(frame)
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(PING_S)
+            if asyncio.get_running_loop().time() - self._heard_at > SILENT_S:
+                raise TimeoutError
+            await self.write(frames.PING, 0)
+
+    async def write(self, kind: int, number: int, payload: bytes = b"") -> None:
+        """Write one frame; does nothing once the relay has gone.
+
+        A cancelled write leaves no half of a frame, unless the frame is longer than what the agent's protocol
+        sends at once: only an OPEN is, which is shielded.
+        """
+        async with self._writing:
+            if self.failure is None:
+                await self._pipe.send(frames.frame_bytes(kind, number, payload))
+
+    @asynccontextmanager
+    async def open(self, document: Mapping[str, Any]) -> AsyncIterator[RelayStreamHandle]:
+        """Open a stream, which is killed if it has not ended at the end of the block."""
+        if self.failure is not None:
+            raise self.failure
+        stream = RelayStreamHandle(next(self._numbers), self)
+        self._streams[stream.number] = stream
+        opening = frames.document_bytes(dict(document))
+        try:
+            await asyncio.shield(asyncio.ensure_future(self.write(frames.OPEN, stream.number, opening)))
+            yield stream
+        finally:
+            if not stream.is_over:
+                stream.is_over = True
+                await asyncio.shield(asyncio.ensure_future(self._kill(stream.number)))
+            self._streams.pop(stream.number, None)
+
+    async def _kill(self, number: int) -> None:
+        with suppress(AgentError):
+            await self.write(frames.KILL, number)
+
+
+def read_status(document: Mapping[str, Any]) -> StreamStatus:
+    code, reason, message = document.get("code"), document.get("reason", ""), document.get("message", "")
+    if not (isinstance(reason, str) and isinstance(message, str)):
+        raise BadFrame("a status without text")
+    if code is not None and (type(code) is not int or not 0 <= code <= 255):  # noqa: PLR2004 # a byte
+        raise BadFrame("an exit code beyond a byte")
+    return StreamStatus(code, reason[:100], message[:4096])

@@ -1,0 +1,160 @@
+"""All relays: one for each job, node and caller, started for the first session and ended after the last.
+
+A relay starts through the user's own agent, which runs srun. Its source goes with it, so that nothing is
+installed on a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from redbox.agents.errors import AgentError, RequestFailed
+from redbox.agents.pool import AgentPool
+from redbox.core.domain import UnixUser
+from redbox.relay.program_source import relay_command, relay_preamble
+from redbox.sessions.errors import SessionEnded
+from redbox.sessions.relay_connection import RELAY_LOST, RelayConnection
+
+log = structlog.get_logger(__name__)
+START_S = 30.0
+LINGER_S = 45.0
+"""After its last session a relay is kept for so long; without a server it ends itself a little later."""
+StepCommand = Callable[[str, str, str, Sequence[str]], list[str]]
+"""From job id, node, step name and program to the command that starts a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayKey:
+    """One relay."""
+
+    user: UnixUser
+    caller: str
+    job_id: str
+    node: str
+    run: int
+
+
+@dataclass(eq=False)
+class _Relay:
+    started: asyncio.Future[RelayConnection]
+    task: asyncio.Task[None] | None = None
+    connection: RelayConnection | None = None
+    users: int = 0
+    linger: asyncio.TimerHandle | None = None
+
+
+class RelayPool:
+    """Owns the relays and the tasks that serve them. An async context manager."""
+
+    def __init__(self, agents: AgentPool, step_command: StepCommand, *, linger_s: float = LINGER_S) -> None:
+        self._agents = agents
+        self._step_command = step_command
+        self._linger_s = linger_s
+        self._relays: dict[RelayKey, _Relay] = {}
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for relay in self._relays.values():
+            if relay.linger is not None:
+                relay.linger.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await self._group.__aexit__(None, None, None)  # an exception of the block propagates unchanged
+
+    @property
+    def count(self) -> int:
+        return len(self._relays)
+
+    @asynccontextmanager
+    async def relay(self, key: RelayKey) -> AsyncIterator[RelayConnection]:
+        """Use the relay of this key, which is started if necessary; SessionEnded if it cannot be."""
+        relay = self._relays.get(key)
+        if relay is None or (relay.connection is not None and relay.connection.failure is not None):
+            relay = self._start(key)
+        relay.users += 1
+        if relay.linger is not None:
+            relay.linger.cancel()
+            relay.linger = None
+        try:
+            yield await asyncio.shield(relay.started)
+        finally:
+            relay.users -= 1
+            if not relay.users and relay.task is not None and not relay.task.done():
+                loop = asyncio.get_running_loop()
+                relay.linger = loop.call_later(self._linger_s, relay.task.cancel)
+
+    def _start(self, key: RelayKey) -> _Relay:
+        relay = self._relays[key] = _Relay(asyncio.get_running_loop().create_future())
+        relay.task = task = self._group.create_task(self._run(key, relay))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return relay
+
+    async def _run(self, key: RelayKey, relay: _Relay) -> None:
+        """A relay's life. Its faults are its sessions', never the server's."""
+        failure = SessionEnded(RELAY_LOST, "The relay of this session has been ended by red-box.")
+        try:
+            await self._serve(key, relay)
+        except SessionEnded as error:
+            failure = error
+        except AgentError as error:
+            failure = SessionEnded(RELAY_LOST, explain(error))
+        except Exception:
+            log.exception("a relay could not be served", job_id=key.job_id, node=key.node)
+            failure = SessionEnded(RELAY_LOST, "Internal error of red-box; see its log.")
+        finally:
+            if self._relays.get(key) is relay:
+                del self._relays[key]
+            if not relay.started.done():
+                relay.started.set_exception(failure)
+                relay.started.exception()  # read here: there may be no other reader
+
+    async def _serve(self, key: RelayKey, relay: _Relay) -> None:
+        agent = await self._agents.agent(key.user, "sessions")
+        name = f"rbx-{secrets.token_hex(8)}"
+        argv = self._step_command(key.job_id, key.node, name, relay_command())
+        async with agent.open_step(argv, job=key.job_id, name=name) as step:
+            connection = RelayConnection(step, key.node)
+            serving = asyncio.create_task(connection.serve(relay_preamble()))
+            try:
+                await self._await_start(connection)
+                relay.connection = connection
+                if not relay.started.done():
+                    relay.started.set_result(connection)
+                await serving
+            finally:
+                serving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await serving
+
+    async def _await_start(self, connection: RelayConnection) -> None:
+        try:
+            async with asyncio.timeout(START_S):
+                await asyncio.shield(connection.started)
+        except TimeoutError:
+            message = f"Slurm did not start the session's step within {START_S:.0f} s."
+            raise SessionEnded(RELAY_LOST, message) from None
+
+
+def explain(error: AgentError) -> str:
+    if type(error) is RequestFailed:
+        return (
+            f"The user's agent cannot start sessions ({error}): if it is of an older release, install it "
+            "again on the login node."
+        )
+    return str(error)

@@ -1,0 +1,28 @@
+"""Section `exec` of the settings: whether and how users get into their running jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from redbox.core.domain import Role
+from redbox.core.durations import Duration
+from redbox.core.yaml_document import Section
+
+SessionRole = Literal[Role.SUBMIT, Role.EXEC]
+
+
+class ExecSettings(Section):
+    """Commands, shells and forwarded ports in running jobs, as their users: kubectl exec, redbox exec."""
+
+    enabled: bool = False
+    """false: every such request is refused, on every way."""
+    max_sessions_per_user: Annotated[int, Field(ge=1, le=1000)] = 100
+    """Sessions and forwarded connections of one Unix user at once."""
+    idle_limit: Duration = Duration(3600)
+    """A session without a byte in either direction ends after so long; 0: never."""
+    roles: Annotated[frozenset[SessionRole], Field(min_length=1)] = frozenset({Role.SUBMIT})
+    """submit: for jobs of one's own; exec: only for callers whose rule has this role, too."""
+    audit_arguments: bool = True
+    """Whether the audit has a command's arguments; false: only its program."""

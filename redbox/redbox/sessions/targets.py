@@ -1,0 +1,82 @@
+"""Where a session goes: job id and node from a job's record, or the sentence that refuses it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redbox.core.workload_manager import JobStates, TaskObservation
+from redbox.jobs.errors import JobConflict, JobsError, NotAcceptable
+from redbox.jobs.record.record import JobRecord
+from redbox_api.hostlists import expand
+from redbox_api.models import FINAL_PHASES, Phase
+
+ENDING = frozenset({"COMPLETING", "STAGE_OUT", "SIGNALING"})
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTarget:
+    """A running job, or one task of an array, and a node of it; "": the one that Slurm chooses."""
+
+    job_id: str
+    node: str
+    run: int
+
+
+def check_running(record: JobRecord, states: JobStates) -> None:
+    """Raise JobConflict unless the job runs."""
+    if record.final:
+        raise JobConflict(
+            f"The job has ended ({record.status.state or record.phase}): there is nothing to enter."
+        )
+    if record.cancel_requested or record.ending_since is not None:
+        raise JobConflict("The job is ending: no session can begin in it.")
+    _check_state(record.status.state, record.phase, states, "The job")
+
+
+def choose_target(record: JobRecord, states: JobStates, node: str | None, task: int | None) -> SessionTarget:
+    """The target of a session; JobConflict or NotAcceptable for what cannot be."""
+    check_running(record, states)
+    if record.job_id is None:
+        raise JobConflict("The job is still being submitted: it has no node yet.")
+    if record.status.array_size:
+        chosen = _task(record, task)
+        _check_state(chosen.state, states.phase_of(chosen.state), states, f"Task {chosen.index}")
+        return SessionTarget(chosen.job_id, node or "", chosen.restarts + 1)
+    if task is not None:
+        raise NotAcceptable("The job is not an array: leave out the task.")
+    nodes = expand(record.status.nodes)
+    if node is not None and node not in nodes:
+        raise NotAcceptable(
+            f"Node {node} is not one of the job's nodes: {', '.join(nodes[:20]) or 'none yet'}."
+        )
+    return SessionTarget(record.job_id, node or (nodes[0] if nodes else ""), record.run)
+
+
+def still_runs(record: JobRecord | None, target: SessionTarget, states: JobStates, task: int | None) -> bool:
+    """Whether the job of an open session runs on, in the same run."""
+    if record is None:
+        return False
+    try:
+        return choose_target(record, states, None, task).run == target.run
+    except JobsError:
+        return record.status.state in ENDING or record.phase is Phase.SUSPENDED
+
+
+def _check_state(state: str, phase: Phase | None, states: JobStates, what: str) -> None:
+    if state in ENDING:
+        raise JobConflict(f"{what} is ending: no session can begin in it.")
+    if phase is Phase.SUSPENDED:
+        raise JobConflict(f"{what} is suspended: nothing can be started in it until it is resumed.")
+    if phase in FINAL_PHASES:
+        raise JobConflict(f"{what} has ended ({state}): there is nothing to enter.")
+    if phase is not Phase.RUNNING or states.has_not_begun(state):
+        raise JobConflict(f"{what} does not run yet ({state or phase}): it has no node.")
+
+
+def _task(record: JobRecord, task: int | None) -> TaskObservation:
+    if task is None:
+        raise NotAcceptable("The job is an array: name one of its tasks.")
+    found = next((each for each in record.status.tasks if each.index == task), None)
+    if found is None:
+        raise JobConflict(f"Task {task} of the array does not run: it waits, has ended, or does not exist.")
+    return found

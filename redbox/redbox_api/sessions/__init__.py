@@ -1,0 +1,1 @@
+"""Sessions in running jobs: what is on the wire, and a client."""

@@ -1,0 +1,123 @@
+"""Sessions and forwards on the wire: protocols, channels, the first message, and the status at the end."""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+EXEC_PROTOCOL = "v1.exec.redbox.dev"
+PORTS_PROTOCOL = "v1.ports.redbox.dev"
+EXIT_CODE = "ExitCode"
+NON_ZERO = "NonZeroExitCode"
+MAX_FIRST_MESSAGE = 2 * 1024 * 1024
+MAX_MESSAGE = 1024 * 1024
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+NODE_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9._]{0,251}[A-Za-z0-9])?$"
+
+
+class SessionChannel(IntEnum):
+    """The first byte of a binary message. Of a port's messages DATA_TO and DATA_FROM are 0 and 1."""
+
+    STDIN = 0
+    STDOUT = 1
+    STDERR = 2
+    ERROR = 3
+    RESIZE = 4
+    CLOSE = 255
+
+
+def _without_nul(word: str) -> str:
+    if "\0" in word:
+        raise ValueError("a command cannot contain the byte 0")
+    return word
+
+
+class TerminalSize(BaseModel):
+    """Of a terminal, in characters."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    columns: Annotated[int, Field(ge=1, le=65_535)] = 80
+    rows: Annotated[int, Field(ge=1, le=65_535)] = 24
+
+
+class ExecRequest(BaseModel):
+    """The first message of a session, as text; an unknown key is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    command: Annotated[
+        tuple[Annotated[str, AfterValidator(_without_nul)], ...], Field(min_length=1, max_length=65_536)
+    ]
+    """The program and its arguments; no shell reads them."""
+    tty: bool = False
+    """Whether it has a terminal; then its stderr is in its stdout."""
+    stdin: bool = True
+    """Whether it gets input."""
+    container: Annotated[str | None, Field(pattern=DNS_LABEL)] = None
+    """Of a pod: its container. A container job is entered without it."""
+    node: Annotated[str | None, Field(pattern=NODE_NAME)] = None
+    """One of the job's nodes; by default the first, where its script runs."""
+    task: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
+    """Of a job array: which task."""
+    size: TerminalSize | None = None
+    """Of the terminal at its start."""
+    term: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$")] = None
+    """TERM of the terminal; by default xterm."""
+
+
+class ResizeMessage(BaseModel):
+    """The payload of a message on channel RESIZE, as Kubernetes writes it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    columns: Annotated[int, Field(alias="Width", ge=1, le=65_535)]
+    rows: Annotated[int, Field(alias="Height", ge=1, le=65_535)]
+
+
+class SessionStatus(BaseModel):
+    """The one message on channel ERROR: a Kubernetes Status."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    status: str
+    reason: str = ""
+    message: str = ""
+    details: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The command's; None where another reason ended the session."""
+        if self.status == "Success":
+            return 0
+        causes = self.details.get("causes")
+        for cause in causes if isinstance(causes, list) else []:
+            if isinstance(cause, dict) and cause.get("reason") == EXIT_CODE:
+                text = str(cause.get("message", ""))
+                return int(text) if text.isdigit() and len(text) <= len("255") else None
+        return None
+
+
+def success_status() -> bytes:
+    return _encoded({"status": "Success"})
+
+
+def exit_status(code: int, message: str = "") -> bytes:
+    """Of a command that ended by itself."""
+    if code == 0:
+        return success_status()
+    text = message or f"command terminated with exit code {code}"
+    causes = [{"reason": EXIT_CODE, "message": str(code)}]
+    return _encoded({"status": "Failure", "reason": NON_ZERO, "message": text, "details": {"causes": causes}})
+
+
+def failure_status(reason: str, message: str) -> bytes:
+    return _encoded({"status": "Failure", "reason": reason, "message": message})
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    whole = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **document}
+    return json.dumps(whole, separators=(",", ":")).encode()

@@ -1,0 +1,156 @@
+"""Sessions in real jobs: srun's own steps, relays on the nodes, and that nothing of them remains there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from redbox_api.client import RedboxClient
+from redbox_api.errors import RedboxError
+from redbox_api.models import Phase
+from redbox_api.sessions.client import JobSession, SessionData, open_exec, open_port
+from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
+from redbox_bed.bed import Bed
+from tests.e2e.harness.redbox_jobs import started, submit, until
+from tests.e2e.harness.redbox_server import RedboxServer, running
+
+SH = ("/bin/sh", "-c")
+
+
+@pytest.fixture(scope="module")
+def server(bed: Bed) -> Iterator[RedboxServer]:
+    with running(bed, sections={"exec": {"enabled": True}}) as server:
+        yield server
+
+
+async def collect(session: JobSession) -> tuple[bytes, bytes, SessionStatus]:
+    outputs = {1: b"", 2: b""}
+    async with asyncio.timeout(60):
+        while isinstance(event := await session.receive(), SessionData):
+            outputs[event.channel] += event.data
+    return outputs[1], outputs[2], event
+
+
+async def run(client: RedboxClient, key: str, *command: str) -> tuple[bytes, bytes, SessionStatus]:
+    async with open_exec(client, key, ExecRequest(command=command, stdin=False)) as session:
+        return await collect(session)
+
+
+def processes_on_nodes(bed: Bed, marker: str) -> str:
+    found = [bed.host(node).run("pgrep", "-f", marker, check=False).stdout for node in ("n1", "n2")]
+    return "".join(map(str, found)).replace("b''", "").strip()
+
+
+async def test_a_session_is_in_the_jobs_environment_and_folder(server: RedboxServer) -> None:
+    async with server.client_of("alice") as client:
+        key = await submit(client, "export LATER=1", "cd /tmp", "sleep 300")
+        job = await started(client, key)
+        script = "echo $SLURM_JOB_ID; id -un; hostname; cat /proc/self/oom_score_adj; exit 7"
+        stdout, stderr, status = await run(client, key, *SH, script)
+        assert stdout.decode().split() == [job.job_id, "alice", job.nodes[0], "1000"]
+        assert (stderr, status.exit_code) == (b"", 7)
+        await client.cancel_job(key)
+
+
+async def test_bytes_pass_both_ways_unchanged(server: RedboxServer) -> None:
+    data = bytes(range(256)) * 20_000 + os.urandom(1_000_000)
+    async with server.client_of("alice") as client:
+        key = await submit(client, "sleep 300")
+        await started(client, key)
+        async with open_exec(client, key, ExecRequest(command=("cat",))) as session:
+            reading = asyncio.create_task(collect(session))
+            await session.send(data)
+            await session.close_input()
+            stdout, _, status = await reading
+        assert stdout == data
+        assert status.exit_code == 0
+        await client.cancel_job(key)
+
+
+async def test_a_terminal_takes_keys_and_sizes(server: RedboxServer) -> None:
+    async with server.client_of("alice") as client:
+        key = await submit(client, "sleep 300")
+        await started(client, key)
+        size = TerminalSize(columns=100, rows=30)
+        request = ExecRequest(command=(*SH, "stty size; tty; exec sleep 300"), tty=True, size=size)
+        async with open_exec(client, key, request) as session:
+            event = await session.receive()
+            assert isinstance(event, SessionData)
+            assert b"30 100" in event.data
+            await session.send(b"\x03")
+            _, _, status = await collect(session)
+        assert status.exit_code == 130
+        await client.cancel_job(key)
+
+
+async def test_a_port_of_the_job_is_reached(server: RedboxServer) -> None:
+    async with server.client_of("alice") as client:
+        key = await submit(client, "echo hello > index.html", "exec python3 -m http.server 18888")
+        await started(client, key)
+        answer = b""
+        for _ in range(100):
+            async with open_port(client, key, 18888) as connection:
+                await connection.send(b"GET /index.html HTTP/1.0\r\n\r\n")
+                await connection.close_input()
+                answer, _, status = await collect(connection)
+            if status.exit_code == 0:
+                break
+        assert answer.endswith(b"hello\n")
+        await client.cancel_job(key)
+
+
+async def test_nothing_remains_of_a_client_that_has_gone(server: RedboxServer, bed: Bed) -> None:
+    async with server.client_of("alice") as client:
+        key = await submit(client, "sleep 300")
+        await started(client, key)
+        request = ExecRequest(command=(*SH, "echo ready; trap '' HUP; sleep 621.25; sleep 621.25"))
+        async with open_exec(client, key, request) as session:
+            await session.receive()
+            assert processes_on_nodes(bed, "[6]21.25")
+        async with asyncio.timeout(30):
+            while processes_on_nodes(bed, "[6]21.25"):  # noqa: ASYNC110 (another host's)
+                await asyncio.sleep(0.2)
+        assert (await client.get_job(key)).phase is Phase.RUNNING
+        await client.cancel_job(key)
+
+
+async def test_jobs_that_cannot_be_entered_are_refused(server: RedboxServer) -> None:
+    async with server.client_of("alice") as client, server.client_of("bob") as bob:
+        key = await submit(client, "#SBATCH --hold", "sleep 300")
+        with pytest.raises(RedboxError, match="does not run yet"):
+            await run(client, key, "true")
+        with pytest.raises(RedboxError, match="no such job"):
+            await run(bob, key, "true")
+        await client.cancel_job(key)
+
+
+async def test_a_session_ends_with_its_job(server: RedboxServer) -> None:
+    async with server.client_of("alice") as client:
+        key = await submit(client, "sleep 300")
+        await started(client, key)
+        request = ExecRequest(command=("sleep", "300"))
+        async with open_exec(client, key, request) as session:
+            await client.cancel_job(key)
+            _, _, status = await collect(session)
+        assert status.exit_code is None
+        assert status.reason in {"JobEnded", "RelayLost"}
+
+
+async def test_a_task_of_an_array_is_named(server: RedboxServer) -> None:
+    async with server.client_of("alice") as client:
+        key = await submit(client, "#SBATCH --array=0-1", "sleep 300")
+        await until(
+            client,
+            key,
+            lambda job: all(t.phase is Phase.RUNNING for t in job.tasks or ()) and bool(job.tasks),
+        )
+        _, _, status = await run(client, key, "true")
+        assert "name one of its tasks" in status.message
+        request = ExecRequest(command=(*SH, "echo $SLURM_ARRAY_TASK_ID"), task=1, stdin=False)
+        async with open_exec(client, key, request) as session:
+            stdout, _, _ = await collect(session)
+        assert stdout == b"1\n"
+        await client.cancel_job(key)

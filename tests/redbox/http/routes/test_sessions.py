@@ -1,0 +1,394 @@
+"""Sessions over a real WebSocket, through a real agent and a real relay; only srun is stood in for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redbox.core.domain import Role
+from redbox.core.durations import Duration
+from redbox.sessions.settings import ExecSettings
+from redbox_api.client import RedboxClient
+from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError
+from redbox_api.sessions.client import JobSession, SessionData, open_exec, open_port
+from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
+from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
+
+SH = ("/bin/sh", "-c")
+
+
+async def running(stand: Stand, key: str = "k1", **request: Any) -> str:
+    job_id = await stand.submitted(key, **request)
+    stand.slurm.start(job_id)
+    await stand.until(key, lambda job: job["phase"] == "Running")
+    return job_id
+
+
+@asynccontextmanager
+async def batch_process(stand: Stand, job_id: str) -> AsyncIterator[None]:
+    """What a session takes its environment and its folder from: the job's script."""
+    environment = {"SLURM_JOB_ID": job_id, "PATH": "/usr/bin:/bin", "OF_THE_JOB": "yes"}
+    process = await asyncio.create_subprocess_exec(
+        "/usr/bin/sleep",
+        "600",
+        env=environment,
+        cwd=stand.home,
+        user=ALICE_UID if os.geteuid() == 0 else None,
+        group=ALICE_UID if os.geteuid() == 0 else None,
+        extra_groups=[] if os.geteuid() == 0 else None,
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def collect(session: JobSession) -> tuple[bytes, bytes, SessionStatus]:
+    outputs = {1: b"", 2: b""}
+    async with asyncio.timeout(30):
+        while isinstance(event := await session.receive(), SessionData):
+            outputs[event.channel] += event.data
+    return outputs[1], outputs[2], event
+
+
+async def run(client: RedboxClient, *command: str, **options: Any) -> tuple[bytes, bytes, SessionStatus]:
+    request = ExecRequest(command=command, **{"stdin": False, **options})
+    async with open_exec(client, "k1", request) as session:
+        return await collect(session)
+
+
+def processes_of(marker: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if marker.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+async def test_a_command_runs_in_the_jobs_environment_and_folder(stand: Stand) -> None:
+    job_id = await running(stand)
+    async with batch_process(stand, job_id), stand.client() as client:
+        script = "echo $OF_THE_JOB; pwd; id -u; cat /proc/self/oom_score_adj; echo no >&2; exit 7"
+        stdout, stderr, status = await run(client, *SH, script)
+    assert stdout.split() == [b"yes", str(stand.home).encode(), str(ALICE_UID).encode(), b"1000"]
+    assert stderr == b"no\n"
+    assert status.exit_code == 7
+    assert status.reason == "NonZeroExitCode"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(("true",), 0), ((*SH, "kill -9 $$"), 137), (("no-such-program",), 127), (("/etc/passwd",), 126)],
+)
+async def test_the_status_has_the_commands_exit(stand: Stand, command: tuple[str, ...], code: int) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        _, _, status = await run(client, *command)
+    assert status.exit_code == code
+
+
+async def test_input_reaches_the_command_until_it_is_closed(stand: Stand) -> None:
+    await running(stand)
+    data = os.urandom(3_000_000)
+    async with stand.client() as client:
+        request = ExecRequest(command=("cat",))
+        async with open_exec(client, "k1", request) as session:
+            reading = asyncio.create_task(collect(session))
+            await session.send(data)
+            await session.close_input()
+            stdout, _, status = await reading
+    assert stdout == data
+    assert status.exit_code == 0
+
+
+async def test_a_terminal_has_the_clients_size_and_its_changes(stand: Stand) -> None:
+    await running(stand)
+    script = "stty size; trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.05; done"
+    async with stand.client() as client:
+        size = TerminalSize(columns=100, rows=30)
+        request = ExecRequest(command=(*SH, script), tty=True, size=size, term="vt100")
+        async with open_exec(client, "k1", request) as session:
+            async with asyncio.timeout(20):
+                text = b""
+                while b"ready" not in text:
+                    event = await session.receive()
+                    assert isinstance(event, SessionData)
+                    text += event.data
+            assert b"30 100" in text
+            for columns in range(1, 10_000):
+                await session.resize(columns, 40)
+            await session.resize(120, 40)
+            stdout, _, status = await collect(session)
+    assert b"40 " in stdout
+    assert status.exit_code == 0
+
+
+async def test_ctrl_c_ends_what_runs_in_a_terminal(stand: Stand) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        request = ExecRequest(command=(*SH, "echo ready; exec sleep 600"), tty=True)
+        async with open_exec(client, "k1", request) as session:
+            await session.receive()
+            await session.send(b"\x03")
+            _, _, status = await collect(session)
+    assert status.exit_code == 130
+
+
+async def test_nothing_remains_of_a_session_whose_client_has_gone(stand: Stand) -> None:
+    await running(stand)
+    marker = "601.25"
+    async with stand.client() as client:
+        request = ExecRequest(command=(*SH, f"sleep {marker} & echo ready; trap '' HUP; sleep {marker}"))
+        async with open_exec(client, "k1", request) as session:
+            await session.receive()
+            assert processes_of(marker)
+    await eventually(lambda: not processes_of(marker))
+
+
+async def test_sessions_of_a_job_share_a_relay(stand: Stand) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        first = await run(client, *SH, "echo $PPID")
+        second = await run(client, *SH, "echo $PPID")
+    assert first[0] == second[0]
+    assert stand.services.sessions.relay_count == 1
+
+
+async def test_a_client_that_never_reads_holds_back_no_other(stand: Stand) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        async with open_exec(client, "k1", ExecRequest(command=("yes",))):
+            stdout, _, status = await run(client, "echo", "through")
+        assert (stdout, status.exit_code) == (b"through\n", 0)
+
+
+async def test_a_client_that_never_reads_is_disconnected(tmp_path: Path) -> None:
+    del tmp_path
+    async with standing(stall_s=0.2) as stand:
+        await running(stand)
+        async with stand.client() as client, open_exec(client, "k1", ExecRequest(command=("yes",))):
+            await eventually(lambda: any("TooSlow" in entry.detail for entry in stand.audited))
+    assert not processes_of("\0yes\0")
+
+
+async def test_a_command_that_reads_nothing_holds_back_no_other(stand: Stand) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        async with open_exec(client, "k1", ExecRequest(command=("sleep", "602.25"))) as session:
+            flood = asyncio.create_task(session.send(bytes(50_000_000)))
+            stdout, _, _ = await run(client, "echo", "through")
+            flood.cancel()
+        assert stdout == b"through\n"
+
+
+async def test_a_command_of_a_megabyte(stand: Stand) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        stdout, _, status = await run(client, "/bin/echo", *["x" * 100_000] * 10)
+        assert len(stdout) == 1_000_010
+        assert status.exit_code == 0
+        _, _, status = await run(client, "/bin/echo", "x" * 1_000_000)
+    assert status.exit_code == 126
+    assert "too long" in status.message
+
+
+async def test_a_relay_that_is_killed_ends_its_sessions_with_a_reason(stand: Stand) -> None:
+    await running(stand)
+    marker = "603.25"
+    async with stand.client() as client:
+        command = (*SH, f"echo $PPID; sleep {marker}")
+        async with open_exec(client, "k1", ExecRequest(command=command)) as session:
+            event = await session.receive()
+            assert isinstance(event, SessionData)
+            os.kill(int(event.data), signal.SIGKILL)
+            _, _, status = await collect(session)
+        assert status.exit_code is None
+        assert status.reason == "RelayLost"
+        again = await run(client, "echo", "again")
+    assert again[0] == b"again\n"
+
+
+async def test_an_agent_that_is_killed_leaves_no_process(stand: Stand) -> None:
+    await running(stand)
+    marker = "604.25"
+    async with stand.client() as client:
+        command = (*SH, f"echo ready; exec sleep {marker}")
+        async with open_exec(client, "k1", ExecRequest(command=command)) as session:
+            await session.receive()
+            stand.transport.end_all()
+            _, _, status = await collect(session)
+    assert status.reason == "RelayLost"
+    await eventually(lambda: not processes_of(marker))
+
+
+async def test_a_session_ends_with_its_job(stand: Stand) -> None:
+    job_id = await running(stand)
+    request = ExecRequest(command=("sleep", "605.25"))
+    async with stand.client() as client, open_exec(client, "k1", request) as session:
+        stand.slurm.end(job_id, "COMPLETED")
+        _, _, status = await collect(session)
+    assert status.reason == "JobEnded"
+
+
+async def test_an_idle_session_ends() -> None:
+    settings = ExecSettings(enabled=True, idle_limit=Duration(0.2))
+    async with standing(exec_settings=settings) as stand:
+        await running(stand)
+        async with stand.client() as client:
+            _, _, status = await run(client, "sleep", "606.25")
+    assert status.reason == "Idle"
+
+
+async def test_a_port_of_the_jobs_user_is_reached(stand: Stand) -> None:
+    await running(stand)
+    server = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
+        "c, _ = s.accept()\n"
+        "data = b''\n"
+        "while part := c.recv(65536): data += part\n"
+        "c.sendall(data[::-1]); c.close()"
+    )
+    async with stand.client() as client:
+        command = ("/usr/bin/python3", "-c", server)
+        async with open_exec(client, "k1", ExecRequest(command=command)) as session:
+            event = await session.receive()
+            assert isinstance(event, SessionData)
+            async with open_port(client, "k1", int(event.data)) as connection:
+                data = os.urandom(1_000_000)
+                reading = asyncio.create_task(collect(connection))
+                await connection.send(data)
+                await connection.close_input()
+                answer, _, status = await reading
+    assert answer == data[::-1]
+    assert status.exit_code == 0
+
+
+async def test_a_port_without_a_server_or_with_another_users_is_refused(stand: Stand) -> None:
+    await running(stand)
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for a server of another user")
+    with socket.create_server(("127.0.0.1", 0)) as others:
+        async with stand.client() as client:
+            for port in (1, others.getsockname()[1]):
+                async with open_port(client, "k1", port) as connection:
+                    _, _, status = await collect(connection)
+                assert status.reason == "PortRefused"
+                assert f"port {port}" in status.message
+
+
+async def refusal(client: RedboxClient, key: str = "k1") -> RedboxError:
+    with pytest.raises(RedboxError) as caught:
+        async with open_exec(client, key, ExecRequest(command=("true",))):
+            pass
+    return caught.value
+
+
+async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(stand: Stand) -> None:
+    async with stand.client() as client:
+        assert isinstance(await refusal(client), NoSuchJob)
+        job_id = await stand.submitted("k1")
+        pending = await refusal(client)
+        assert isinstance(pending, Conflict)
+        assert "does not run yet" in str(pending)
+        stand.slurm.start(job_id)
+        await stand.until("k1", lambda job: job["phase"] == "Running")
+        assert (await run(client, "true"))[2].exit_code == 0
+        stand.slurm.end(job_id, "COMPLETED")
+        await stand.until("k1", lambda job: job["phase"] == "Succeeded")
+        assert "has ended" in str(await refusal(client))
+    async with stand.client("bob") as client:
+        assert isinstance(await refusal(client), NoSuchJob)
+    async with stand.client("operator") as client:
+        assert isinstance(await refusal(client), NotAllowed)
+
+
+async def test_what_is_turned_off_is_a_403_on_every_way() -> None:
+    async with standing(exec_settings=ExecSettings()) as stand:
+        await running(stand)
+        async with stand.client() as client:
+            off = await refusal(client)
+            assert isinstance(off, NotAllowed)
+            assert "exec.enabled" in str(off)
+            with pytest.raises(NotAllowed):
+                async with open_port(client, "k1", 80):
+                    pass
+
+
+async def test_with_the_role_exec_only_its_callers_enter() -> None:
+    settings = ExecSettings(enabled=True, roles=frozenset({Role.EXEC}))
+    async with standing(exec_settings=settings) as stand:
+        await running(stand)
+        async with stand.client() as client:
+            assert isinstance(await refusal(client), NotAllowed)
+
+
+async def test_too_many_sessions_are_refused() -> None:
+    async with standing(exec_settings=ExecSettings(enabled=True, max_sessions_per_user=1)) as stand:
+        await running(stand)
+        request = ExecRequest(command=("sleep", "607.25"))
+        async with stand.client() as client, open_exec(client, "k1", request):
+            await eventually(lambda: stand.services.sessions.count == 1)
+            assert "max_sessions_per_user" in str(await refusal(client))
+
+
+@pytest.mark.parametrize(
+    ("first", "part"),
+    [
+        ('{"command": []}', "command"),
+        ('{"command": ["a"], "nodee": "n1"}', "nodee"),
+        ('{"command": ["a\\u0000"]}', "byte 0"),
+        ("no JSON", "JSON"),
+        ('{"command": ["a"], "node": "n9"}', "n9"),
+        ('{"command": ["a"], "task": 3}', "not an array"),
+    ],
+)
+async def test_a_wrong_first_message_is_named_in_the_status(stand: Stand, first: str, part: str) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        ws = await client.open_socket("/v1/jobs/k1/exec", {}, "v1.exec.redbox.dev")
+        await ws.send_str(first)
+        _, _, status = await collect(JobSession(ws))
+        await ws.close()
+    assert status.reason == "Invalid"
+    assert part in status.message
+
+
+async def test_another_subprotocol_is_refused(stand: Stand) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        with pytest.raises(NotAccepted, match=r"v1\.exec\.redbox\.dev"):
+            await client.open_socket("/v1/jobs/k1/exec", {}, "v5.channel.k8s.io")
+
+
+async def test_the_audit_has_two_lines_a_session(stand: Stand) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        await run(client, "echo", "secret")
+    await eventually(lambda: len(stand.audited) == 2)
+    opened, ended = stand.audited
+    assert (opened.act, opened.outcome, ended.outcome) == ("exec", "opened", "ended")
+    assert json.loads(opened.detail)["command"] == '["echo", "secret"]'
+    facts = json.loads(ended.detail)
+    assert (facts["bytesIn"], facts["bytesOut"], facts["end"]) == (0, 7, "exit 0")
+
+
+async def test_the_audit_may_leave_out_arguments() -> None:
+    async with standing(exec_settings=ExecSettings(enabled=True, audit_arguments=False)) as stand:
+        await running(stand)
+        async with stand.client() as client:
+            await run(client, "echo", "secret")
+        await eventually(lambda: len(stand.audited) == 2)
+        assert "secret" not in stand.audited[0].detail + stand.audited[1].detail

@@ -1,0 +1,206 @@
+"""A real relay: what it runs, what it ends, and what it leaves behind, which is nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from redbox.relay.program import frames
+from redbox.relay.program.frames import BadFrame, RelayDecoder
+from tests.redbox.relay.harness import RelayProcess, started
+
+SH = ("/bin/sh", "-c")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while is_running(pid):
+        assert time.monotonic() < deadline, f"{pid} is still there"
+        os.sched_yield()
+
+
+def pids_in(output: bytes) -> list[int]:
+    return [int(word) for word in output.split()]
+
+
+def first_output(relay: RelayProcess) -> bytes:
+    while (frame := relay.receive()).kind != frames.DATA:
+        pass
+    return frame.payload[1:]
+
+
+def test_what_a_session_left_in_a_session_of_its_own_ends_with_the_relay() -> None:
+    with started() as relay:
+        relay.open(1, *SH, "setsid sleep 611.25 & echo $!; exec cat")
+        (pid,) = pids_in(first_output(relay))
+        relay.send(frames.KILL, 1)
+        relay.process.stdin.close()  # type: ignore[union-attr]
+        relay.process.stdin = None
+        relay.process.wait(20)
+        until_gone(pid)
+
+
+def test_sessions_end_with_a_relay_that_is_killed() -> None:
+    with started() as relay:
+        relay.open(1, *SH, "echo $$; exec sleep 612.25")
+        (pid,) = pids_in(first_output(relay))
+        relay.process.kill()
+        until_gone(pid)
+
+
+def test_a_killed_stream_ends_its_processes_and_no_others() -> None:
+    with started() as relay:
+        relay.open(1, *SH, "trap '' HUP; echo $$; sleep 613.25", tty=True)
+        (pid,) = pids_in(first_output(relay))
+        relay.open(2, "cat")
+        relay.send(frames.KILL, 1)
+        until_gone(pid)
+        relay.send(frames.DATA, 2, b"\0there")
+        assert first_output(relay) == b"there"
+
+
+def test_a_relay_without_streams_ends() -> None:
+    with started(idle_s=0.2) as relay:
+        relay.process.wait(20)
+        assert relay.process.returncode == 0
+
+
+def test_a_relay_without_a_heartbeat_ends_with_its_sessions() -> None:
+    with started(heartbeat_s=0.5) as relay:
+        relay.open(1, *SH, "echo $$; exec sleep 614.25")
+        (pid,) = pids_in(first_output(relay))
+        relay.process.wait(20)
+        until_gone(pid)
+
+
+def test_a_ping_is_answered() -> None:
+    with started() as relay:
+        relay.send(frames.PING, 0)
+        assert relay.receive().kind == frames.PONG
+
+
+def test_a_stream_without_credit_stops_alone() -> None:
+    with started() as relay:
+        relay.open(1, "yes")
+        relay.open(2, *SH, "cat; exit 3")
+        got = 0
+        while got + frames.MAX_DATA < frames.WINDOW - 4096 - frames.FRAME_COST * 2000:
+            frame = relay.receive()
+            assert frame.stream == 1
+            got += len(frame.payload)
+        relay.send(frames.DATA, 2, b"\0through")
+        relay.send(frames.CLOSE, 2, b"\0")
+        output, status = relay.until_status(2)
+        assert (output, status) == (b"through", {"code": 3})
+
+
+def test_output_of_a_process_that_is_left_behind_does_not_keep_a_session() -> None:
+    with started() as relay:
+        relay.open(1, *SH, "sleep 615.25 & echo $!; exit 4")
+        output, status = relay.until_status(1)
+        assert status == {"code": 4}
+        until_gone(pids_in(output)[0])
+
+
+def test_a_session_has_the_environment_of_the_jobs_script_and_not_that_of_a_step() -> None:
+    environment = {"SLURM_JOB_ID": "4711", "OF": "the script", "PATH": os.environ["PATH"]}
+    script = subprocess.Popen(["/bin/sleep", "600"], env=environment, cwd="/usr")
+    step = subprocess.Popen(
+        ["/bin/sleep", "600"], env={**environment, "SLURM_STEP_ID": "0", "OF": "a step"}, cwd="/"
+    )
+    try:
+        with started() as relay:
+            relay.open(1, *SH, "echo $OF; pwd", job="4711")
+            output, _ = relay.until_status(1)
+            assert output == b"the script\n/usr\n"
+    finally:
+        for process in (script, step):
+            process.kill()
+            process.wait()
+
+
+def test_a_container_that_does_not_run_is_refused() -> None:
+    with started() as relay:
+        relay.open(1, "true", container="main")
+        _, status = relay.until_status(1)
+        assert status["reason"] == "CannotStart"
+        assert "Container main" in status["message"]
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_relay_and_its_sessions(signal_number: int) -> None:
+    with started() as relay:
+        relay.open(1, *SH, "echo $$; exec sleep 616.25")
+        (pid,) = pids_in(first_output(relay))
+        relay.process.send_signal(signal_number)
+        relay.process.wait(20)
+        until_gone(pid)
+
+
+FRAMES = st.lists(
+    st.one_of(
+        st.binary(max_size=200),
+        st.builds(
+            frames.frame_bytes,
+            st.integers(0, 12),
+            st.integers(0, 3),
+            st.one_of(
+                st.binary(max_size=100),
+                st.sampled_from(
+                    [
+                        b'{"kind":"command","job":"7","command":["true"],"tty":true,"stdin":false}',
+                        b'{"kind":"command","job":7,"command":[1],"tty":1,"stdin":0}',
+                        b'{"kind":"port","port":-1}',
+                        b'{"kind":"port","port":1}',
+                        b'{"columns":1e400,"rows":"x"}',
+                        b"\0\0\0\1",
+                        b"\0x",
+                    ]
+                ),
+            ),
+        ),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(FRAMES)
+def test_a_relay_ends_cleanly_whatever_it_receives(parts: list[bytes]) -> None:
+    with started(idle_s=1) as relay:
+        with suppress(BrokenPipeError):
+            for part in parts:
+                relay.write(part)
+            relay.process.stdin.close()  # type: ignore[union-attr]
+        relay.process.stdin = None
+        assert relay.process.wait(20) == 0
+
+
+@given(st.lists(st.binary(max_size=64), max_size=40), st.lists(st.integers(1, 30), max_size=50))
+def test_a_decoder_holds_no_more_than_one_frame(parts: list[bytes], sizes: list[int]) -> None:
+    decoder = RelayDecoder()
+    with suppress(BadFrame):
+        for part in parts:
+            for frame in decoder.feed(part):
+                assert frame.kind in frames.KINDS
+                assert len(frame.payload) <= frames.MAX_FRAME
+    whole = b"".join(frames.frame_bytes(frames.DATA, 1, bytes(size)) for size in sizes)
+    fresh, seen = RelayDecoder(), []
+    for position in range(0, len(whole), 7):
+        seen += [len(frame.payload) for frame in fresh.feed(whole[position : position + 7])]
+    assert seen == sizes
