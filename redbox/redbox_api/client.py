@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientTimeout
+from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
@@ -233,6 +233,13 @@ class RedboxClient:
                 nothing_more=answer.status == HTTPStatus.NO_CONTENT,
                 restart=_restart(answer),
             )
+
+    async def open_websocket(
+        self, path: str, query: Mapping[str, Any], protocol: str
+    ) -> ClientWebSocketResponse[bool]:
+        """For `redbox_api.sessions`; whoever opens it closes it."""
+        url, within = _url(self._endpoint, path, query), self._deadlines.answer
+        return await self._connections.open_websocket(url, await self._headers(), protocol, within)
 
     async def list_files(self, key: str, pattern: str = "*", *, attempt: int = 1) -> FileList:
         return await self._ask(FileList, "GET", f"{_job(key)}/files", {"attempt": attempt, "glob": pattern})

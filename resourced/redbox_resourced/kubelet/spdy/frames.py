@@ -1,7 +1,7 @@
 """Frames of SPDY/3.1: bytes in, events out. No I/O.
 
-The bytes of a DATA frame are passed on as they arrive, so a frame of 16 MiB costs no memory; a control frame is
-kept until it is whole, and is bounded.
+The bytes of a DATA frame are passed on as they arrive, so a frame of 16 MiB costs no memory; a control frame
+is kept until it is whole, and is bounded.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class FrameParser:
             return []
         return [StreamData(stream, b"", is_last=True)] if is_last else []
 
-    def _control_frame(self, kind: int, flags: int, body: bytes) -> Event | None:
+    def _control_frame(self, kind: int, flags: int, body: bytes) -> Event | None:  # noqa: PLR0911 (a table)
         match kind:
             case FrameType.SYN_STREAM:
                 stream, _ = _numbers(body, exact=False)

@@ -1,8 +1,8 @@
 """One connection that speaks SPDY/3.1 with an API server: its streams, with everything that is held bounded.
 
-A client opens the streams; each is confirmed at once, as kubelets do. While a stream's inbox is full nothing is
-read from the connection: API servers know no windows, so one slow reader holds back the other streams of its own
-connection, and those of no other one.
+A client opens the streams; each is confirmed at once, as kubelets do. While a stream's inbox is full nothing
+is read from the connection: API servers know no windows, so one slow reader holds back the other streams of
+its own connection, and those of no other one.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class SpdySession:
         return len(self._streams)
 
     async def run(self) -> None:
-        """Until the peer leaves; a peer that breaks the protocol or a bound is told GOAWAY. Raises nothing."""
+        """Until the peer leaves; if it breaks the protocol or a bound it is sent GOAWAY. Raises nothing."""
         try:
             await self._receive()
         except SpdyError as error:

@@ -18,7 +18,7 @@ ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
 READ_AHEAD = 64 * 1024
 READ_SIZE = 64 * 1024
 LEAVE_S = 5.0
-"""How long a client may take to close the connection after our last frame: it has that frame to read first."""
+"""For the client to read our last frames and close the connection."""
 
 
 class NotUpgradable(Exception):
@@ -66,7 +66,7 @@ async def upgraded(
 class AiohttpWire:
     """The connection of a request, after its 101."""
 
-    # aiohttp has no hook for other protocols than WebSocket: its own way, `request.protocol.set_parser`, is taken.
+    # aiohttp has no hook for SPDY: `request.protocol.set_parser`, as its own WebSocket does, takes the bytes.
 
     def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
         """Before `prepare`: no byte of the client may reach the parser of HTTP."""

@@ -1,8 +1,8 @@
 """Flow control of SPDY/3.1, for peers that take part in it. Pure.
 
-spdystream, which API servers and kubectl use, sends no WINDOW_UPDATE and heeds none: with such a peer only TCP holds
-back who sends, as with kubelets. A peer that sends a WINDOW_UPDATE or an initial window takes part from then on;
-bytes are counted from the beginning.
+spdystream, which API servers and kubectl use, sends no WINDOW_UPDATE and ignores those that come: with such a
+peer only TCP holds back the sender, as with kubelets. A peer that sends a WINDOW_UPDATE or an initial window
+takes part from then on; bytes are counted from the beginning.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FlowWindow:
     def grow(self, by: int) -> bool:
         """Whether the peer keeps to the largest window."""
         self.granted += by
-        return 0 < by and self.room <= MAX_WINDOW
+        return by > 0 and self.room <= MAX_WINDOW
 
     def to_grant(self) -> int:
         """What a WINDOW_UPDATE should say now; 0: none."""

@@ -1,0 +1,175 @@
+"""Sessions in a running job and connections to its ports: WebSockets of red-box, as one of its callers.
+
+Each binary message begins with one byte, its channel, as in Kubernetes' `v5.channel.k8s.io`. The first message
+of a session is JSON, with the command: no URL has it. The last one has a Status of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Self
+from urllib.parse import quote
+
+from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
+
+from redbox_api.client import RedboxClient
+from redbox_api.errors import FOREIGN, Unreachable
+
+EXEC_PROTOCOL = "v1.exec.redbox.dev"
+PORTS_PROTOCOL = "v1.ports.redbox.dev"
+LARGEST_PIECE = 32 * 1024
+"""Of what is sent in one message."""
+
+
+class Channel(IntEnum):
+    """The first byte of a message. Of a port, STDIN has the bytes to the job and STDOUT those from it."""
+
+    STDIN = 0
+    STDOUT = 1
+    STDERR = 2
+    STATUS = 3
+    RESIZE = 4
+    CLOSE = 255
+
+
+OUTPUTS = (Channel.STDOUT, Channel.STDERR)
+
+
+@dataclass(frozen=True)
+class TerminalSize:
+    """Of the client's window."""
+
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class SessionCommand:
+    """What to run in the job, and where."""
+
+    command: Sequence[str]
+    tty: bool = False
+    stdin: bool = False
+    container: str | None = None
+    """Of a pod."""
+    node: str | None = None
+    task: int | None = None
+    size: TerminalSize | None = None
+
+    def as_json(self) -> str:
+        size = self.size and {"columns": self.size.columns, "rows": self.size.rows}
+        given = {
+            "command": list(self.command),
+            "tty": self.tty,
+            "stdin": self.stdin,
+            "container": self.container,
+            "node": self.node,
+            "task": self.task,
+            "size": size,
+        }
+        return json.dumps(given)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOutput:
+    """A piece of stdout or stderr, or the end of one of them."""
+
+    channel: Channel
+    data: bytes
+    is_last: bool = False
+
+
+@dataclass(frozen=True)
+class SessionStatus:
+    """How a session or a connection ended: a Status of Kubernetes."""
+
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: bytes) -> Self:
+        try:
+            document = json.loads(text)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict) or document.get("status") not in {"Success", "Failure"}:
+            raise Unreachable(f"{FOREIGN}: the end of the session is not a Status")
+        return cls(document)
+
+    @property
+    def has_failed(self) -> bool:
+        return self.document["status"] != "Success"
+
+    @property
+    def message(self) -> str:
+        return str(self.document.get("message") or self.document.get("reason") or "no reason was given")
+
+
+class JobSession:
+    """One WebSocket: a command that runs in a job, or a connection to one of its ports."""
+
+    def __init__(self, websocket: ClientWebSocketResponse[bool]) -> None:
+        self._websocket = websocket
+
+    async def start(self, command: SessionCommand) -> None:
+        """Of a session, before all else; of a connection to a port there is none."""
+        try:
+            await self._websocket.send_str(command.as_json())
+        except (ClientError, OSError) as error:
+            raise Unreachable(f"the session's connection broke: {error}") from error
+
+    async def write(self, data: bytes) -> None:
+        """To the command's stdin, or to the port; waits while red-box does not read."""
+        for begin in range(0, len(data), LARGEST_PIECE):
+            await self._send(Channel.STDIN, data[begin : begin + LARGEST_PIECE])
+
+    async def end_input(self) -> None:
+        await self._send(Channel.CLOSE, bytes([Channel.STDIN]))
+
+    async def resize(self, size: TerminalSize) -> None:
+        document = {"Width": size.columns, "Height": size.rows}
+        await self._send(Channel.RESIZE, json.dumps(document).encode())
+
+    async def receive(self) -> SessionOutput | SessionStatus:
+        """The next output; a status is the last. Raises Unreachable where there is an end without one."""
+        while True:
+            message = await self._websocket.receive()
+            if message.type is not WSMsgType.BINARY:
+                code = self._websocket.close_code
+                raise Unreachable(f"red-box ended the session without a status (close code {code})")
+            data: bytes = message.data
+            channel, content = data[:1], data[1:]
+            if channel == bytes([Channel.STATUS]):
+                return SessionStatus.read(content)
+            for output in OUTPUTS:
+                if channel == bytes([output]):
+                    return SessionOutput(output, content)
+                if data == bytes([Channel.CLOSE, output]):
+                    return SessionOutput(output, b"", is_last=True)
+
+    async def close(self) -> None:
+        """Ends what runs in it, too; it may be closed already."""
+        await self._websocket.close()
+
+    async def _send(self, channel: Channel, content: bytes) -> None:
+        try:
+            await self._websocket.send_bytes(bytes([channel]) + content)
+        except (ClientError, OSError) as error:  # why it ended is what `receive` raises or returns
+            raise Unreachable(f"the session's connection broke: {error}") from error
+
+
+async def open_session(client: RedboxClient, key: str, *, attempt: int = 1) -> JobSession:
+    """Before its command: raises what red-box refuses it with, as for any request."""
+    path = f"/v1/jobs/{quote(key, safe='')}/exec"
+    return JobSession(await client.open_websocket(path, {"attempt": attempt}, EXEC_PROTOCOL))
+
+
+async def open_port(
+    client: RedboxClient, key: str, port: int, *, attempt: int = 1, node: str | None = None
+) -> JobSession:
+    """One TCP connection to a port of the job's node."""
+    path = f"/v1/jobs/{quote(key, safe='')}/ports/{port}"
+    query: dict[str, Any] = {"attempt": attempt} | ({"node": node} if node else {})
+    return JobSession(await client.open_websocket(path, query, PORTS_PROTOCOL))
