@@ -1,7 +1,7 @@
 """Sessions in a running job and connections to its ports: WebSockets of red-box, as one of its callers.
 
-Each binary message begins with one byte, its channel, as in Kubernetes' `v5.channel.k8s.io`. The first message
-of a session is JSON, with the command: no URL has it. The last one has a Status of Kubernetes.
+Each binary message begins with one byte, its channel, as in Kubernetes' `v5.channel.k8s.io`. The first
+message of a session is JSON, with the command: no URL has it. The last one has a Status of Kubernetes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SessionStatus:
 
     @property
     def has_failed(self) -> bool:
-        return self.document["status"] != "Success"
+        return bool(self.document["status"] != "Success")
 
     @property
     def message(self) -> str:

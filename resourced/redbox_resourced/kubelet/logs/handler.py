@@ -84,10 +84,7 @@ class LogHandler:
     ) -> web.StreamResponse:
         """All checks precede the first byte; after it, a failure can only break the connection."""
         redbox = self._submitter.client_for(pod, connection)
-        if pod.role is BoundPodKind.POD:
-            log, query = await _log_of_container(redbox, pod, request.match_info["container"], query)
-        else:
-            log = await _log_of_attempt(redbox, pod, query)
+        log, query = await find_log(redbox, pod, request.match_info["container"], query)
         is_empty = is_empty_since(query, log.times or LogTimes.of_job(log.job))
         answer = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         answer.enable_chunked_encoding()
@@ -117,6 +114,15 @@ class LogHandler:
             if request.transport is not None:
                 request.transport.abort()  # so that no reader takes this for the end of the log
             raise ConnectionAbortedError("the log ended early, after its first bytes were sent")
+
+
+async def find_log(
+    redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest
+) -> tuple[PodLog, LogRequest]:
+    """Raises LogRequestRejected where there is none."""
+    if pod.role is BoundPodKind.POD:
+        return await _log_of_container(redbox, pod, container, query)
+    return await _log_of_attempt(redbox, pod, query), query
 
 
 async def _log_of_attempt(redbox: RedboxClient, pod: BoundPod, query: LogRequest) -> PodLog:

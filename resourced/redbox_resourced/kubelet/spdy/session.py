@@ -83,6 +83,8 @@ class SpdyStream:
         self.window = window
         self.is_sent = False
         """Nothing more is sent on it."""
+        self.was_reset = False
+        """By either side, or by the end of the connection: the peer wants nothing more."""
         self._session = session
         self._inbox = bytearray()
         self._arrived = asyncio.Event()
@@ -143,7 +145,7 @@ class SpdyStream:
 
     def on_end(self) -> None:
         """It was reset, or the connection has ended: bytes that have arrived can still be read."""
-        self.is_sent = self._is_received = True
+        self.was_reset = self.is_sent = self._is_received = True
         self._arrived.set()
 
 
