@@ -60,6 +60,7 @@ class KubeletApi:
     def runner(self) -> web.AppRunner:
         """For a listener; a client that disconnects cancels its handler."""
         app = web.Application(middlewares=[self._authorize])
+        app.on_shutdown.append(self._sessions.end_all)
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs.handle)
         app.router.add_get("/pods", self._pods)
         app.router.add_get("/stats/summary", self._summary)

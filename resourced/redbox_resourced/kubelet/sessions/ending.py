@@ -14,7 +14,7 @@ ResultT = TypeVar("ResultT")
 class SessionInterrupt:
     """Of one session; `reason` is a sentence for its client."""
 
-    reason: str = "resourced is stopping"
+    reason: str = "its connection ended"
     happened: asyncio.Event = field(default_factory=asyncio.Event)
 
     def interrupt(self, reason: str) -> None:

@@ -97,6 +97,12 @@ class SessionHandler:
         for interrupt in self._open.get(pod.uid, ()):
             interrupt.interrupt("the pod was deleted")
 
+    async def end_all(self, _: web.Application) -> None:
+        """Before connections are closed: each client gets its status."""
+        for interrupts in self._open.values():
+            for interrupt in interrupts:
+                interrupt.interrupt("resourced is stopping")
+
     async def _answer(
         self,
         http: web.Request,
