@@ -1,7 +1,7 @@
 """A conversation with client-go 0.34.4 and moby/spdystream 0.5.0, byte by byte: `kubectl exec -i -- cat`.
 
-It was captured between `remotecommand.NewSPDYExecutor` and this code, which printed `hello` and ended without an
-error.
+It was captured between `remotecommand.NewSPDYExecutor` and this code; the client printed `hello` and ended
+without an error.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ async def test_client_go_gets_the_bytes_that_it_understood() -> None:
         wire.incoming.put_nowait(bytes.fromhex(sent))
     assert [await streams["stdin"].read(), await streams["stdin"].read()] == [b"hello\n", b""]
     await streams["stdout"].write(b"hello\n")
-    for name in streams:
-        streams[name].finish(STATUS if name == "error" else b"")
+    for name, stream in streams.items():
+        stream.finish(STATUS if name == "error" else b"")
     session.leave()
     assert wire.sent == bytes.fromhex(OUTPUT)
 
