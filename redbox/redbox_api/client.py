@@ -237,7 +237,7 @@ class RedboxClient:
     async def open_websocket(
         self, path: str, query: Mapping[str, Any], protocol: str
     ) -> ClientWebSocketResponse[bool]:
-        """For `redbox_api.sessions`; whoever opens it closes it."""
+        """For `redbox_api.sessions`: the caller closes it."""
         url, within = _url(self._endpoint, path, query), self._deadlines.answer
         return await self._connections.open_websocket(url, await self._headers(), protocol, within)
 

@@ -70,7 +70,7 @@ class ClientConnections:
         except TimeoutError as error:
             raise Unreachable(f"{url.raw_path}: no answer within {within:g} s") from error
         except WSServerHandshakeError as error:
-            raise Unreachable(f"{url.raw_path}: {FOREIGN}: it is no WebSocket: {error.message}") from error
+            raise Unreachable(f"{url.raw_path}: {FOREIGN}: it opens no WebSocket: {error.message}") from error
         except (ClientError, TooLong) as error:
             raise Unreachable(f"{url.raw_path}: {explain(error)}") from error
         if opened.protocol != protocol:
@@ -98,7 +98,7 @@ class ClientConnections:
 
 
 async def _refuse_upgrade(answer: ClientResponse) -> None:
-    """Before aiohttp drops the body of an answer that is no upgrade."""
+    """Before aiohttp drops the body of an answer that refuses the upgrade."""
     if answer.status == HTTPStatus.SWITCHING_PROTOCOLS:
         return
     body = await whole(answer.content, LONGEST_REFUSAL)

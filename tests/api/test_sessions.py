@@ -12,18 +12,16 @@ from aiohttp import web
 
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import Busy, NotAllowed, Unreachable
-from redbox_api.sessions import (
+from redbox_api.sessions.contract import (
     EXEC_PROTOCOL,
     PORTS_PROTOCOL,
     Channel,
-    JobSession,
     SessionCommand,
     SessionOutput,
     SessionStatus,
     TerminalSize,
-    open_port,
-    open_session,
 )
+from redbox_api.sessions.job_session import JobSession, open_port, open_session
 
 SUCCESS = b'{"status": "Success"}'
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

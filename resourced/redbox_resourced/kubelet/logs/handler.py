@@ -119,7 +119,7 @@ class LogHandler:
 async def find_log(
     redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest
 ) -> tuple[PodLog, LogRequest]:
-    """Raises LogRequestRejected where there is none."""
+    """Raises LogRequestRejected where it does not exist."""
     if pod.role is BoundPodKind.POD:
         return await _log_of_container(redbox, pod, container, query)
     return await _log_of_attempt(redbox, pod, query), query

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from redbox_api.sessions import Channel, SessionOutput, SessionStatus, TerminalSize
+from redbox_api.sessions.contract import Channel, SessionOutput, SessionStatus, TerminalSize
 from redbox_resourced.kubelet.sessions.statuses import SessionRejected, internal_error
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus

@@ -17,7 +17,7 @@ from aiohttp import web
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.models import Job, Phase
-from redbox_api.sessions import Channel, SessionCommand, SessionOutput, SessionStatus
+from redbox_api.sessions.contract import Channel, SessionCommand, SessionOutput, SessionStatus
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.logs.handler import find_log
 from redbox_resourced.kubelet.logs.pod_log import PodLog

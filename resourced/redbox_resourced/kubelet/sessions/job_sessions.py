@@ -6,14 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from redbox_api.client import RedboxClient
-from redbox_api.sessions import (
-    SessionCommand,
-    SessionOutput,
-    SessionStatus,
-    TerminalSize,
-    open_port,
-    open_session,
-)
+from redbox_api.sessions.contract import SessionCommand, SessionOutput, SessionStatus, TerminalSize
+from redbox_api.sessions.job_session import open_port, open_session
 
 
 class OpenSession(Protocol):

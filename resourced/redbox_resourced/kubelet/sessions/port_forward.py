@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from redbox_api.errors import RedboxError
-from redbox_api.sessions import SessionOutput
+from redbox_api.sessions.contract import SessionOutput
 from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, OpenSession
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
@@ -123,7 +123,7 @@ async def _copy_up(data: SpdyStream, job: OpenSession) -> None:
     with suppress(RedboxError):  # why it ended is what `receive` raises or returns
         while piece := await data.read():
             await job.write(piece)
-        if data.was_reset:  # the client has gone: nobody reads what the job may still send
+        if data.was_reset:  # the client has gone: what the job may still send has no reader
             await job.close()
         else:
             await job.end_input()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from redbox_api.errors import RedboxError
-from redbox_api.sessions import SessionCommand, SessionOutput, SessionStatus, TerminalSize
+from redbox_api.sessions.contract import SessionCommand, SessionOutput, SessionStatus, TerminalSize
 from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions, StreamsMissing
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
 from redbox_resourced.kubelet.sessions.job_sessions import OpenSession
@@ -25,7 +25,7 @@ Body = Callable[[ClientStreams], Awaitable[SessionStatus]]
 async def serve_streams(
     session: SpdySession, options: StreamOptions, interrupt: SessionInterrupt, body: Body
 ) -> SessionStatus:
-    """Run the body with the client's streams; the client gets its status, or why there is none."""
+    """Run the body with the client's streams; the client gets its status, or why it has no exit code."""
     streams = ClientStreams(session)
     status = internal_error(f"the session was interrupted: {interrupt.reason}")
 

@@ -1,6 +1,6 @@
 """Statuses of Kubernetes that end a session or refuse it. Pure.
 
-kubectl takes a connection that ends without a Status for exit code 0, and a refusal that is no Status for an
+kubectl takes a connection that ends without a Status for exit code 0, and a refusal in another form for an
 `unknown error`.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from redbox_api.errors import Busy, NoSuchJob, NotAllowed, NotAuthenticated, RedboxError, Refused
-from redbox_api.sessions import SessionStatus
+from redbox_api.sessions.contract import SessionStatus
 
 SUCCESS = SessionStatus({"metadata": {}, "status": "Success"})
 REASONS = {

@@ -16,7 +16,7 @@ from aiohttp import WSMsgType, web
 
 from redbox_api.client import RedboxClient
 from redbox_api.models import Job
-from redbox_api.sessions import EXEC_PROTOCOL, PORTS_PROTOCOL
+from redbox_api.sessions.contract import EXEC_PROTOCOL, PORTS_PROTOCOL
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
@@ -168,7 +168,7 @@ class Client:
 class Stand:
     """A kubelet API that serves one pod, and its red-box."""
 
-    def __init__(self, redbox: FakeRedbox, api_server: FakeApiServer) -> None:
+    def __init__(self, redbox: FakeRedbox, api_server: ReviewingApiServer) -> None:
         self.redbox = redbox
         self.api_server = api_server
         self.reconciler: PodReconciler

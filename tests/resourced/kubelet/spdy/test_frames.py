@@ -137,7 +137,8 @@ def test_bytes_of_anything_are_events_or_an_error(sent: bytes) -> None:
 
 def _only_spdy_errors(pieces: Sequence[bytes]) -> list[object]:
     """The events, with the bytes of each stream joined; `error` is the last where there is one."""
-    parser, found = FrameParser(), []
+    parser = FrameParser()
+    found: list[object] = []
     try:
         for piece in pieces:
             for event in parser.feed(piece):
@@ -149,12 +150,11 @@ def _only_spdy_errors(pieces: Sequence[bytes]) -> list[object]:
 
 
 def _join(found: list[object], event: Event) -> None:
-    last = found[-1] if found else None
-    is_data = isinstance(event, StreamData) and isinstance(last, StreamData)
-    if is_data and last.stream == event.stream and not last.is_last:
-        found[-1] = StreamData(event.stream, last.data + event.data, event.is_last)
-    else:
-        found.append(event)
+    match (found[-1] if found else None, event):
+        case (StreamData(one, first, False), StreamData(other, second, is_last)) if one == other:
+            found[-1] = StreamData(one, first + second, is_last)
+        case _:
+            found.append(event)
 
 
 def _cut(sent: bytes, cuts: Sequence[int]) -> list[bytes]:

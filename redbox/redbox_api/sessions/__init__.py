@@ -1,0 +1,1 @@
+"""Sessions in a running job, and connections to its ports."""
