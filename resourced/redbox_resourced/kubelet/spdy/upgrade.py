@@ -91,14 +91,17 @@ class AiohttpWire:
         await self._response.write(data)
 
     def backlog(self) -> int:
-        return self._transport.get_write_buffer_size()
+        # A TLS transport of Python 3.11 that was closed twice, here and by aiohttp, raises AttributeError.
+        return 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
 
     def close(self, *, at_once: bool) -> None:
         """`at_once`: without sending what the client has not read."""
-        if at_once or self.backlog():
+        if at_once:
             self._transport.abort()
-        else:
-            self._transport.close()
+            return
+        if self.backlog():
+            asyncio.get_running_loop().call_later(LEAVE_S, self._transport.abort)
+        self._transport.close()
 
 
 class _ReaderFeed:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from tempfile import NamedTemporaryFile
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
@@ -19,6 +23,7 @@ from redbox_api.models import Job
 from redbox_api.sessions.contract import EXEC_PROTOCOL, PORTS_PROTOCOL
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.server import KubeletApi
+from redbox_resourced.kubelet.serving_certificate import make_key, self_signed
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.reconciler import PodReconciler
@@ -174,6 +179,7 @@ class Stand:
         self.reconciler: PodReconciler
         self.runner: web.AppRunner
         self.port = 0
+        self.tls: ssl.SSLContext | None = None
         self._clients: list[Client] = []
 
     def serve(self, pod: BoundPod) -> None:
@@ -191,7 +197,7 @@ class Stand:
         target = f"{path}?{urlencode(query or [])}"
         lines = [f"{method} {target} HTTP/1.1", "Host: node", "Content-Length: 0", "Connection: Upgrade"]
         lines += [f"Upgrade: {upgrade}"] + [f"X-Stream-Protocol-Version: {name}" for name in protocols]
-        reader, writer = await asyncio.open_connection(ADDRESS, self.port)
+        reader, writer = await asyncio.open_connection(ADDRESS, self.port, ssl=self.tls)
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
@@ -228,8 +234,12 @@ def open_streams(client: Client, wanted: str) -> None:
 
 
 @asynccontextmanager
-async def kubelet_api(**pod: Any) -> AsyncIterator[Stand]:
-    """Of a pod that runs, whose job runs; every request comes from the API server."""
+async def kubelet_api(*, tls: bool = False, **pod: Any) -> AsyncIterator[Stand]:
+    """Of a pod that runs, whose job runs; every request comes from the API server.
+
+    An error that no code of the kubelet API has handled fails the test.
+    """
+    unhandled = Unhandled()
     stand = Stand(FakeRedbox(pod_job()), ReviewingApiServer())
     redbox_runner = web.AppRunner(stand.redbox.application())
     endpoint = await _listen(redbox_runner)
@@ -242,7 +252,8 @@ async def kubelet_api(**pod: Any) -> AsyncIterator[Stand]:
         api = KubeletApi(stand.reconciler, clusters, submitter, Authorizer(objects))
         stand.serve(running_pod("Running", **pod))
         stand.runner = api.runner()
-        stand.port = await _listen(stand.runner)
+        server_tls, stand.tls = tls_contexts() if tls else (None, None)
+        stand.port = await _listen(stand.runner, server_tls)
         try:
             with patch.object(web.BaseRequest, "get_extra_info", lambda *_: PEERCERT):
                 yield stand
@@ -250,13 +261,38 @@ async def kubelet_api(**pod: Any) -> AsyncIterator[Stand]:
             stand.close()
             await stand.stop()
             await redbox_runner.cleanup()
+            logging.getLogger("aiohttp.server").removeHandler(unhandled)
+    assert unhandled.errors == []
 
 
-async def _listen(runner: web.AppRunner) -> int:
+class Unhandled(logging.Handler):
+    """What aiohttp's server logs of its handlers."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.errors: list[str] = []
+        logging.getLogger("aiohttp.server").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.errors.append(f"{record.getMessage()}: {record.exc_info}")
+
+
+async def _listen(runner: web.AppRunner, tls: ssl.SSLContext | None = None) -> int:
     await runner.setup()
-    site = web.TCPSite(runner, ADDRESS, 0)
+    site = web.TCPSite(runner, ADDRESS, 0, ssl_context=tls)
     await site.start()
     return int(runner.addresses[0][1])
+
+
+def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of the server, with a certificate of its own, and of a client."""
+    serving = self_signed(make_key(), ADDRESS, datetime.now(UTC))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with NamedTemporaryFile() as file:
+        file.write(serving.key + b"\n" + serving.certificate)
+        file.flush()
+        server.load_cert_chain(file.name)
+    return server, ssl.create_default_context(cadata=serving.certificate.decode())
 
 
 async def _token_of_resourced() -> str:

@@ -124,8 +124,9 @@ async def test_the_window_sizes_of_a_terminal_reach_the_job() -> None:
         assert client.final_status == SUCCESS
 
 
-async def test_a_client_that_leaves_ends_the_session_at_redbox() -> None:
-    async with kubelet_api() as stand:
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_client_that_leaves_ends_the_session_at_redbox(*, tls: bool) -> None:
+    async with kubelet_api(tls=tls) as stand:
         client = await stand.exec("sleep", "infinity")
         client.send(data(client.streams["stdin"], b"x"))
         await client.until(lambda _: client.text("stdout") == b"x")
@@ -173,13 +174,33 @@ async def test_a_command_of_half_a_mebibyte_reaches_the_job() -> None:
         assert stand.redbox.sides[0].command["command"] == ["echo", "x" * 500_000]
 
 
-async def test_much_output_arrives_whole() -> None:
+async def test_over_tls_a_session_carries_more_than_any_buffer_holds_and_ends() -> None:
+    content = b"0123456789abcdef" * 100_000
+    async with kubelet_api(tls=True) as stand:
+        client = await stand.exec("cat")
+        stdin = client.streams["stdin"]
+
+        async def send() -> None:
+            for begin in range(0, len(content), 32768):
+                client.send(data(stdin, content[begin : begin + 32768]))
+                await client.writer.drain()
+            client.send(data(stdin, b"", is_last=True))
+
+        sending = asyncio.create_task(send())
+        await client.rest()
+        await sending
+        assert client.text("stdout") == content
+        assert client.final_status == SUCCESS
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_much_output_arrives_whole(*, tls: bool) -> None:
     async def much(side: RedboxSide) -> None:
         for count in range(100):
             await side.send(1, bytes([count]) * 50_000)
         await side.end(SUCCESS)
 
-    async with kubelet_api() as stand:
+    async with kubelet_api(tls=tls) as stand:
         stand.redbox.script = much
         client = await stand.exec("cat")
         await client.rest()
