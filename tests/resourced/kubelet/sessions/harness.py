@@ -105,7 +105,10 @@ class FakeRedbox:
         self.sides.append(side)
         try:
             if protocol == EXEC_PROTOCOL:
-                side.command = json.loads((await websocket.receive()).data)
+                first = await websocket.receive()
+                if first.type is not WSMsgType.TEXT:  # the client had no streams for a command
+                    return websocket
+                side.command = json.loads(first.data)
             await self.script(side)
         finally:
             await websocket.close()
