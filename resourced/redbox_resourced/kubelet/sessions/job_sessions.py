@@ -10,7 +10,7 @@ from redbox_api.sessions.contract import SessionCommand, SessionOutput, SessionS
 from redbox_api.sessions.job_session import open_port, open_session
 
 
-class OpenSession(Protocol):
+class RunningSession(Protocol):
     """A command in the job, or a connection to one of its ports. Each method raises RedboxError."""
 
     async def start(self, command: SessionCommand) -> None: ...
@@ -29,9 +29,9 @@ class OpenSession(Protocol):
 class JobSessions(Protocol):
     """Opens sessions in one job. Each method raises RedboxError."""
 
-    async def open_session(self) -> OpenSession: ...
+    async def open_session(self) -> RunningSession: ...
 
-    async def open_port(self, port: int) -> OpenSession: ...
+    async def open_port(self, port: int) -> RunningSession: ...
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class RedboxSessions:
     key: str
     attempt: int
 
-    async def open_session(self) -> OpenSession:
+    async def open_session(self) -> RunningSession:
         return await open_session(self.client, self.key, attempt=self.attempt)
 
-    async def open_port(self, port: int) -> OpenSession:
+    async def open_port(self, port: int) -> RunningSession:
         return await open_port(self.client, self.key, port, attempt=self.attempt)

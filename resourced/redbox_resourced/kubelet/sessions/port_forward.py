@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from redbox_api.errors import RedboxError
 from redbox_api.sessions.contract import SessionOutput
-from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, OpenSession
+from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningSession
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
 from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
@@ -110,7 +110,7 @@ class PortForward:
             self._count.now -= 1
 
 
-async def _copy(data: SpdyStream, job: OpenSession) -> str:
+async def _copy(data: SpdyStream, job: RunningSession) -> str:
     async with asyncio.TaskGroup() as group:
         upwards = group.create_task(_copy_up(data, job))
         try:
@@ -119,7 +119,7 @@ async def _copy(data: SpdyStream, job: OpenSession) -> str:
             upwards.cancel()
 
 
-async def _copy_up(data: SpdyStream, job: OpenSession) -> None:
+async def _copy_up(data: SpdyStream, job: RunningSession) -> None:
     with suppress(RedboxError):  # why it ended is what `receive` raises or returns
         while piece := await data.read():
             await job.write(piece)
@@ -129,7 +129,7 @@ async def _copy_up(data: SpdyStream, job: OpenSession) -> None:
             await job.end_input()
 
 
-async def _copy_down(data: SpdyStream, job: OpenSession) -> str:
+async def _copy_down(data: SpdyStream, job: RunningSession) -> str:
     try:
         while isinstance(received := await job.receive(), SessionOutput):
             if received.is_last:

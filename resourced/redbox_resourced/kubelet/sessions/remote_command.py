@@ -11,7 +11,7 @@ from redbox_api.errors import RedboxError
 from redbox_api.sessions.contract import SessionCommand, SessionOutput, SessionStatus, TerminalSize
 from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions, StreamsMissing
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
-from redbox_resourced.kubelet.sessions.job_sessions import OpenSession
+from redbox_resourced.kubelet.sessions.job_sessions import RunningSession
 from redbox_resourced.kubelet.sessions.statuses import internal_error
 from redbox_resourced.kubelet.spdy.session import SpdySession
 
@@ -50,7 +50,7 @@ class RemoteCommand:
     """A command, and the job's session in which it runs."""
 
     command: SessionCommand
-    job: OpenSession
+    job: RunningSession
 
     async def run(self, streams: ClientStreams) -> SessionStatus:
         """Start it with the client's window size, and copy until its end; raises RedboxError."""
