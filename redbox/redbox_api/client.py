@@ -19,13 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
-from aiohttp import (
-    ClientError,
-    ClientResponse,
-    ClientTimeout,
-    ClientWebSocketResponse,
-    WSServerHandshakeError,
-)
+from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse
 from pydantic import BaseModel, ValidationError
 
 from redbox_api.bodies import TooLong, lines, whole
@@ -54,7 +48,6 @@ from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
 OK_OR_PARTIAL = range(200, 300)
-LARGEST_MESSAGE = 1024 * 1024  # of a WebSocket
 OFFSET = re.compile(r"[0-9]{1,18}")
 
 
@@ -240,6 +233,13 @@ class RedboxClient:
                 restart=_restart(answer),
             )
 
+    async def open_websocket(
+        self, path: str, query: Mapping[str, Any], protocol: str
+    ) -> ClientWebSocketResponse[bool]:
+        """Upgrade to a WebSocket, for `redbox_api.sessions`: the caller closes it."""
+        url, within = url_of(self._endpoint, path, query), self._deadlines.answer
+        return await self._connections.open_websocket(url, await self._headers(), protocol, within)
+
     async def list_files(self, key: str, pattern: str = "*", *, attempt: int = 1) -> FileList:
         return await self._ask(FileList, "GET", f"{_job(key)}/files", {"attempt": attempt, "glob": pattern})
 
@@ -327,24 +327,6 @@ class RedboxClient:
                     raise await self._refusal(answer, path)
                 yield answer
         except (ClientError, TooLong) as error:
-            raise Unreachable(f"{path}: {explain(error)}") from error
-
-    async def open_socket(
-        self, path: str, query: Mapping[str, Any], protocol: str
-    ) -> ClientWebSocketResponse:
-        """Upgrade to a WebSocket, which its caller closes; a refusal is raised as any request's."""
-        headers = await self._headers()
-        try:
-            return await self._connections.session().ws_connect(
-                url_of(self._endpoint, path, query),
-                protocols=(protocol,),
-                headers=headers,
-                max_msg_size=LARGEST_MESSAGE,
-            )
-        except WSServerHandshakeError as error:  # it has no body: a plain request gets the same refusal
-            async with self._exchange("GET", path, query, headers):
-                raise Unreachable(f"{path}: HTTP {error.status} instead of a WebSocket") from error
-        except (ClientError, OSError) as error:
             raise Unreachable(f"{path}: {explain(error)}") from error
 
     async def _refusal(self, answer: ClientResponse, path: str) -> RedboxError:

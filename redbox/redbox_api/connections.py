@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -11,24 +13,32 @@ from aiohttp import (
     BaseConnector,
     ClientConnectorCertificateError,
     ClientConnectorError,
+    ClientError,
+    ClientResponse,
     ClientSession,
     ClientTimeout,
+    ClientWebSocketResponse,
     ConnectionTimeoutError,
     DummyCookieJar,
     SocketTimeoutError,
     TCPConnector,
     UnixConnector,
+    WSServerHandshakeError,
 )
 from yarl import URL
 
 from redbox_api.authorities import pem_of
-from redbox_api.errors import Unreachable
+from redbox_api.bodies import TooLong, whole
+from redbox_api.errors import FOREIGN, Unreachable, refusal
 
 IDLE_S = 10.0
 """An idle connection is closed long before red-box closes it (30 s): a request on a connection that is just
 being closed gets no answer."""
 READ_AHEAD = 64 * 1024
 """Buffered of a log whose reader is slow; there may be a thousand. Larger buffers were not faster."""
+LONGEST_MESSAGE = 1024 * 1024
+"""Of a WebSocket; red-box sends what it reads, in pieces that are much smaller."""
+LONGEST_REFUSAL = 1024 * 1024
 NO_LIMIT = 0
 """A thousand followed logs are a thousand connections: red-box limits them itself."""
 
@@ -40,6 +50,7 @@ class ClientConnections:
         self._socket = socket
         self._tls = ssl.create_default_context(cadata=pem_of(ca_bundle or ""))
         self._session: ClientSession | None = None
+        self._upgrades: ClientSession | None = None
         self._closed = False
 
     def session(self) -> ClientSession:
@@ -49,11 +60,38 @@ class ClientConnections:
             self._session = plain_session(self._connector())
         return self._session
 
+    async def open_websocket(
+        self, url: URL, headers: Mapping[str, str], protocol: str, within: float
+    ) -> ClientWebSocketResponse[bool]:
+        """Opened with this subprotocol; raises what red-box refuses it with."""
+        try:
+            async with asyncio.timeout(within):
+                opened = await self._upgrading().ws_connect(
+                    url, headers=headers, protocols=(protocol,), max_msg_size=LONGEST_MESSAGE
+                )
+        except TimeoutError as error:
+            raise Unreachable(f"{url.raw_path}: no answer within {within:g} s") from error
+        except WSServerHandshakeError as error:
+            raise Unreachable(f"{url.raw_path}: {FOREIGN}: it opens no WebSocket: {error.message}") from error
+        except (ClientError, TooLong) as error:
+            raise Unreachable(f"{url.raw_path}: {explain(error)}") from error
+        if opened.protocol != protocol:
+            await opened.close()
+            raise Unreachable(f"{url.raw_path}: {FOREIGN}: it does not speak {protocol}")
+        return opened
+
     async def close(self) -> None:
         """Close all; the object cannot be used again."""
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._upgrades, self._session):
+            if session is not None:
+                await session.close()
+
+    def _upgrading(self) -> ClientSession:
+        """Over the same connector: only here may aiohttp see to the status of an answer."""
+        if self._upgrades is None:
+            self._upgrades = plain_session(self.session().connector, _refuse_upgrade)
+        return self._upgrades
 
     def _connector(self) -> BaseConnector:
         if self._socket is not None:
@@ -61,8 +99,21 @@ class ClientConnections:
         return TCPConnector(ssl=self._tls, limit=NO_LIMIT, keepalive_timeout=IDLE_S)
 
 
-def plain_session(connector: BaseConnector) -> ClientSession:
-    """A session without cookies, proxies or decompression; each request sets its own deadlines."""
+async def _refuse_upgrade(answer: ClientResponse) -> None:
+    """Before aiohttp drops the body of an answer that refuses the upgrade."""
+    if answer.status == HTTPStatus.SWITCHING_PROTOCOLS:
+        return
+    body = await whole(answer.content, LONGEST_REFUSAL)
+    raise refusal(answer.status, body, answer.headers.get("retry-after"))
+
+
+def plain_session(
+    connector: BaseConnector | None, refuse: Callable[[ClientResponse], Awaitable[None]] | None = None
+) -> ClientSession:
+    """A session without cookies, proxies or decompression; each request sets its own deadlines.
+
+    With `refuse`, which raises for an answer that is not wanted, the connector stays another session's.
+    """
     return ClientSession(
         connector=connector,
         timeout=ClientTimeout(total=None),
@@ -71,6 +122,8 @@ def plain_session(connector: BaseConnector) -> ClientSession:
         auto_decompress=False,
         read_bufsize=READ_AHEAD,
         trust_env=False,  # neither proxy variables nor a netrc file
+        raise_for_status=refuse or False,
+        connector_owner=refuse is None,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
@@ -23,65 +22,109 @@ from redbox_api.sessions.parts import (
     ExecRequest,
     SessionChannel,
     SessionStatus,
+    TerminalSize,
 )
 
 CONNECTION_LOST = "ConnectionLost"
-CHUNK = 256 * 1024
+LARGEST_PIECE = 32 * 1024
+"""Of what is sent in one message."""
+OUTPUTS = (SessionChannel.STDOUT, SessionChannel.STDERR)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionData:
     """Bytes from the job; none: it has closed this channel."""
 
-    channel: int
+    channel: SessionChannel
     data: bytes
 
 
 class JobSession:
-    """One open WebSocket."""
+    """One WebSocket: a command that runs in a job, or a connection to one of its ports.
 
-    def __init__(self, socket: ClientWebSocketResponse) -> None:
+    What is sent after its end is dropped: `receive` says why it ended.
+    """
+
+    def __init__(self, socket: ClientWebSocketResponse[bool]) -> None:
         self._socket = socket
 
+    async def start(self, request: ExecRequest) -> None:
+        """Before all else in a session; a connection to a port has no command."""
+        try:
+            await self._socket.send_str(request.model_dump_json())
+        except (ClientError, OSError):
+            return
+
     async def send(self, data: bytes) -> None:
-        """Send input, as fast as it is taken; what comes after the end is dropped."""
-        for start in range(0, len(data), CHUNK):
-            await self._send(SessionChannel.STDIN, data[start : start + CHUNK])
+        """To the command's stdin, or to the port; waits while red-box does not read."""
+        for start in range(0, len(data), LARGEST_PIECE):
+            await self._send(SessionChannel.STDIN, data[start : start + LARGEST_PIECE])
 
     async def close_input(self) -> None:
         await self._send(SessionChannel.CLOSE, bytes([SessionChannel.STDIN]))
 
-    async def resize(self, columns: int, rows: int) -> None:
-        await self._send(SessionChannel.RESIZE, b'{"Width":%d,"Height":%d}' % (columns, rows))
+    async def resize(self, size: TerminalSize) -> None:
+        await self._send(SessionChannel.RESIZE, b'{"Width":%d,"Height":%d}' % (size.columns, size.rows))
 
     async def receive(self) -> SessionData | SessionStatus:
         """The next data, at last the status, which a lost connection has, too."""
-        message = await self._socket.receive()
-        if message.type is not WSMsgType.BINARY or not message.data:
-            return SessionStatus(
-                status="Failure", reason=CONNECTION_LOST, message="the connection to red-box was lost"
-            )
-        channel, data = message.data[0], message.data[1:]
-        if channel == SessionChannel.ERROR:
-            return _status(data)
-        if channel == SessionChannel.CLOSE:
-            return SessionData(data[0] if data else SessionChannel.STDOUT, b"")
-        return SessionData(channel, data)
+        while True:
+            message = await self._socket.receive()
+            if message.type is not WSMsgType.BINARY:
+                why = f"red-box ended the session without a status (close code {self._socket.close_code})"
+                return lost(why)
+            data: bytes = message.data
+            if data[:1] == bytes([SessionChannel.ERROR]):
+                return _status(data[1:])
+            for output in OUTPUTS:
+                if data == bytes([SessionChannel.CLOSE, output]):
+                    return SessionData(output, b"")
+                if data[:1] == bytes([output]) and len(data) > 1:
+                    return SessionData(output, data[1:])
 
-    async def _send(self, channel: int, data: bytes) -> None:
+    async def close(self) -> None:
+        """Ends what runs in it, too; it may be closed already."""
+        await self._socket.close()
+
+    async def _send(self, channel: SessionChannel, data: bytes) -> None:
         try:
             await self._socket.send_bytes(bytes([channel]) + data)
-        except (ClientError, OSError):  # `receive` says why
+        except (ClientError, OSError):
             return
+
+
+def lost(why: str) -> SessionStatus:
+    """The end of a session that has no status of red-box."""
+    return SessionStatus(status="Failure", reason=CONNECTION_LOST, message=why)
 
 
 def _status(data: bytes) -> SessionStatus:
     try:
         return SessionStatus.model_validate_json(data)
     except ValidationError:
-        return SessionStatus(
-            status="Failure", reason=CONNECTION_LOST, message="red-box's status is not valid"
-        )
+        return lost("the end of the session is not a Status")
+
+
+async def open_session(client: RedboxClient, key: str, *, attempt: int = 1) -> JobSession:
+    """Before its command, which `start` gives it; its caller closes it. Raises RedboxError for a refusal."""
+    path = f"/v1/jobs/{quote(key, safe='')}/exec"
+    return JobSession(await client.open_websocket(path, {"attempt": attempt}, EXEC_PROTOCOL))
+
+
+async def open_connection(
+    client: RedboxClient,
+    key: str,
+    port: int,
+    *,
+    attempt: int = 1,
+    node: str | None = None,
+    task: int | None = None,
+) -> JobSession:
+    """To a port of a running job's node; its caller closes it. Raises RedboxError for a refusal."""
+    given = {"attempt": attempt, "node": node, "task": task}
+    query = {name: value for name, value in given.items() if value is not None}
+    path = f"/v1/jobs/{quote(key, safe='')}/ports/{port}"
+    return JobSession(await client.open_websocket(path, query, PORTS_PROTOCOL))
 
 
 @asynccontextmanager
@@ -89,10 +132,12 @@ async def open_exec(
     client: RedboxClient, key: str, request: ExecRequest, *, attempt: int = 1
 ) -> AsyncIterator[JobSession]:
     """Run a command in a running job; it ends with the block. Raises RedboxError for a refusal."""
-    path = f"/v1/jobs/{quote(key, safe='')}/exec"
-    async with _opened(client, path, {"attempt": attempt}, EXEC_PROTOCOL) as socket:
-        await socket.send_str(request.model_dump_json())
-        yield JobSession(socket)
+    session = await open_session(client, key, attempt=attempt)
+    try:
+        await session.start(request)
+        yield session
+    finally:
+        await session.close()
 
 
 @asynccontextmanager
@@ -105,20 +150,9 @@ async def open_port(
     node: str | None = None,
     task: int | None = None,
 ) -> AsyncIterator[JobSession]:
-    """Connect to a port of a running job's node. Raises RedboxError for a refusal."""
-    given = {"attempt": attempt, "node": node, "task": task}
-    query = {name: value for name, value in given.items() if value is not None}
-    path = f"/v1/jobs/{quote(key, safe='')}/ports/{port}"
-    async with _opened(client, path, query, PORTS_PROTOCOL) as socket:
-        yield JobSession(socket)
-
-
-@asynccontextmanager
-async def _opened(
-    client: RedboxClient, path: str, query: dict[str, Any], protocol: str
-) -> AsyncIterator[ClientWebSocketResponse]:
-    socket = await client.open_socket(path, query, protocol)
+    """A connection that is closed with the block. Raises RedboxError for a refusal."""
+    session = await open_connection(client, key, port, attempt=attempt, node=node, task=task)
     try:
-        yield socket
+        yield session
     finally:
-        await socket.close()
+        await session.close()

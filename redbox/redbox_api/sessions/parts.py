@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -79,14 +79,24 @@ class ResizeMessage(BaseModel):
 
 
 class SessionStatus(BaseModel):
-    """The one message on channel ERROR: a Kubernetes Status."""
+    """The one message on channel ERROR: a Kubernetes Status, of which nothing is lost."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow", frozen=True)
 
-    status: str
+    status: Literal["Success", "Failure"]
     reason: str = ""
     message: str = ""
     details: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As it is written."""
+        return {"metadata": {}} | self.model_dump(exclude_defaults=True)
+
+    @property
+    def why(self) -> str:
+        """Why it failed; empty after a success."""
+        return "" if self.status == "Success" else self.message or self.reason or "no reason was given"
 
     @property
     def exit_code(self) -> int | None:

@@ -7,6 +7,13 @@ The log of a pod passes these classes:
     PodLog, ArrayLog    the order of streams and of an array's tasks
     JobStreams          bytes from red-box, resumed after a break
     LogWriter           whole lines, timestamps, the limit of bytes
+
+A session in a pod (exec, attach, portForward) passes these:
+
+    KubeletApi          route and authorization
+    SessionHandler      which pod, and what is refused; the session at red-box, then the 101
+    SpdySession         the client's streams, by SPDY/3.1
+    RemoteCommand, PortForward      bytes between both
 """
 
 from __future__ import annotations
@@ -21,6 +28,8 @@ from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet import stats
 from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, NodeAccess
 from redbox_resourced.kubelet.logs.handler import LogHandler
+from redbox_resourced.kubelet.sessions.handler import SessionHandler
+from redbox_resourced.kubelet.sessions.statuses import status_response
 from redbox_resourced.kubelet.usage import PodUsage
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
@@ -28,11 +37,10 @@ from redbox_resourced.pods.submission import PodSubmitter
 
 log = structlog.get_logger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-NO_CONTAINER = (
-    "this pod stands for a Slurm job on a virtual node: no container runs here that could be entered, "
-    "attached or forwarded to. Its output is in `kubectl logs`; to work beside the job use Slurm's own way, "
-    "on the login node: srun --jobid=JOBID --overlap --pty bash\n"
-)
+NO_RUN = "this kubelet API runs no commands: use exec, by POST\n"
+SESSIONS = ("exec", "attach", "portForward")
+LONGEST_LINE = 1024 * 1024
+"""Of a request's first line, which has the whole command: aiohttp's own 8,190 bytes break long ones."""
 SUBRESOURCES = {"containerLogs": "log"} | {name: name for name in ("stats", "metrics", "pods", "healthz")}
 
 
@@ -46,20 +54,32 @@ class KubeletApi:
         self._authorizer = authorizer
         self._usage = PodUsage(self._informer.pods.values, clusters, submitter)
         self._logs = LogHandler(self._informer, clusters, submitter)
-        pods.on_delete.append(self._logs.end_readers)
+        self._sessions = SessionHandler(self._informer, clusters, submitter, self._logs)
+        pods.on_delete += [self._logs.end_readers, self._sessions.end_sessions]
 
     def runner(self) -> web.AppRunner:
         """For a listener; a client that disconnects cancels its handler."""
         app = web.Application(middlewares=[self._authorize])
+        app.on_shutdown.append(self._sessions.end_all)
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs.handle)
         app.router.add_get("/pods", self._pods)
         app.router.add_get("/stats/summary", self._summary)
         app.router.add_get("/metrics/resource", self._metrics)
         app.router.add_get("/metrics/resource/{node}", self._metrics)
         app.router.add_get("/healthz", _healthz)
-        for action in ("exec", "attach", "portForward", "run"):
-            app.router.add_route("*", f"/{action}/{{rest:.*}}", _no_container)
-        return web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        app.router.add_post("/exec/{namespace}/{pod}/{container}", self._sessions.exec)
+        app.router.add_post("/attach/{namespace}/{pod}/{container}", self._sessions.attach)
+        app.router.add_post("/portForward/{namespace}/{pod}", self._sessions.port_forward)
+        for action in SESSIONS:
+            app.router.add_route("*", f"/{action}/{{rest:.*}}", self._sessions.only_post)
+        app.router.add_route("*", "/run/{rest:.*}", _no_run)
+        return web.AppRunner(
+            app,
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=1.0,
+            max_line_size=LONGEST_LINE,
+        )
 
     @web.middleware
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -68,18 +88,18 @@ class KubeletApi:
         client = KubeletClient.of(certificate) if certificate else None
         if client is None:
             message = "a client certificate that names a user is required"
-            return web.Response(status=HTTPStatus.UNAUTHORIZED, text=message)
+            return _refusal(request, HTTPStatus.UNAUTHORIZED, message)
         access = self._access(request)
         try:
             allowed = await self._authorizer.allows(client, access)
         except (ApiError, TimeoutError) as error:
             message = f"your access cannot be checked: {error}"
-            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=message)
+            return _refusal(request, HTTPStatus.SERVICE_UNAVAILABLE, message)
         if not allowed:
             user, verb, subresource = client.user, access.verb, access.subresource
             log.warning("refused", user=user, verb=verb, part=subresource, node=access.node)
             message = f"Forbidden (user={user}, verb={verb}, resource=nodes, subresource={subresource})"
-            return web.Response(status=HTTPStatus.FORBIDDEN, text=message)
+            return _refusal(request, HTTPStatus.FORBIDDEN, message)
         return await handler(request)
 
     def _access(self, request: web.Request) -> NodeAccess:
@@ -108,5 +128,12 @@ async def _healthz(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-async def _no_container(_: web.Request) -> web.Response:
-    return web.Response(status=HTTPStatus.METHOD_NOT_ALLOWED, text=NO_CONTAINER)
+async def _no_run(_: web.Request) -> web.Response:
+    return web.Response(status=HTTPStatus.METHOD_NOT_ALLOWED, text=NO_RUN)
+
+
+def _refusal(request: web.Request, status: HTTPStatus, message: str) -> web.Response:
+    """Of a session, a Status: what else kubectl gets there is an `unknown error` to it."""
+    if request.path.split("/", 2)[1] in SESSIONS:
+        return status_response(status, message)
+    return web.Response(status=status, text=message)

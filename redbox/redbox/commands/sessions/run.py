@@ -94,7 +94,7 @@ async def run_session(client: RedboxClient, key: str, request: ExecRequest, atte
 async def print_output(session: JobSession) -> SessionStatus:
     outputs = {SessionChannel.STDOUT: sys.stdout.buffer, SessionChannel.STDERR: sys.stderr.buffer}
     while isinstance(event := await session.receive(), SessionData):
-        output = outputs.get(SessionChannel(event.channel))
+        output = outputs.get(event.channel)
         if output is not None and event.data:
             output.write(event.data)
             output.flush()
@@ -121,7 +121,7 @@ def pass_on_sizes(session: JobSession) -> None:
     def send() -> None:
         size = own_size()
         if size is not None:
-            task = loop.create_task(session.resize(size.columns, size.rows))
+            task = loop.create_task(session.resize(size))
             sending.add(task)
             task.add_done_callback(sending.discard)
 

@@ -88,11 +88,10 @@ class LogHandler:
     ) -> web.StreamResponse:
         """All checks precede the first byte; after it, a failure can only break the connection."""
         redbox = self._submitter.client_for(pod, connection)
+        log, query = await self.find_log(redbox, pod, request.match_info["container"], query)
         if pod.role is BoundPodKind.POD:
-            log, query = await self._log_of_container(redbox, pod, request.match_info["container"], query)
             is_empty = log.times is not None and ends_before(query, log.times)
         else:
-            log = await _log_of_attempt(redbox, pod, query)
             is_empty = is_empty_since(query, LogTimes.of_job(log.job))
         answer = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         answer.enable_chunked_encoding()
@@ -101,6 +100,14 @@ class LogHandler:
             await self._copy(request, pod, log.copy(query, answer.write))
         await answer.write_eof()
         return answer
+
+    async def find_log(
+        self, redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest
+    ) -> tuple[PodLog, LogRequest]:
+        """Raises LogRequestRejected where it does not exist."""
+        if pod.role is BoundPodKind.POD:
+            return await self._log_of_container(redbox, pod, container, query)
+        return await _log_of_attempt(redbox, pod, query), query
 
     async def _log_of_container(
         self, redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest

@@ -129,8 +129,8 @@ async def test_a_terminal_has_the_clients_size_and_its_changes(stand: Stand) -> 
                     text += event.data
             assert b"30 100" in text
             for columns in range(1, 10_000):
-                await session.resize(columns, 40)
-            await session.resize(120, 40)
+                await session.resize(TerminalSize(columns=columns, rows=40))
+            await session.resize(TerminalSize(columns=120, rows=40))
             stdout, _, status = await collect(session)
     assert b"40 " in stdout
     assert status.exit_code == 0
@@ -358,7 +358,7 @@ async def test_too_many_sessions_are_refused() -> None:
 async def test_a_wrong_first_message_is_named_in_the_status(stand: Stand, first: str, part: str) -> None:
     await running(stand)
     async with stand.client() as client:
-        ws = await client.open_socket("/v1/jobs/k1/exec", {}, "v1.exec.redbox.dev")
+        ws = await client.open_websocket("/v1/jobs/k1/exec", {}, "v1.exec.redbox.dev")
         await ws.send_str(first)
         _, _, status = await collect(JobSession(ws))
         await ws.close()
@@ -370,7 +370,7 @@ async def test_another_subprotocol_is_refused(stand: Stand) -> None:
     await running(stand)
     async with stand.client() as client:
         with pytest.raises(NotAccepted, match=r"v1\.exec\.redbox\.dev"):
-            await client.open_socket("/v1/jobs/k1/exec", {}, "v5.channel.k8s.io")
+            await client.open_websocket("/v1/jobs/k1/exec", {}, "v5.channel.k8s.io")
 
 
 async def test_the_audit_has_two_lines_a_session(stand: Stand) -> None:

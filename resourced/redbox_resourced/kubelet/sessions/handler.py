@@ -1,0 +1,237 @@
+"""Answers exec, attach and portForward: finds the pod, opens its session at red-box, then speaks SPDY.
+
+Whatever can be refused is refused before the 101: until then a refusal is a Status, which kubectl prints.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import structlog
+from aiohttp import web
+from pydantic import ValidationError
+
+from redbox_api.client import RedboxClient
+from redbox_api.errors import RedboxError
+from redbox_api.models import Job, Phase
+from redbox_api.sessions.client import SessionData
+from redbox_api.sessions.parts import ExecRequest, SessionChannel, SessionStatus
+from redbox_kube.api.objects import ApiError
+from redbox_resourced.kubelet.logs.handler import LogHandler
+from redbox_resourced.kubelet.logs.pod_log import PodLog
+from redbox_resourced.kubelet.logs.query import LogRequest, LogRequestRejected
+from redbox_resourced.kubelet.sessions import client_streams, port_forward
+from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions
+from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
+from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
+from redbox_resourced.kubelet.sessions.port_forward import ConnectionCount, PortForward
+from redbox_resourced.kubelet.sessions.remote_command import Body, RemoteCommand, serve_streams
+from redbox_resourced.kubelet.sessions.statuses import (
+    SUCCESS,
+    SessionRejected,
+    internal_error,
+    refused_by_redbox,
+    status_response,
+)
+from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable, negotiate, upgraded
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.informer import PodInformer
+from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
+from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
+from redbox_resourced.pods.submission import PodSubmitter
+
+log = structlog.get_logger(__name__)
+MOST_SESSIONS = 500
+ONLY_POST = "exec, attach and portForward take only POST here, which needs the right to create on nodes/proxy"
+NO_STDIN = (
+    "a Slurm job has no standard input to attach to: leave out -i, or use kubectl exec -it, which opens a "
+    "session of its own in the job"
+)
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """One request, the pod that it names, and what may end its session."""
+
+    http: web.Request
+    pod: BoundPod
+    redbox: RedboxClient
+    """As the pod's own account: no token of resourced itself opens a session."""
+    interrupt: SessionInterrupt
+
+    @property
+    def container(self) -> str:
+        return self.http.match_info.get("container", "")
+
+    @property
+    def jobs(self) -> RedboxSessions:
+        return RedboxSessions(self.redbox, self.pod.key, self.pod.attempt)
+
+
+class SessionHandler:
+    """Serves the sessions of all pods, a bounded number of them."""
+
+    def __init__(
+        self, informer: PodInformer, clusters: ClusterRegistry, submitter: PodSubmitter, logs: LogHandler
+    ) -> None:
+        self._informer = informer
+        self._clusters = clusters
+        self._submitter = submitter
+        self._logs = logs
+        self._connections = ConnectionCount()
+        self._open: defaultdict[str, list[SessionInterrupt]] = defaultdict(list)
+
+    async def exec(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "exec", self._exec)
+
+    async def attach(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "attach", self._attach)
+
+    async def port_forward(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "portForward", self._port_forward)
+
+    async def only_post(self, _: web.Request) -> web.Response:
+        return status_response(HTTPStatus.METHOD_NOT_ALLOWED, ONLY_POST, {"Allow": "POST"})
+
+    def end_sessions(self, pod: BoundPod) -> None:
+        """Of a deleted pod."""
+        for interrupt in self._open.get(pod.uid, ()):
+            interrupt.interrupt("the pod was deleted")
+
+    async def end_all(self, _: web.Application) -> None:
+        """Before connections are closed: each client gets its status."""
+        for interrupts in self._open.values():
+            for interrupt in interrupts:
+                interrupt.interrupt("resourced is stopping")
+
+    async def _answer(
+        self,
+        http: web.Request,
+        action: str,
+        serve: Callable[[SessionRequest], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        try:
+            with self._registered(http) as request:
+                log.info("session", action=action, pod=f"{request.pod.namespace}/{request.pod.name}")
+                return await serve(request)
+        except SessionRejected as rejected:
+            return status_response(rejected.status, str(rejected))
+        except LogRequestRejected as rejected:
+            return status_response(rejected.status, str(rejected))
+        except NotUpgradable as refused:
+            status = HTTPStatus.FORBIDDEN if refused.accepted else HTTPStatus.BAD_REQUEST
+            accepted = {ACCEPTED_HEADER: ", ".join(refused.accepted)} if refused.accepted else None
+            return status_response(status, str(refused), accepted)
+        except RedboxError as error:
+            return refused_by_redbox(error)
+        except (ApiError, TimeoutError) as error:
+            message = f"no token of the pod's account for this session: {error}"
+            return status_response(HTTPStatus.SERVICE_UNAVAILABLE, message)
+
+    @contextmanager
+    def _registered(self, http: web.Request) -> Iterator[SessionRequest]:
+        """The request of one session, which ends with its pod."""
+        pod, redbox = self._find_pod(http)
+        request = SessionRequest(http, pod, redbox, SessionInterrupt())
+        self._open[pod.uid].append(request.interrupt)
+        try:
+            yield request
+        finally:
+            self._open[pod.uid].remove(request.interrupt)
+            if not self._open[pod.uid]:
+                del self._open[pod.uid]
+
+    def _find_pod(self, http: web.Request) -> tuple[BoundPod, RedboxClient]:
+        place = http.match_info["namespace"], http.match_info["pod"]
+        pod = self._informer.pods.get(place)
+        container = http.match_info.get("container")
+        if pod is None or (container is not None and container not in pod.container_names):
+            what = f"container {container} of this pod" if pod else "this pod"
+            raise SessionRejected(f"{what} is not on a virtual node", HTTPStatus.NOT_FOUND)
+        connection = self._clusters.of_node(pod.node)
+        if not pod.has_job or connection is None:
+            raise SessionRejected(NOT_RUN_MESSAGE)
+        if pod.has_ended:
+            raise SessionRejected("this pod has ended: no session can be opened in its job")
+        if sum(map(len, self._open.values())) >= MOST_SESSIONS:
+            message = f"{MOST_SESSIONS} sessions are open now; retry later"
+            raise SessionRejected(message, HTTPStatus.SERVICE_UNAVAILABLE)
+        return pod, self._submitter.client_for(pod, connection)
+
+    async def _exec(self, request: SessionRequest) -> web.StreamResponse:
+        options = StreamOptions.read(request.http.query)
+        protocol = negotiate(request.http, client_streams.PROTOCOLS)
+        container = request.container if request.pod.role is BoundPodKind.POD else None
+        wanted = _read_request(request.http.query.getall("command", []), options, container)
+        job = await request.jobs.open_session()
+        try:
+            return await _serve(request, protocol, options, RemoteCommand(wanted, job).run)
+        finally:
+            await job.close()
+
+    async def _attach(self, request: SessionRequest) -> web.StreamResponse:
+        """The job's log from now on."""
+        options = StreamOptions.read(request.http.query)
+        if options.stdin:
+            raise SessionRejected(NO_STDIN)
+        protocol = negotiate(request.http, client_streams.PROTOCOLS)
+        wanted = LogRequest(follow=True, tail_lines=0)
+        pod_log, query = await self._logs.find_log(request.redbox, request.pod, request.container, wanted)
+        channel = SessionChannel.STDOUT if options.stdout else SessionChannel.STDERR
+
+        async def copy(streams: ClientStreams) -> SessionStatus:
+            return await _copy_log(pod_log, query, streams, channel)
+
+        return await _serve(request, protocol, options, copy)
+
+    async def _port_forward(self, request: SessionRequest) -> web.StreamResponse:
+        protocol = negotiate(request.http, port_forward.PROTOCOLS)
+        job = await request.redbox.get_job(request.pod.key, attempt=request.pod.attempt)
+        _check_running(job)
+        response = web.StreamResponse()
+        async with upgraded(request.http, response, protocol) as session:
+            forward = PortForward(session, request.jobs, self._connections)
+            await unless(forward.serve(), request.interrupt.happened)
+        return response
+
+
+def _read_request(command: list[str], options: StreamOptions, container: str | None) -> ExecRequest:
+    if not command:
+        raise SessionRejected("a command is required")
+    try:
+        return ExecRequest(command=tuple(command), tty=options.tty, stdin=options.stdin, container=container)
+    except ValidationError as error:
+        raise SessionRejected(f"the command is refused: {error.errors()[0]['msg']}") from None
+
+
+async def _serve(
+    request: SessionRequest, protocol: str, options: StreamOptions, body: Body
+) -> web.StreamResponse:
+    response = web.StreamResponse()
+    async with upgraded(request.http, response, protocol) as session:
+        await serve_streams(session, options, request.interrupt, body)
+    return response
+
+
+async def _copy_log(
+    pod_log: PodLog, query: LogRequest, streams: ClientStreams, channel: SessionChannel
+) -> SessionStatus:
+    async def write(data: bytes) -> None:
+        await streams.write_output(SessionData(channel, data))
+
+    status = SUCCESS
+    try:
+        await pod_log.copy(query, write)
+    except* (RedboxError, ApiError, TimeoutError) as errors:
+        status = internal_error(f"the job's log cannot be read any more: {errors.exceptions[0]}")
+    return status
+
+
+def _check_running(job: Job) -> None:
+    if job.phase is not Phase.RUNNING:
+        message = f"the Slurm job is {job.state or job.phase.value}: only a running job has ports to forward"
+        raise SessionRejected(message, HTTPStatus.CONFLICT)

@@ -1,0 +1,157 @@
+"""Forwards of ports: for each connection a pair of streams, data and error, and one connection of red-box.
+
+Any text on an error stream ends kubectl's whole forward, as it does with kubelets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from redbox_api.errors import RedboxError
+from redbox_api.sessions.client import SessionData
+from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningSession
+from redbox_resourced.kubelet.spdy.errors import StreamEnded
+from redbox_resourced.kubelet.spdy.frames import ResetStatus
+from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
+
+PROTOCOLS = ("portforward.k8s.io",)
+OPENING_S = 30.0
+"""For the second stream of a pair: the kubelet's streamCreationTimeout."""
+MOST_CONNECTIONS = 2000
+"""Of all forwards together; red-box bounds those of each user."""
+MAX_PORT = 0xFFFF
+
+
+@dataclass
+class ConnectionCount:
+    """Of all forwards of this process."""
+
+    limit: int = MOST_CONNECTIONS
+    now: int = 0
+
+
+@dataclass
+class StreamPair:
+    """One connection; it is served once both streams are there."""
+
+    port: int
+    streams: dict[str, SpdyStream] = field(default_factory=dict)
+    is_complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class PortForward:
+    """All connections of one client."""
+
+    def __init__(self, session: SpdySession, jobs: JobSessions, count: ConnectionCount) -> None:
+        self._session = session
+        self._jobs = jobs
+        self._count = count
+        self._pairs: dict[str, StreamPair] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Until the client leaves."""
+        async with asyncio.TaskGroup() as group:
+            try:
+                while (stream := await self._session.accept()) is not None:
+                    self._add(stream, group)
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+
+    def _add(self, stream: SpdyStream, group: asyncio.TaskGroup) -> None:
+        kind, port = stream.headers.get("streamtype", ""), _port(stream.headers.get("port", ""))
+        request = stream.headers.get("requestid", "") or _request_of_old_client(kind, stream.number)
+        pair = self._pairs.get(request)
+        if kind not in {"data", "error"} or port is None or (pair and kind in pair.streams):
+            stream.reset(ResetStatus.PROTOCOL_ERROR)
+            return
+        if pair is None:
+            pair = self._pairs[request] = StreamPair(port)
+            task = group.create_task(self._serve_pair(request, pair))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        pair.streams[kind] = stream
+        if kind == "error":
+            stream.discard_input()
+        if len(pair.streams) == 2:  # noqa: PLR2004 (a pair)
+            del self._pairs[request]
+            pair.is_complete.set()
+
+    async def _serve_pair(self, request: str, pair: StreamPair) -> None:
+        problem = ""
+        try:
+            async with asyncio.timeout(OPENING_S):
+                await pair.is_complete.wait()
+        except TimeoutError:
+            del self._pairs[request]
+            problem = f"the second stream of request {request[:64]!r} did not come in time"
+        else:
+            problem = await self._forward(pair)
+        finally:
+            _end(pair, problem)
+
+    async def _forward(self, pair: StreamPair) -> str:
+        """Why the connection failed; empty where it just ended."""
+        if self._count.now >= self._count.limit:
+            return f"{self._count.limit} connections are forwarded now; retry later"
+        self._count.now += 1
+        try:
+            job = await self._jobs.open_port(pair.port)
+            try:
+                return await _copy(pair.streams["data"], job)
+            finally:
+                await job.close()
+        except RedboxError as error:
+            return f"error forwarding port {pair.port}: {error}"
+        finally:
+            self._count.now -= 1
+
+
+async def _copy(data: SpdyStream, job: RunningSession) -> str:
+    async with asyncio.TaskGroup() as group:
+        upwards = group.create_task(_copy_up(data, job))
+        try:
+            return await _copy_down(data, job)
+        finally:
+            upwards.cancel()
+
+
+async def _copy_up(data: SpdyStream, job: RunningSession) -> None:
+    while piece := await data.read():
+        await job.send(piece)
+    if data.was_reset:  # the client has gone: what the job may still send has no reader
+        await job.close()
+    else:
+        await job.close_input()
+
+
+async def _copy_down(data: SpdyStream, job: RunningSession) -> str:
+    try:
+        while isinstance(received := await job.receive(), SessionData):
+            if received.data:
+                await data.write(received.data)
+            else:
+                data.finish()
+    except StreamEnded:
+        return ""
+    return "" if data.was_reset else received.why
+
+
+def _end(pair: StreamPair, problem: str) -> None:
+    for kind, stream in sorted(pair.streams.items(), reverse=True):  # the error first
+        stream.finish(problem.encode() if kind == "error" else b"")
+        if problem:
+            stream.reset()
+        stream.discard_input()
+
+
+def _port(text: str) -> int | None:
+    port = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PORT)) else 0
+    return port if 0 < port <= MAX_PORT else None
+
+
+def _request_of_old_client(kind: str, number: int) -> str:
+    """Clients of before 2015 send no request ids: kubelets take the id of the error stream instead."""
+    return str(number if kind == "error" else number - 2)

@@ -1,0 +1,355 @@
+"""One connection that speaks SPDY/3.1 with an API server: its streams, with everything that is held bounded.
+
+A client opens the streams; each is confirmed at once, as kubelets do. While a stream's inbox is full nothing
+is read from the connection: API servers know no windows, so one slow reader holds back the other streams of
+its own connection, and those of no other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from redbox_resourced.kubelet.spdy.errors import SpdyError, StreamEnded
+from redbox_resourced.kubelet.spdy.frames import (
+    Event,
+    FrameParser,
+    GoAwayStatus,
+    InitialWindow,
+    NewStream,
+    PeerLeaves,
+    Ping,
+    ResetStatus,
+    StreamData,
+    StreamReset,
+    WindowGrown,
+    data_header,
+    goaway_frame,
+    ping_frame,
+    reply_frame,
+    reset_frame,
+    window_frame,
+)
+from redbox_resourced.kubelet.spdy.headers import HeaderPacker
+from redbox_resourced.kubelet.spdy.windows import FlowWindow
+
+MAX_PIECE = 32 * 1024
+"""Of a DATA frame of ours, and of one read."""
+
+
+class Wire(Protocol):
+    """The connection below."""
+
+    async def read(self) -> bytes:
+        """Some bytes; none at the end."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Without waiting."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Waits while the peer does not read; raises ConnectionError."""
+        ...
+
+    def backlog(self) -> int:
+        """Bytes that the peer has not taken."""
+        ...
+
+
+@dataclass(frozen=True)
+class SpdyLimits:
+    """Of one connection."""
+
+    streams: int = 512
+    """Open at once: a forward of ports has two for each connection."""
+    stream_bytes: int = 256 * 1024
+    """Received on a stream and not read; up to one read of the connection more."""
+    session_bytes: int = 1024 * 1024
+    backlog_bytes: int = 512 * 1024
+    """Of a peer that sends frames to be answered and does not read the answers."""
+    idle_s: float = 4 * 3600.0
+    """Without a frame: the kubelet's streamingConnectionIdleTimeout. kubectl sends a PING every 5 s."""
+
+
+class SpdyStream:
+    """One stream; of its methods, those that begin with `on_` are the session's."""
+
+    def __init__(self, session: SpdySession, event: NewStream, window: FlowWindow) -> None:
+        self.number = event.stream
+        self.headers = event.headers
+        self.window = window
+        self.is_sent = False
+        """Nothing more is sent on it."""
+        self.was_reset = False
+        """By either side, or by the end of the connection: the peer wants nothing more."""
+        self._session = session
+        self._inbox = bytearray()
+        self._arrived = asyncio.Event()
+        self._is_received = event.is_last
+        self._discards = False
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._inbox)
+
+    @property
+    def is_over(self) -> bool:
+        """In both directions, as far as anybody here is concerned."""
+        return self.is_sent and (self._is_received or self._discards)
+
+    async def read(self) -> bytes:
+        """The next bytes; none once the peer has ended its direction, or the connection has ended."""
+        while not self._inbox and not self._is_received:
+            self._arrived.clear()
+            await self._arrived.wait()
+        piece = bytes(self._inbox[:MAX_PIECE])
+        del self._inbox[:MAX_PIECE]
+        self._session.on_read(self, len(piece))
+        return piece
+
+    def discard_input(self) -> None:
+        """Whatever the peer sends is not wanted."""
+        self._discards = True
+        dropped = len(self._inbox)
+        self._inbox.clear()
+        self._session.on_read(self, dropped)
+
+    async def write(self, data: bytes) -> None:
+        """Waits while the peer does not read; raises StreamEnded."""
+        await self._session.write(self, data)
+
+    def finish(self, data: bytes = b"") -> None:
+        """Send the last bytes, which are few, and end our direction, without waiting."""
+        if not self.is_sent:
+            self.is_sent = True
+            self._session.send_last(self, data)
+
+    def reset(self, status: ResetStatus = ResetStatus.CANCEL) -> None:
+        """End both directions."""
+        if not self.is_sent or not self._is_received:
+            self._session.send_reset(self, status)
+        self.on_end()
+        self.discard_input()
+
+    def on_data(self, event: StreamData) -> int:
+        """How many bytes it holds more."""
+        before = len(self._inbox)
+        if not self._discards and not self._is_received:
+            self._inbox += event.data
+        self._is_received = self._is_received or event.is_last
+        self._arrived.set()
+        return len(self._inbox) - before
+
+    def on_end(self) -> None:
+        """It was reset, or the connection has ended: bytes that have arrived can still be read."""
+        self.was_reset = self.is_sent = self._is_received = True
+        self._arrived.set()
+
+
+class SpdySession:
+    """The streams of one connection; `run` it in a task, and `accept` what the peer opens."""
+
+    def __init__(self, wire: Wire, limits: SpdyLimits | None = None) -> None:
+        self.ended = asyncio.Event()
+        self.problem = ""
+        """Why it was ended from here: one sentence for the log."""
+        self._wire = wire
+        self._limits = limits or SpdyLimits()
+        self._parser = FrameParser()
+        self._packer = HeaderPacker()
+        self._streams: dict[int, SpdyStream] = {}
+        self._unaccepted: deque[SpdyStream] = deque()
+        self._opened = asyncio.Event()
+        self._last_stream = 0
+        self._held = 0
+        self._full: set[int] = set()
+        self._has_room = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._window = FlowWindow()
+        self._initial_window = self._window.initial
+        self._has_windows = False
+        self._window_changed = asyncio.Event()
+
+    @property
+    def held_bytes(self) -> int:
+        """All that was received and not read."""
+        return self._held + self._parser.held_bytes
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._streams)
+
+    async def run(self) -> None:
+        """Until the peer leaves; if it breaks the protocol or a bound it is sent GOAWAY. Raises nothing."""
+        try:
+            await self._receive()
+        except SpdyError as error:
+            self.problem = str(error)
+            self._send(goaway_frame(self._last_stream, GoAwayStatus.PROTOCOL_ERROR))
+        except TimeoutError:
+            self.problem = f"no frame came for {self._limits.idle_s:g} s"
+        except OSError as error:
+            self.problem = f"the connection broke: {error}"
+        finally:
+            self._end()
+
+    async def accept(self) -> SpdyStream | None:
+        """The next stream that the peer has opened; None once the connection has ended."""
+        while not self._unaccepted:
+            if self.ended.is_set():
+                return None
+            self._opened.clear()
+            await self._opened.wait()
+        return self._unaccepted.popleft()
+
+    def leave(self) -> None:
+        """Tell the peer that this side opens and accepts nothing more."""
+        self._send(goaway_frame(self._last_stream, GoAwayStatus.OK))
+
+    async def _receive(self) -> None:
+        while True:
+            async with asyncio.timeout(self._limits.idle_s):
+                data = await self._wire.read()
+            if not data:
+                return
+            for event in self._parser.feed(data):
+                if isinstance(event, PeerLeaves):
+                    return
+                self._handle(event)
+            if self._wire.backlog() > self._limits.backlog_bytes:
+                raise SpdyError("the peer does not read the answers to its frames")
+            while self._full or self._held >= self._limits.session_bytes:
+                self._has_room.clear()
+                await self._has_room.wait()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case NewStream():
+                self._open(event)
+            case StreamData() if stream := self._streams.get(event.stream):
+                self._held += stream.on_data(event)
+                if stream.held_bytes >= self._limits.stream_bytes:
+                    self._full.add(stream.number)
+                self._forget_if_over(stream)
+            case StreamReset() if stream := self._streams.pop(event.stream, None):
+                stream.on_end()
+                self._window_changed.set()
+            case Ping() if event.number & 1:
+                self._send(ping_frame(event.number))
+            case WindowGrown():
+                self._grow_window(event)
+            case InitialWindow():
+                self._set_initial_window(event.size)
+            case _:
+                pass  # of streams that have ended, or an answer to nothing
+
+    def _open(self, event: NewStream) -> None:
+        if event.stream <= self._last_stream or not event.stream & 1:
+            raise SpdyError(f"a client cannot open stream {event.stream} after {self._last_stream}")
+        self._last_stream = event.stream
+        if max(len(self._streams), len(self._unaccepted)) >= self._limits.streams:
+            self._send(reset_frame(event.stream, ResetStatus.REFUSED_STREAM))
+            return
+        stream = SpdyStream(self, event, FlowWindow(self._initial_window))
+        self._streams[stream.number] = stream
+        self._send(reply_frame(stream.number, self._packer.pack({})))
+        self._unaccepted.append(stream)
+        self._opened.set()
+
+    # -- for the streams
+
+    async def write(self, stream: SpdyStream, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            async with self._writing:  # one waits for the peer to read, the others for their turn
+                if stream.is_sent:
+                    raise StreamEnded
+                size = min(len(rest), self._room(stream))
+                if size > 0:
+                    await self._write_piece(stream, bytes(rest[:size]))
+                    rest = rest[size:]
+                    continue
+                self._window_changed.clear()
+            await self._window_changed.wait()
+
+    def send_last(self, stream: SpdyStream, data: bytes) -> None:
+        self._send(data_header(stream.number, len(data), is_last=True) + data)
+        self._forget_if_over(stream)
+
+    def send_reset(self, stream: SpdyStream, status: ResetStatus) -> None:
+        self._send(reset_frame(stream.number, status))
+        self._window_changed.set()
+
+    def on_read(self, stream: SpdyStream, size: int) -> None:
+        self._held -= size
+        if stream.held_bytes < self._limits.stream_bytes:
+            self._full.discard(stream.number)
+        self._has_room.set()
+        self._forget_if_over(stream)
+        stream.window.unacknowledged += size
+        self._window.unacknowledged += size
+        self._grant(stream)
+
+    # -- flow control
+
+    def _room(self, stream: SpdyStream) -> int:
+        if not self._has_windows:
+            return MAX_PIECE
+        return min(MAX_PIECE, stream.window.room, self._window.room)
+
+    async def _write_piece(self, stream: SpdyStream, piece: bytes) -> None:
+        stream.window.sent += len(piece)
+        self._window.sent += len(piece)
+        try:
+            await self._wire.write(data_header(stream.number, len(piece)) + piece)
+        except OSError as error:
+            raise StreamEnded from error
+
+    def _grow_window(self, event: WindowGrown) -> None:
+        self._take_part()
+        stream = self._streams.get(event.stream)
+        if event.stream == 0:
+            if not self._window.grow(event.by):
+                raise SpdyError("the window of the connection is too large")
+        elif stream and not stream.window.grow(event.by):
+            stream.reset(ResetStatus.FLOW_CONTROL_ERROR)
+
+    def _set_initial_window(self, size: int) -> None:
+        self._take_part()
+        self._initial_window = size
+        for stream in self._streams.values():
+            stream.window.initial = size
+
+    def _take_part(self) -> None:
+        self._has_windows = True
+        self._window_changed.set()
+        for stream in list(self._streams.values()):
+            self._grant(stream)
+
+    def _grant(self, stream: SpdyStream) -> None:
+        if not self._has_windows:
+            return
+        for number, window in ((stream.number, stream.window), (0, self._window)):
+            if by := window.to_grant():
+                self._send(window_frame(number, by))
+
+    # -- the end
+
+    def _send(self, frame: bytes) -> None:
+        if not self.ended.is_set():
+            self._wire.send(frame)
+
+    def _forget_if_over(self, stream: SpdyStream) -> None:
+        if stream.is_over and not stream.held_bytes:
+            self._streams.pop(stream.number, None)
+
+    def _end(self) -> None:
+        self.ended.set()
+        for stream in self._streams.values():
+            stream.on_end()
+        self._opened.set()
+        self._window_changed.set()
+        self._has_room.set()

@@ -1,0 +1,119 @@
+"""From an HTTP request to a connection that speaks SPDY/3.1."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from redbox_resourced.kubelet.spdy.session import SpdySession
+
+PROTOCOL = "SPDY/3.1"
+VERSION_HEADER = "X-Stream-Protocol-Version"
+ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
+READ_AHEAD = 64 * 1024
+READ_SIZE = 64 * 1024
+LEAVE_S = 5.0
+"""For the client to read our last frames and close the connection."""
+
+
+class NotUpgradable(Exception):
+    """The request does not ask for SPDY/3.1, or for no protocol of ours; `accepted` are those that it may."""
+
+    def __init__(self, message: str, accepted: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.accepted = accepted
+
+
+def negotiate(request: web.Request, accepted: Sequence[str]) -> str:
+    """The first of our protocols that the client offers."""
+    upgrade, connection = request.headers.get("Upgrade", ""), request.headers.get("Connection", "")
+    if PROTOCOL.lower() not in upgrade.lower() or "upgrade" not in connection.lower():
+        raise NotUpgradable(f"unable to upgrade: this kubelet speaks {PROTOCOL}, and the request does not")
+    lists = request.headers.getall(VERSION_HEADER, [])
+    offered = {name.strip() for names in lists for name in names.split(",")}
+    chosen = next((name for name in accepted if name in offered), None)
+    if chosen is None:
+        message = f"unable to upgrade: {VERSION_HEADER} names none of {', '.join(accepted)}"
+        raise NotUpgradable(message, accepted)
+    return chosen
+
+
+@asynccontextmanager
+async def upgraded(
+    request: web.Request, response: web.StreamResponse, protocol: str
+) -> AsyncIterator[SpdySession]:
+    """Answer 101 and serve SPDY until the body ends; then the client has a moment to read the last frames."""
+    response.set_status(HTTPStatus.SWITCHING_PROTOCOLS)
+    response.headers.update({"Connection": "Upgrade", "Upgrade": PROTOCOL, VERSION_HEADER: protocol})
+    wire = AiohttpWire(request, response)
+    await response.prepare(request)
+    session = SpdySession(wire)
+    receiving = asyncio.create_task(session.run())
+    try:
+        yield session
+        session.leave()
+        await asyncio.wait({receiving}, timeout=LEAVE_S)
+    finally:
+        receiving.cancel()
+        wire.close(at_once=bool(session.problem))
+
+
+class AiohttpWire:
+    """The connection of a request, after its 101."""
+
+    # aiohttp has no hook for SPDY: `request.protocol.set_parser`, as its own WebSocket does, takes the bytes.
+
+    def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Before `prepare`: no byte of the client may reach the parser of HTTP."""
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError("the client has gone")
+        self._transport = transport
+        self._response = response
+        self._reader = asyncio.StreamReader(READ_AHEAD)
+        self._reader.set_transport(transport)
+        parser: Any = _ReaderFeed(self._reader)
+        request.protocol.set_parser(parser)
+
+    async def read(self) -> bytes:
+        return await self._reader.read(READ_SIZE)
+
+    def send(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def write(self, data: bytes) -> None:
+        await self._response.write(data)
+
+    def backlog(self) -> int:
+        # A TLS transport of Python 3.11 that was closed twice, here and by aiohttp, raises AttributeError.
+        return 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
+
+    def close(self, *, at_once: bool) -> None:
+        """`at_once`: without sending what the client has not read."""
+        if at_once:
+            self._transport.abort()
+            return
+        if self.backlog():
+            asyncio.get_running_loop().call_later(LEAVE_S, self._transport.abort)
+        self._transport.close()
+
+
+class _ReaderFeed:
+    """What aiohttp calls with the bytes of a connection, as it does with a parser of WebSocket."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        if data:
+            self._reader.feed_data(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        self._reader.feed_eof()

@@ -1,0 +1,154 @@
+"""kubectl port-forward to a pod on a virtual node: connections to ports of the job's node."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redbox_api.models import Phase
+from redbox_resourced.kubelet.sessions.port_forward import ConnectionCount
+from tests.resourced.kubelet.sessions.harness import SUCCESS, Client, RedboxSide, kubelet_api
+from tests.resourced.kubelet.spdy import harness
+from tests.resourced.kubelet.spdy.harness import data, pair
+from tests.resourced.pods.factories import pod_job
+
+
+def connect(client: Client, request: str, port: str = "8888") -> tuple[int, int]:
+    """The error stream first, as kubectl does."""
+    error = client.open(streamType="error", port=port, requestID=request)
+    return error, client.open(streamType="data", port=port, requestID=request)
+
+
+async def test_connections_interleave_and_end_by_themselves() -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        assert client.headers["x-stream-protocol-version"] == "portforward.k8s.io"
+        (_, first), (_, second) = connect(client, "0"), connect(client, "1", "9999")
+        client.send(data(second, b"two") + data(first, b"one"))
+        await client.until(lambda peer: peer.data_of(first) == b"one" and peer.data_of(second) == b"two")
+        client.send(data(first, b"", is_last=True))
+        await client.until(lambda peer: len(peer.of("fin")) == 2)
+        assert {stream for stream, _ in client.peer.of("fin")} == {first - 2, first}
+        client.send(data(second, b"more"))
+        await client.until(lambda peer: peer.data_of(second) == b"twomore")
+        assert {side.path.rsplit("/", 1)[1] for side in stand.redbox.sides} == {"8888", "9999"}
+
+
+async def test_a_port_without_a_server_is_a_sentence_on_the_error_stream() -> None:
+    async def refuse(side: RedboxSide) -> None:
+        await side.end({"status": "Failure", "message": "nobody listens on port 8888"})
+
+    async with kubelet_api() as stand:
+        stand.redbox.script = refuse
+        client = await stand.forward()
+        error, _ = connect(client, "0")
+        await client.until(lambda peer: peer.of("reset"))
+        assert b"nobody listens" in client.peer.data_of(error)
+
+
+async def test_a_connection_whose_client_has_gone_is_closed_at_redbox() -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        _, stream = connect(client, "0")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: peer.data_of(stream) == b"x")
+        client.send(pair(harness.RST, stream, 5))
+        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+
+
+async def test_a_client_that_leaves_closes_its_connections() -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        _, stream = connect(client, "0")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: peer.data_of(stream) == b"x")
+        client.writer.transport.abort()
+        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+
+
+async def test_a_server_that_closes_first_ends_both_streams() -> None:
+    async def bye(side: RedboxSide) -> None:
+        await side.send(1, b"bye")
+        await side.send(255, b"\1")
+        await side.end(SUCCESS)
+
+    async with kubelet_api() as stand:
+        stand.redbox.script = bye
+        client = await stand.forward()
+        error, stream = connect(client, "0")
+        await client.until(lambda peer: len(peer.of("fin")) == 2)
+        assert (client.peer.data_of(stream), client.peer.data_of(error)) == (b"bye", b"")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"streamType": "data", "requestID": "0"},
+        {"streamType": "data", "port": "0", "requestID": "0"},
+        {"streamType": "data", "port": "65536", "requestID": "0"},
+        {"streamType": "data", "port": "²", "requestID": "0"},
+        {"streamType": "stdin", "port": "80", "requestID": "0"},
+    ],
+)
+async def test_a_stream_without_a_port_or_a_type_is_reset(headers: dict[str, str]) -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        stream = client.open(**headers)
+        await client.until(lambda peer: peer.of("reset"))
+        assert client.peer.of("reset") == [(stream, 1)]
+        assert not stand.redbox.sides
+
+
+async def test_a_second_stream_of_one_type_is_reset_and_the_pair_goes_on() -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        client.open(streamType="error", port="80", requestID="0")
+        second = client.open(streamType="error", port="80", requestID="0")
+        stream = client.open(streamType="data", port="80", requestID="0")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: peer.data_of(stream) == b"x")
+        assert client.peer.of("reset") == [(second, 1)]
+
+
+async def test_an_old_client_without_request_ids_is_served() -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        client.open(streamType="error", port="80")
+        stream = client.open(streamType="data", port="80")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: peer.data_of(stream) == b"x")
+
+
+async def test_half_a_pair_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redbox_resourced.kubelet.sessions.port_forward.OPENING_S", 0.0)
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        error = client.open(streamType="error", port="80", requestID="0")
+        await client.until(lambda peer: peer.of("reset"))
+        assert b"did not come in time" in client.peer.data_of(error)
+
+
+async def test_connections_over_the_limit_are_refused_by_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = ConnectionCount(limit=1)
+    monkeypatch.setattr("redbox_resourced.kubelet.sessions.handler.ConnectionCount", lambda: count)
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        _, stream = connect(client, "0")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: peer.data_of(stream) == b"x")
+        error, _ = connect(client, "1")
+        await client.until(lambda peer: peer.of("reset"))
+        assert b"retry later" in client.peer.data_of(error)
+        client.send(data(stream, b"", is_last=True))
+        await client.until(lambda peer: (stream, None) in peer.of("fin"))
+        _, stream = connect(client, "2")
+        client.send(data(stream, b"again"))
+        await client.until(lambda peer: peer.data_of(stream) == b"again")
+
+
+async def test_a_job_that_does_not_run_has_no_ports() -> None:
+    async with kubelet_api() as stand:
+        stand.redbox.job = pod_job(Phase.PENDING, state="PENDING")
+        client = await stand.forward()
+        assert (client.status, "the Slurm job is PENDING" in client.refusal["message"]) == (409, True)

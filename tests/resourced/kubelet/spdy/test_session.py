@@ -1,0 +1,353 @@
+"""A connection that speaks SPDY: what its peer sees, and what it holds at most."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redbox_resourced.kubelet.spdy.errors import StreamEnded
+from redbox_resourced.kubelet.spdy.frames import MAX_CONTROL_FRAME
+from redbox_resourced.kubelet.spdy.session import MAX_PIECE, SpdyLimits, SpdySession, SpdyStream
+from redbox_resourced.kubelet.spdy.windows import DEFAULT_WINDOW, GRANT_FROM
+from tests.resourced.kubelet.spdy import harness
+from tests.resourced.kubelet.spdy.harness import MemoryWire, Peer, data, pair, ping, settings
+
+SMALL = SpdyLimits(streams=3, stream_bytes=100, session_bytes=150, backlog_bytes=1000)
+LARGEST_CHUNK = 200
+INITIAL_WINDOW = 7
+
+
+class Conversation:
+    """A session that runs, and its peer."""
+
+    def __init__(self, limits: SpdyLimits | None = None) -> None:
+        self.wire, self.peer = MemoryWire(), Peer()
+        self.session = SpdySession(self.wire, limits)
+        self._fed = 0
+
+    def send(self, *frames: bytes) -> None:
+        for frame in frames:
+            self.wire.incoming.put_nowait(frame)
+
+    async def settle(self) -> None:
+        """Until nothing moves any more; then the peer reads."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+        fresh, self._fed = bytes(self.wire.sent[self._fed :]), len(self.wire.sent)
+        self.peer.feed(fresh)
+
+    async def opened(self, **headers: str) -> SpdyStream:
+        self.send(self.peer.open(headers)[1])
+        stream = await asyncio.wait_for(self.session.accept(), 5)
+        assert stream is not None
+        return stream
+
+
+@asynccontextmanager
+async def conversation(limits: SpdyLimits | None = None) -> AsyncIterator[Conversation]:
+    talk = Conversation(limits)
+    running = asyncio.create_task(talk.session.run())
+    try:
+        yield talk
+    finally:
+        talk.send(b"")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_stream_is_confirmed_and_carries_bytes_both_ways() -> None:
+    async with conversation() as talk:
+        stream = await talk.opened(streamType="stdin")
+        assert (stream.number, stream.headers) == (1, {"streamtype": "stdin"})
+        talk.send(data(1, b"in"), data(1, b"", is_last=True))
+        assert [await stream.read(), await stream.read(), await stream.read()] == [b"in", b"", b""]
+        await stream.write(b"out")
+        stream.finish(b"last")
+        await talk.settle()
+        assert talk.peer.received == [
+            ("reply", 1, {}),
+            ("data", 1, b"out"),
+            ("data", 1, b"last"),
+            ("fin", 1, None),
+        ]
+        assert talk.session.open_streams == 0
+        with pytest.raises(StreamEnded):
+            await stream.write(b"more")
+
+
+async def test_a_large_write_is_many_frames() -> None:
+    async with conversation() as talk:
+        stream = await talk.opened()
+        await stream.write(b"x" * (3 * MAX_PIECE + 1))
+        await talk.settle()
+        assert [len(value) for _, value in talk.peer.of("data")] == [MAX_PIECE] * 3 + [1]  # type: ignore[arg-type]
+
+
+async def test_the_peers_pings_are_answered_and_no_others() -> None:
+    async with conversation() as talk:
+        talk.send(ping(1), ping(2), ping(3))
+        await talk.settle()
+        assert talk.peer.of("ping") == [(1, None), (3, None)]
+
+
+async def test_a_peer_that_resets_a_stream_ends_it_in_both_directions() -> None:
+    async with conversation() as talk:
+        stream = await talk.opened()
+        talk.send(data(1, b"before"), pair(harness.RST, 1, 5))
+        assert [await stream.read(), await stream.read()] == [b"before", b""]
+        assert stream.was_reset
+        with pytest.raises(StreamEnded):
+            await stream.write(b"x")
+
+
+@pytest.mark.parametrize("end", [b"", pair(harness.GOAWAY, 1, 0)])
+async def test_when_the_peer_leaves_whoever_waits_is_woken(end: bytes) -> None:
+    async with conversation() as talk:
+        stream = await talk.opened()
+        reading, accepting = asyncio.create_task(stream.read()), asyncio.create_task(talk.session.accept())
+        talk.send(end)
+        async with asyncio.timeout(5):
+            assert (await reading, await accepting) == (b"", None)
+            await talk.session.ended.wait()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        lambda peer: peer.open_as(2, {}),
+        lambda peer: peer.open_as(5, {}) + peer.open_as(3, {}),
+        lambda _: pair(harness.WINDOW, 0, 2**31 - 1),
+        lambda _: b"\x80\x02" + b"\0" * 6,
+    ],
+)
+async def test_a_peer_that_breaks_the_protocol_is_sent_away(sent: Callable[[Peer], bytes]) -> None:
+    async with conversation() as talk:
+        talk.send(sent(talk.peer), b"\0" * 64)
+        await asyncio.wait_for(talk.session.ended.wait(), 5)
+        await talk.settle()
+        assert [status for _, status in talk.peer.of("goaway")] == [1]
+        assert talk.session.problem
+
+
+async def test_streams_over_the_limit_are_refused_and_those_that_end_make_room() -> None:
+    async with conversation(SMALL) as talk:
+        streams = [await talk.opened() for _ in range(3)]
+        talk.send(talk.peer.open({})[1])
+        await talk.settle()
+        assert talk.peer.of("reset") == [(7, 3)]
+        streams[0].reset()
+        again = await talk.opened()
+        assert (again.number, talk.session.open_streams) == (9, 3)
+
+
+async def test_streams_that_are_opened_and_reset_without_end_hold_no_memory() -> None:
+    async with conversation(SMALL) as talk:
+        for _ in range(50):
+            stream, syn = talk.peer.open({"a": "b"})
+            talk.send(syn + pair(harness.RST, stream, 5))
+        await talk.settle()
+        for _ in range(SMALL.streams):
+            assert await talk.session.accept()
+        accepting = asyncio.create_task(talk.session.accept())
+        await talk.settle()
+        assert not accepting.done()
+        accepting.cancel()
+
+
+async def test_a_full_inbox_stops_the_connection_until_it_is_read() -> None:
+    async with conversation(SMALL) as talk:
+        stream = await talk.opened()
+        talk.send(*[data(1, b"x" * 60) for _ in range(10)])
+        await talk.settle()
+        assert talk.wire.incoming.qsize() == 8
+        assert talk.session.held_bytes == 120
+        read = 0
+        async with asyncio.timeout(5):
+            while read < 600:
+                read += len(await stream.read())
+        await talk.settle()
+        assert (talk.wire.incoming.qsize(), talk.session.held_bytes) == (0, 0)
+
+
+async def test_a_stream_that_discards_its_input_holds_nothing_and_stops_nobody() -> None:
+    async with conversation(SMALL) as talk:
+        stream = await talk.opened()
+        talk.send(data(1, b"x" * 120))
+        await talk.settle()
+        stream.discard_input()
+        talk.send(*[data(1, b"x" * 120) for _ in range(5)])
+        await talk.settle()
+        assert (talk.wire.incoming.qsize(), talk.session.held_bytes) == (0, 0)
+
+
+async def test_a_writer_waits_while_the_peer_does_not_read_and_others_take_their_turn() -> None:
+    async with conversation() as talk:
+        first, second = await talk.opened(), await talk.opened()
+        talk.wire.is_blocked = True
+        writing = [asyncio.create_task(stream.write(b"x")) for stream in (first, second)]
+        await talk.settle()
+        assert len(talk.peer.of("data")) == 1
+        talk.wire.is_blocked = False
+        talk.wire.unblocked.set()
+        await asyncio.gather(*writing)
+        await talk.settle()
+        assert talk.peer.of("data") == [(1, b"x"), (3, b"x")]
+
+
+async def test_a_peer_that_asks_and_does_not_read_the_answers_is_sent_away() -> None:
+    async with conversation(SMALL) as talk:
+        talk.wire.is_blocked = True
+        talk.send(*[ping(1) * 10 for _ in range(100)])
+        await asyncio.wait_for(talk.session.ended.wait(), 5)
+        assert len(talk.wire.sent) < 2 * SMALL.backlog_bytes
+
+
+async def test_a_peer_without_windows_gets_more_than_one_window() -> None:
+    async with conversation() as talk:
+        stream = await talk.opened()
+        async with asyncio.timeout(5):
+            await stream.write(b"x" * (3 * DEFAULT_WINDOW))
+        talk.send(data(1, b"x" * GRANT_FROM))
+        await stream.read()
+        await talk.settle()
+        assert not talk.peer.of("window")
+
+
+async def test_a_peer_with_windows_is_kept_to_and_given_room() -> None:
+    async with conversation() as talk:
+        talk.send(settings(INITIAL_WINDOW, 10))
+        stream = await talk.opened()
+        writing = asyncio.create_task(stream.write(b"x" * 25))
+        await talk.settle()
+        assert talk.peer.data_of(1) == b"x" * 10
+        talk.send(pair(harness.WINDOW, 1, 12))
+        await talk.settle()
+        assert talk.peer.data_of(1) == b"x" * 22
+        talk.send(pair(harness.WINDOW, 1, 100))
+        await asyncio.wait_for(writing, 5)
+        talk.send(data(1, b"x" * GRANT_FROM))
+        await stream.read()
+        await talk.settle()
+        assert talk.peer.of("window") == [(1, GRANT_FROM), (0, GRANT_FROM)]
+
+
+async def test_a_window_that_grows_too_large_ends_its_stream_alone() -> None:
+    async with conversation() as talk:
+        await talk.opened()
+        talk.send(pair(harness.WINDOW, 1, 2**31 - 1), pair(harness.WINDOW, 99, 5))
+        await talk.settle()
+        assert talk.peer.of("reset") == [(1, 7)]
+        assert not talk.session.ended.is_set()
+
+
+async def test_a_writer_that_waits_for_a_window_ends_with_its_connection() -> None:
+    async with conversation() as talk:
+        talk.send(settings(INITIAL_WINDOW, 0))
+        stream = await talk.opened()
+        writing = asyncio.create_task(stream.write(b"x"))
+        await talk.settle()
+        talk.send(b"")
+        with pytest.raises(StreamEnded):
+            await asyncio.wait_for(writing, 5)
+
+
+async def test_a_connection_without_frames_ends() -> None:
+    async with conversation(SpdyLimits(idle_s=0.0)) as talk:
+        await asyncio.wait_for(talk.session.ended.wait(), 5)
+        assert "no frame" in talk.session.problem
+
+
+ACTS = ("read", "write", "reset", "finish", "discard")
+STREAM_IDS = st.integers(0, 9)
+STEPS = st.one_of(
+    st.tuples(st.just("open"), st.booleans()),
+    st.tuples(st.just("data"), STREAM_IDS, st.binary(max_size=LARGEST_CHUNK - 8), st.booleans()),
+    st.tuples(st.just("pair"), st.sampled_from([harness.RST, harness.WINDOW]), STREAM_IDS, STREAM_IDS),
+    st.tuples(st.just("settings"), st.integers(0, 50)),
+    st.tuples(st.just("ping"), STREAM_IDS),
+    st.tuples(st.just("junk"), st.binary(max_size=30)),
+    st.tuples(st.sampled_from(ACTS), st.integers(0, 3)),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_a_peer_and_its_reader_do_a_session_stays_within_its_bounds(
+    steps: list[tuple[object, ...]],
+) -> None:
+    asyncio.run(_play(steps))
+
+
+async def _play(steps: list[tuple[object, ...]]) -> None:
+    talk = Conversation(SMALL)
+    running = asyncio.create_task(talk.session.run())
+    accepted: list[SpdyStream] = []
+    tasks: list[asyncio.Task[object]] = [asyncio.create_task(_accept(talk.session, accepted))]
+    most = SMALL.session_bytes + LARGEST_CHUNK + MAX_CONTROL_FRAME
+    for step in steps:
+        frame = _frame(talk.peer, step)
+        if frame:
+            talk.send(frame)
+        match step:
+            case (str(act), int(index)) if act in ACTS and index < len(accepted):
+                tasks += _act(accepted[index], act)
+        await asyncio.sleep(0)
+        assert talk.session.held_bytes <= most
+        assert talk.session.open_streams <= SMALL.streams
+    talk.send(b"")
+    for stream in accepted:
+        stream.discard_input()
+    try:
+        await asyncio.wait_for(running, 5)  # it ends, and raises nothing
+        await asyncio.wait_for(asyncio.gather(*tasks), 5)
+    finally:
+        for task in (running, *tasks):
+            task.cancel()
+
+
+def _frame(peer: Peer, step: tuple[object, ...]) -> bytes:  # noqa: PLR0911 (a table)
+    match step:
+        case ("open", bool(is_last)):
+            return peer.open({"streamtype": "data"}, is_last=is_last)[1]
+        case ("data", int(stream), bytes(content), bool(is_last)):
+            return data(stream, content, is_last=is_last)
+        case ("pair", int(kind), int(first), int(second)):
+            return pair(kind, first, second)
+        case ("settings", int(size)):
+            return settings(INITIAL_WINDOW, size)
+        case ("ping", int(count)):
+            return ping(count)
+        case ("junk", bytes(content)):
+            return content
+    return b""
+
+
+def _act(stream: SpdyStream, act: str) -> list[asyncio.Task[object]]:
+    match act:
+        case "read":
+            return [asyncio.create_task(stream.read())]
+        case "write":
+            return [asyncio.create_task(_write(stream))]
+        case "reset":
+            stream.reset()
+        case "finish":
+            stream.finish(b"end")
+        case _:
+            stream.discard_input()
+    return []
+
+
+async def _write(stream: SpdyStream) -> object:
+    with suppress(StreamEnded):
+        await stream.write(b"x" * 20)
+    return None
+
+
+async def _accept(session: SpdySession, accepted: list[SpdyStream]) -> object:
+    while stream := await session.accept():
+        accepted.append(stream)
+    return None
