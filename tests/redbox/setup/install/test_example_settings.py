@@ -87,6 +87,7 @@ def test_given_values_are_in_force_and_the_rest_is_not() -> None:
         "jobs": None,
         "logs": None,
         "volumes": None,
+        "exec": None,
         "limits": None,
         "audit": None,
     }
