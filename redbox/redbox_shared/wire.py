@@ -10,6 +10,8 @@ OFFSET_HEADER = "Redbox-Offset"
 """At which byte of that file the response begins."""
 RESTART_HEADER = "Redbox-Restart"
 """Of a pod: which start of the container the bytes are of, from 0; the next request names it."""
+PORTS_PROTOCOL = "v1.ports.redbox.dev"
+"""The subprotocol of a WebSocket that carries one TCP connection to a port of a job."""
 HELD_BY_USER = "JobHeldUser"
 HELD_REASONS = frozenset({HELD_BY_USER, "JobHeldAdmin"})
 """Slurm's reasons of a pending job that starts only after a release."""
