@@ -220,6 +220,8 @@ class CompanionProcess:
 
     def _end_with_ports_only(self) -> int:
         """Another pod submits the job: this one serves its ports until it ends."""
+        while self._request("GET").status == HTTPStatus.NOT_FOUND:
+            time.sleep(POLL_S)
         self._attached = True
         self._serve_ports()
         self._write_message(job_end.JobEnd(self._final_job()))

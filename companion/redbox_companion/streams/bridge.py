@@ -41,7 +41,7 @@ class Bridge:
     def __init__(self, local: socket.socket, remote: UpgradedConnection) -> None:
         self._local = local
         self._remote = remote.socket
-        self._reader = frames.MessageReader()
+        self._reader = frames.MessageReader(MOST_HELD)
         self._first = remote.received
         self._to_local, self._to_remote = bytearray(), bytearray()
         self._local_ended = False  # no more bytes from the local peer
