@@ -94,7 +94,8 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         description="What the job serves: a Service that selects redbox.dev/slurmjob: NAME reaches it "
-        "through the job's pod, with no route between the networks. The pod is ready while all of them answer.",
+        "through the job's pod, with no route between the networks. The pod is ready while all of "
+        "them answer.",
     )
     service_account_name: str = Field(
         "default",
