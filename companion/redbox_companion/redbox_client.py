@@ -90,7 +90,7 @@ class UpgradedConnection:
     """A WebSocket after its handshake: the socket, and the bytes that came with the response."""
 
     def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
-        self.socket: ssl.SSLSocket = connection.sock  # type: ignore[assignment] # it is HTTPS
+        self.socket: ssl.SSLSocket = connection.sock
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(0.0)
         with suppress(BlockingIOError, ssl.SSLWantReadError):
