@@ -2,7 +2,7 @@
 
 Each direction holds a bounded number of bytes, and stops reading while they wait: a peer that stalls holds
 back its own connection only. The end of one direction is passed on by itself. A connection that breaks is
-reset, so that nobody takes half of an answer for the whole.
+reset, so that no client takes half of an answer for the whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Bridge:
         self._over = False
 
     def run(self) -> None:
-        """Raise `PortClosed` where red-box says why it ended, OSError or ProtocolError where it broke."""
+        """Raise `PortClosed` with the reason that red-box gives, OSError or ProtocolError where it broke."""
         self._local.settimeout(0.0)
         self._remote.settimeout(0.0)
         whole = False
@@ -155,13 +155,15 @@ class Bridge:
 
 
 def failure_of(raw: bytes) -> PortClosed | None:
-    """What red-box says at the end of a connection, unless that is Success."""
+    """The failure that red-box reports at the end of a connection; None for Success."""
     try:
         status: Any = json.loads(raw)
     except (ValueError, RecursionError):
         status = None
     if not isinstance(status, dict):
-        return PortClosed("Unreadable", "red-box ended the connection with a status that is no JSON object")
+        return PortClosed(
+            "Unreadable", "red-box ended the connection with a status that is not a JSON object"
+        )
     if status.get("status") == "Success":
         return None
     return PortClosed(str(status.get("reason", "")), str(status.get("message", "")))

@@ -17,7 +17,7 @@ LARGEST_MESSAGE = 1 << 20
 
 
 class ProtocolError(Exception):
-    """The server's bytes are no WebSocket, or more than this client holds."""
+    """The server's bytes are not a WebSocket's, or more than this client holds."""
 
 
 def encode(kind: int, payload: bytes) -> bytes:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS = 64
 LOOK_EVERY_S = 3.0
-LOOK_SILENT_S = 3.0  # a server that says nothing for so long has at least accepted
+LOOK_SILENT_S = 3.0  # a server that is silent for so long has at least accepted
 RETRY_S = 10.0
 BACKOFF = Backoff(0.2, 2.0)
 STACK_BYTES = 256 << 10
@@ -153,7 +153,7 @@ class JobPorts:
     # -- reports
 
     def _refused(self, port: JobPort, refusal: UpgradeRefused) -> None:
-        """A job that has not started or has ended is no news; a caller who may not enter is."""
+        """Report only a caller who may not enter: a job may not have started yet, or have ended."""
         self._seen(port, answers=False)
         if refusal.answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             self._report(f"the job's ports cannot be reached: {refusal.answer.explanation}")
