@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HELP = """\
-usage: redbox-companion [--submit-only | --results-only] [--version]
+usage: redbox-companion [--submit-only | --results-only | --ports-only] [--version]
 
 Represents one Slurm job in a pod: submits it, relays its output, collects its results, exits as it did.
 Its settings are environment variables of the pod, which the Red Box operator creates.

@@ -21,7 +21,7 @@ from redbox_companion.retrier import Retrier
 from redbox_companion.settings import CompanionSettings, read_request
 from redbox_shared import job_end
 from redbox_shared.own_lines import own_line
-from redbox_shared.pod_contract import RESULTS_ONLY, SUBMIT_ONLY
+from redbox_shared.pod_contract import PORTS_ONLY, RESULTS_ONLY, SUBMIT_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,11 +62,15 @@ class CompanionProcess:
         try:
             if self._settings.mode == RESULTS_ONLY:
                 return self._end_with_results_only()
+            if self._settings.mode == PORTS_ONLY:
+                return self._end_with_ports_only()
             self._attach_or_submit()
             if self._settings.mode == SUBMIT_ONLY:
                 self._write_message(job_end.JobEnd(self._job()))
                 return 0
-            self._relay(self._job_in_slurm())
+            job = self._job_in_slurm()
+            self._serve_ports()
+            self._relay(job)
             return self._end_as(self._final_job())
         except JobRefused as refusal:
             return self._end_refused(refusal)
@@ -203,6 +207,25 @@ class CompanionProcess:
     def _record_unreadable(self, name: str, why: str, *, copied: bool) -> None:
         self._logs[name] = CUT if copied else UNREAD
         self._log_errors.append(f"{name} cannot be read: {why}")
+
+    # -- ports
+
+    def _serve_ports(self) -> None:
+        """In threads of their own, until the process ends."""
+        if not self._settings.ports:
+            return
+        from redbox_companion.streams.ports import JobPorts  # noqa: PLC0415 - memory, for the jobs that need it
+
+        JobPorts(self._settings, self._redbox, self._path, self._say).start()
+
+    def _end_with_ports_only(self) -> int:
+        """Another pod submits the job: this one serves its ports until it ends."""
+        while self._request("GET").status == HTTPStatus.NOT_FOUND:
+            time.sleep(POLL_S)
+        self._attached = True
+        self._serve_ports()
+        self._write_message(job_end.JobEnd(self._final_job()))
+        return 0
 
     # -- ending
 

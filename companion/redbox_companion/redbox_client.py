@@ -8,11 +8,14 @@ read again for each request, because the kubelet rotates it.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.client
 import json
+import os
 import socket
 import ssl
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
@@ -32,6 +35,7 @@ RESPONSE_S = 90.0  # a submit may take as long as Slurm does
 SILENT_S = 400.0  # red-box ends a response that was silent for 300 s, so that we repeat the request
 LONGEST_RETRY_AFTER_S = 60.0
 MOST_BYTES = 8 << 20  # of a response that is held in memory: an array of 50,000 tasks
+WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # of RFC 6455: proves that the server read the key
 KEEP_ALIVE = (  # a dead peer is noticed in 30 s
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
@@ -72,6 +76,27 @@ class RedboxAnswer:
         if self.status < HTTPStatus.MULTIPLE_CHOICES:
             return isinstance(self.body.get("phase"), str)
         return str(self.body.get("type", "")).startswith(PROBLEMS)
+
+
+class UpgradeRefused(Exception):
+    """Red-box answered a request for a WebSocket with a problem."""
+
+    def __init__(self, answer: RedboxAnswer) -> None:
+        super().__init__(answer.explanation)
+        self.answer = answer
+
+
+class UpgradedConnection:
+    """A WebSocket after its handshake: the socket, and the bytes that came with the response."""
+
+    def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
+        self.socket: ssl.SSLSocket = connection.sock
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.settimeout(0.0)
+        with suppress(BlockingIOError, ssl.SSLWantReadError):
+            self.received = bytes(response.fp.peek())
+            return
+        self.received = b""
 
 
 class AnswerStream:
@@ -141,24 +166,59 @@ class BlockingClient:
         silent_s: float = SILENT_S,
     ) -> Iterator[AnswerStream]:
         """A response that is read piece by piece."""
-        address, endpoint = self._address, self._settings.endpoint
+        endpoint = self._settings.endpoint
         with ExitStack() as opened:
             with _reaching(endpoint):
                 headers = {"Authorization": f"Bearer {self._token()}", "Connection": "close"}
                 if body is not None:
                     headers["Content-Type"] = "application/json"
-                connection = http.client.HTTPSConnection(
-                    address.hostname or "", address.port or 443, timeout=CONNECT_S, context=self._trust
-                )
-                opened.callback(connection.close)
-                connection.connect()
-                for option in KEEP_ALIVE:
-                    connection.sock.setsockopt(*option)
-                connection.sock.settimeout(silent_s)
-                url = f"{address.path}{path}?{urlencode(query, doseq=True)}"
-                connection.request(method, url, body, headers)
+                connection = self._connection(opened, silent_s)
+                connection.request(method, self._url(path, query), body, headers)
                 response = connection.getresponse()
             yield AnswerStream(endpoint, response)
+
+    def upgrade(self, path: str, query: Mapping[str, Any], protocol: str) -> UpgradedConnection:
+        """A WebSocket of this subprotocol; raises `UpgradeRefused` with red-box's own answer."""
+        endpoint, key = self._settings.endpoint, base64.b64encode(os.urandom(16)).decode()
+        with ExitStack() as opened:
+            with _reaching(endpoint):
+                headers = {
+                    "Authorization": f"Bearer {self._token()}",
+                    "Connection": "Upgrade",
+                    "Upgrade": "websocket",
+                    "Sec-WebSocket-Version": "13",
+                    "Sec-WebSocket-Key": key,
+                    "Sec-WebSocket-Protocol": protocol,
+                }
+                connection = self._connection(opened, RESPONSE_S)
+                connection.request("GET", self._url(path, query), None, headers)
+                response = connection.getresponse()
+            answer = AnswerStream(endpoint, response)
+            if response.status != HTTPStatus.SWITCHING_PROTOCOLS:
+                raise UpgradeRefused(answer.whole())
+            proof = hashlib.sha1(f"{key}{WEBSOCKET}".encode(), usedforsecurity=False).digest()
+            expected = (base64.b64encode(proof).decode(), protocol)
+            if (answer.header("Sec-WebSocket-Accept"), answer.header("Sec-WebSocket-Protocol")) != expected:
+                raise answer.foreign()
+            with _reaching(endpoint):
+                upgraded = UpgradedConnection(connection, response)
+            opened.pop_all()
+            return upgraded
+
+    def _connection(self, opened: ExitStack, silent_s: float) -> http.client.HTTPSConnection:
+        address = self._address
+        connection = http.client.HTTPSConnection(
+            address.hostname or "", address.port or 443, timeout=CONNECT_S, context=self._trust
+        )
+        opened.callback(connection.close)
+        connection.connect()
+        for option in KEEP_ALIVE:
+            connection.sock.setsockopt(*option)
+        connection.sock.settimeout(silent_s)
+        return connection
+
+    def _url(self, path: str, query: Mapping[str, Any]) -> str:
+        return f"{self._address.path}{path}?{urlencode(query, doseq=True)}"
 
     def _token(self) -> str:
         token = self._settings.token_file.read_text(encoding="ascii", errors="replace").strip()

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from redbox_shared import pod_contract
 from redbox_shared.job_end import LOST_AFTER_S
-from redbox_shared.pod_contract import JOB_VARIABLE_PREFIX, RESULTS_ONLY, SUBMIT_ONLY, WHOLE
+from redbox_shared.pod_contract import JOB_VARIABLE_PREFIX, PORTS_ONLY, RESULTS_ONLY, SUBMIT_ONLY, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LONGEST_KEY = 64
-MODES = (WHOLE, SUBMIT_ONLY, RESULTS_ONLY)
+MODES = (WHOLE, SUBMIT_ONLY, RESULTS_ONLY, PORTS_ONLY)
 ENDS = ("Always", "Succeeded", "Failed")
 
 
@@ -35,6 +35,16 @@ class ResultsRequest:
         self.patterns = patterns
         self.when = when
         self.folder = folder
+
+
+class JobPort:
+    """A port of the companion, and where its connections go: a port of one of the job's nodes."""
+
+    def __init__(self, name: str, port: int, target_port: int, node: str) -> None:
+        self.name = name
+        self.port = port
+        self.target_port = target_port
+        self.node = node
 
 
 class CompanionSettings:
@@ -53,6 +63,12 @@ class CompanionSettings:
         self.results = _results(environ)
         if self.mode == RESULTS_ONLY and not self.results:
             raise PodMisconfigured(f"{pod_contract.RESULTS} is not set, but the mode is {RESULTS_ONLY}")
+        self.ports = _ports(environ)
+        self.readiness_port = _number(
+            environ, pod_contract.READINESS_PORT, pod_contract.DEFAULT_READINESS_PORT
+        )
+        if self.mode == PORTS_ONLY and not self.ports:
+            raise PodMisconfigured(f"{pod_contract.PORTS} is not set, but the mode is {PORTS_ONLY}")
         self.attempt = _number(environ, pod_contract.ATTEMPT, 1)
         self.request_file = Path(
             environ.get(pod_contract.REQUEST_FILE_PATH, pod_contract.DEFAULT_REQUEST_FILE)
@@ -106,6 +122,20 @@ def _results(environ: Mapping[str, str]) -> ResultsRequest | None:
     _check(when in ENDS, pod_contract.RESULTS, raw, f"have one of {', '.join(ENDS)} as `when`")
     folder = environ.get(pod_contract.RESULTS_FOLDER_PATH, pod_contract.RESULTS_FOLDER)
     return ResultsRequest(patterns, when, Path(folder))
+
+
+def _ports(environ: Mapping[str, str]) -> list[JobPort]:
+    raw = environ.get(pod_contract.PORTS) or "[]"
+    try:
+        return [
+            JobPort(
+                str(port["name"]), int(port["port"]), int(port["targetPort"]), str(port.get("node") or "")
+            )
+            for port in json.loads(raw)
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        example = '[{"name": "http", "port": 8080, "targetPort": 8888}]'
+        raise PodMisconfigured(f"{pod_contract.PORTS} is {raw!r}: an example is {example}") from error
 
 
 def _registry(environ: Mapping[str, str]) -> dict[str, str] | None:

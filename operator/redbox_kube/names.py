@@ -7,6 +7,8 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 LABEL_JOB_UID = f"{GROUP}/slurmjob-uid"
+LABEL_SLURMJOB = f"{GROUP}/slurmjob"
+"""On the pod that serves a job's ports: the name of its SlurmJob, for Services. Nothing trusts it."""
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 LABEL_CLUSTER = f"{GROUP}/cluster"
 LABEL_PARTITION = f"{GROUP}/partition"

@@ -18,12 +18,18 @@ REGISTRY_PASSWORD = "REDBOX_REGISTRY_PASSWORD"  # noqa: S105 (a variable's name)
 RESULTS = "REDBOX_RESULTS"
 RESULTS_FOLDER_PATH = "REDBOX_RESULTS_FOLDER"
 LOST_AFTER = "REDBOX_LOST_AFTER"
+PORTS = "REDBOX_PORTS"
+READINESS_PORT = "REDBOX_READINESS_PORT"
 JOB_VARIABLE_PREFIX = "REDBOX_ENV_"
 """Before the name of a variable of the job's own environment whose value only the kubelet knows."""
 
 WHOLE, SUBMIT_ONLY, RESULTS_ONLY = "whole", "submit-only", "results-only"
+PORTS_ONLY = "ports-only"
 ATTACH_ONLY = "attach-only"
 """In a pod on a virtual node, which has no companion: another pod, which has a kubelet, submits its job."""
+
+DEFAULT_READINESS_PORT = 10282
+"""Where the companion of a job with ports answers the kubelet's readiness probe."""
 
 REQUEST_FOLDER = "/etc/redbox/job"
 REQUEST_FILE = "request.json"

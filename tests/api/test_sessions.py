@@ -20,13 +20,12 @@ from redbox_api.sessions.client import (
     open_session,
 )
 from redbox_api.sessions.parts import (
-    EXEC_PROTOCOL,
-    PORTS_PROTOCOL,
     ExecRequest,
     SessionChannel,
     SessionStatus,
     TerminalSize,
 )
+from redbox_shared.wire import EXEC_PROTOCOL, PORTS_PROTOCOL
 
 SUCCESS = b'{"status": "Success"}'
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

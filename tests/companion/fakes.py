@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from redbox_shared.wire import PROBLEMS
+from tests.companion.websocket_server import accept_upgrade, carry_port
 
 Refusal = tuple[int, dict[str, Any]]
 NOTHING_THERE: Refusal = (404, {"title": "There is no such thing", "detail": "the globs find nothing"})
@@ -41,6 +42,7 @@ class ScriptedServer:
     tokens: set[str] = field(default_factory=set)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
+    refuse_port: Refusal | None = None
 
 
 @contextmanager
@@ -76,7 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self._stumble("GET"):
             return
-        if "/logs/" in self.path:
+        if "/ports/" in self.path:
+            self._port()
+        elif "/logs/" in self.path:
             self._log()
         elif "/archive" in self.path:
             self._archive()
@@ -131,6 +135,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if stream == "stdout":
             self.scripted.job = self.scripted.after_log or self.scripted.job
+
+    def _port(self) -> None:
+        """As red-box: a refusal before the upgrade, one of the job's node after it."""
+        if self.scripted.refuse_port:
+            self._json(*self.scripted.refuse_port)
+            return
+        accept_upgrade(self)
+        self.close_connection = True
+        carry_port(self, int(urlsplit(self.path).path.rpartition("/")[2]))
 
     def _archive(self) -> None:
         glob = parse_qs(urlsplit(self.path).query)["glob"][0]

@@ -23,6 +23,7 @@ class PodRole(StrEnum):
 
     JOB = "job"  # all of it; with Virtual delivery the pod that users see and read logs from
     SUBMIT = "submit"  # submits with values that only a kubelet can read, for Virtual delivery
+    PORTS = "ports"  # carries connections to the job, for Virtual delivery
     COLLECT = "collect"  # copies results into their volume, for Virtual delivery
 
 
@@ -32,6 +33,7 @@ class CompanionMode(StrEnum):
     WHOLE = pod_contract.WHOLE
     SUBMIT_ONLY = pod_contract.SUBMIT_ONLY
     RESULTS_ONLY = pod_contract.RESULTS_ONLY
+    PORTS_ONLY = pod_contract.PORTS_ONLY
     ATTACH_ONLY = pod_contract.ATTACH_ONLY  # on a virtual node: another pod submits
 
 

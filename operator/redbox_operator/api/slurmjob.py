@@ -19,6 +19,7 @@ from redbox_operator.api.slurmjob_fields import (
     DependsOn,
     EnvVar,
     ObjectKey,
+    PortSpec,
     ResultsSpec,
 )
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
@@ -87,6 +88,14 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
     )
     results: ResultsSpec | None = Field(
         None, description="Files of the job to copy into a volume when it ends."
+    )
+    ports: list[PortSpec] = Field(
+        [],
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        description="What the job serves: a Service that selects redbox.dev/slurmjob: NAME reaches it "
+        "through the job's pod, with no route between the networks. The pod is ready while all of "
+        "them answer.",
     )
     service_account_name: str = Field(
         "default",

@@ -101,6 +101,32 @@ class EnvVar(SlurmClusterKind):
     value_from: ValueFrom | None = Field(None, description="The source of the value.")
 
 
+class PortSpec(SlurmClusterKind):
+    """A port of the job's pod in Kubernetes, and the port in the running job that it leads to."""
+
+    name: str = Field(
+        min_length=1, max_length=15, pattern=DNS_LABEL, description="Its name, for a Service's targetPort."
+    )
+    port: int = Field(
+        ge=1024,
+        le=65_535,
+        description="The port of the pod: 1024 or more, because the companion is not root.",
+    )
+    target_port: int | None = Field(
+        None,
+        ge=1,
+        le=65_535,
+        description="The port on which the job's own program listens on its node. Default: `port`.",
+    )
+    node: str | None = Field(
+        None,
+        min_length=1,
+        max_length=253,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Which of the job's Slurm nodes. Default: its first.",
+    )
+
+
 class ContainerSpec(SlurmClusterKind):
     """A job that is a container."""
 

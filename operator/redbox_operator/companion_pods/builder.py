@@ -11,22 +11,28 @@ from typing import Any
 
 from redbox_api.authorities import pem_of
 from redbox_api.models import Dependency
-from redbox_kube.names import LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID
+from redbox_kube.names import LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID, LABEL_SLURMJOB
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_operator.api.constants import ANNOTATION_REACHES, LABEL_ROLE, CompanionMode, PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion_pods.job_request import digest, job_request, stored_request
 from redbox_operator.companion_pods.placement import held_back, partition_of, placed, placed_anywhere
 from redbox_operator.companion_pods.pod_spec import PodParts, parts_of
-from redbox_shared.pod_contract import CA_FILE, COMPANION_CONTAINER, REQUEST_FILE
+from redbox_shared.pod_contract import CA_FILE, COMPANION_CONTAINER, DEFAULT_READINESS_PORT, REQUEST_FILE
 
 Object = dict[str, Any]
 FIRST_ATTEMPT = 1
 USER = 65532
+READINESS = {
+    "httpGet": {"path": "/", "port": DEFAULT_READINESS_PORT},
+    "periodSeconds": 3,
+    "timeoutSeconds": 2,
+}
 NOT_OURS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true", "sidecar.istio.io/inject": "false"}
 MODES = {
     PodRole.JOB: CompanionMode.WHOLE,
     PodRole.SUBMIT: CompanionMode.SUBMIT_ONLY,
+    PodRole.PORTS: CompanionMode.PORTS_ONLY,
     PodRole.COLLECT: CompanionMode.RESULTS_ONLY,
 }
 
@@ -67,6 +73,11 @@ def needs_submitter(job: SlurmJob, cluster: SlurmCluster) -> bool:
     )
 
 
+def needs_ports_pod(job: SlurmJob, cluster: SlurmCluster) -> bool:
+    """Whether its ports need a separate pod, whose container runs."""
+    return cluster.spec.delivery is Delivery.VIRTUAL and bool(job.spec.ports)
+
+
 def needs_collector(job: SlurmJob, cluster: SlurmCluster) -> bool:
     """Whether its results need a separate pod that can mount a volume."""
     return cluster.spec.delivery is Delivery.VIRTUAL and job.spec.results is not None
@@ -81,6 +92,8 @@ def companion_pod(
     parts = parts_of(job, cluster, attempt, mode, virtual=virtual)
     metadata = _metadata(job, cluster, attempt, role)
     metadata["annotations"] = {**NOT_OURS, **({} if virtual else {ANNOTATION_REACHES: reaches(cluster)})}
+    if parts.ports:
+        metadata["labels"][LABEL_SLURMJOB] = job.name
     where = placed(job, cluster) if role is PodRole.JOB else placed_anywhere(job)
     spec = {
         "restartPolicy": "Never",
@@ -110,6 +123,7 @@ def _container(parts: PodParts, image: str, extended: dict[str, str]) -> Object:
         },
         "terminationMessagePolicy": "File",
         "volumeMounts": parts.mounts,
+        **({"ports": parts.ports, "readinessProbe": READINESS} if parts.ports else {}),
     }
 
 

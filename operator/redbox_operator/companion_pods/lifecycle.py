@@ -28,6 +28,7 @@ from redbox_operator.companion_pods.builder import (
     companion_pod,
     config_map,
     needs_collector,
+    needs_ports_pod,
     needs_submitter,
     reaches,
     request_digest,
@@ -144,6 +145,7 @@ class CompanionLifecycle:
             return await self._name_conflict(target, recorded)
         pod = companion_of(made)
         await self._create_submitter(target)
+        await self._create_ports_pod(target)
         count, at = replaced(recorded, now.replace(microsecond=0))
         names = {"name": pod.name, "uid": pod.uid, "attempt": target.attempt, "request": request.digest}
         companion = CompanionStatus(**names, replaced=count, replaced_at=at)
@@ -203,6 +205,12 @@ class CompanionLifecycle:
         if needs_submitter(target.job, target.cluster):
             with suppress(ApiRefused):
                 await self._create_pod(target, PodRole.SUBMIT)
+
+    async def _create_ports_pod(self, target: CompanionTarget) -> None:
+        """With Virtual delivery: a pod that serves the job's ports; a refused one is replaced."""
+        if needs_ports_pod(target.job, target.cluster):
+            with suppress(ApiRefused):
+                await self._create_pod(target, PodRole.PORTS)
 
     async def create_collector(self, target: CompanionTarget) -> None:
         """With Virtual delivery: a pod that copies the results of an ended job."""

@@ -10,7 +10,7 @@ from typing import Any
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import CompanionMode, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.slurmjob_fields import ResultsSpec, Volume
+from redbox_operator.api.slurmjob_fields import PortSpec, ResultsSpec, Volume
 from redbox_shared import pod_contract
 from redbox_shared.pod_contract import (
     BATCH_FILE,
@@ -27,6 +27,7 @@ Object = dict[str, Any]
 TOKEN_SECONDS = 3600
 POD_NAME = "metadata.name"
 SUBMITTING = frozenset({CompanionMode.WHOLE, CompanionMode.SUBMIT_ONLY})
+SERVING = frozenset({CompanionMode.WHOLE, CompanionMode.PORTS_ONLY})
 COLLECTING = frozenset({CompanionMode.WHOLE, CompanionMode.RESULTS_ONLY})
 
 
@@ -40,6 +41,7 @@ class PodParts:
     requests: dict[str, str] = field(default_factory=lambda: {"cpu": "10m", "memory": "24Mi"})
     limits: dict[str, str] = field(default_factory=lambda: {"memory": "64Mi"})
     has_results: bool = False
+    ports: list[Object] = field(default_factory=list)
 
     def set_env(self, settings: Mapping[str, str]) -> None:
         """Set variables literally: `$` is doubled, since the kubelet replaces $(NAME)."""
@@ -72,6 +74,8 @@ def parts_of(
         _add_kubelet_values(parts, job, attempt)
     if mode in COLLECTING and job.spec.results:
         _mount_results(parts, job.spec.results)
+    if mode in SERVING and job.spec.ports:
+        _serve_ports(parts, job.spec.ports)
     return parts
 
 
@@ -109,6 +113,22 @@ def _add_kubelet_values(parts: PodParts, job: SlurmJob, attempt: int) -> None:
         items = [{"key": reference.key, "path": BATCH_FILE}]
         parts.set_env({pod_contract.BATCH_FILE_PATH: f"{BATCH_FOLDER}/{BATCH_FILE}"})
         parts.mount("batch", BATCH_FOLDER, {"configMap": {"name": reference.name, "items": items}})
+
+
+def _serve_ports(parts: PodParts, ports: list[PortSpec]) -> None:
+    """Each connection holds some 0.5 MiB at most, and there are at most 64."""
+    parts.requests["memory"], parts.limits["memory"] = "32Mi", "128Mi"
+    parts.ports = [{"name": port.name, "containerPort": port.port} for port in ports]
+    settings = [
+        {
+            "name": port.name,
+            "port": port.port,
+            "targetPort": port.target_port or port.port,
+            **({"node": port.node} if port.node else {}),
+        }
+        for port in ports
+    ]
+    parts.set_env({pod_contract.PORTS: json.dumps(settings)})
 
 
 def _mount_results(parts: PodParts, results: ResultsSpec) -> None:

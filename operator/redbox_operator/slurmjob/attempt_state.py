@@ -11,7 +11,7 @@ from redbox_api.models import Job, Phase
 from redbox_operator.api.constants import PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion_pods.builder import needs_collector, needs_submitter
+from redbox_operator.companion_pods.builder import needs_collector, needs_ports_pod, needs_submitter
 from redbox_operator.companion_pods.lifecycle import CompanionState
 from redbox_operator.companion_pods.plan import CompanionPod, FinalMessage
 from redbox_operator.object_cache import PodName
@@ -61,7 +61,9 @@ def auxiliary_role(state: AttemptState) -> PodRole | None:
         waits = bool(before.job_id) and before.results is None
         return PodRole.COLLECT if waits and needs_collector(state.job, link.cluster) else None
     unsubmitted = state.row is None and before.job_id is None
-    return PodRole.SUBMIT if unsubmitted and needs_submitter(state.job, link.cluster) else None
+    if unsubmitted and needs_submitter(state.job, link.cluster):
+        return PodRole.SUBMIT
+    return PodRole.PORTS if needs_ports_pod(state.job, link.cluster) else None
 
 
 def status_inputs(

@@ -13,6 +13,7 @@ from redbox_operator.api.problems import StatusProblem, first_flaw
 from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJob
 from redbox_operator.companion_pods.job_request import LARGEST_REQUEST, job_request, stored_request
 from redbox_operator.companion_pods.placement import cluster_of, partition_of
+from redbox_shared.pod_contract import DEFAULT_READINESS_PORT
 
 VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
 
@@ -25,6 +26,7 @@ def problem_of(job: SlurmJob, host_paths: Sequence[str] = ()) -> StatusProblem |
         or _of_selector(job)
         or _of_sources(job)
         or _of_volume(job, host_paths)
+        or _of_ports(job)
         or _of_request(job)
     )
 
@@ -92,6 +94,20 @@ def _of_volume(job: SlurmJob, host_paths: Sequence[str]) -> StatusProblem | None
     return StatusProblem(
         "VolumeNotAllowed", f"results go into a volume of {given}: use {VOLUMES}{below}", final=True
     )
+
+
+def _of_ports(job: SlurmJob) -> StatusProblem | None:
+    ports = [port.port for port in job.spec.ports]
+    if ports and job.spec.array:
+        message = "spec.ports is set for a job array, whose tasks share no port: submit one SlurmJob a task"
+        return StatusProblem("Invalid", message, final=True)
+    for port in ports:
+        if ports.count(port) > 1:
+            return StatusProblem("Invalid", f"spec.ports has port {port} more than once", final=True)
+        if port == DEFAULT_READINESS_PORT:
+            message = f"spec.ports has port {port}, where the pod answers its readiness probe: take another"
+            return StatusProblem("Invalid", message, final=True)
+    return None
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -17,13 +17,12 @@ from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
 from redbox_api.sessions.parts import (
-    EXEC_PROTOCOL,
-    PORTS_PROTOCOL,
     ExecRequest,
     SessionChannel,
     SessionStatus,
     TerminalSize,
 )
+from redbox_shared.wire import EXEC_PROTOCOL, PORTS_PROTOCOL
 
 CONNECTION_LOST = "ConnectionLost"
 LARGEST_PIECE = 32 * 1024

@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-EXEC_PROTOCOL = "v1.exec.redbox.dev"
-PORTS_PROTOCOL = "v1.ports.redbox.dev"
 EXIT_CODE = "ExitCode"
 NON_ZERO = "NonZeroExitCode"
 MAX_FIRST_MESSAGE = 2 * 1024 * 1024

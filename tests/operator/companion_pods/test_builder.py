@@ -33,6 +33,7 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 SECRET_ENV = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 RESULTS = {"from": ["out/*.dat", "log"], "volume": CLAIM, "when": "Succeeded", "folder": "run/1"}
+PORTS = [{"name": "http", "port": 8080, "targetPort": 8888}, {"name": "ps", "port": 9000, "node": "n2"}]
 CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, PodRole]] = {
     "batch": (slurm_job(), slurm_cluster(), 1, PodRole.JOB),
     "second-attempt": (slurm_job(serviceAccountName="farmer"), slurm_cluster(), 2, PodRole.JOB),
@@ -75,6 +76,13 @@ CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, PodRole]] = {
         slurm_cluster(delivery="Virtual"),
         2,
         PodRole.COLLECT,
+    ),
+    "ports": (slurm_job("notebook", ports=PORTS), slurm_cluster(), 1, PodRole.JOB),
+    "virtual-ports": (
+        slurm_job("notebook", partition="debug", ports=PORTS),
+        slurm_cluster(delivery="Virtual"),
+        1,
+        PodRole.PORTS,
     ),
 }
 
@@ -160,7 +168,7 @@ def test_pod_and_request_go_with_their_slurmjob_and_no_label_holds_its_name(case
     job, cluster, attempt, _ = CASES[case]
     for made in (pod_of(case), config_map(job, cluster, attempt)):
         (owner,) = made["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["name"], owner["uid"]) == ("SlurmJob", "cow", "0aa6-11")
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("SlurmJob", job.name, "0aa6-11")
         assert owner["controller"] is True
         assert "cow" not in made["metadata"]["labels"].values()
 
@@ -233,3 +241,19 @@ def test_what_needs_a_kubelet_has_a_pod_of_its_own_with_virtual_delivery_only(
     assert needs_collector(slurm_job(**spec), virtual) is collector
     assert not needs_submitter(slurm_job(**spec), slurm_cluster())
     assert not needs_collector(slurm_job(**spec), slurm_cluster())
+
+
+@pytest.mark.parametrize("role", [PodRole.JOB, PodRole.SUBMIT, PodRole.PORTS, PodRole.COLLECT])
+@pytest.mark.parametrize("delivery", ["Container", "Virtual"])
+def test_a_service_selects_exactly_the_pod_that_serves_the_ports(delivery: str, role: PodRole) -> None:
+    job = slurm_job(ports=PORTS, env=[SECRET_ENV], results=RESULTS)
+    pod = companion_pod(job, slurm_cluster(delivery=delivery), 1, IMAGE, role)
+    (container,) = pod["spec"]["containers"]
+    serves = role is (PodRole.JOB if delivery == "Container" else PodRole.PORTS) or role is PodRole.PORTS
+    assert (pod["metadata"]["labels"].get("redbox.dev/slurmjob") == "cow") is serves
+    assert ("readinessProbe" in container) is serves
+    assert [port["containerPort"] for port in container.get("ports", [])] == ([8080, 9000] if serves else [])
+
+
+def test_ports_are_no_part_of_the_request_to_red_box() -> None:
+    assert request_of(slurm_job(ports=PORTS)) == request_of(slurm_job())

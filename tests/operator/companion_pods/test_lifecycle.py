@@ -185,3 +185,27 @@ async def test_a_collector_that_kubernetes_refuses_does_not_delay_the_jobs_end(v
     virtual.api.recover()
     await virtual.look()
     assert virtual.pod_names == ["cow-job", "cow-collect"]
+
+
+# ------------------------------------------------------------------------------------------------------ ports
+
+PORTS = [{"name": "http", "port": 8080}]
+
+
+async def test_ports_have_a_pod_of_their_own_beside_a_virtual_companion(virtual: Stand) -> None:
+    await virtual.apply(ports=PORTS)
+    assert virtual.pod_names == ["cow-job", "cow-ports"]
+
+
+async def test_a_pod_of_ports_that_is_lost_is_made_again_while_the_job_runs(virtual: Stand) -> None:
+    await virtual.apply(ports=PORTS)
+    await virtual.at_redbox(Phase.RUNNING)
+    del virtual.api.objects[ResourcePath("Pod", "cow-ports", "farm")]
+    virtual.cache.companions.pop(("farm", "cow-ports"), None)
+    await virtual.look()
+    assert virtual.pod_names == ["cow-job", "cow-ports"]
+
+
+async def test_with_container_delivery_the_companion_serves_the_ports_itself(stand: Stand) -> None:
+    await stand.apply(ports=PORTS)
+    assert stand.pod_names == ["cow-job"]

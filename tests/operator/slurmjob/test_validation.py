@@ -9,6 +9,7 @@ import pytest
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from tests.operator.factories import slurm_job
 
+PORT = {"name": "a", "port": 8080}
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 
 
@@ -21,6 +22,9 @@ def test_a_job_with_nothing_wrong_has_no_problem() -> None:
     ("name", "spec", "reason", "words"),
     [
         ("c" * 60, {}, "NameTooLong", "at most 59"),
+        ("cow", {"ports": [PORT], "array": "0-3"}, "Invalid", "one SlurmJob a task"),
+        ("cow", {"ports": [PORT, {**PORT, "name": "b"}]}, "Invalid", "port 8080 more than once"),
+        ("cow", {"ports": [{"name": "a", "port": 10282}]}, "Invalid", "take another"),
         (
             "cow",
             {"partition": "debug", "nodeSelector": {"redbox.dev/partition": "long"}},

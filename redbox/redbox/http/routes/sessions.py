@@ -26,12 +26,11 @@ from redbox.sessions.errors import SessionEnded
 from redbox.sessions.service import OpenSession, PortRequest
 from redbox_api.models import KEY_PATTERN
 from redbox_api.sessions.parts import (
-    EXEC_PROTOCOL,
     NODE_NAME,
-    PORTS_PROTOCOL,
     ExecRequest,
     failure_status,
 )
+from redbox_shared.wire import EXEC_PROTOCOL, PORTS_PROTOCOL
 
 Parameters = TypeVar("Parameters", bound=BaseModel)
 router = authenticated_router("sessions")

@@ -20,7 +20,6 @@ from aiohttp import WSMsgType, web
 
 from redbox_api.client import RedboxClient
 from redbox_api.models import Job
-from redbox_api.sessions.parts import EXEC_PROTOCOL, PORTS_PROTOCOL
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import make_key, self_signed
@@ -29,6 +28,7 @@ from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.translation.pod import translate
+from redbox_shared.wire import EXEC_PROTOCOL, PORTS_PROTOCOL
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 from tests.resourced.kubelet.spdy.harness import Peer

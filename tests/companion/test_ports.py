@@ -1,0 +1,158 @@
+"""The ports of a job, as clients in Kubernetes find them: real sockets, a real WebSocket, a real process."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.companion.fakes import ScriptedServer
+from tests.companion.harness import Pod
+
+RUNNING = {"phase": "Running", "state": "RUNNING", "jobID": "7"}
+TRIES = 400
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """A server of the job: sends back what it gets, after the client's end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            received = b""
+            while data := connection.recv(65536):
+                received += data
+            connection.sendall(received)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield listener.getsockname()[1]
+    listener.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def start(pod: Pod, redbox: ScriptedServer) -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
+    """Start a companion whose one port leads to this one of the job."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(target: int) -> subprocess.Popen[bytes]:
+        redbox.job = dict(RUNNING)
+        port = {"name": "http", "port": free_port(), "targetPort": target}
+        pod.environ["REDBOX_PORTS"] = json.dumps([port])
+        pod.environ["REDBOX_READINESS_PORT"] = str(free_port())
+        pod.environ["REDBOX_MODE"] = "ports-only"
+        started.append(pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def connect(pod: Pod) -> socket.socket:
+    (port,) = json.loads(pod.environ["REDBOX_PORTS"])
+    for _ in range(TRIES):
+        with suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port["port"]), timeout=20)
+        threading.Event().wait(0.05)
+    raise AssertionError("the companion does not listen")
+
+
+def readiness(pod: Pod) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{pod.environ['REDBOX_READINESS_PORT']}/"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def readiness_becomes(pod: Pod, status: int) -> str:
+    for _ in range(TRIES):
+        with suppress(OSError):
+            if (seen := readiness(pod))[0] == status:
+                return seen[1]
+        threading.Event().wait(0.05)
+    raise AssertionError(f"readiness does not become {status}")
+
+
+def exchange(connection: socket.socket, data: bytes) -> bytes:
+    with connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while piece := connection.recv(65536):
+            received += piece
+        return received
+
+
+Start = Callable[[int], subprocess.Popen[bytes]]
+
+
+def test_bytes_go_both_ways_and_the_end_of_one_way_leaves_the_other(
+    pod: Pod, start: Start, echo: int
+) -> None:
+    start(echo)
+    data = bytes(range(256)) * 300
+    assert exchange(connect(pod), data) == data
+
+
+def test_a_client_that_stalls_holds_back_no_other(pod: Pod, start: Start, echo: int) -> None:
+    start(echo)
+    with connect(pod) as stalled:
+        stalled.sendall(b"no end")
+        assert exchange(connect(pod), b"another") == b"another"
+
+
+def test_it_is_ready_while_the_port_answers_in_the_job(pod: Pod, start: Start, echo: int) -> None:
+    start(echo)
+    assert readiness_becomes(pod, 200) == "ready\n"
+
+
+def test_a_port_without_a_server_is_not_ready_and_resets_its_connections(pod: Pod, start: Start) -> None:
+    start(free_port())
+    with pytest.raises(ConnectionResetError):
+        exchange(connect(pod), b"x")
+    assert readiness_becomes(pod, 503) == "does not answer in the job: http\n"
+
+
+def test_a_red_box_that_allows_nobody_in_is_one_sentence_in_the_log(
+    pod: Pod, redbox: ScriptedServer, start: Start
+) -> None:
+    redbox.refuse_port = (403, {"title": "Forbidden", "detail": "exec is turned off"})
+    process = start(free_port())
+    for _ in range(3):
+        with pytest.raises(ConnectionResetError):
+            exchange(connect(pod), b"x")
+    redbox.job = {**RUNNING, "phase": "Succeeded", "state": "COMPLETED", "exitCode": 0}
+    _, errors = process.communicate(timeout=30)
+    assert errors.decode().count("the job's ports cannot be reached: Forbidden: exec is turned off") == 1
+
+
+def test_connections_end_with_the_job(pod: Pod, redbox: ScriptedServer, start: Start, echo: int) -> None:
+    process = start(echo)
+    with connect(pod) as connection:
+        connection.sendall(b"no end")
+        redbox.job = {**RUNNING, "phase": "Succeeded", "state": "COMPLETED", "exitCode": 0}
+        assert process.wait(timeout=30) == 0
+        with suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+    assert pod.termination_message["final"] is True
