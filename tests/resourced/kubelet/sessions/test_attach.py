@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import LogRequest
-from redbox_resourced.kubelet.sessions import handler
 from tests.resourced.fakes import JOB
 from tests.resourced.kubelet.sessions.harness import SUCCESS, kubelet_api, open_streams
 
@@ -31,7 +31,7 @@ def attached_to(
         return PodLog(None, JOB), given[-1]  # type: ignore[arg-type]
 
     monkeypatch.setattr(PodLog, "copy", copy)
-    monkeypatch.setattr(handler, "find_log", find)
+    monkeypatch.setattr(LogHandler, "find_log", find)
     return asked
 
 

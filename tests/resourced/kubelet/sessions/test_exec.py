@@ -48,6 +48,7 @@ async def test_a_command_gets_its_input_and_gives_its_output_and_exit_code() -> 
             "node": None,
             "task": None,
             "size": None,
+            "term": None,
         }
 
 
@@ -108,7 +109,7 @@ async def test_a_status_that_is_none_is_a_failure(status: bytes) -> None:
 
 async def test_the_window_sizes_of_a_terminal_reach_the_job() -> None:
     async def sizes(side: RedboxSide) -> None:
-        while await side.next() not in {b"", b'\4{"Width": 120, "Height": 50}'}:
+        while await side.next() not in {b"", b'\4{"Width":120,"Height":50}'}:
             pass
         await side.end(SUCCESS)
 
