@@ -19,7 +19,7 @@ import structlog
 from redbox.agents.agent import AgentClient
 from redbox.agents.errors import RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
-from redbox.agents.protocol.answers import FileStatus, GlobMatch, OmittedFile
+from redbox.agents.protocol.answers import FileStatus, GlobMatch, GlobResult, OmittedFile
 from redbox.core.domain import JobRef
 from redbox.jobs.errors import Forbidden, JobNotFound, JobsBusy, NotAcceptable
 from redbox.jobs.service import JobService
@@ -63,7 +63,7 @@ class JobFileService:
     async def find(self, ref: JobRef, patterns: list[str]) -> FileList:
         """Return the files that the globs match, sorted by path."""
         async with self._agent(ref) as (agent, directory):
-            matches = await agent.glob(directory, [_relative(glob) for glob in patterns], limit=MAX_FOUND)
+            matches = await _glob(agent, directory, [_relative(glob) for glob in patterns], MAX_FOUND)
         items = sorted((_entry(match) for match in matches.found), key=lambda entry: entry.path)
         return FileList(items=items, truncated=matches.truncated)
 
@@ -87,7 +87,7 @@ class JobFileService:
         """Return a tar of the files that the globs match, with names and modes; symbolic links stay links."""
         async with self._agent(ref) as (agent, working_directory):
             directory, globs = _archive_root(working_directory, patterns)
-            matches = await agent.glob(directory, globs, limit=MAX_ARCHIVED)
+            matches = await _glob(agent, directory, globs, MAX_ARCHIVED)
             if matches.truncated:
                 raise NotAcceptable(
                     f"the globs match more than {MAX_ARCHIVED} paths; name a directory instead"
@@ -122,6 +122,17 @@ class JobFileService:
             raise Forbidden(f"{fault.path}: {fault.strerror}, as user {record.user.name}") from fault
         except RequestFailed as error:
             raise NotAcceptable(str(error)) from error
+
+
+async def _glob(agent: AgentClient, directory: str, patterns: list[str], limit: int) -> GlobResult:
+    """The matches; none may be left out because a network file system shows it late."""
+    result = await agent.glob(directory, patterns, limit=limit)
+    for match in result.found:
+        if match.kind == "listed":
+            raise SystemCallFailed(
+                errno.EAGAIN, "its directory lists it, but it cannot be read yet", match.path
+            )
+    return result
 
 
 def _within(directory: str, path: str) -> str:

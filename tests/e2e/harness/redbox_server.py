@@ -141,12 +141,19 @@ class RedboxServer:
             "server.key": certificate.key,
             "mark.secret": secrets.token_hex(32).encode(),
             "played.jwks.json": self.cluster.public_keys(),
-            "redbox.yaml": yaml.safe_dump(self.settings(), sort_keys=False).encode(),
         }
         if self.transport == "ssh":
             files |= trust_ssh_ca(self.login)
         for name, content in files.items():
             self.login.write(f"{self.folder}/{name}", content, mode=0o600, owner=owner)
+        self.configure(self.sections)
+
+    def configure(self, sections: Mapping[str, Any]) -> None:
+        """Write the settings for its next start, with these sections."""
+        self.sections = sections
+        content = yaml.safe_dump(self.settings(), sort_keys=False).encode()
+        owner = f"{self.user}:{self.user}"
+        self.login.write(f"{self.folder}/redbox.yaml", content, mode=0o600, owner=owner)
 
     def settings(self) -> dict[str, Any]:
         """The settings file."""

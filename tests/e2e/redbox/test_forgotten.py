@@ -10,7 +10,8 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -169,14 +170,15 @@ def computing(bed: Bed) -> list[Host]:
 async def test_a_dependant_waits_for_the_next_attempt_while_a_stranger_has_the_id(
     bed: Bed, server: RedboxServer, alice: RedboxClient
 ) -> None:
-    """The stranger: alice's own job, whose mark she has overwritten."""
+    """The stranger: alice's own job, whose mark she has overwritten before a poll had shown it."""
     login = server.login
-    parent = await submit(alice, "true", hold=True)
-    child = await submit(alice, "true", dependencies=[{"type": "afterok", "key": parent}])
-    stranger = (await alice.get_job(parent)).job_id or ""
-    login.run("scontrol", "update", f"JobId={stranger}", "Comment=a-stranger", user="alice")
-    save_state(login, bed.host("ctl"))
-    kill_and_start(bed)
+    async with polled_no_more(server, alice):
+        parent = await submit(alice, "true", hold=True)
+        child = await submit(alice, "true", dependencies=[{"type": "afterok", "key": parent}])
+        stranger = (await alice.get_job(parent)).job_id or ""
+        login.run("scontrol", "update", f"JobId={stranger}", "Comment=a-stranger", user="alice")
+        save_state(login, bed.host("ctl"))
+        kill_and_start(bed)
     assert (await forgotten(alice, parent)).no_sign_of_start
     await until(alice, child, lambda job: job.reason == "JobHeldUser")
     login.run("scontrol", "release", stranger, user="alice")
@@ -188,6 +190,23 @@ async def test_a_dependant_waits_for_the_next_attempt_while_a_stranger_has_the_i
     wait_until(lambda: expected in queued(login, child_id), 60, f"the child does not depend on {expected}")
     await alice.act_on_job(parent, "release", attempt=2)
     assert (await ended(alice, child)).phase is Phase.SUCCEEDED
+
+
+@asynccontextmanager
+async def polled_no_more(server: RedboxServer, alice: RedboxClient) -> AsyncIterator[None]:
+    """As long as this lasts, no poll shows a new job: red-box polls when it starts, and then pauses."""
+    usual = server.sections
+    restart(server, {"jobs": {"shortest_interval_s": 600.0, "longest_interval_s": 600.0}})
+    last = await submit(alice, "true", hold=True)
+    await until(alice, last, lambda job: job.state == "PENDING")
+    yield
+    restart(server, usual)
+
+
+def restart(server: RedboxServer, sections: Mapping[str, Any]) -> None:
+    server.kill()
+    server.configure(sections)
+    server.start()
 
 
 def queued(login: Host, job_id: str) -> str:

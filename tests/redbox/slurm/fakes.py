@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from typing import Any
@@ -102,6 +102,7 @@ class ScriptedAgents(AgentPool):
     listings: list[tuple[str, int]] = field(default_factory=list)
     no_agent: AgentError | None = None
     no_directory: AgentError | None = None
+    listed_only: bool = False  # a network file system has the names of the files cached as missing
     older: bool = False  # an agent of a release that names no outcomes
 
     async def agent(self, user: UnixUser, role: AgentRole = "commands") -> ScriptedAgent:
@@ -195,7 +196,8 @@ class ScriptedAgent(AgentClient):
         names = (path.rpartition("/") for path in self.agents.files)
         found = [name for parent, _, name in names if parent == directory]
         matches = [name for name in found if any(fnmatch(name, pattern) for pattern in patterns)]
-        matched = tuple(GlobMatch(**asdict(FACTS), path=name) for name in matches[:limit])
+        status = replace(FACTS, kind="listed") if self.agents.listed_only else FACTS
+        matched = tuple(GlobMatch(**asdict(status), path=name) for name in matches[:limit])
         return GlobResult(matched, truncated=len(matches) > limit)
 
     async def stat(self, path: str, *, deadline: float = 10.0) -> FileStatus:

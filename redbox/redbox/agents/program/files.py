@@ -16,7 +16,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from typing import Any, Dict, Iterable, Iterator, List, Pattern, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Pattern, Tuple
 
 from redbox.agents.program.session import WorkerStream
 from redbox.agents.program.wire import CHUNK
@@ -57,6 +57,13 @@ def attributes_of(status: os.stat_result) -> Dict[str, Any]:
     }
 
 
+def attributes_of_match(status: Optional[os.stat_result]) -> Dict[str, Any]:
+    if status is not None:
+        return attributes_of(status)
+    numbers = ("size", "device", "inode", "modified_ns", "mode", "uid", "gid")
+    return dict(dict.fromkeys(numbers, 0), kind="listed")
+
+
 def file_system_of(device: int) -> str:
     """Return the type of the file system: "nfs4", "lustre", "ext4"; "" where the mounts do not show it."""
     number = "{}:{}".format(os.major(device), os.minor(device)).encode()
@@ -72,7 +79,7 @@ def open_for_reading(path: bytes) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         if is_listed_only(path):
-            raise not_visible(path) from None
+            raise OSError(errno.EAGAIN, "its directory lists it, but it cannot be opened yet", path) from None
         raise
     if kind_of(os.fstat(descriptor)) in ("file", "null"):
         return descriptor
@@ -88,10 +95,6 @@ def is_listed_only(path: bytes) -> bool:
     except OSError:
         return False
     return is_listed and not os.path.lexists(path)  # else a dangling link, or a file made just now
-
-
-def not_visible(path: bytes) -> OSError:
-    return OSError(errno.EAGAIN, "its directory lists it, but it cannot be opened yet", path)
 
 
 def tail_hash(descriptor: int, offset: int) -> str:
@@ -159,7 +162,7 @@ class FileOperations:
         for count, (relative, status) in enumerate(matches):
             if count >= stream.request["limit"]:
                 return {"truncated": True}
-            stream.send_event(dict(attributes_of(status), path=path_text(relative)))
+            stream.send_event(dict(attributes_of_match(status), path=path_text(relative)))
         return {"truncated": False}
 
     def make_directory(self, stream: WorkerStream) -> Dict[str, Any]:
@@ -247,8 +250,8 @@ def send_from(stream: WorkerStream, descriptor: int, offset: int, limit: int) ->
     return offset
 
 
-def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes, os.stat_result]]:
-    """Yield each matching path below the directory once, relative to it."""
+def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes, Optional[os.stat_result]]]:
+    """Yield each matching path below the directory once, relative to it; no status if it is only listed."""
     os.stat(directory)  # a missing or unreadable directory is an error, not an empty answer
     encoded = [pattern.encode("utf-8", "surrogateescape") for pattern in patterns]
     of_names = [pattern for pattern in encoded if is_of_names(pattern)]
@@ -260,13 +263,11 @@ def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes,
     for relative in found:
         path = os.path.join(directory, relative)
         try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            if is_listed_only(path):
-                raise not_visible(path) from None
-            continue  # removed in the meantime
+            status: Optional[os.stat_result] = os.lstat(path)
         except OSError:
-            continue
+            if not is_listed_only(path):
+                continue  # removed in the meantime
+            status = None
         if relative not in yielded:
             yielded.add(relative)
             yield relative, status

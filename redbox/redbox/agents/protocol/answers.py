@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from redbox.agents.errors import AgentError, AgentUnavailable, FrameError, RequestFailed, SystemCallFailed
 from redbox.agents.protocol.frames import AgentFrame, FrameKind
 
-FileKind = Literal["file", "directory", "symlink", "null", "other"]
+FileKind = Literal["file", "directory", "symlink", "null", "other", "listed"]
 FILE_KINDS = frozenset(get_args(FileKind))
 MAX_INTEGER = 2**64
 MAX_TEXT = 4096
@@ -88,7 +88,10 @@ class FileStatus(FileAttributes):
 
 @dataclass(frozen=True, slots=True)
 class GlobMatch(FileAttributes):
-    """A path that matches a glob, relative to the glob's directory."""
+    """A path that matches a glob, relative to the glob's directory.
+
+    "listed": its directory has the name, and a network file system still has it cached as missing.
+    """
 
     path: str = ""
 

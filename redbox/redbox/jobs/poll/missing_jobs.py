@@ -338,4 +338,4 @@ def _users_of(records: Iterable[JobRecord]) -> frozenset[UnixUser]:
 def _pause(record: JobRecord, now: datetime) -> float:
     if record.absent_since is None:
         return 0.0
-    return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (now - record.absent_since).total_seconds() / 4))
+    return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (now - record.absent_since).total_seconds() / 8))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import io
 import os
 import tarfile
@@ -15,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import SystemCallFailed
+from redbox.agents.protocol.answers import GlobMatch, GlobResult
 from tests.redbox.http.harness import ALICE_UID, BODY_LIMIT, Stand, eventually, problem
 
 FILES = "/v1/jobs/k1/files"
@@ -56,8 +55,8 @@ async def test_a_file_that_cannot_be_looked_up_yet_is_asked_for_again(
 ) -> None:
     """A network file system lists it, and has cached that it is missing."""
 
-    async def glob(*_: object, **__: object) -> None:
-        raise SystemCallFailed(errno.EAGAIN, "its directory lists it", "/home/alice/a.dat")
+    async def glob(*_: object, **__: object) -> GlobResult:
+        return GlobResult((GlobMatch("listed", *[0] * 7, path="a.dat"),), truncated=False)
 
     monkeypatch.setattr(AgentClient, "glob", glob)
     answer = await alice.get(FILES, params={"glob": "*.dat"})

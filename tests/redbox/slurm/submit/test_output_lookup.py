@@ -29,6 +29,8 @@ async def test_an_output_is_looked_for_in_the_listing_of_its_directory() -> None
     assert await find(agents, output("7")) == [False]
     agents.files[output("7").path] = b""
     assert await find(agents, output("7")) == [True]
+    agents.listed_only = True
+    assert await find(agents, output("7")) == [True]
     for code, why in ((errno.ENOENT, "No such file or directory"), (errno.EACCES, "Permission denied")):
         agents.no_directory = SystemCallFailed(code, why, WORK)
         with pytest.raises(WorkloadManagerError, match=why):
