@@ -1,0 +1,200 @@
+"""kubectl exec, cp, attach and port-forward of pods on Slurm, by both of kubectl's protocols."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from redbox_bed import login_node
+from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container
+from tests.e2e.harness.slurmjobs import eventually
+
+pytestmark = pytest.mark.timeout(300)
+SERVES = "cd /tmp; echo hello > index.html; exec python3 -m http.server 18080"
+COLUMNS, ROWS = 101, 33
+WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def pod(lasting: SlurmPods) -> SlurmPod:
+    """A running one, in a red-box that allows sessions."""
+    login = lasting.login
+    settings = yaml.safe_load(login.read(login_node.SETTINGS))
+    settings["exec"] = {"enabled": True}
+    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
+    login_node.restart(login)
+    pod = lasting.run(container("echo begun; echo $$ > /tmp/main.pid; exec sleep 600"))
+    pod.is_ready()
+    return pod
+
+
+@pytest.fixture(params=["SPDY", "WebSockets"])
+def kubectl(pod: SlurmPod, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command, as alice's shell has it, which then takes one of its protocols."""
+    websockets = str(request.param == "WebSockets").lower()
+    monkeypatch.setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)
+    monkeypatch.setenv("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets)
+    kubeconfig = str(pod.kubectl.kubeconfig)
+    return [f"{Path(kubeconfig).parent}/bin/kubectl", f"--kubeconfig={kubeconfig}", f"--namespace={USER}"]
+
+
+def run(command: list[str], *, stdin: bytes = b"", within_s: float = WITHIN_S) -> tuple[int, bytes, str]:
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=within_s, check=False)
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def in_pod(kubectl: list[str], pod: SlurmPod, *command: str, options: tuple[str, ...] = ()) -> list[str]:
+    return [*kubectl, "exec", *options, pod.name, "--", *command]
+
+
+def test_a_command_has_its_streams_its_exit_code_and_the_pods_container(
+    kubectl: list[str], pod: SlurmPod
+) -> None:
+    script = "id -un; cat /proc/$(cat /tmp/main.pid)/comm; echo err >&2; exit 7"
+    code, out, err = run(in_pod(kubectl, pod, "sh", "-c", script))
+    assert (code, out.decode().split()) == (7, [USER, "sleep"]), err
+    assert err.startswith("err\n")
+
+
+def test_what_is_piped_comes_back_whole(kubectl: list[str], pod: SlurmPod) -> None:
+    sent = os.urandom(3_000_000)
+    code, out, err = run(in_pod(kubectl, pod, "cat", options=("-i",)), stdin=sent)
+    assert (code, out == sent) == (0, True), err
+
+
+def test_a_program_that_is_not_there(kubectl: list[str], pod: SlurmPod) -> None:
+    code, _, err = run(in_pod(kubectl, pod, "no-such-program"))
+    assert (code, "no-such-program" in err) == (127, True), err
+
+
+def test_a_terminal_has_its_size_its_keys_and_its_exit_code(kubectl: list[str], pod: SlurmPod) -> None:
+    command = in_pod(kubectl, pod, "sh", options=("-it",))
+    with terminal(command) as (process, screen):
+        read_until(screen, rb"[$#] $")
+        os.write(screen, b"stty size; sleep 60\n")
+        read_until(screen, rb"\n33 101\r\n")
+        os.write(screen, b"\x03")
+        resize(screen, ROWS + 1, COLUMNS)
+        read_until(screen, rb"[$#] $")
+        os.write(screen, b"stty size; exit 5\n")
+        read_until(screen, rb"\n34 101\r\n")
+        assert process.wait(WITHIN_S) == 5
+
+
+def test_a_folder_is_copied_both_ways_with_modes_and_times(
+    kubectl: list[str], pod: SlurmPod, tmp_path: Path
+) -> None:
+    folder = tmp_path / "there"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "data").write_bytes(os.urandom(2_000_000))
+    (folder / "deep/run.sh").write_text("#!/bin/sh\n")
+    (folder / "deep/run.sh").chmod(0o750)
+    os.utime(folder / "data", (1_700_000_000, 1_700_000_000))
+    place = f"{pod.name}:/tmp/copied-{tmp_path.name}"
+    for command in (["cp", str(folder), place], ["cp", place, str(tmp_path / "back")]):
+        code, _, err = run([*kubectl, *command])
+        assert code == 0, err
+    back = tmp_path / "back"
+    assert (back / "data").read_bytes() == (folder / "data").read_bytes()
+    assert (back / "data").stat().st_mtime == 1_700_000_000
+    assert (back / "deep/run.sh").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_port_of_the_pod_is_forwarded(kubectl: list[str], pod: SlurmPod) -> None:
+    server = subprocess.Popen(in_pod(kubectl, pod, "sh", "-c", SERVES), stdout=subprocess.DEVNULL)
+    forward = subprocess.Popen(
+        [*kubectl, "port-forward", pod.name, ":18080"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert forward.stdout is not None
+        line = forward.stdout.readline().decode()
+        port = re.search(r"127\.0\.0\.1:(\d+)", line)
+        assert port is not None, line
+        url = f"http://127.0.0.1:{port[1]}/index.html"
+        assert eventually(lambda: fetched(url), what="an answer") == b"hello\n"
+    finally:
+        for process in (forward, server):
+            process.terminate()
+            process.wait(WITHIN_S)
+
+
+def test_attaching_shows_what_the_container_writes(kubectl: list[str], lasting: SlurmPods) -> None:
+    ticking = lasting.run(container("for i in $(seq 60); do echo tick $i; sleep 0.5; done"))
+    ticking.is_ready()
+    code, out, err = run([*kubectl, "attach", ticking.name], within_s=120)
+    assert (code, b"tick 60\n" in out) == (0, True), err
+
+
+def test_nothing_remains_of_a_kubectl_that_was_killed(
+    kubectl: list[str], pod: SlurmPod, lasting: SlurmPods
+) -> None:
+    process = subprocess.Popen(in_pod(kubectl, pod, "sh", "-c", "sleep 612.5; true"))
+    eventually(lambda: on_nodes(lasting, "[6]12.5"), what="the command")
+    process.kill()
+    process.wait(WITHIN_S)
+    eventually(lambda: not on_nodes(lasting, "[6]12.5"), what="its end")
+    assert pod.status["phase"] == "Running"
+
+
+def on_nodes(pods: SlurmPods, marker: str) -> str:
+    """The processes whose command line has this, of any Slurm node."""
+    nodes = [name for name in pods.bed.hosts if re.fullmatch(r"n\d+", name)]
+    return "".join(pods.bed.host(node).run("pgrep", "-f", marker, check=False).stdout for node in nodes)
+
+
+def fetched(url: str) -> bytes | None:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return bytes(answer.read())
+    except OSError:
+        return None
+
+
+@contextmanager
+def terminal(command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The command in a terminal of its own; ended with the test."""
+    screen, inside = pty.openpty()
+    resize(screen, ROWS, COLUMNS)
+    process = subprocess.Popen(
+        command,
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(inside)
+    try:
+        yield process, screen
+    finally:
+        process.kill()
+        process.wait(WITHIN_S)
+        os.close(screen)
+
+
+def resize(screen: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def read_until(screen: int, pattern: bytes) -> bytes:
+    """What appears, up to a match at its end or within."""
+    shown, give_up_at = b"", time.monotonic() + WITHIN_S
+    while not re.search(pattern, shown):
+        assert time.monotonic() < give_up_at, shown
+        if select.select([screen], [], [], 1.0)[0]:
+            shown += os.read(screen, 65536)
+    return shown
