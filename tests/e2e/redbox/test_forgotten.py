@@ -29,7 +29,13 @@ from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
 from tests.e2e.harness.slurm_release import chosen
-from tests.e2e.harness.slurmctld_restart import administrator, kill_and_start, nothing_saved, save_state
+from tests.e2e.harness.slurmctld_restart import (
+    administrator,
+    kill_and_start,
+    leave_forgotten_ids,
+    nothing_saved,
+    save_state,
+)
 
 KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
 SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)
@@ -44,6 +50,7 @@ def bed(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Bed]:
     """The usual bed, or one of its own beside it, which keeps no accounts and shows files late."""
     if request.param == "accounted":
         yield bed
+        leave_forgotten_ids(bed.host("login"))
         return
     places = replace(bed.places, state=bed.places.state / "unaccounted")
     offset = bed.plan.forwards[0].port - make_plan(Options()).forwards[0].port + 900

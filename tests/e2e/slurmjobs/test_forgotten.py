@@ -10,12 +10,18 @@ import os
 import random
 import secrets
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from redbox_bed.bed import Bed
-from tests.e2e.harness.slurmctld_restart import administrator, kill_and_start, nothing_saved
+from tests.e2e.harness.slurmctld_restart import (
+    administrator,
+    kill_and_start,
+    leave_forgotten_ids,
+    nothing_saved,
+)
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole, new_name
 
 KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
@@ -25,6 +31,12 @@ LINES = 400
 QUIET_S = 6.0  # Slurm saves the first change after a while without any at once, the next ones later
 OUTPUT = "".join(f"{number}\n" for number in range(1, LINES + 1))
 SCRIPT = "#SBATCH --mem=20M\necho $SLURM_JOB_ID {name} >> {ledger}\nseq {lines}\nsleep 1\nexit {code}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ids_of_its_own(bed: Bed) -> Iterator[None]:
+    yield
+    leave_forgotten_ids(bed.host("login"))
 
 
 def forgotten_before_its_start(bed: Bed, jobs: SlurmJobs, **spec: Any) -> Applied:
