@@ -12,7 +12,9 @@ box=$(mktemp -d)
 cd "$box"
 mkdir bin proc sys dev tmp etc home mnt .singularity.d
 cp /bin/busybox "$box/bin/"
-for tool in sh cat env printf id hostname sleep ls pwd; do ln -s busybox "$box/bin/$tool"; done
+for tool in sh cat env printf id hostname sleep ls pwd stty tar httpd mkdir test; do
+    ln -s busybox "$box/bin/$tool"
+done
 printf '#!/bin/sh\n%s\n' {shlex.quote(SHOW)} >"$box/.singularity.d/runscript"
 chmod 755 "$box/.singularity.d/runscript"
 touch "$box/etc/passwd" "$box/etc/group" "$box/etc/resolv.conf" "$box/etc/hosts" "$box/etc/localtime"

@@ -24,9 +24,10 @@ from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container
 from tests.e2e.harness.slurmjobs import eventually
 
 pytestmark = pytest.mark.timeout(300)
-SERVES = "cd /tmp; echo hello > index.html; exec python3 -m http.server 18080"
+SERVES = "echo hello > /tmp/index.html; exec httpd -f -p 127.0.0.1:18080 -h /tmp"
 COLUMNS, ROWS = 101, 33
 WITHIN_S = 60.0
+MODIFIED = 1_700_000_000
 
 
 @pytest.fixture(scope="module")
@@ -95,23 +96,41 @@ def test_a_terminal_has_its_size_its_keys_and_its_exit_code(kubectl: list[str], 
         assert process.wait(WITHIN_S) == 5
 
 
-def test_a_folder_is_copied_both_ways_with_modes_and_times(
-    kubectl: list[str], pod: SlurmPod, tmp_path: Path
-) -> None:
-    folder = tmp_path / "there"
+def test_a_folder_is_copied_both_ways(kubectl: list[str], pod: SlurmPod, tmp_path: Path) -> None:
+    """kubectl cp sets the modes there; it sets none here, and no times."""
+    folder = made_folder(tmp_path / "there")
+    place = f"/tmp/copied-{tmp_path.name}"
+    for command in (
+        ["cp", str(folder), f"{pod.name}:{place}"],
+        ["cp", f"{pod.name}:{place}", f"{tmp_path}/back"],
+    ):
+        code, _, err = run([*kubectl, *command])
+        assert code == 0, err
+    assert (tmp_path / "back/data").read_bytes() == (folder / "data").read_bytes()
+    _, out, _ = run(in_pod(kubectl, pod, "ls", "-l", f"{place}/deep/run.sh"))
+    assert out.startswith(b"-rwxr-x---")
+
+
+def test_a_tar_brings_modes_and_times_both_ways(kubectl: list[str], pod: SlurmPod, tmp_path: Path) -> None:
+    made_folder(tmp_path / "there")
+    place, back = f"/tmp/tar-{tmp_path.name}", tmp_path / "back"
+    back.mkdir()
+    sent = subprocess.run(["tar", "-C", tmp_path, "-cf-", "there"], stdout=subprocess.PIPE, check=True).stdout
+    unpack = f"mkdir {place} && tar -C {place} -xpf -"
+    assert run(in_pod(kubectl, pod, "sh", "-c", unpack, options=("-i",)), stdin=sent)[0] == 0
+    _, out, _ = run(in_pod(kubectl, pod, "tar", "-C", place, "-cf", "-", "there"))
+    subprocess.run(["tar", "-C", back, "-xpf-"], input=out, check=True)
+    assert (back / "there/data").stat().st_mtime == MODIFIED
+    assert (back / "there/deep/run.sh").stat().st_mode & 0o777 == 0o750
+
+
+def made_folder(folder: Path) -> Path:
     (folder / "deep").mkdir(parents=True)
     (folder / "data").write_bytes(os.urandom(2_000_000))
     (folder / "deep/run.sh").write_text("#!/bin/sh\n")
     (folder / "deep/run.sh").chmod(0o750)
-    os.utime(folder / "data", (1_700_000_000, 1_700_000_000))
-    place = f"{pod.name}:/tmp/copied-{tmp_path.name}"
-    for command in (["cp", str(folder), place], ["cp", place, str(tmp_path / "back")]):
-        code, _, err = run([*kubectl, *command])
-        assert code == 0, err
-    back = tmp_path / "back"
-    assert (back / "data").read_bytes() == (folder / "data").read_bytes()
-    assert (back / "data").stat().st_mtime == 1_700_000_000
-    assert (back / "deep/run.sh").stat().st_mode & 0o777 == 0o750
+    os.utime(folder / "data", (MODIFIED, MODIFIED))
+    return folder
 
 
 def test_a_port_of_the_pod_is_forwarded(kubectl: list[str], pod: SlurmPod) -> None:
@@ -169,14 +188,8 @@ def terminal(command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], int]
     """The command in a terminal of its own; ended with the test."""
     screen, inside = pty.openpty()
     resize(screen, ROWS, COLUMNS)
-    process = subprocess.Popen(
-        command,
-        stdin=inside,
-        stdout=inside,
-        stderr=inside,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
+    setsid = ["setsid", "--ctty", *command]
+    process = subprocess.Popen(setsid, stdin=inside, stdout=inside, stderr=inside)
     os.close(inside)
     try:
         yield process, screen

@@ -10,7 +10,9 @@ from typing import Dict, Iterator, List, NamedTuple, Optional
 
 JOB_ID, TASK_PID, STEP_ID = b"SLURM_JOB_ID", b"SLURM_TASK_PID", b"SLURM_STEP_ID"
 CONTAINER = b"REDBOX_CONTAINER"
-"""Set by the runner for Apptainer's starter: the name of the pod's container."""
+"""Set by the runner in a container: its name in the pod."""
+INSIDE = (b"APPTAINER_CONTAINER", b"SINGULARITY_CONTAINER")
+STEPD, BATCH, OWN = b"slurmstepd: [", "batch", "own"
 STARTERS = ("starter", "starter-suid")
 DEEPEST = 4
 LOADER_VARIABLES = (b"LD_", b"GCONV_PATH", b"LOCPATH", b"NLSPATH", b"GLIBC_TUNABLES")
@@ -34,55 +36,103 @@ class JobProcess(NamedTuple):
     """A process of the job on this node."""
 
     pid: int
-    environment: Environment
+    step: str
     started: int
 
     @property
     def is_batch(self) -> bool:
-        return self.environment.get(TASK_PID) == str(self.pid).encode() and STEP_ID not in self.environment
+        """Whether it is the job's script, or what the script became by exec."""
+        environment = environment_of(self.pid)
+        is_task = environment.get(TASK_PID) == str(self.pid).encode() and STEP_ID not in environment
+        return is_task or (
+            self.step == BATCH and (step_title(parent_of(self.pid)) or "").endswith("." + BATCH)
+        )
+
+    @property
+    def is_outside_of_steps(self) -> bool:
+        environment = environment_of(self.pid)
+        return JOB_ID in environment and STEP_ID not in environment
 
 
 def find_place(job: str, container: Optional[str]) -> Place:
     """The container of this name; else the job's own container, if its script became one; else the node."""
     processes = sorted(job_processes(job), key=lambda process: process.started)
+    starters = [process.pid for process in processes if program_name(process.pid) in STARTERS]
     if container is not None:
-        starters = [p for p in processes if p.environment.get(CONTAINER) == container.encode()]
-        return _inside_of(starters, container)
-    batch = next((process for process in processes if process.is_batch), None)
-    if batch is None:
-        batch = next((p for p in processes if STEP_ID not in p.environment), None) or next(
-            iter(processes), None
+        for starter in reversed(starters):  # the newest start first
+            inside = find_inside(starter, container)
+            if inside is not None:
+                return enter(inside)
+        raise NoPlace(
+            f"Container {container} does not run on this node, or has only begun to: retry when it runs."
         )
+    batch = next((process for process in processes if process.is_batch), None)
+    batch = batch or next((process for process in processes if process.is_outside_of_steps), None)
+    batch = batch or next(iter(processes), None)
     if batch is None:
         return Place(account_environment(), b"/", [])
-    outside = Place(dict(batch.environment), folder_of(batch.pid), [])
-    starters = [p for p in processes if program_name(p.pid) in STARTERS]
-    if program_name(batch.pid) not in (*STARTERS, "srun") or not starters:
+    became = program_name(batch.pid)
+    environment = account_environment() if became in STARTERS else environment_of(batch.pid)
+    outside = Place(environment, folder_of(batch.pid), [])
+    if became not in (*STARTERS, "srun") or not starters:
         return outside
-    inside = next((pid for pid in map(find_inside, (p.pid for p in starters)) if pid is not None), None)
+    inside = next((pid for pid in map(find_inside, starters) if pid is not None), None)
     if inside is None:
         return outside._replace(notice=b"redbox: the job's container cannot be entered: this is its node\r\n")
     return enter(inside)
 
 
-def _inside_of(starters: List[JobProcess], container: str) -> Place:
-    for starter in reversed(starters):  # the newest start first
-        inside = find_inside(starter.pid)
-        if inside is not None:
-            return enter(inside)
-    raise NoPlace(
-        f"Container {container} does not run on this node, or has only begun to: retry when it runs."
-    )
-
-
 def job_processes(job: str) -> Iterator[JobProcess]:
-    """By the id of its own step, if it is in one: an array's task has two."""
-    wanted = os.environb.get(JOB_ID) or job.encode()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            environment = environment_of(int(name))
-            if environment.get(JOB_ID) == wanted and int(name) != os.getpid():
-                yield JobProcess(int(name), environment, start_of(int(name)))
+    """Those of the job, without the sessions' own. A task of an array has two ids: that of its step counts."""
+    wanted = os.environ.get("SLURM_JOB_ID") or job
+    steps = steps_of_processes(wanted)
+    own = steps[os.getpid()]
+    for pid, step in steps.items():
+        if step is not None and step != own and environment_of(pid):
+            yield JobProcess(pid, step, start_of(pid))
+
+
+def steps_of_processes(job: str) -> Dict[int, Optional[str]]:
+    """The step of each process of the node: "batch", "0"; "" if it is not known; None if it is not the job's.
+
+    By the slurmstepd above it, which says its step in its title. Where a node hides other users' processes,
+    by the variable of the process, or of one above it: Apptainer takes the variables from its own.
+    """
+    parents = {int(name): parent_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    steps: Dict[int, Optional[str]] = {0: None, os.getpid(): OWN}
+    for process in parents:
+        path, pid = [], process
+        while pid in parents and pid not in steps:
+            path.append(pid)
+            title = step_title(pid) or ""
+            steps[pid] = title[len(job) + 1 :] if title.startswith(job + ".") else None
+            if steps[pid] is not None:
+                break
+            pid = parents[pid]
+        step = steps.get(pid)
+        for each in reversed(path):
+            if step is None and environment_of(each).get(JOB_ID) == job.encode():
+                step = ""
+            steps[each] = step
+    daemon = os.getpid()
+    while daemon in parents and step_title(daemon) is None:
+        daemon = parents[daemon]
+    steps[os.getpid()] = steps.get(daemon) or OWN
+    return steps
+
+
+def step_title(pid: int) -> Optional[str]:
+    """What a slurmstepd says that it runs: "4711.batch"; None for other processes."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            title = file.read(100)
+    except OSError:
+        return None
+    return title[len(STEPD) :].partition(b"]")[0].decode("latin-1") if title.startswith(STEPD) else None
+
+
+def parent_of(pid: int) -> int:
+    return stat_field(pid, 1)
 
 
 def environment_of(pid: int) -> Environment:
@@ -95,10 +145,15 @@ def environment_of(pid: int) -> Environment:
 
 
 def start_of(pid: int) -> int:
-    """In clock ticks since the node's boot: field 22, of which the second may have blanks."""
+    """In clock ticks since the node's boot."""
+    return stat_field(pid, 19)
+
+
+def stat_field(pid: int, number: int) -> int:
+    """A field behind the program's name, which may have blanks."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
+            return int(file.read().rpartition(b")")[2].split()[number])
     except (OSError, IndexError, ValueError):
         return 0
 
@@ -137,17 +192,27 @@ def child_pids(pid: int) -> List[int]:
     return found
 
 
-def find_inside(starter: int) -> Optional[int]:
-    """The first program below Apptainer's starter in a user and mount namespace of its own."""
+def find_inside(starter: int, name: Optional[str] = None) -> Optional[int]:
+    """The first program of the container, of this name, that Apptainer's starter runs in its own namespaces.
+
+    Apptainer's helpers for images are in some of them too; only a container has Apptainer's variables.
+    """
     generation = [starter]
     for _ in range(DEEPEST):
         generation = [child for pid in generation for child in child_pids(pid)]
         for pid in generation:
-            user, mount = namespace_of(str(pid), "user"), namespace_of(str(pid), "mnt")
-            is_apart = user and mount and user != namespace_of("self", "user")
-            if is_apart and mount != namespace_of("self", "mnt") and program_name(pid) not in STARTERS:
+            environment = environment_of(pid)
+            is_named = name is None or environment.get(CONTAINER) == name.encode()
+            is_inside = any(variable in environment for variable in INSIDE) and is_apart(pid)
+            if is_named and is_inside and program_name(pid) not in STARTERS:
                 return pid
     return None
+
+
+def is_apart(pid: int) -> bool:
+    """Whether it is in a user and mount namespace of its own, which need no privilege to be entered."""
+    spaces = [(namespace_of(str(pid), kind), namespace_of("self", kind)) for kind in ("user", "mnt")]
+    return all(its and its != own for its, own in spaces)
 
 
 def enter(pid: int) -> Place:

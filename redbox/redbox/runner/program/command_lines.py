@@ -30,7 +30,7 @@ STEP_VARIABLES = (
     "SLURM_DIST",
 )
 CONTAINER_NAME = "REDBOX_CONTAINER"
-"""Of Apptainer's own environment, not the container's: a session finds the container of a name by it."""
+"""In a container, its name in the pod, by which a session finds it."""
 OVERHEAD = 30 * 1024 * 1024
 """What Apptainer's own processes of a container need."""
 MIB = 1024 * 1024

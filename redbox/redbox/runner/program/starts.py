@@ -142,8 +142,8 @@ class StartBuilder:
             gpus=context.pod.get("gpus"),
             isolated=not context.mpi,
         )
+        values[CONTAINER_NAME] = spec["name"]
         environment = runtime_environment(context.host_environment, values, context.pod.get("gpus"))
-        environment[CONTAINER_NAME] = spec["name"]
         log = os.path.join(context.logs, "{}-{}.log".format(spec["name"], number))
         start = ContainerStart(command, environment, log, cwd, overlay)
         start.message_file = message_file
