@@ -83,7 +83,7 @@ def find_place(job: str, container: Optional[str]) -> Place:
 
 
 def job_processes(job: str) -> Iterator[JobProcess]:
-    """Those of the job, without the sessions' own. A task of an array has two ids: that of its step counts."""
+    """Those of the job, without the sessions' own. An array task has two ids: that of its step counts."""
     wanted = os.environ.get("SLURM_JOB_ID") or job
     steps = steps_of_processes(wanted)
     own = steps[os.getpid()]
