@@ -1,56 +1,39 @@
-"""The program `redbox-companion`."""
+"""The program `redbox-companion`. It imports what the arguments need: sessions are small processes."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from typing import TYPE_CHECKING
-
-from redbox_companion import settings
-from redbox_companion.companion import CompanionProcess, exit_on_signal, write_termination_message
-from redbox_companion.redbox_client import BlockingClient
-from redbox_shared import job_end
-from redbox_shared.wire import PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HELP = """\
 usage: redbox-companion [--submit-only | --results-only | --ports-only] [--version]
+       redbox-companion exec [--node NODE] [--task TASK] -- COMMAND...
+       redbox-companion shell [--node NODE] [--task TASK]
 
 Represents one Slurm job in a pod: submits it, relays its output, collects its results, exits as it did.
 Its settings are environment variables of the pod, which the Red Box operator creates.
+
+exec and shell are for `kubectl exec -it POD -- redbox-companion shell`: a session in the running job.
 """
-MODES = {f"--{mode}": mode for mode in settings.MODES}
+SESSIONS = frozenset({"exec", "shell"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
+    if arguments and arguments[0] in SESSIONS:
+        from redbox_companion.exec_program import main as exec_main  # noqa: PLC0415
+
+        return exec_main(arguments)
     if "--version" in arguments:
         return _print(f"redbox-companion {_version()}")
     if "--help" in arguments or "-h" in arguments:
         return _print(HELP.rstrip())
-    signal.signal(signal.SIGTERM, exit_on_signal)
-    signal.signal(signal.SIGINT, exit_on_signal)
-    try:
-        pod = settings.CompanionSettings(os.environ, _mode(arguments))
-        return CompanionProcess(pod, BlockingClient(pod)).run()
-    except settings.PodMisconfigured as error:
-        sys.stderr.write(f"redbox-companion: {error}\n")
-        message = job_end.refusal_message(str(error), problem_type=f"{PROBLEMS}bad-settings")
-        write_termination_message(settings.termination_file(os.environ), message)
-        return job_end.EXIT_BAD_SETTINGS
-    except Exception:  # noqa: BLE001 - 1 would be taken for the job's own exit code
-        sys.excepthook(*sys.exc_info())
-        return job_end.EXIT_LOST
+    from redbox_companion.run import run  # noqa: PLC0415
 
-
-def _mode(arguments: Sequence[str]) -> str:
-    unknown = [argument for argument in arguments if argument not in MODES]
-    if unknown:
-        raise settings.PodMisconfigured(f"unknown option {unknown[0]}: see --help")
-    return MODES[arguments[-1]] if arguments else ""
+    return run(arguments)
 
 
 def _print(text: str) -> int:

@@ -18,6 +18,7 @@ from redbox_companion.array_relay import follow_tasks
 from redbox_companion.log_relay import LogRelay, LogUnreadable, OutputClosed, OutputStream
 from redbox_companion.redbox_client import BlockingClient, RedboxAnswer, RedboxUnreachable
 from redbox_companion.retrier import Retrier
+from redbox_companion.session_listener import listen_for_sessions
 from redbox_companion.settings import CompanionSettings, read_request
 from redbox_shared import job_end
 from redbox_shared.own_lines import own_line
@@ -69,7 +70,7 @@ class CompanionProcess:
                 self._write_message(job_end.JobEnd(self._job()))
                 return 0
             job = self._job_in_slurm()
-            self._serve_ports()
+            self._serve()
             self._relay(job)
             return self._end_as(self._final_job())
         except JobRefused as refusal:
@@ -210,8 +211,13 @@ class CompanionProcess:
 
     # -- ports
 
+    def _serve(self) -> None:
+        """Sessions and ports, in threads of their own, until the process ends."""
+        with suppress(OSError):  # another companion of this job runs here
+            listen_for_sessions(self._redbox, self._path, self._settings.attempt)
+        self._serve_ports()
+
     def _serve_ports(self) -> None:
-        """In threads of their own, until the process ends."""
         if not self._settings.ports:
             return
         from redbox_companion.streams.ports import JobPorts  # noqa: PLC0415 - memory, for the jobs that need it
@@ -223,7 +229,7 @@ class CompanionProcess:
         while self._request("GET").status == HTTPStatus.NOT_FOUND:
             time.sleep(POLL_S)
         self._attached = True
-        self._serve_ports()
+        self._serve()
         self._write_message(job_end.JobEnd(self._final_job()))
         return 0
 

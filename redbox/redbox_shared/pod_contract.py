@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 COMPANION_CONTAINER = "companion"
 
 ENDPOINT = "REDBOX_ENDPOINT"
@@ -41,3 +46,8 @@ BATCH_FILE = "batch"
 RESULTS_FOLDER = "/results"
 DEFAULT_REQUEST_FILE = f"{REQUEST_FOLDER}/{REQUEST_FILE}"
 DEFAULT_TOKEN_FILE = f"{TOKEN_FOLDER}/{TOKEN_FILE}"
+
+
+def sessions_address(environ: Mapping[str, str]) -> str:
+    """Where the companion takes sessions, in its pod's network: the programs of its own container alone."""
+    return f"\0redbox-companion-{environ.get(KEY)}-{environ.get(ATTEMPT, '1')}"

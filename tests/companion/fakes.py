@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from redbox_shared.wire import PROBLEMS
-from tests.companion.websocket_server import accept_upgrade, carry_port
+from tests.companion.websocket_server import PlayedSession, accept_upgrade, carry_port
 
 Refusal = tuple[int, dict[str, Any]]
 NOTHING_THERE: Refusal = (404, {"title": "There is no such thing", "detail": "the globs find nothing"})
@@ -80,6 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if "/ports/" in self.path:
             self._port()
+        elif "/exec?" in self.path:
+            self._session()
         elif "/logs/" in self.path:
             self._log()
         elif "/archive" in self.path:
@@ -135,6 +137,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if stream == "stdout":
             self.scripted.job = self.scripted.after_log or self.scripted.job
+
+    def _session(self) -> None:
+        if self.scripted.refuse_port:
+            self._json(*self.scripted.refuse_port)
+            return
+        accept_upgrade(self)
+        PlayedSession(self).carry()
+        self.close_connection = True
 
     def _port(self) -> None:
         """As red-box: a refusal before the upgrade, one of the job's node after it."""

@@ -1,4 +1,4 @@
-"""Red-box's side of a port: a small WebSocket server, and a real connection behind it."""
+"""Red-box's side of ports and sessions: a small WebSocket server before a real connection or command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import socket
+import subprocess
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
@@ -80,3 +81,65 @@ def carry_port(handler: BaseHTTPRequestHandler, port: int) -> None:
         with suppress(OSError):
             there.shutdown(socket.SHUT_RDWR)
     copying.join()
+
+
+class PlayedSession:
+    """One command of this machine. With a terminal it is played: each size is written, and ^C ends it."""
+
+    def __init__(self, handler: BaseHTTPRequestHandler) -> None:
+        self._handler = handler
+
+    def carry(self) -> None:
+        first = json.loads(read_frame(self._handler.rfile)[1])
+        if first["tty"]:
+            self._play_terminal(first["size"])
+        else:
+            self._run(first["command"])
+
+    def _say(self, channel: int, data: bytes) -> None:
+        with suppress(OSError):
+            self._handler.wfile.write(server_frame(BINARY, bytes([channel]) + data))
+
+    def _end(self, code: int) -> None:
+        cause = {"reason": "ExitCode", "message": str(code)}
+        failure = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": [cause]}}
+        self._say(3, json.dumps({"kind": "Status", **failure} if code else SUCCESS).encode())
+        with suppress(OSError):
+            self._handler.wfile.write(server_frame(CLOSE, b""))
+
+    def _play_terminal(self, size: dict[str, int]) -> None:
+        self._say(1, f"{size['columns']}x{size['rows']}\n".encode())
+        while (message := read_frame(self._handler.rfile)[1])[:2] != b"\0\x03":
+            document = json.loads(message[1:])
+            self._say(1, f"{document['Width']}x{document['Height']}\n".encode())
+        self._end(130)
+
+    def _run(self, argv: list[str]) -> None:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as command:
+            assert command.stdin is not None
+            copying = [
+                threading.Thread(target=self._copy, args=row)
+                for row in ((1, command.stdout), (2, command.stderr))
+            ]
+            ending = threading.Thread(target=self._wait, args=(command, copying))
+            for thread in (*copying, ending):
+                thread.start()
+            while (frame := read_frame(self._handler.rfile))[0] != CLOSE:
+                with suppress(OSError, ValueError):
+                    if frame[1] == b"\xff\x00":
+                        command.stdin.close()
+                    else:
+                        command.stdin.write(frame[1][1:])
+                        command.stdin.flush()
+            command.kill()
+            ending.join()
+
+    def _copy(self, channel: int, pipe: Any) -> None:
+        while data := pipe.read1(16384):
+            self._say(channel, data)
+
+    def _wait(self, command: subprocess.Popen[bytes], copying: list[threading.Thread]) -> None:
+        for thread in copying:
+            thread.join()
+        self._end(command.wait())

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 SERVES = "echo hello > /tmp/index.html; exec httpd -f -p 127.0.0.1:18080 -h /tmp"
 COLUMNS, ROWS = 101, 33
 WITHIN_S = 60.0
+PROMPT = rb"> (\x1b\[6n)?$"
 MODIFIED = 1_700_000_000
 
 
@@ -38,7 +39,7 @@ def pod(lasting: SlurmPods) -> SlurmPod:
     settings["exec"] = {"enabled": True}
     login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
     login_node.restart(login)
-    pod = lasting.run(container("echo begun; echo $$ > /tmp/main.pid; exec sleep 600"))
+    pod = lasting.run(container("echo begun; exec sleep 600"))
     pod.is_ready()
     return pod
 
@@ -65,9 +66,9 @@ def in_pod(kubectl: list[str], pod: SlurmPod, *command: str, options: tuple[str,
 def test_a_command_has_its_streams_its_exit_code_and_the_pods_container(
     kubectl: list[str], pod: SlurmPod
 ) -> None:
-    script = "id -un; cat /proc/$(cat /tmp/main.pid)/comm; echo err >&2; exit 7"
+    script = "id -un; cat /proc/1/comm; echo $REDBOX_CONTAINER; echo err >&2; exit 7"
     code, out, err = run(in_pod(kubectl, pod, "sh", "-c", script))
-    assert (code, out.decode().split()) == (7, [USER, "sleep"]), err
+    assert (code, out.decode().split()) == (7, [USER, "appinit", "main"]), err
     assert err.startswith("err\n")
 
 
@@ -85,12 +86,12 @@ def test_a_program_that_is_not_there(kubectl: list[str], pod: SlurmPod) -> None:
 def test_a_terminal_has_its_size_its_keys_and_its_exit_code(kubectl: list[str], pod: SlurmPod) -> None:
     command = in_pod(kubectl, pod, "sh", options=("-it",))
     with terminal(command) as (process, screen):
-        read_until(screen, rb"[$#] $")
+        read_until(screen, PROMPT)
         os.write(screen, b"stty size; sleep 60\n")
         read_until(screen, rb"\n33 101\r\n")
         os.write(screen, b"\x03")
         resize(screen, ROWS + 1, COLUMNS)
-        read_until(screen, rb"[$#] $")
+        read_until(screen, PROMPT)
         os.write(screen, b"stty size; exit 5\n")
         read_until(screen, rb"\n34 101\r\n")
         assert process.wait(WITHIN_S) == 5
@@ -135,20 +136,26 @@ def made_folder(folder: Path) -> Path:
 
 def test_a_port_of_the_pod_is_forwarded(kubectl: list[str], pod: SlurmPod) -> None:
     server = subprocess.Popen(in_pod(kubectl, pod, "sh", "-c", SERVES), stdout=subprocess.DEVNULL)
-    forward = subprocess.Popen(
-        [*kubectl, "port-forward", pod.name, ":18080"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
     try:
-        assert forward.stdout is not None
-        line = forward.stdout.readline().decode()
-        port = re.search(r"127\.0\.0\.1:(\d+)", line)
-        assert port is not None, line
-        url = f"http://127.0.0.1:{port[1]}/index.html"
-        assert eventually(lambda: fetched(url), what="an answer") == b"hello\n"
+        assert eventually(lambda: forwarded(kubectl, pod), what="an answer") == b"hello\n"
     finally:
-        for process in (forward, server):
-            process.terminate()
-            process.wait(WITHIN_S)
+        server.terminate()
+        server.wait(WITHIN_S)
+
+
+def forwarded(kubectl: list[str], pod: SlurmPod) -> bytes | None:
+    """What the server answers; nothing while it does not listen, for then kubectl ends."""
+    with subprocess.Popen([*kubectl, "port-forward", pod.name, ":18080"], stdout=subprocess.PIPE) as forward:
+        try:
+            assert forward.stdout is not None
+            port = re.search(rb"127\.0\.0\.1:(\d+)", forward.stdout.readline())
+            assert port is not None
+            with urllib.request.urlopen(f"http://127.0.0.1:{int(port[1])}/index.html", timeout=10) as answer:
+                return bytes(answer.read())
+        except OSError:
+            return None
+        finally:
+            forward.terminate()
 
 
 def test_attaching_shows_what_the_container_writes(kubectl: list[str], lasting: SlurmPods) -> None:
@@ -173,14 +180,6 @@ def on_nodes(pods: SlurmPods, marker: str) -> str:
     """The processes whose command line has this, of any Slurm node."""
     nodes = [name for name in pods.bed.hosts if re.fullmatch(r"n\d+", name)]
     return "".join(pods.bed.host(node).run("pgrep", "-f", marker, check=False).stdout for node in nodes)
-
-
-def fetched(url: str) -> bytes | None:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return bytes(answer.read())
-    except OSError:
-        return None
 
 
 @contextmanager

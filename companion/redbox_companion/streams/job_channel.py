@@ -1,0 +1,86 @@
+"""The remote end of a session or forward: red-box's WebSocket as messages of channels, never waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from redbox_companion.streams import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redbox_companion.redbox_client import UpgradedConnection
+
+STATUS, RESIZE, END = 3, 4, 255
+MOST_HELD = 256 << 10
+PIECE = 32 << 10
+AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class JobChannel:
+    """Both directions hold a bounded number of bytes; who reads less is sent less."""
+
+    def __init__(self, remote: UpgradedConnection) -> None:
+        self.socket = remote.socket
+        self.socket.settimeout(0.0)
+        self.held = bytearray()  # to red-box
+        self.is_closed = False
+        self._reader = frames.MessageReader()
+        self._first = remote.received
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.held) < MOST_HELD
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether bytes wait that no poll of the socket shows."""
+        return bool(self._first) or bool(self.socket.pending())
+
+    def events(self, *, reads: bool) -> int:
+        """What to poll the socket for."""
+        return select.POLLIN * bool(reads and not self.is_closed) | select.POLLOUT * bool(self.held)
+
+    def send(self, channel: int, data: bytes) -> None:
+        self.held += frames.encode(frames.BINARY, bytes((channel,)) + data)
+
+    def send_text(self, document: dict[str, Any]) -> None:
+        self.held += frames.encode(frames.TEXT, json.dumps(document).encode())
+
+    def flush(self) -> None:
+        send_held(self.socket.send, self.held)
+
+    def read(self) -> Iterator[tuple[int, bytes]]:
+        """Channel and content of each message that has come; the end of the connection is `is_closed`."""
+        data, self._first = self._first, b""
+        if not data:
+            try:
+                data = self.socket.recv(PIECE)
+            except AGAIN:
+                return
+            self.is_closed = not data
+        for kind, message in self._reader.feed(data):
+            if kind == frames.PING:
+                self.held += frames.encode(frames.PONG, message)
+            elif kind == frames.CLOSE:
+                self.is_closed = True
+            elif kind == frames.BINARY and message:
+                yield message[0], message[1:]
+
+    def close(self, *, whole: bool) -> None:
+        with contextlib.suppress(OSError):
+            if whole:
+                self.socket.send(frames.encode(frames.CLOSE, (1000).to_bytes(2, "big")))
+        self.socket.close()
+
+
+def send_held(send: Callable[[bytes], int], held: bytearray) -> None:
+    """As much as is taken now."""
+    with contextlib.suppress(*AGAIN):
+        while held:
+            sent = send(bytes(held[:PIECE]))
+            del held[:sent]

@@ -1,0 +1,240 @@
+"""Sessions in the job for programs of this container, which hand over their streams (`exec_program`).
+
+One thread for each session; of a stream that stalls only its own session waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from redbox_companion.redbox_client import RedboxUnreachable, UpgradeRefused
+from redbox_companion.streams.bridge import failure_of
+from redbox_companion.streams.frames import ProtocolError
+from redbox_companion.streams.job_channel import (
+    AGAIN,
+    END,
+    MOST_HELD,
+    PIECE,
+    RESIZE,
+    STATUS,
+    JobChannel,
+    send_held,
+)
+from redbox_shared.wire import EXEC_PROTOCOL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redbox_companion.redbox_client import BlockingClient
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+CANNOT_START = 125
+MOST_SESSIONS = 4
+"""Each has a program of some 5 MiB in the container."""
+LONGEST_REQUEST = 2 << 20
+REQUEST_S = 10.0
+DRAIN_S = 10.0
+STACK_BYTES = 256 << 10
+PEER = struct.Struct("iII")  # pid, uid and gid of the other end of a Unix socket
+
+
+class SessionServer:
+    """All sessions of one job."""
+
+    def __init__(self, redbox: BlockingClient, path: str, attempt: int) -> None:
+        self._redbox = redbox
+        self._path = path
+        self._attempt = attempt
+        self._free = threading.BoundedSemaphore(MOST_SESSIONS)
+
+    def take(self, client: socket.socket) -> None:
+        """Begin a session, and do not wait for it."""
+        threading.stack_size(STACK_BYTES)
+        threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            if not is_of_this_container(client):
+                return
+            try:
+                with received_request(client) as (request, streams):
+                    self._run_if_free(client, request, streams)
+            except (OSError, ValueError) as error:
+                answer(client, f"the session was not begun: {error}")
+
+    def _run_if_free(self, client: socket.socket, request: dict[str, Any], streams: list[int]) -> None:
+        if not self._free.acquire(blocking=False):
+            answer(client, f"the pod of a SlurmJob has at most {MOST_SESSIONS} sessions: end one of them")
+            return
+        try:
+            self._run(client, request, streams)
+        finally:
+            self._free.release()
+
+    def _run(self, client: socket.socket, request: dict[str, Any], streams: list[int]) -> None:
+        try:
+            remote = self._redbox.upgrade(f"{self._path}/exec", {"attempt": self._attempt}, EXEC_PROTOCOL)
+            channel = JobChannel(remote)
+            channel.send_text(request)
+            message, code = SessionBridge(client, streams, channel).run()
+        except UpgradeRefused as refusal:
+            message, code = refusal.answer.explanation, CANNOT_START
+        except (RedboxUnreachable, ProtocolError) as error:
+            message, code = str(error), CANNOT_START
+        except OSError as error:
+            message, code = f"the connection to red-box broke, and the session with it: {error}", CANNOT_START
+        answer(client, message, code)
+
+
+def is_of_this_container(client: socket.socket) -> bool:
+    """Other containers have their own processes, whose ids cannot be seen here, and may have other users."""
+    pid, uid, _ = PEER.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+    return bool(pid > 0 and uid == os.getuid())
+
+
+@contextlib.contextmanager
+def received_request(client: socket.socket) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    """The first line, and the program's streams, which are closed in the end."""
+    client.settimeout(REQUEST_S)
+    line, streams, _, _ = socket.recv_fds(client, PIECE, 3)
+    try:
+        while not line.endswith(b"\n"):
+            data = client.recv(PIECE)
+            if not data or len(line) > LONGEST_REQUEST:
+                raise ValueError("its request is cut, or longer than 2 MiB")
+            line += data
+        request = json.loads(line)
+        if not isinstance(request, dict) or len(streams) != len((STDIN, STDOUT, STDERR)):
+            raise ValueError("its request is not a JSON object with three streams")
+        for stream in streams:
+            os.set_blocking(stream, False)
+        yield request, streams
+    finally:
+        for stream in streams:
+            os.close(stream)
+
+
+def answer(client: socket.socket, message: str, code: int = CANNOT_START) -> None:
+    with contextlib.suppress(OSError):
+        client.settimeout(REQUEST_S)
+        client.sendall(json.dumps({"message": message, "code": code}).encode())
+
+
+class SessionBridge:
+    """Copies between the program's streams and red-box, until the session ends or the program has gone."""
+
+    def __init__(self, client: socket.socket, streams: list[int], remote: JobChannel) -> None:
+        self._client = client
+        self._client.settimeout(0.0)
+        self._lines = bytearray()
+        self._stdin, stdout, stderr = streams
+        self._outputs = {STDOUT: stdout, STDERR: stderr}
+        self._held = {STDOUT: bytearray(), STDERR: bytearray()}
+        self._remote = remote
+        self._has_input = True
+        self._end: tuple[str, int] | None = None
+
+    def run(self) -> tuple[str, int]:
+        """What is to be said at the end, and the exit code."""
+        whole = False
+        try:
+            while self._end is None:
+                self._step()
+            self._drain()
+            whole = True
+        finally:
+            self._remote.close(whole=whole)
+        return self._end
+
+    def _step(self) -> None:
+        reads_remote = all(len(held) < MOST_HELD for held in self._held.values())
+        reads_input = self._has_input and self._remote.has_room
+        poll = select.poll()
+        poll.register(self._client, select.POLLIN)
+        if reads_input:
+            poll.register(self._stdin, select.POLLIN)
+        for channel, held in self._held.items():
+            if held:
+                poll.register(self._outputs[channel], select.POLLOUT)
+        if events := self._remote.events(reads=reads_remote):
+            poll.register(self._remote.socket, events)
+        has_unread = reads_remote and self._remote.has_unread
+        ready = dict(poll.poll(0 if has_unread else None))
+        if self._client.fileno() in ready:
+            self._read_client()
+        if reads_input and self._stdin in ready:
+            self._read_input()
+        self._write_outputs()
+        self._remote.flush()
+        if has_unread or (reads_remote and ready.get(self._remote.socket.fileno(), 0) & ~select.POLLOUT):
+            self._read_remote()
+
+    def _read_client(self) -> None:
+        """New sizes of the terminal, or the end of the program."""
+        with contextlib.suppress(*AGAIN):
+            data = self._client.recv(PIECE)
+            if not data:
+                raise ConnectionResetError("the program has ended")
+            self._lines += data
+            *lines, rest = bytes(self._lines).split(b"\n")
+            self._lines[:] = rest[-PIECE:]
+            for line in lines[-1:]:  # only the newest size counts
+                size = json.loads(line)["size"]
+                document = {"Width": size["columns"], "Height": size["rows"]}
+                self._remote.send(RESIZE, json.dumps(document).encode())
+
+    def _read_input(self) -> None:
+        try:
+            data = os.read(self._stdin, PIECE)
+        except BlockingIOError:
+            return
+        except OSError:  # a terminal that was hung up
+            data = b""
+        self._has_input = bool(data)
+        self._remote.send(*((STDIN, data) if data else (END, bytes((STDIN,)))))
+
+    def _read_remote(self) -> None:
+        for channel, data in self._remote.read():
+            if channel in self._held:
+                self._held[channel] += data
+            elif channel == STATUS:
+                self._end = end_of(data)
+        if self._remote.is_closed and self._end is None:
+            raise ConnectionResetError("red-box ended it without a status")
+
+    def _write_outputs(self) -> None:
+        for channel, held in self._held.items():
+            try:
+                send_held(partial(os.write, self._outputs[channel]), held)
+            except BrokenPipeError:  # whoever read it has gone; the command may go on
+                held.clear()
+
+    def _drain(self) -> None:
+        """What the session wrote last; a reader that stalls gets no more of it."""
+        give_up_at = time.monotonic() + DRAIN_S
+        while any(self._held.values()) and time.monotonic() < give_up_at:
+            poll = select.poll()
+            for channel, held in self._held.items():
+                if held:
+                    poll.register(self._outputs[channel], select.POLLOUT)
+            poll.poll(1000)
+            self._write_outputs()
+
+
+def end_of(raw: bytes) -> tuple[str, int]:
+    """What a session's Status says: nothing and the command's exit code, or why it ended otherwise."""
+    failure = failure_of(raw)
+    if failure is None:
+        return "", 0
+    if failure.exit_code is not None:
+        return "", failure.exit_code
+    return f"{failure.reason}: {failure}", CANNOT_START

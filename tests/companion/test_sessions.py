@@ -1,0 +1,147 @@
+"""Sessions from a container: `redbox-companion exec` beside a running companion, as real processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.companion.fakes import ScriptedServer
+from tests.companion.harness import COMMAND, Pod
+
+RUNNING = {"phase": "Running", "state": "RUNNING", "jobID": "7"}
+SH = ("exec", "--", "sh", "-c")
+CANNOT_START = 125
+
+
+@pytest.fixture
+def companion(pod: Pod, redbox: ScriptedServer) -> Iterator[subprocess.Popen[bytes]]:
+    """A running one, which takes sessions."""
+    redbox.job = dict(RUNNING)
+    pod.environ["REDBOX_KEY"] = str(uuid.uuid4())
+    process = pod.start(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(400):
+        if pod.environ["REDBOX_KEY"] in unix_sockets():
+            break
+        threading.Event().wait(0.05)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def unix_sockets() -> str:
+    return Path("/proc/net/unix").read_text()
+
+
+@contextmanager
+def session(pod: Pod, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], env=pod.environ, stdin=pipe, stdout=pipe, stderr=pipe, cwd=pod.folder
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.usefixtures("companion")
+def test_a_command_has_its_own_streams_and_exit_code(pod: Pod) -> None:
+    done = pod.run(*SH, "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
+
+
+@pytest.mark.usefixtures("companion")
+def test_bytes_pass_both_ways_unchanged(pod: Pod) -> None:
+    sent = os.urandom(1_500_000)
+    with session(pod, "exec", "--", "cat") as process:
+        out, err = process.communicate(sent, timeout=60)
+    assert (out == sent, err, process.returncode) == (True, b"", 0)
+
+
+@pytest.mark.usefixtures("companion")
+def test_a_terminal_passes_its_sizes_and_ctrl_c(pod: Pod) -> None:
+    screen, inside = pty.openpty()
+    resize(screen, 33, 101)
+    before = termios.tcgetattr(inside)
+    process = subprocess.Popen(
+        [*COMMAND, "shell"], env=pod.environ, stdin=inside, stdout=inside, stderr=inside
+    )
+    try:
+        read_until(screen, b"101x33\n")
+        resize(screen, 44, 120)
+        process.send_signal(signal.SIGWINCH)
+        read_until(screen, b"120x44\n")
+        os.write(screen, b"\x03")
+        assert process.wait(30) == 130
+        assert termios.tcgetattr(inside) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+        os.close(inside)
+
+
+@pytest.mark.usefixtures("companion")
+def test_a_refusal_is_one_sentence(pod: Pod, redbox: ScriptedServer) -> None:
+    redbox.refuse_port = (403, {"title": "Forbidden", "detail": "exec is turned off"})
+    done = pod.run(*SH, "true")
+    assert (done.returncode, done.stderr) == (
+        CANNOT_START,
+        b"redbox-companion: Forbidden: exec is turned off\n",
+    )
+
+
+@pytest.mark.usefixtures("companion")
+def test_a_session_that_stalls_holds_back_no_other_and_there_are_at_most_four(pod: Pod) -> None:
+    with session(pod, "exec", "--", "yes") as stalled, ExitStack() as others:
+        assert stalled.stdout is not None
+        assert stalled.stdout.read(2) == b"y\n"
+        for _ in range(3):
+            assert is_echoed(others.enter_context(session(pod, "exec", "--", "cat")))
+        assert b"at most 4 sessions" in pod.run("exec", "--", "true").stderr
+
+
+def is_echoed(process: subprocess.Popen[bytes]) -> bool:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"here\n")
+    process.stdin.flush()
+    return process.stdout.readline() == b"here\n"
+
+
+def test_a_session_ends_with_its_companion(pod: Pod, companion: subprocess.Popen[bytes]) -> None:
+    with session(pod, "exec", "--", "cat") as process:
+        assert is_echoed(process)
+        companion.kill()
+        assert process.wait(30) == CANNOT_START
+        assert process.stderr is not None
+        assert b"the companion has ended, and this session with it" in process.stderr.read()
+
+
+def test_without_a_companion_the_sentence_says_so(pod: Pod) -> None:
+    done = pod.run(*SH, "true")
+    assert done.returncode == CANNOT_START
+    assert b"no session is possible before Slurm shows the job" in done.stderr
+
+
+def resize(screen: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def read_until(screen: int, text: bytes) -> None:
+    shown = b""
+    while text not in shown:
+        shown += os.read(screen, 4096)
