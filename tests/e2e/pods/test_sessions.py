@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
-from redbox_bed import login_node
+from tests.e2e.harness.sessions import set_sessions
 from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container
 from tests.e2e.harness.slurmjobs import eventually
 
@@ -34,11 +33,7 @@ MODIFIED = 1_700_000_000
 @pytest.fixture(scope="module")
 def pod(lasting: SlurmPods) -> SlurmPod:
     """A running one, in a red-box that allows sessions."""
-    login = lasting.login
-    settings = yaml.safe_load(login.read(login_node.SETTINGS))
-    settings["exec"] = {"enabled": True}
-    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
-    login_node.restart(login)
+    set_sessions(lasting.login, enabled=True)
     pod = lasting.run(container("echo begun; exec sleep 600"))
     pod.is_ready()
     return pod
