@@ -23,7 +23,7 @@ TO_JOB, FROM_JOB = 0, 1
 RESET = struct.pack("ii", 1, 0)
 
 
-class SessionEnded(Exception):
+class RemoteEnded(Exception):
     """Red-box ended it: the reason and the message of its Status, and the exit code if a command had one."""
 
     def __init__(self, reason: str, message: str, exit_code: int | None = None) -> None:
@@ -45,7 +45,7 @@ class Bridge:
         self._over = False
 
     def run(self) -> None:
-        """Raise `SessionEnded` with red-box's reason, OSError or ProtocolError where it broke."""
+        """Raise `RemoteEnded` with red-box's reason, OSError or ProtocolError where it broke."""
         self._local.settimeout(0.0)
         whole = False
         try:
@@ -122,19 +122,19 @@ class Bridge:
         self._local.close()
 
 
-def failure_of(raw: bytes) -> SessionEnded | None:
+def failure_of(raw: bytes) -> RemoteEnded | None:
     """The failure that red-box reports at the end of a connection; None for Success."""
     try:
         status: Any = json.loads(raw)
     except (ValueError, RecursionError):
         status = None
     if not isinstance(status, dict):
-        return SessionEnded(
+        return RemoteEnded(
             "Unreadable", "red-box ended the connection with a status that is not a JSON object"
         )
     if status.get("status") == "Success":
         return None
-    return SessionEnded(str(status.get("reason", "")), str(status.get("message", "")), exit_code_of(status))
+    return RemoteEnded(str(status.get("reason", "")), str(status.get("message", "")), exit_code_of(status))
 
 
 def exit_code_of(status: dict[str, Any]) -> int | None:

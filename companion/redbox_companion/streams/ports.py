@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from redbox_companion.redbox_client import KEEP_ALIVE, RedboxUnreachable, UpgradedConnection, UpgradeRefused
-from redbox_companion.streams.bridge import RESET, TO_JOB, Bridge, SessionEnded, failure_of
+from redbox_companion.streams.bridge import RESET, TO_JOB, Bridge, RemoteEnded, failure_of
 from redbox_companion.streams.frames import BINARY, CLOSE, MessageReader, ProtocolError, encode
 from redbox_companion.streams.job_channel import END, STATUS
 from redbox_shared.backoff import Backoff
@@ -80,7 +80,7 @@ class JobPorts:
                 local.setsockopt(*option)
             Bridge(local, self._connected(port)).run()
             self._seen(port, answers=True)
-        except SessionEnded as closed:
+        except RemoteEnded as closed:
             self._report(f"port {port.name}: {closed}")
         except UpgradeRefused as refusal:
             self._refused(port, refusal)

@@ -215,7 +215,7 @@ class SessionBridge:
         for channel, held in self._held.items():
             try:
                 send_held(partial(os.write, self._outputs[channel]), held)
-            except BrokenPipeError:  # whoever read it has gone; the command may go on
+            except BrokenPipeError:  # its reader has gone; the command may go on
                 held.clear()
 
     def _drain(self) -> None:
