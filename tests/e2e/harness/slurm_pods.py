@@ -233,13 +233,13 @@ def pods_enabled(bed: Bed) -> Iterator[None]:
     kubectl, login = Kubernetes(bed), bed.host("login")
     login.run("sh", "-c", BUILD, user=USER, timeout=BUILDS_WITHIN_S)
     _allow_volumes(login)
-    _upgrade(bed, VALUES, ON)
+    upgrade(bed, VALUES, ON)
     try:
         eventually(lambda: get_object(kubectl.kubeconfig, "node", NODE), what=f"the node {NODE}")
-        _wait_until_served(kubectl)
+        wait_until_served(kubectl)
         yield
     finally:
-        _upgrade(bed, f"slurmClusters.{SLURM_CLUSTER}.pods.enabled=false", OFF, IN_A_CONTAINER)
+        upgrade(bed, f"slurmClusters.{SLURM_CLUSTER}.pods.enabled=false", OFF, IN_A_CONTAINER)
         forget_resourced(kubectl)
 
 
@@ -251,15 +251,15 @@ def api_tokens_allowed(bed: Bed) -> Iterator[None]:
     namespaces = "resourced.pods.apiTokenNamespaces"
     kubectl = Kubernetes(bed)
     try:
-        _upgrade(bed, f"{on_cluster}.apiTokens=true", url, f"{namespaces}={{{USER}}}")
-        _wait_until_served(kubectl)
+        upgrade(bed, f"{on_cluster}.apiTokens=true", url, f"{namespaces}={{{USER}}}")
+        wait_until_served(kubectl)
         yield
     finally:
-        _upgrade(bed, f"{on_cluster}.apiTokens=false", json=f"{namespaces}=[]")
-        _wait_until_served(kubectl)
+        upgrade(bed, f"{on_cluster}.apiTokens=false", json=f"{namespaces}=[]")
+        wait_until_served(kubectl)
 
 
-def _wait_until_served(kubectl: Kubernetes) -> None:
+def wait_until_served(kubectl: Kubernetes) -> None:
     """A resourced that was started anew has the certificate that the API server trusts, and serves pods."""
     eventually(lambda: _is_approved(kubectl), what="the certificate of resourced")
     eventually(lambda: pods_ready(kubectl).get("status") == "True", what="PodsReady")
@@ -271,7 +271,7 @@ def pods_ready(kubectl: Kubernetes) -> Object:
     return condition(cluster.get("status", {}), "PodsReady")
 
 
-def _upgrade(bed: Bed, *values: str, json: str | None = None) -> None:
+def upgrade(bed: Bed, *values: str, json: str | None = None) -> None:
     Helm(bed)(
         *("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", "--timeout=110s"),
         *(f"--set={row}" for row in values),

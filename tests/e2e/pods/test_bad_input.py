@@ -133,6 +133,8 @@ def foreign_claim(pods: SlurmPods) -> Iterator[None]:
     pods.kubectl.apply(yaml.safe_dump(volume))
     wanted = {"volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
     pods.apply("PersistentVolumeClaim", FOREIGN_CLAIM, spec={**common, **wanted})
+    bound = "--for=jsonpath={.status.phase}=Bound"
+    pods.kubectl("wait", f"pvc/{FOREIGN_CLAIM}", bound, f"--namespace={USER}", "--timeout=60s")
     yield
     pods.kubectl("delete", "persistentvolume", name, "--wait=false")
 

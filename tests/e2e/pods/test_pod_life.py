@@ -64,6 +64,7 @@ def test_each_container_has_a_log_of_its_own(pods: SlurmPods) -> None:
     pod = pods.run(container("echo of one", "one"), container("echo of two", "two"))
     assert pod.ends()["phase"] == "Succeeded"
     assert (pod.log("-c", "one"), pod.log("-c", "two")) == ("of one\n", "of two\n")
+    assert pod.log("-c", "one", "--since=1h") == "of one\n"
 
 
 def test_init_containers_run_one_after_the_other_before_the_main_one(pods: SlurmPods) -> None:

@@ -346,12 +346,12 @@ class Host:
         process = self.daemon_process(name)
         return process.pid if process else None
 
-    def kill(self, name: str, signal: int = signal.SIGKILL) -> None:
+    def kill(self, name: str, signal: int = signal.SIGKILL, seconds: float = _KILL_SECONDS) -> None:
         """Signal a daemon and wait until it is gone."""
         process = self.daemon_process(name)
         if process is None:
             raise DaemonError(f"{name} is not running on {self.name}")
-        process.kill(signal, _KILL_SECONDS)
+        process.kill(signal, seconds)
 
     # ------------------------------------------------------------------------- files
     def write(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root:root") -> None:

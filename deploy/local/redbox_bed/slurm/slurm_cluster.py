@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from redbox_bed.core.errors import DaemonError
+from redbox_bed.core.errors import BedError, DaemonError
 from redbox_bed.core.part_status import PartStatus
 from redbox_bed.core.plan import SLURMRESTD_PORT, Release, SlurmCluster
 from redbox_bed.hosts.host import Daemon, Host
@@ -35,6 +35,8 @@ SLURMDBD_PORT = 6819
 SSH_PORT = 22
 _START_SECONDS = 60
 _NODES_SECONDS = 60
+_END_SECONDS = 20
+_STATE = "/var/spool/slurmctld"
 _IN_SERVICE = frozenset(
     {"idle", "mixed", "allocated", "completing", "drained", "draining", "planned", "reserved", "maint"}
 )
@@ -123,9 +125,19 @@ class Slurm:
         """
         self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
         saves_usage = self.cluster.accounting and self.cluster.release is Release.V26_05
-        if saves_usage and not _exists(self._controller, "/var/spool/slurmctld/assoc_usage"):
-            self._controller.kill(SLURMCTLD.name, signal.SIGTERM)
+        if saves_usage and not _exists(self._controller, f"{_STATE}/assoc_usage"):
+            self._end_slurmctld()
             self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
+
+    def _end_slurmctld(self) -> None:
+        """In order. One that has only begun can miss the signal, or hang: it has no state yet to lose."""
+        try:
+            self._controller.kill(SLURMCTLD.name, signal.SIGTERM, _END_SECONDS)
+        except BedError:
+            self._controller.kill(SLURMCTLD.name)
+            self._controller.run("sh", "-c", f"rm -rf {_STATE}/*")
+            self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
+            self._controller.kill(SLURMCTLD.name, signal.SIGTERM)
 
     # ------------------------------------------------------------------------- nodes
     def _ensure_nodes_in_service(self) -> None:

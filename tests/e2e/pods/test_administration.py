@@ -1,0 +1,119 @@
+"""What administrators change under pods on Slurm: a rule is missing, a SlurmCluster or all of Red Box goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import yaml
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from redbox_bed.delivery import KUBERNETES_NAME, SLURM_CLUSTER, take_away
+from redbox_bed.hosts.host import Host
+from tests.e2e.harness import slurmjobs
+from tests.e2e.harness.api_objects import get_object
+from tests.e2e.harness.slurm_pods import (
+    FOREVER,
+    USER,
+    SlurmPod,
+    SlurmPods,
+    condition,
+    container,
+    on_slurm,
+    pods_ready,
+    upgrade,
+    wait_until_served,
+)
+from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
+
+pytestmark = pytest.mark.timeout(400)
+ACCOUNT = "trainer"
+
+
+def test_a_deployment_whose_account_has_no_rule_waits_and_then_runs(pods: SlurmPods) -> None:
+    pods.apply("ServiceAccount", ACCOUNT)
+    (pod,) = deployed(pods, serviceAccountName=ACCOUNT)
+    assert ACCOUNT in pod.waits("Forbidden")
+    assert pod.status["phase"] == "Pending"
+    with rule_for(pods.login, ACCOUNT):
+        pod.is_ready()
+        assert pod.in_slurm() != []
+
+
+def deployed(pods: SlurmPods, **spec: Any) -> list[SlurmPod]:
+    """The pods of a Deployment of one replica, once there are any."""
+    name = new_name()
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {**on_slurm(container(FOREVER)), "restartPolicy": "Always", **spec},
+    }
+    selector = {"matchLabels": {"app": name}}
+    pods.apply(
+        "Deployment", name, api="apps/v1", spec={"replicas": 1, "selector": selector, "template": template}
+    )
+    made = "--output=jsonpath={.items[*].metadata.name}"
+
+    def names() -> list[str]:
+        return pods.kubectl("get", "pods", f"--selector=app={name}", f"--namespace={USER}", made).split()
+
+    return [pods.of(name) for name in eventually(names)]
+
+
+@contextmanager
+def rule_for(login: Host, account: str) -> Iterator[None]:
+    before = login.read(login_node.SETTINGS)
+    settings = yaml.safe_load(before)
+    rule = {"cluster": KUBERNETES_NAME, "namespaces": [USER], "service_accounts": [account], "user": USER}
+    settings["mapping"]["rules"] = [rule | {"roles": ["submit"]}, *settings["mapping"]["rules"]]
+    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
+    login_node.restart(login)
+    try:
+        yield
+    finally:
+        login.write(login_node.SETTINGS, before)
+        login_node.restart(login)
+
+
+def test_a_deleted_slurmcluster_waits_for_its_pods_and_names_them(bed: Bed, pods: SlurmPods) -> None:
+    pod = pods.run(container(FOREVER))
+    pod.is_ready()
+    job_id = pod.job_id
+    pods.kubectl("delete", "slurmcluster", SLURM_CLUSTER, "--wait=false")
+    try:
+        message = eventually(lambda: in_use(pods), what="the condition InUse")
+        assert f"{USER}/{pod.name}: Slurm job {job_id}" in message
+        assert pod.status["phase"] == "Running"
+        pod.delete()
+        eventually(lambda: not cluster(pods), what="the end of the SlurmCluster")
+    finally:
+        pod.delete()
+        eventually(lambda: not cluster(pods), what="the end of the SlurmCluster")
+        upgrade(bed)
+        wait_until_served(pods.kubectl)
+
+
+def cluster(pods: SlurmPods) -> dict[str, Any]:
+    return get_object(pods.kubectl.kubeconfig, "slurmcluster", SLURM_CLUSTER)
+
+
+def in_use(pods: SlurmPods) -> str:
+    """What the condition says of pods; nothing before."""
+    shown = condition(cluster(pods).get("status", {}), "InUse")
+    return str(shown["message"]) if shown.get("reason") == "PodsUnfinished" else ""
+
+
+def test_an_uninstall_that_cancels_leaves_no_job_of_a_pod(bed: Bed, pods: SlurmPods) -> None:
+    pod = pods.run(container(FOREVER))
+    pod.is_ready()
+    assert pods_ready(pods.kubectl)["status"] == "True"
+    upgrade(bed, "uninstall.jobs=Cancel")
+    try:
+        take_away(bed)
+        assert not pod.manifest
+        eventually(lambda: [state for _, state in pod.in_slurm()] in (["CANCELLED"], ["COMPLETED"]))
+    finally:
+        slurmjobs.delivered.cache_clear()
+        SlurmJobs.on(bed)
