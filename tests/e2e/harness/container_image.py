@@ -12,7 +12,7 @@ box=$(mktemp -d)
 cd "$box"
 mkdir bin proc sys dev tmp etc home mnt .singularity.d
 cp /bin/busybox "$box/bin/"
-for tool in sh cat env printf id hostname sleep ls pwd stty tar httpd mkdir test; do
+for tool in sh cat env printf id hostname sleep ls pwd stty tar httpd mkdir test head; do
     ln -s busybox "$box/bin/$tool"
 done
 printf '#!/bin/sh\n%s\n' {shlex.quote(SHOW)} >"$box/.singularity.d/runscript"

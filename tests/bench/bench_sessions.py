@@ -1,0 +1,301 @@
+"""Sessions in running jobs: kubectl exec of a pod on Slurm, beside srun's own session and a native pod
+
+kubectl runs on this machine, srun on the login host. The first session of a job starts the relay, which is
+srun's own start and more; the next ones find it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import pty
+import re
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from urllib.parse import urlencode
+
+import websockets
+import yaml
+
+from redbox_bed.bed import Bed
+from tests.bench.bench_pods import Sides, standing
+from tests.bench.bench_slurm import USER, on_login
+from tests.bench.benchmark import Trial, benchmark
+from tests.bench.effort import sized
+from tests.bench.pod_lives import ALICE, NATIVE, ON_SLURM, Kind
+from tests.bench.processor_time import AGENT, BY_COMMAND
+from tests.bench.rows import Figure, Target
+from tests.e2e.harness.sessions import set_sessions
+
+FIRST = sized(8, 3)
+NEXT = sized(30, 10)
+KEYS = sized(100, 40)
+IDLE = sized(200, 50)
+MEGABYTES = sized(400, 100)
+LASTS = "sleep 1200"
+SRUN = "srun's own session"
+MIB = 2**20
+OURS = {"redbox", "resourced", "agent"}
+
+
+@contextmanager
+def with_sessions(bed: Bed) -> Iterator[Sides]:
+    with standing(bed) as sides:
+        set_sessions(bed.host("login"), enabled=True)
+        try:
+            yield sides
+        finally:
+            set_sessions(bed.host("login"), enabled=False)
+
+
+@contextmanager
+def pods_of(sides: Sides, kind: Kind, count: int) -> Iterator[list[str]]:
+    try:
+        yield list(sides.see(kind, LASTS, count, "begun"))
+    finally:
+        sides.delete(kind)
+
+
+def first_byte_ms(sides: Sides, kind: Kind, name: str) -> float:
+    began = time.perf_counter()
+    with sides.of(kind).reading("exec", name, "--", "echo", "x") as process:
+        assert process.stdout is not None
+        if process.stdout.read(1) != b"x":
+            raise RuntimeError(f"kubectl exec of {name} writes nothing")
+        took = time.perf_counter() - began
+        process.stdout.read()
+        process.wait(30)
+    return took * 1000
+
+
+def keys_ms(sides: Sides, kind: Kind, name: str) -> list[float]:
+    """Of each key after the first, which waits for the session."""
+    screen, inside = pty.openpty()
+    command = ["setsid", "--ctty", *sides.of(kind).command("exec", "-it", name, "--", "cat")]
+    process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=subprocess.DEVNULL)
+    took = []
+    try:
+        for _ in range(KEYS + 1):
+            began = time.perf_counter()
+            os.write(screen, b"k")
+            while b"k" not in os.read(screen, 4096):
+                pass
+            took.append((time.perf_counter() - began) * 1000)
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+        os.close(inside)
+    return took[1:]
+
+
+@benchmark(
+    Figure(
+        "session-first-byte-p50",
+        "kubectl exec -> its first byte, first session of a job: median",
+        "ms",
+        Target("difference", "<=", 100),
+    ),
+    Figure(
+        "session-next-byte-p50",
+        "the same, the next sessions of the job",
+        "ms",
+        Target("difference", "<=", 50),
+    ),
+    Figure("session-first-byte-p50-native", "the same of a native pod", "ms"),
+    Figure(
+        "session-key-p50",
+        "a key in kubectl exec -it -> its echo: median",
+        "ms",
+        Target("difference", "<=", 10),
+    ),
+    Figure("session-key-p50-native", "the same of a native pod", "ms"),
+    takes_s=240,
+    short_s=90,
+    rounds=2,
+    warm_up=False,
+    baseline_name=SRUN,
+)
+@contextmanager
+def session_latency(bed: Bed) -> Iterator[Trial]:
+    with with_sessions(bed) as sides:
+
+        def measure() -> dict[str, float]:
+            with pods_of(sides, ON_SLURM, FIRST) as names:
+                first = [first_byte_ms(sides, ON_SLURM, name) for name in names]
+                following = [first_byte_ms(sides, ON_SLURM, names[0]) for _ in range(NEXT)]
+                keys = keys_ms(sides, ON_SLURM, names[0])
+            with pods_of(sides, NATIVE, 1) as (native,):
+                natives = [first_byte_ms(sides, NATIVE, native) for _ in range(NEXT)]
+                native_keys = keys_ms(sides, NATIVE, native)
+            return {
+                "session-first-byte-p50": median(first),
+                "session-next-byte-p50": median(following),
+                "session-first-byte-p50-native": median(natives),
+                "session-key-p50": median(keys),
+                "session-key-p50-native": median(native_keys),
+            }
+
+        def measure_srun() -> dict[str, float]:
+            login = bed.host("login")
+            options = ("--parsable", "--output=/dev/null", f"--wrap={LASTS}")
+            job_id = login.run("sbatch", *options, user=USER).stdout.strip()
+            try:
+                while "R" not in login.run("squeue", "-h", "-o", "%t", f"--jobs={job_id}").stdout:
+                    time.sleep(0.5)
+                time.sleep(1)  # its batch step has begun too
+                seen = on_login(bed, "srun_session.py", int(job_id), NEXT, KEYS)
+            finally:
+                login.run("scancel", job_id)
+            first, key = median(seen["first"]), median(seen["keys"])
+            return {
+                "session-first-byte-p50": first,
+                "session-next-byte-p50": first,
+                "session-key-p50": key,
+            }
+
+        yield Trial(measure, measure_srun, notes={"first_sessions": FIRST, "next": NEXT, "keys": KEYS})
+
+
+def out_mb_s(sides: Sides, kind: Kind, name: str) -> float:
+    """What `kubectl cp` from the job is: bytes of a command, through kubectl's stdout."""
+    script = f"head -c {MEGABYTES * MIB} /dev/zero"
+    began = time.perf_counter()
+    with sides.of(kind).reading("exec", name, "--", "sh", "-c", script) as process:
+        assert process.stdout is not None
+        size = 0
+        while data := process.stdout.read(1 << 20):
+            size += len(data)
+    if size != MEGABYTES * MIB:
+        raise RuntimeError(f"{size} bytes came of {MEGABYTES} MiB")
+    return size / 1e6 / (time.perf_counter() - began)
+
+
+def in_mb_s(sides: Sides, kind: Kind, name: str) -> float:
+    command = sides.of(kind).command("exec", "-i", name, "--", "sh", "-c", "cat >/dev/null")
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        for _ in range(MEGABYTES):
+            process.stdin.write(bytes(MIB))
+        process.stdin.close()
+        if process.wait(300):
+            raise RuntimeError("kubectl exec -i failed")
+    return MEGABYTES * MIB / 1e6 / (time.perf_counter() - began)
+
+
+@benchmark(
+    Figure("session-out", f"kubectl exec that writes {MEGABYTES} MiB", "MB/s", Target("ratio", ">=", 0.8)),
+    Figure("session-in", f"kubectl exec -i that reads {MEGABYTES} MiB", "MB/s", Target("ratio", ">=", 0.8)),
+    takes_s=150,
+    short_s=60,
+    rounds=3,
+    warm_up=False,
+    baseline_name="a native pod",
+)
+@contextmanager
+def session_throughput(bed: Bed) -> Iterator[Trial]:
+    with (
+        with_sessions(bed) as sides,
+        pods_of(sides, ON_SLURM, 1) as (ours,),
+        pods_of(sides, NATIVE, 1) as (native,),
+    ):
+
+        def both_ways(kind: Kind, name: str) -> dict[str, float]:
+            return {"session-out": out_mb_s(sides, kind, name), "session-in": in_mb_s(sides, kind, name)}
+
+        yield Trial(lambda: both_ways(ON_SLURM, ours), lambda: both_ways(NATIVE, native))
+
+
+# ---------------------------------------------------------------------------------------------- idle
+def own_memory_mib() -> float:
+    """Of red-box, resourced and agents of this machine's bed: their share of pages, all together."""
+    return sum(map(_share_mib, _own_pids()))
+
+
+def _own_pids() -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_text(errors="replace")
+        except OSError:
+            continue
+        names = {name for pattern, name in BY_COMMAND.items() if pattern.search(command)}
+        if OURS & names or AGENT in command:
+            yield int(folder.name)
+
+
+def _share_mib(pid: int) -> float:
+    try:
+        found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+async def with_idle_sessions(kubeconfig: Path, pod: str, count: int) -> float:
+    """MiB of ours that so many sessions take: opened through the API server, each has answered once."""
+    cluster, user = _credentials(kubeconfig)
+    query = urlencode({"command": "cat", "stdin": "true", "stdout": "true", "container": "main"})
+    url = f"{cluster['server'].replace('https', 'wss', 1)}/api/v1/namespaces/{ALICE}/pods/{pod}/exec?{query}"
+    before = own_memory_mib()
+    async with AsyncExitStack() as opened:
+        for _ in range(count):
+            session = await opened.enter_async_context(
+                websockets.connect(url, ssl=user, subprotocols=[websockets.Subprotocol("v5.channel.k8s.io")])
+            )
+            await session.send(b"\0x")
+            while b"x" not in (await asyncio.wait_for(session.recv(), 60))[1:]:
+                pass
+        await asyncio.sleep(2)
+        return own_memory_mib() - before
+
+
+def _credentials(kubeconfig: Path) -> tuple[dict[str, str], ssl.SSLContext]:
+    """The API server, and the administrator's certificate."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    context = ssl.create_default_context(cadata=authority)
+    folder = kubeconfig.parent / "bench-certificate"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        for name in ("client-certificate-data", "client-key-data"):
+            (folder / name).touch(mode=0o600)
+            (folder / name).write_bytes(base64.b64decode(user[name]))
+        context.load_cert_chain(folder / "client-certificate-data", folder / "client-key-data")
+    finally:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    return cluster, context
+
+
+@benchmark(
+    Figure(
+        "sessions-idle-memory",
+        f"{IDLE} idle sessions: red-box, agent and resourced together",
+        "MiB",
+        Target("value", "<=", 50),
+    ),
+    takes_s=120,
+    short_s=60,
+    rounds=1,
+    warm_up=False,
+)
+@contextmanager
+def sessions_idle(bed: Bed) -> Iterator[Trial]:
+    with with_sessions(bed) as sides, pods_of(sides, ON_SLURM, 1) as (name,):
+        first_byte_ms(sides, ON_SLURM, name)  # the relay is there
+
+        def measure() -> Mapping[str, float]:
+            used = asyncio.run(with_idle_sessions(bed.places.kubeconfig, name, IDLE))
+            return {"sessions-idle-memory": used}
+
+        yield Trial(measure, notes={"sessions": IDLE})
