@@ -17,6 +17,7 @@ SRUN = ["srun", "-Q", "--jobid=" + JOB, "--overlap", "-N1", "-n1"]
 def first_byte() -> float:
     began = time.perf_counter()
     process = subprocess.Popen([*SRUN, "-u", "echo", "x"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
     process.stdout.read(1)
     took = time.perf_counter() - began
     process.communicate()
