@@ -25,12 +25,13 @@ import yaml
 
 from redbox_bed.bed import Bed
 from tests.bench.bench_pods import Sides, standing
-from tests.bench.bench_slurm import USER, on_login
+from tests.bench.bench_slurm import LOADS, USER, on_login
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.pod_lives import ALICE, NATIVE, ON_SLURM, Kind
 from tests.bench.processor_time import AGENT, BY_COMMAND
 from tests.bench.rows import Figure, Target
+from tests.bench.virtual_jobs import API
 from tests.e2e.harness.sessions import set_sessions
 
 FIRST = sized(8, 3)
@@ -38,6 +39,7 @@ NEXT = sized(30, 10)
 KEYS = sized(100, 40)
 IDLE = sized(200, 50)
 MEGABYTES = sized(400, 100)
+REQUESTS = sized(200, 60)
 LASTS = "sleep 1200"
 SRUN = "srun's own session"
 MIB = 2**20
@@ -212,6 +214,61 @@ def session_throughput(bed: Bed) -> Iterator[Trial]:
             return {"session-out": out_mb_s(sides, kind, name), "session-in": in_mb_s(sides, kind, name)}
 
         yield Trial(lambda: both_ways(ON_SLURM, ours), lambda: both_ways(NATIVE, native))
+
+
+# ---------------------------------------------------------------------------------------------- Services
+PORT = 18888
+SERVES = f"cd $(mktemp -d); echo served > index.html; exec python3 -m http.server {PORT}"
+JOB = "bench-served"
+
+
+@contextmanager
+def served(sides: Sides) -> Iterator[tuple[str, str]]:
+    """A job that serves, behind a Service: the Service's address, and the Slurm node's."""
+    ports = [{"name": "http", "port": 8080, "targetPort": PORT}]
+    spec = {"cluster": "hpc1", "batch": f"#!/bin/sh\n{SERVES}\n", "ports": ports}
+    selected = {"selector": {"redbox.dev/slurmjob": JOB}, "ports": [{"port": 80, "targetPort": "http"}]}
+    alice = sides.alice
+    alice.apply({"apiVersion": API, "kind": "SlurmJob", "metadata": {"name": JOB}, "spec": spec})
+    alice.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": JOB}, "spec": selected})
+    try:
+        alice.run("wait", f"slurmjob/{JOB}", "--for=jsonpath={.status.phase}=Running", "--timeout=50s")
+        alice.run("wait", "pod", f"--selector=redbox.dev/slurmjob={JOB}", "--for=condition=Ready")
+        address = alice.run("get", "service", JOB, "--output=jsonpath={.spec.clusterIP}")
+        node = alice.run("get", "slurmjob", JOB, "--output=jsonpath={.status.nodes[0]}")
+        yield address, sides.bed.plan.host(node).address
+    finally:
+        alice.run("delete", "service", JOB)
+        alice.run("delete", "slurmjob", JOB)
+
+
+def requests_ms(bed: Bed, address: str, port: int) -> float:
+    program = (LOADS / "http_requests.py").read_text()
+    words = (address, str(port), str(REQUESTS))
+    return median(json.loads(bed.host("k1").run("python3", "-", *words, stdin=program, timeout=300).stdout))
+
+
+@benchmark(
+    Figure(
+        "service-request-p50",
+        "an HTTP request through a Service to a job, with its connection: median",
+        "ms",
+        Target("difference", "<=", 5),
+    ),
+    takes_s=100,
+    short_s=60,
+    rounds=3,
+    warm_up=False,
+    baseline_name="directly to the Slurm node",
+)
+@contextmanager
+def service_requests(bed: Bed) -> Iterator[Trial]:
+    with with_sessions(bed) as sides, served(sides) as (service, node):
+        yield Trial(
+            lambda: {"service-request-p50": requests_ms(bed, service, 80)},
+            lambda: {"service-request-p50": requests_ms(bed, node, PORT)},
+            notes={"requests": REQUESTS},
+        )
 
 
 # ---------------------------------------------------------------------------------------------- idle
