@@ -246,7 +246,10 @@ def served(sides: Sides) -> Iterator[tuple[str, str]]:
 def requests_ms(bed: Bed, address: str, port: int) -> float:
     program = (LOADS / "http_requests.py").read_text()
     words = (address, str(port), str(REQUESTS))
-    return median(json.loads(bed.host("k1").run("python3", "-", *words, stdin=program, timeout=300).stdout))
+    took: list[float] = json.loads(
+        bed.host("k1").run("python3", "-", *words, stdin=program, timeout=300).stdout
+    )
+    return median(took)
 
 
 @benchmark(
