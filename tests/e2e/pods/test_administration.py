@@ -1,4 +1,4 @@
-"""What administrators change under pods on Slurm: a rule is missing, a SlurmCluster or all of Red Box goes."""
+"""What administrators change under pods on Slurm: a rule is missing, a SlurmCluster or all of it goes."""
 
 from __future__ import annotations
 

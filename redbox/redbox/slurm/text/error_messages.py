@@ -13,7 +13,8 @@ from redbox.core.workload_manager import SubmitOutcome, SubmitRejected, SubmitUn
 CONNECTION_LOST = re.compile(
     "Socket timed out on send/recv operation|Zero Bytes were transmitted or received|"
     "Message (?:send|receive) failure|Unexpected message received|Header lengths are longer|"
-    "Connection reset by peer|Broken pipe|"
+    "Connection reset by peer|Broken pipe|missing socket error|Insane message length|"
+    r"Communication shutdown failure|slurm_bufs_sendto\(\S*\) failed|"
     r"Unable to contact slurm controller \((?:send|receive|shutdown) failure\)|"
     "Connection timed out (?:reading|writing)",
     re.IGNORECASE,

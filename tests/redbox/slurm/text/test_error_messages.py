@@ -18,6 +18,10 @@ CAPTURED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "outputs" / "submits.json").read_text()
 )
 
+SEND_FAILED = (
+    "slurm_send_node_msg: [socket:[17]] slurm_bufs_sendto(msg_type=REQUEST_SUBMIT_BATCH_JOB) failed: X"
+)
+
 
 @pytest.mark.parametrize("submit", CAPTURED, ids=lambda submit: f"{submit['release']} {submit['what']}")
 def test_what_slurm_said_is_understood(submit: dict[str, Any]) -> None:
@@ -61,6 +65,9 @@ def test_where_no_cure_is_known_slurms_words_stand_alone() -> None:
     ("words", "outcome"),
     [
         ("Batch job submission failed: Zero Bytes were transmitted or received", SubmitUnknown),
+        ("Batch job submission failed: Unexpected missing socket error", SubmitUnknown),
+        ("Batch job submission failed: Insane message length", SubmitUnknown),
+        (SEND_FAILED, SubmitUnknown),
         ("Batch job submission failed: Message receive failure", SubmitUnknown),
         ("Batch job submission failed: Connection reset by peer", SubmitUnknown),
         ("Batch job submission failed: Unable to contact slurm controller (receive failure)", SubmitUnknown),
