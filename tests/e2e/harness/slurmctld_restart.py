@@ -19,7 +19,9 @@ from redbox_bed.hosts.waiting import wait_until
 
 STATE_FILE = "/var/spool/slurmctld/job_state"
 BEGINS_WITHIN_S = 30.0
-IDS_MARGIN = 10
+IDS_MARGIN, MOST_IDS = 10, 300
+OWN_BITS = (1 << 26) - 1
+"""Of a job id: above them is the cluster's number, if it was in a federation."""
 KEPT = "/var/spool/slurmctld/kept_job_state"
 
 
@@ -58,11 +60,11 @@ def leave_forgotten_ids(login: Host) -> None:
     Of jobs that never came to the accounting there are fewer than the margin.
     """
     shown = login.run("sacct", "-XDnPa", "-S", "now-2hours", "-o", "JobIDRaw").stdout.split()
-    highest = max((int(job_id) for job_id in shown if job_id.isdigit()), default=0)
-    name, job_id = f"later-{secrets.token_hex(6)}", 0
-    while job_id <= highest + IDS_MARGIN:
-        submit = ("sbatch", "--parsable", "--hold", f"--job-name={name}", "--wrap=true")
-        job_id = int(login.run(*submit, user="alice").stdout)
+    highest = max((int(job_id) & OWN_BITS for job_id in shown if job_id.isdigit()), default=0)
+    submit = ("sbatch", "--parsable", "--hold", f"--job-name=later-{secrets.token_hex(6)}", "--wrap=true")
+    for _ in range(MOST_IDS):
+        if int(login.run(*submit, user="alice").stdout) > highest + IDS_MARGIN:
+            break
     login.run("scancel", "--state=PENDING", "--user=alice")
 
 
