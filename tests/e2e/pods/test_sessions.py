@@ -63,7 +63,7 @@ def test_a_command_has_its_streams_its_exit_code_and_the_pods_container(
 ) -> None:
     script = "id -un; cat /proc/1/comm; echo $REDBOX_CONTAINER; echo err >&2; exit 7"
     code, out, err = run(in_pod(kubectl, pod, "sh", "-c", script))
-    assert (code, out.decode().split()) == (7, [USER, "appinit", "main"]), err
+    assert (code, out.decode().split()) == (7, [USER, "sleep", "main"]), err
     assert err.startswith("err\n")
 
 

@@ -79,7 +79,7 @@ def test_a_service_reaches_the_job_while_it_runs(bed: Bed, jobs: SlurmJobs) -> N
     job.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(service))
     try:
         job_id = job.starts()["jobID"]
-        address = job.get("service")["spec"]["clusterIP"]
+        address = job("get", "service", job.name, "--output=jsonpath={.spec.clusterIP}")
         node = bed.host("k1")
         assert eventually(lambda: fetched(node, address), what="an answer") == f"of job {job_id}"
         job.change(suspend=True)
