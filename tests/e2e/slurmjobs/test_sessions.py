@@ -15,7 +15,6 @@ from tests.e2e.harness.sessions import set_sessions
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually
 
 SERVES = "cd $(mktemp -d); echo of job $SLURM_JOB_ID > index.html; exec python3 -m http.server 18888"
-FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 PORTS = [{"name": "http", "port": 8080, "targetPort": 18888}]
 
 
@@ -89,8 +88,8 @@ def test_a_service_reaches_the_job_while_it_runs(bed: Bed, jobs: SlurmJobs) -> N
 
 
 def fetched(node: Host, address: str) -> str:
-    shown = node.run("python3", "-c", FETCH, f"http://{address}/index.html", check=False, timeout=30)
-    return shown.stdout.strip()
+    ask = ("curl", "--silent", "--fail", "--max-time", "10", f"http://{address}/index.html")
+    return node.run(*ask, check=False, timeout=30).stdout.strip()
 
 
 def test_where_sessions_are_turned_off_the_sentence_says_so(
