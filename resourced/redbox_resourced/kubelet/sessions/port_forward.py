@@ -20,6 +20,8 @@ OPENING_S = 30.0
 """For the second stream of a pair: the kubelet's streamCreationTimeout."""
 MOST_CONNECTIONS = 2000
 """Of all forwards together; red-box bounds those of each user."""
+MOST_PAIRS = 256
+"""Of one forward: half of the streams of its connection."""
 MAX_PORT = 0xFFFF
 
 
@@ -68,6 +70,9 @@ class PortForward:
             stream.reset(ResetStatus.PROTOCOL_ERROR)
             return
         if pair is None:
+            if len(self._tasks) >= MOST_PAIRS:  # streams that were reset count too, until their time is over
+                stream.reset(ResetStatus.REFUSED_STREAM)
+                return
             pair = self._pairs[request] = StreamPair(port)
             task = group.create_task(self._serve_pair(request, pair))
             self._tasks.add(task)
@@ -94,6 +99,8 @@ class PortForward:
 
     async def _forward(self, pair: StreamPair) -> str:
         """Why the connection failed; empty where it just ended."""
+        if any(stream.was_reset for stream in pair.streams.values()):
+            return ""
         if self._count.now >= self._count.limit:
             return f"{self._count.limit} connections are forwarded now; retry later"
         self._count.now += 1

@@ -15,6 +15,9 @@ from redbox_resourced.kubelet.spdy.errors import SpdyError
 MAX_BLOCK = 4096
 """Bytes of an unpacked block; those of API servers are 30 to 100."""
 MAX_HEADERS = 32
+KEPT = frozenset({"streamtype", "port", "requestid"})
+LONGEST_KEPT = 128
+"""Of a header that a stream keeps; it drops the others."""
 LENGTH = struct.Struct(">I")
 
 
@@ -57,6 +60,8 @@ def _read(raw: bytes) -> dict[str, str]:
         value, position = _text(raw, position)
         if not name or name.lower() in headers:
             raise SpdyError("a header block has a name twice, or an empty one")
+        if name.lower() in KEPT and len(value) > LONGEST_KEPT:
+            raise SpdyError(f"the header {name.lower()} has more than {LONGEST_KEPT} bytes")
         headers[name.lower()] = value
     if position != len(raw):
         raise SpdyError("a header block is longer than its headers")
@@ -74,4 +79,5 @@ def _text(raw: bytes, position: int) -> tuple[str, int]:
     size, begin = _number(raw, position)
     if begin + size > len(raw):
         raise SpdyError("a header block ends early")
-    return raw[begin : begin + size].decode("utf-8", "replace"), begin + size
+    # One byte a character, also in memory: other encodings would multiply what a peer has us hold.
+    return raw[begin : begin + size].decode("latin-1"), begin + size

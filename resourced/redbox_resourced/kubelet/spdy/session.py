@@ -32,7 +32,7 @@ from redbox_resourced.kubelet.spdy.frames import (
     reset_frame,
     window_frame,
 )
-from redbox_resourced.kubelet.spdy.headers import HeaderPacker
+from redbox_resourced.kubelet.spdy.headers import KEPT, HeaderPacker
 from redbox_resourced.kubelet.spdy.windows import FlowWindow
 
 MAX_PIECE = 32 * 1024
@@ -79,7 +79,7 @@ class SpdyStream:
 
     def __init__(self, session: SpdySession, event: NewStream, window: FlowWindow) -> None:
         self.number = event.stream
-        self.headers = event.headers
+        self.headers = {name: value for name, value in event.headers.items() if name in KEPT}
         self.window = window
         self.is_sent = False
         """Nothing more is sent on it."""
