@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from redbox_api.models import Phase
+from redbox_resourced.kubelet.sessions import port_forward
 from redbox_resourced.kubelet.sessions.port_forward import ConnectionCount
 from tests.resourced.kubelet.sessions.harness import SUCCESS, Client, RedboxSide, kubelet_api
 from tests.resourced.kubelet.spdy import harness
