@@ -17,6 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.frames import Frame
 
 from redbox.callers.connection_limits import ClientConnection
 from redbox.callers.identities import Peer
@@ -118,6 +119,12 @@ class PeerAwareProtocol(HttpToolsProtocol):
             self._head_timer = None
 
 
+MOST_UNREAD = 2 << 20
+"""Bytes that a WebSocket's client has not read: more than a window of sessions."""
+MOST_FRAMES = 1024
+"""In one message, whose frames may be empty."""
+
+
 class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket protocol, which keeps its connection counted, and notices a client that is gone.
 
@@ -135,6 +142,19 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         opened = transport.get_extra_info("socket")
         if opened is not None and opened.family != socket.AF_UNIX:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS)
+
+    def handle_ping(self) -> None:
+        """Answers are written without a pause of reading: a client that reads none of them is cut off."""
+        super().handle_ping()
+        if self.transport.get_write_buffer_size() > MOST_UNREAD:
+            self.transport.abort()
+
+    def handle_cont(self, event: Frame) -> None:
+        """The bytes of a message are bounded; so is the number of its frames."""
+        if len(self.frames) >= MOST_FRAMES:
+            self.transport.abort()
+            return
+        super().handle_cont(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
         connection = self.app_state.get(CONNECTION_KEY)

@@ -366,6 +366,24 @@ async def test_a_wrong_first_message_is_named_in_the_status(stand: Stand, first:
     assert part in status.message
 
 
+MASK = bytes(4)
+EMPTY_PARTS = b"\x02\x80" + MASK + (b"\x00\x80" + MASK) * 5000
+PINGS = (b"\x89\xfd" + MASK + bytes(125)) * 100_000
+
+
+@pytest.mark.parametrize("flood", [EMPTY_PARTS, PINGS], ids=["empty parts of a message", "pings"])
+async def test_a_client_that_floods_a_socket_is_cut_off(stand: Stand, flood: bytes) -> None:
+    await running(stand)
+    async with stand.client() as client, open_exec(client, "k1", ExecRequest(command=("cat",))) as session:
+        assert session._socket._conn is not None
+        transport = session._socket._conn.transport
+        assert transport is not None
+        transport.pause_reading()
+        transport.write(flood)
+        await eventually(lambda: any("client has gone" in entry.detail for entry in stand.audited))
+        transport.abort()
+
+
 async def test_another_subprotocol_is_refused(stand: Stand) -> None:
     await running(stand)
     async with stand.client() as client:
