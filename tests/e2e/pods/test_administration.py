@@ -36,7 +36,7 @@ ACCOUNT = "trainer"
 def test_a_deployment_whose_account_has_no_rule_waits_and_then_runs(pods: SlurmPods) -> None:
     pods.apply("ServiceAccount", ACCOUNT)
     (pod,) = deployed(pods, serviceAccountName=ACCOUNT)
-    assert ACCOUNT in pod.waits("Forbidden")
+    assert ACCOUNT in pod.waits("Refused")
     assert pod.status["phase"] == "Pending"
     with rule_for(pods.login, ACCOUNT):
         pod.is_ready()
