@@ -11,7 +11,7 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import KUBERNETES_NAME, SLURM_CLUSTER, take_away
+from redbox_bed.delivery import KUBERNETES_NAME, RELEASE, SLURM_CLUSTER, Helm, take_away
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness import slurmjobs
 from tests.e2e.harness.api_objects import get_object
@@ -111,9 +111,10 @@ def test_an_uninstall_that_cancels_leaves_no_job_of_a_pod(bed: Bed, pods: SlurmP
     assert pods_ready(pods.kubectl)["status"] == "True"
     upgrade(bed, "uninstall.jobs=Cancel")
     try:
-        take_away(bed)
+        Helm(bed)("uninstall", RELEASE, "--wait", "--timeout=2m")
         assert not pod.manifest
         eventually(lambda: [state for _, state in pod.in_slurm()] in (["CANCELLED"], ["COMPLETED"]))
     finally:
+        take_away(bed)
         slurmjobs.delivered.cache_clear()
         SlurmJobs.on(bed)
