@@ -17,6 +17,7 @@ from tests.e2e.harness import slurmjobs
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
+    NEVER_ENDED,
     USER,
     SlurmPod,
     SlurmPods,
@@ -31,7 +32,6 @@ from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
 
 pytestmark = pytest.mark.timeout(400)
 ACCOUNT = "trainer"
-NEVER_ENDED = {"PENDING", "RUNNING", "COMPLETING"}
 
 
 def test_a_deployment_whose_account_has_no_rule_waits_and_then_runs(pods: SlurmPods) -> None:
