@@ -38,6 +38,8 @@ USER = "alice"
 HOME = "/home/alice"
 BUILDS_WITHIN_S = 120
 LONGEST_JOB_NAME = 128
+NEVER_ENDED = {"PENDING", "RUNNING", "COMPLETING"}
+"""States of jobs that are in Slurm's queue."""
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.2; done"
 Object = dict[str, Any]
 

@@ -11,12 +11,13 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import KUBERNETES_NAME, SLURM_CLUSTER, take_away
+from redbox_bed.delivery import KUBERNETES_NAME, RELEASE, SLURM_CLUSTER, Helm, take_away
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness import slurmjobs
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
+    NEVER_ENDED,
     USER,
     SlurmPod,
     SlurmPods,
@@ -36,7 +37,7 @@ ACCOUNT = "trainer"
 def test_a_deployment_whose_account_has_no_rule_waits_and_then_runs(pods: SlurmPods) -> None:
     pods.apply("ServiceAccount", ACCOUNT)
     (pod,) = deployed(pods, serviceAccountName=ACCOUNT)
-    assert ACCOUNT in pod.waits("Forbidden")
+    assert ACCOUNT in pod.waits("Refused")
     assert pod.status["phase"] == "Pending"
     with rule_for(pods.login, ACCOUNT):
         pod.is_ready()
@@ -111,9 +112,11 @@ def test_an_uninstall_that_cancels_leaves_no_job_of_a_pod(bed: Bed, pods: SlurmP
     assert pods_ready(pods.kubectl)["status"] == "True"
     upgrade(bed, "uninstall.jobs=Cancel")
     try:
-        take_away(bed)
+        Helm(bed)("uninstall", RELEASE, "--wait", "--timeout=2m")
         assert not pod.manifest
-        eventually(lambda: [state for _, state in pod.in_slurm()] in (["CANCELLED"], ["COMPLETED"]))
+        states = eventually(lambda: {state for _, state in pod.in_slurm()} - NEVER_ENDED, what="its end")
+        assert len(states) == 1, states
     finally:
+        take_away(bed)
         slurmjobs.delivered.cache_clear()
         SlurmJobs.on(bed)

@@ -21,6 +21,7 @@ from tests.e2e.harness.registry_pods import OTHER
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
     HOME,
+    NEVER_ENDED,
     USER,
     SlurmPod,
     SlurmPods,
@@ -38,7 +39,6 @@ FOREIGN_CLAIM = f"foreign-{new_name()}"
 IGNORES_TERM = "trap '' TERM; while :; do sleep 0.2; done"
 ENDS_BADLY = FOREVER.replace("exit 0", "exit 3")
 NODES = ("n1", "n2", "n3")
-NEVER_ENDED = {"PENDING", "RUNNING", "COMPLETING"}
 
 
 def volume(kind: str, **source: Any) -> Object:

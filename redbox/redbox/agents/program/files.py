@@ -264,10 +264,12 @@ def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes,
         path = os.path.join(directory, relative)
         try:
             status: Optional[os.stat_result] = os.lstat(path)
-        except OSError:
+        except FileNotFoundError:
             if not is_listed_only(path):
                 continue  # removed in the meantime
             status = None
+        except OSError:
+            continue
         if relative not in yielded:
             yielded.add(relative)
             yield relative, status

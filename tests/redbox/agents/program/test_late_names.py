@@ -31,17 +31,22 @@ def test_what_is_missing_is_missing(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["late", "late*", "**/lat*"])
-def test_a_match_that_only_its_directory_shows_is_not_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+@pytest.mark.parametrize(
+    ("failure", "found"),
+    [(errno.ENOENT, [(b"late", None)]), (errno.EACCES, [])],
+    ids=["cached as missing", "in a folder that may be listed and not entered"],
+)
+def test_of_what_cannot_be_looked_up_a_cached_miss_alone_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, failure: int, found: list[object]
 ) -> None:
     (tmp_path / "late").touch()
-    cached_miss = OSError(errno.ENOENT, "cached as missing", "late")
+    cause = OSError(failure, "its lookup fails", "late")
     lookup = os.lstat
 
     def late(path: bytes) -> os.stat_result:
         if path.endswith(b"/late"):
-            raise cached_miss
+            raise cause
         return lookup(path)
 
     monkeypatch.setattr(os, "lstat", late)
-    assert list(find_matches(os.fsencode(tmp_path), [pattern])) == [(b"late", None)]
+    assert list(find_matches(os.fsencode(tmp_path), [pattern])) == found
