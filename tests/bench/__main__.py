@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -25,8 +25,9 @@ from tests.bench.conditions import bed_versions, checked_out_commit, machine_con
 from tests.bench.effort import choose_short
 from tests.bench.progress import StoredRows, expected_s, is_clean, left_to_measure, readable_time
 from tests.bench.report import store, stored_rows, table
-from tests.bench.rows import Row
+from tests.bench.rows import Conditions, Row
 from tests.bench.runner import run
+from tests.bench.stage import Stage
 
 BED = CHECKOUT / "deploy/local/bed"
 RESULTS = CHECKOUT / "build/bench.json"
@@ -79,16 +80,18 @@ class Session:
 
     def run(self, bed: Bed) -> None:
         conditions = {**machine_conditions(datetime.now(UTC)), **bed_versions(bed)}
+        with closing(Stage(bed, take_away)) as stage:
+            self._run_all(stage, conditions)
+
+    def _run_all(self, stage: Stage, conditions: Conditions) -> None:
         for number, benchmark in enumerate(self._wanted):
             about = readable_time(expected_s(benchmark, self._earlier))
             self._say(
                 f"[{number + 1}/{len(self._wanted)}] {time.strftime('%H:%M:%S')} {benchmark.name}, "
                 f"about {about} (all that is left: {self._left(number)})"
             )
-            take_away(bed)  # what a demo or a benchmark left: of two controllers one waits, or both work
-            made = run(
-                benchmark, bed, {**conditions, "date": datetime.now(UTC).isoformat(timespec="seconds")}
-            )
+            date = datetime.now(UTC).isoformat(timespec="seconds")
+            made = run(benchmark, stage, {**conditions, "date": date})
             store(made, self._results)
             self.rows += made
 

@@ -170,10 +170,11 @@ def nodes_occupied(bed: Bed) -> Iterator[None]:
     rounds=3,
     warm_up=False,
     baseline_name=A_SLURM_JOB,
+    within=standing,
 )
 @contextmanager
-def pod_submits(bed: Bed) -> Iterator[Trial]:
-    with standing(bed) as sides, nodes_occupied(bed):
+def pod_submits(sides: Sides) -> Iterator[Trial]:
+    with nodes_occupied(sides.bed):
 
         def submit(kind: Kind) -> dict[str, float]:
             alone = [_accepted(life) for _ in range(SINGLE) for life in sides.lives(kind, TRUE, 1)]
@@ -221,27 +222,26 @@ def of_natives(measured: Mapping[str, float]) -> dict[str, float]:
     rounds=2,
     warm_up=False,
     baseline_name=A_SLURM_JOB,
+    within=standing,
 )
 @contextmanager
-def pod_life(bed: Bed) -> Iterator[Trial]:
-    with standing(bed) as sides:
+def pod_life(sides: Sides) -> Iterator[Trial]:
+    def alone(kind: Kind) -> dict[str, float]:
+        seen = [lag for _ in range(FEW) for lag in sides.lags(kind, 1)]
+        lines = line_latencies(sides, kind)
+        return {
+            "pod-running-p50": median(lag.running for lag in seen),
+            "pod-begin-lag": median(lag.begin for lag in seen),
+            "pod-end-lag": median(lag.end for lag in seen),
+            "pod-line-p50": percentile(lines, 50),
+            "pod-line-p99": percentile(lines, 99),
+        }
 
-        def alone(kind: Kind) -> dict[str, float]:
-            seen = [lag for _ in range(FEW) for lag in sides.lags(kind, 1)]
-            lines = line_latencies(sides, kind)
-            return {
-                "pod-running-p50": median(lag.running for lag in seen),
-                "pod-begin-lag": median(lag.begin for lag in seen),
-                "pod-end-lag": median(lag.end for lag in seen),
-                "pod-line-p50": percentile(lines, 50),
-                "pod-line-p99": percentile(lines, 99),
-            }
-
-        yield Trial(
-            lambda: {**alone(ON_SLURM), **of_natives(alone(NATIVE))},
-            lambda: alone(SLURM_JOB),
-            notes={"pods_per_round": FEW, "runs_s": RUNS_S, "lines_per_round": LINES},
-        )
+    yield Trial(
+        lambda: {**alone(ON_SLURM), **of_natives(alone(NATIVE))},
+        lambda: alone(SLURM_JOB),
+        notes={"pods_per_round": FEW, "runs_s": RUNS_S, "lines_per_round": LINES},
+    )
 
 
 def line_latencies(sides: Sides, kind: Kind) -> list[float]:
@@ -269,20 +269,19 @@ def line_latencies(sides: Sides, kind: Kind) -> list[float]:
     rounds=1,
     warm_up=False,
     baseline_name=f"{A_SLURM_JOB}, {AT_ONCE} at once",
+    within=standing,
 )
 @contextmanager
-def pods_lags_at_once(bed: Bed) -> Iterator[Trial]:
-    with standing(bed) as sides:
+def pods_lags_at_once(sides: Sides) -> Iterator[Trial]:
+    def many(kind: Kind) -> dict[str, float]:
+        seen = sides.lags(kind, AT_ONCE)
+        return {
+            "pods-begin-lag": median(lag.begin for lag in seen),
+            "pods-end-lag": median(lag.end for lag in seen),
+            "pods-end-lag-most": max(lag.end for lag in seen),
+        }
 
-        def many(kind: Kind) -> dict[str, float]:
-            seen = sides.lags(kind, AT_ONCE)
-            return {
-                "pods-begin-lag": median(lag.begin for lag in seen),
-                "pods-end-lag": median(lag.end for lag in seen),
-                "pods-end-lag-most": max(lag.end for lag in seen),
-            }
-
-        yield Trial(lambda: {**many(ON_SLURM), **of_natives(many(NATIVE))}, lambda: many(SLURM_JOB))
+    yield Trial(lambda: {**many(ON_SLURM), **of_natives(many(NATIVE))}, lambda: many(SLURM_JOB))
 
 
 ACCOUNT = "account-pod"
@@ -303,11 +302,12 @@ def account_figures() -> tuple[Figure, ...]:
     rounds=1,
     warm_up=False,
     baseline_name=A_SLURM_JOB,
+    within=standing,
 )
 @contextmanager
-def account_pod(bed: Bed) -> Iterator[Trial]:
+def account_pod(sides: Sides) -> Iterator[Trial]:
     """The runner and Apptainer are in the line of the compute hosts, as the script of a SlurmJob is."""
-    with standing(bed) as sides, accounting(bed) as accountant:
+    with accounting(sides.bed) as accountant:
         warm_up(sides.alice)
 
         def live() -> float:

@@ -45,9 +45,15 @@ def standing(bed: Bed) -> Iterator[Stand]:
     clear(bed)
     with tempfile.TemporaryDirectory() as folder, virtual_stand(bed, Path(folder)) as stand:
         yield stand
-        stand.kubernetes("delete", "pods", "-n", NAMESPACE, "-l", "bench=virtual", "--wait=false")
-        stand.kubernetes("delete", "slurmjobs", "-n", NAMESPACE, "--all", "--wait=false")
         clear(bed)
+
+
+@contextmanager
+def nothing_left(stand: Stand) -> Iterator[None]:
+    yield
+    stand.kubernetes("delete", "pods", "-n", NAMESPACE, "-l", "bench=virtual", "--wait=false")
+    stand.kubernetes("delete", "slurmjobs", "-n", NAMESPACE, "--all", "--wait=false")
+    clear(stand.bed)
 
 
 def submit(bed: Bed, count: int, at_once: int) -> tuple[float, list[float]]:
@@ -74,10 +80,11 @@ def submit(bed: Bed, count: int, at_once: int) -> tuple[float, list[float]]:
     takes_s=45,
     short_s=25,
     rounds=3,
+    within=standing,
 )
 @contextmanager
-def virtual_accepted(bed: Bed) -> Iterator[Trial]:
-    with standing(bed) as stand:
+def virtual_accepted(stand: Stand) -> Iterator[Trial]:
+    with nothing_left(stand):
 
         def measure() -> Mapping[str, float]:
             seconds = [submit(stand.bed, 1, 1)[1][0] for _ in range(SINGLE)]
@@ -97,17 +104,18 @@ def virtual_accepted(bed: Bed) -> Iterator[Trial]:
     takes_s=150,
     rounds=2,
     baseline_name=f"{BARE}, 8 submitters",
+    within=standing,
 )
 @contextmanager
-def virtual_burst(bed: Bed) -> Iterator[Trial]:
-    with standing(bed) as stand:
+def virtual_burst(stand: Stand) -> Iterator[Trial]:
+    with nothing_left(stand):
 
         def measure() -> Mapping[str, float]:
             whole, _ = submit(stand.bed, BURST, AT_ONCE)
             return {"virtual-burst-rate": BURST / whole, "virtual-burst-seconds": whole}
 
         def bare() -> Mapping[str, float]:
-            whole = on_login(bed, "submit.py", BURST, 8)["whole"]
+            whole = on_login(stand.bed, "submit.py", BURST, 8)["whole"]
             return {"virtual-burst-rate": BURST / whole, "virtual-burst-seconds": whole}
 
         yield Trial(measure, bare, notes={"operator": "played by the benchmark", "makers": AT_ONCE})
@@ -148,11 +156,12 @@ def virtual_beside_containers(bed: Bed) -> Iterator[Trial]:
     short_s=50,
     rounds=2,
     baseline_name=NATIVE,
+    within=standing,
 )
 @contextmanager
-def virtual_line(bed: Bed) -> Iterator[Trial]:
-    with standing(bed) as stand, kubectl_logs_latency(bed) as native:
-        kubectl = Kubectl(bed.places, NAMESPACE)
+def virtual_line(stand: Stand) -> Iterator[Trial]:
+    with nothing_left(stand), kubectl_logs_latency(stand.bed) as native:
+        kubectl = Kubectl(stand.bed.places, NAMESPACE)
 
         def measure() -> Mapping[str, float]:
             companion = started(stand, f"#!/bin/sh\nsleep 1\n{STAMPS}\n")
@@ -193,15 +202,16 @@ def latencies(stream: IO[bytes]) -> Mapping[str, float]:
     short_s=60,
     rounds=2,
     baseline_name=f"{NATIVE} (its log is cut by rotation)",
+    within=standing,
 )
 @contextmanager
-def virtual_log(bed: Bed) -> Iterator[Trial]:
+def virtual_log(stand: Stand) -> Iterator[Trial]:
     writes = f"yes {LINE} | head -c {MEGABYTES * 1_000_000}"
-    with standing(bed) as stand, namespace(bed, "bench-virtual-log") as native:
+    with nothing_left(stand), namespace(stand.bed, "bench-virtual-log") as native:
         companion = started(stand, f"#!/bin/sh\n{writes}\n", "Succeeded")
         native.apply(pod("writer", writes))
         native.run("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/writer", "--timeout=120s")
-        kubectl = Kubectl(bed.places, NAMESPACE)
+        kubectl = Kubectl(stand.bed.places, NAMESPACE)
         yield Trial(
             lambda: read_twice(kubectl, NAMESPACE, companion.pod_name),
             lambda: read_twice(native, "bench-virtual-log", "writer"),

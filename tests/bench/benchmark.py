@@ -8,7 +8,8 @@ A module `bench_*.py` beside this one holds functions like
         yield Trial(measure=...)
 
 What comes before and after the `yield` prepares and clears away; a trial's measurements return one value for
-each figure and are repeated, in turn with those of the baseline.
+each figure and are repeated, in turn with those of the baseline. With `@benchmark(..., within=installed)` the
+function gets what `installed(bed)` yields in place of the bed: benchmarks that follow each other share it.
 """
 
 import importlib
@@ -16,6 +17,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import tests.bench
 from redbox_bed.bed import Bed
@@ -33,7 +35,9 @@ class Trial:
     notes: Mapping[str, str | float] | None = None
 
 
-Prepare = Callable[[Bed], AbstractContextManager[Trial]]
+Prepare = Callable[[Any], AbstractContextManager[Trial]]
+Installed = Callable[[Bed], AbstractContextManager[Any]]
+"""What several benchmarks need on the bed, and takes long to install."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Benchmark:
     """The same in the short form."""
     warm_up: bool = True
     """Whether a first round that does not count comes before the others."""
+    within: Installed | None = None
 
     @property
     def has_target(self) -> bool:
@@ -71,6 +76,7 @@ def benchmark(
     rounds: int = 5,
     baseline_name: str | None = None,
     warm_up: bool = True,
+    within: Installed | None = None,
 ) -> Callable[[Prepare], Prepare]:
     """Enter a benchmark, under its function's name with dashes, in the list that the runner goes through.
 
@@ -79,7 +85,9 @@ def benchmark(
 
     def enter(prepare: Prepare) -> Prepare:
         name = prepare.__name__.replace("_", "-")
-        _known.append(Benchmark(name, figures, prepare, rounds, baseline_name, takes_s, short_s, warm_up))
+        _known.append(
+            Benchmark(name, figures, prepare, rounds, baseline_name, takes_s, short_s, warm_up, within)
+        )
         return prepare
 
     return enter

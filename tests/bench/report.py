@@ -33,10 +33,11 @@ def stored_rows(path: Path) -> dict[str, dict[str, Any]]:
 def table(rows: Iterable[Row]) -> Table:
     shown = Table(box=None, header_style="bold", pad_edge=False)
     shown.add_column("name", no_wrap=True)
-    shown.add_column("what", min_width=36)
-    for column in ("value", "baseline", "ratio"):
-        shown.add_column(column, justify="right", no_wrap=column != "baseline")
-    shown.add_column("target")
+    shown.add_column("what", min_width=30, max_width=46)
+    shown.add_column("value", justify="right", no_wrap=True)
+    shown.add_column("baseline", max_width=26)
+    shown.add_column("ratio", justify="right", no_wrap=True)
+    shown.add_column("target", max_width=16)
     for row in rows:
         shown.add_row(
             row.name,

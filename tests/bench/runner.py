@@ -4,21 +4,21 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 
-from redbox_bed.bed import Bed
 from tests.bench.benchmark import Benchmark, Trial
 from tests.bench.effort import is_short
 from tests.bench.rows import Conditions, Figure, Row, Samples, failed_row, row_of
+from tests.bench.stage import Stage
 
 FEW_ROUNDS = 2
 
 
-def run(benchmark: Benchmark, bed: Bed, conditions: Conditions) -> list[Row]:
+def run(benchmark: Benchmark, stage: Stage, conditions: Conditions) -> list[Row]:
     """Measure one benchmark; the first round warms up what it uses and does not count."""
     started = time.monotonic()
     rounds = 1 if is_short() else benchmark.rounds
     seen: Conditions = {**conditions, "rounds": rounds, "load_before": _load()}
     try:
-        with benchmark.prepare(bed) as trial:
+        with stage.set_for(benchmark) as installed, benchmark.prepare(installed) as trial:
             measured, compared = _rounds(trial, rounds, warm_up=_warms_up(benchmark))
             seen = {**seen, **(trial.notes or {})}
     except Exception as error:  # noqa: BLE001 (reported in its rows; the others are still wanted)

@@ -16,14 +16,16 @@ from tests.bench.effort import VARIABLE
 from tests.bench.report import store, table
 from tests.bench.rows import Figure, Row, failed_row, row_of
 from tests.bench.runner import run
+from tests.bench.stage import Stage
 
 FIGURE = Figure("latency", "one call", "ms")
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Bed:
-    """Describe a bed that is not up: these benchmarks do not use it."""
-    return Bed(make_plan(Options()), Places(state=tmp_path / "state", cache=tmp_path / "cache"))
+def stage(tmp_path: Path) -> Stage:
+    """Of a bed that is not up: these benchmarks do not use it."""
+    places = Places(state=tmp_path / "state", cache=tmp_path / "cache")
+    return Stage(Bed(make_plan(Options()), places), lambda _: None)
 
 
 def always(trial: Trial) -> Prepare:
@@ -46,43 +48,45 @@ def numbered(log: list[str], word: str) -> Callable[[], dict[str, float]]:
     return measure
 
 
-def test_measurements_and_baseline_take_turns_and_the_first_round_does_not_count(bed: Bed) -> None:
+def test_measurements_and_baseline_take_turns_and_the_first_round_does_not_count(stage: Stage) -> None:
     log: list[str] = []
     trial = Trial(numbered(log, "ours"), numbered(log, "bare"))
-    (made,) = run(Benchmark("calls", (FIGURE,), always(trial), rounds=3, baseline_name="bare"), bed, {})
+    (made,) = run(Benchmark("calls", (FIGURE,), always(trial), rounds=3, baseline_name="bare"), stage, {})
     assert log == ["ours", "bare", "bare", "ours", "ours", "bare", "bare", "ours"]
     assert made.conditions["values"] == [4, 5, 8]
     assert made.conditions["baselines"] == [3, 6, 7]
 
 
-def test_the_short_form_has_one_round_and_one_to_warm_up(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_short_form_has_one_round_and_one_to_warm_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, "1")
     log: list[str] = []
-    (made,) = run(Benchmark("calls", (FIGURE,), always(Trial(numbered(log, "ours"))), 3, None), bed, {})
+    (made,) = run(Benchmark("calls", (FIGURE,), always(Trial(numbered(log, "ours"))), 3, None), stage, {})
     assert (made.conditions["values"], made.conditions["rounds"]) == ([2], 1)
 
 
-def test_a_long_round_is_the_only_one_where_it_needs_no_other_before_it(bed: Bed) -> None:
+def test_a_long_round_is_the_only_one_where_it_needs_no_other_before_it(stage: Stage) -> None:
     log: list[str] = []
     trial = Trial(numbered(log, "ours"))
-    run(Benchmark("calls", (FIGURE,), always(trial), rounds=1, baseline_name=None, warm_up=False), bed, {})
+    run(Benchmark("calls", (FIGURE,), always(trial), rounds=1, baseline_name=None, warm_up=False), stage, {})
     assert log == ["ours"]
 
 
-def test_what_one_figure_lacks_is_no_failure_of_the_others(bed: Bed) -> None:
+def test_what_one_figure_lacks_is_no_failure_of_the_others(stage: Stage) -> None:
     figures = (FIGURE, Figure("rate", "calls", "1/s"))
     measured = Trial(lambda: {"rate": 5.0})
-    made = run(Benchmark("calls", figures, always(measured), rounds=1, baseline_name=None), bed, {})
+    made = run(Benchmark("calls", figures, always(measured), rounds=1, baseline_name=None), stage, {})
     assert [(row.name, row.value) for row in made] == [("latency", None), ("rate", 5)]
 
 
-def test_a_benchmark_that_fails_is_reported_for_each_of_its_figures(bed: Bed) -> None:
+def test_a_benchmark_that_fails_is_reported_for_each_of_its_figures(stage: Stage) -> None:
     def fail() -> dict[str, float]:
         raise ConnectionError("slurmctld is away")
 
     figures = (FIGURE, Figure("rate", "calls", "1/s"))
     made = run(
-        Benchmark("calls", figures, always(Trial(fail)), rounds=3, baseline_name=None), bed, {"cores": 2}
+        Benchmark("calls", figures, always(Trial(fail)), rounds=3, baseline_name=None), stage, {"cores": 2}
     )
     assert [(row.name, row.value, row.holds) for row in made] == [
         ("latency", None, False),
@@ -91,8 +95,37 @@ def test_a_benchmark_that_fails_is_reported_for_each_of_its_figures(bed: Bed) ->
     assert {row.conditions["failure"] for row in made} == {"ConnectionError: slurmctld is away"}
 
 
-def test_a_figure_that_was_not_measured_is_a_failure(bed: Bed) -> None:
-    (made,) = run(Benchmark("calls", (FIGURE,), always(Trial(dict)), rounds=1, baseline_name=None), bed, {})
+def test_benchmarks_that_follow_each_other_share_what_they_need_until_one_fails(stage: Stage) -> None:
+    log: list[str] = []
+
+    @contextmanager
+    def installed(_: Bed) -> Iterator[str]:
+        log.append("installed")
+        yield "what is installed"
+        log.append("taken away")
+
+    def fail() -> dict[str, float]:
+        raise ConnectionError
+
+    def of(word: str, measure: Callable[[], dict[str, float]] | None = None) -> Benchmark:
+        @contextmanager
+        def prepare(given: str) -> Iterator[Trial]:
+            assert given == "what is installed"
+            yield Trial(measure or numbered(log, word))
+
+        return Benchmark(word, (FIGURE,), prepare, 1, None, warm_up=False, within=installed)
+
+    bare = Benchmark("bare", (FIGURE,), always(Trial(numbered(log, "bare"))), 1, None, warm_up=False)
+    for benchmark in (of("one"), of("two"), of("three", fail), of("four"), bare):
+        run(benchmark, stage, {})
+    assert log == [
+        *("installed", "one", "two", "taken away"),
+        *("installed", "four", "taken away", "bare"),
+    ]
+
+
+def test_a_figure_that_was_not_measured_is_a_failure(stage: Stage) -> None:
+    (made,) = run(Benchmark("calls", (FIGURE,), always(Trial(dict)), rounds=1, baseline_name=None), stage, {})
     assert made.value is None
 
 

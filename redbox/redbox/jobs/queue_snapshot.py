@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from redbox.core.workload_manager import Observation, QueueSnapshot
+from redbox.jobs.record import marks
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.store.record_index import RecordIndex
 
@@ -105,10 +106,14 @@ def match(record: JobRecord, snapshot: SnapshotIndex) -> SnapshotMatch:
 
 
 def is_same_without_mark(record: JobRecord, job: Observation) -> bool:
-    """The user changed the job's comment: id, uid and time of submit are still the same."""
+    """The user changed the job's comment: id, uid and time of submit are still the same.
+
+    A job that carries any mark is another one: an id can be given out twice within a second.
+    """
     submitted_at = record.status.submitted_at
     same_time = submitted_at is not None and submitted_at == job.submitted_at
-    return record.confirmed and same_time and job.uid == record.user.uid
+    same_user = job.uid == record.user.uid
+    return record.confirmed and same_time and same_user and marks.parse(job.mark) is None
 
 
 def bind(record: JobRecord, job_id: str, now: datetime) -> JobRecord:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -346,9 +347,11 @@ async def test_whenever_slurmctld_is_killed_no_script_runs_again_that_had_begun(
                 await kill
     began = server.login.run("cat", ledger).stdout.splitlines()
     print(summary(accounts, began))
-    faults = [fault for account in accounts for fault in faults_of(account, began)]
-    print(*faults, sep="\n")
-    assert faults == []
+    faults = {account.key: faults_of(account, began) for account in accounts}
+    at_fault = [account for account in accounts if faults[account.key]]
+    if at_fault:
+        print(*told_by_slurm(bed, at_fault), sep="\n")
+    assert [fault for of_key in faults.values() for fault in of_key] == []
 
 
 def faults_of(account: Account, began: list[str]) -> list[str]:
@@ -365,8 +368,18 @@ def faults_of(account: Account, began: list[str]) -> list[str]:
         if account.log and not OUTPUT.startswith(account.log):
             faults.append(f"{account.key}: its log has {len(account.log)} bytes that it did not write")
     elif (last.exit_code, account.log) != (account.code, OUTPUT):
-        faults.append(f"{account.key}: {last.phase} {last.exit_code}, read {len(account.log)} bytes")
+        whole = "whole" if account.log == OUTPUT else f"{len(account.log)} bytes"
+        faults.append(f"{account.key}: exit {account.code}, log {whole}, shown as {last}")
     return faults
+
+
+def told_by_slurm(bed: Bed, accounts: list[Account]) -> Iterator[str]:
+    """What the daemons logged of each id of these keys."""
+    ids = {job.job_id for account in accounts for job in account.attempts if job.job_id}
+    for name, host in (("slurmctld", bed.host("ctl")), *(("slurmd", node) for node in computing(bed))):
+        for line in host.read(f"/var/log/bed/{name}.log").decode(errors="replace").splitlines():
+            if ids & set(re.findall(r"\d+", line)):
+                yield f"{host.name} {line}"
 
 
 def summary(accounts: list[Account], began: list[str]) -> str:

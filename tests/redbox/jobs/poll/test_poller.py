@@ -268,6 +268,19 @@ def test_a_job_of_the_same_user_under_the_same_id_with_another_mark_is_a_strange
     assert world.slurm.jobs["1"].state == "PENDING"
 
 
+def test_another_job_of_ours_that_got_the_id_in_the_same_second_is_a_stranger(world: World) -> None:
+    submitted(world)
+    world.advance(5)
+    first = world.slurm.jobs["1"]
+    world.slurm.forget("1", rows_too=True)
+    submitted(world, "second")
+    world.slurm.jobs["1"] = replace(world.slurm.jobs["1"], submitted_at=first.submitted_at)
+    world.slurm.end("1", "COMPLETED")
+    world.advance(700)
+    assert current(world).phase is Phase.LOST
+    assert current(world, "second").phase is Phase.SUCCEEDED
+
+
 def test_a_comment_that_its_user_changed_is_a_warning_and_the_job_is_still_followed(world: World) -> None:
     submitted(world)
     world.slurm.jobs["1"] = replace(world.slurm.jobs["1"], mark="mine", state="RUNNING")
