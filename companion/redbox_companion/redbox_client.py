@@ -25,7 +25,7 @@ from redbox_shared import pod_contract
 from redbox_shared.wire import PROBLEMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from redbox_companion.settings import CompanionSettings
@@ -89,7 +89,13 @@ class UpgradeRefused(Exception):
 class UpgradedConnection:
     """A WebSocket after its handshake: the socket, and the bytes that came with the response."""
 
-    def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
+    def __init__(
+        self,
+        connection: http.client.HTTPSConnection,
+        response: http.client.HTTPResponse,
+        token: Callable[[], str],
+    ) -> None:
+        self.token = token
         self.socket: ssl.SSLSocket = connection.sock
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(0.0)
@@ -201,7 +207,7 @@ class BlockingClient:
             if (answer.header("Sec-WebSocket-Accept"), answer.header("Sec-WebSocket-Protocol")) != expected:
                 raise answer.foreign()
             with _reaching(endpoint):
-                upgraded = UpgradedConnection(connection, response)
+                upgraded = UpgradedConnection(connection, response, self._token)
             opened.pop_all()
             return upgraded
 

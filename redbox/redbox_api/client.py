@@ -233,6 +233,10 @@ class RedboxClient:
                 restart=_restart(answer),
             )
 
+    async def token(self) -> str | None:
+        """The one to send now."""
+        return await self._token() if self._token else None
+
     async def open_websocket(
         self, path: str, query: Mapping[str, Any], protocol: str
     ) -> ClientWebSocketResponse[bool]:
@@ -343,7 +347,8 @@ class RedboxClient:
         return refusal(answer.status, body, answer.headers.get("retry-after"))
 
     async def _headers(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {await self._token()}"} if self._token else {}
+        token = await self.token()
+        return {} if token is None else {"authorization": f"Bearer {token}"}
 
 
 def _job(key: str) -> str:

@@ -71,7 +71,7 @@ class Bridge:
             if events:
                 poll.register(peer, events)
         has_unread = reads_remote and self._remote.has_unread
-        ready = dict(poll.poll(0 if has_unread else None))
+        ready = self._remote.wait(poll, has_unread=has_unread)
         if events := ready.get(self._local.fileno(), 0):
             self._serve_local(events, reads=reads_local)
         events = ready.get(self._remote.socket.fileno(), 0)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import select
 import ssl
+import time
 from typing import TYPE_CHECKING, Any
 
 from redbox_companion.streams import frames
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
     from redbox_companion.redbox_client import UpgradedConnection
 
-STATUS, RESIZE, END = 3, 4, 255
+STATUS, RESIZE, TOKEN, END = 3, 4, 5, 255
+RENEW_S = 60.0
+"""Between looks for a newer token; the kubelet renews it minutes before it expires."""
 MOST_HELD = 256 << 10
 PIECE = 32 << 10
 AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -31,6 +34,9 @@ class JobChannel:
         self.is_closed = False
         self._reader = frames.MessageReader()
         self._first = remote.received
+        self._token = remote.token
+        self._sent = remote.token()
+        self._renew_at = time.monotonic() + RENEW_S
 
     @property
     def has_room(self) -> bool:
@@ -47,6 +53,21 @@ class JobChannel:
 
     def send(self, channel: int, data: bytes) -> None:
         self.held += frames.encode(frames.BINARY, bytes((channel,)) + data)
+
+    def wait(self, poll: select.poll, *, has_unread: bool) -> dict[int, int]:
+        """What is ready; returns without anything, too, and sends a newer token when there is one."""
+        ready = dict(poll.poll(0 if has_unread else RENEW_S * 1000))
+        if time.monotonic() >= self._renew_at:
+            self._renew()
+        return ready
+
+    def _renew(self) -> None:
+        self._renew_at = time.monotonic() + RENEW_S
+        with contextlib.suppress(OSError):
+            token = self._token()
+            if token != self._sent:
+                self.send(TOKEN, token.encode())
+                self._sent = token
 
     def send_text(self, document: dict[str, Any]) -> None:
         self.held += frames.encode(frames.TEXT, json.dumps(document).encode())

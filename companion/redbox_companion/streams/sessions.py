@@ -168,7 +168,7 @@ class SessionBridge:
         if events := self._remote.events(reads=reads_remote):
             poll.register(self._remote.socket, events)
         has_unread = reads_remote and self._remote.has_unread
-        ready = dict(poll.poll(0 if has_unread else None))
+        ready = self._remote.wait(poll, has_unread=has_unread)
         if self._client.fileno() in ready:
             self._read_client()
         if reads_input and self._stdin in ready:

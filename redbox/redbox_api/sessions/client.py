@@ -7,9 +7,11 @@ async with open_exec(client, "train", ExecRequest(command=("hostname",))) as ses
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
@@ -27,6 +29,9 @@ from redbox_shared.wire import EXEC_PROTOCOL, PORTS_PROTOCOL
 CONNECTION_LOST = "ConnectionLost"
 LARGEST_PIECE = 32 * 1024
 """Of what is sent in one message."""
+RENEW_S = 60.0
+"""Between looks for a newer token; the tokens of a service account are renewed minutes before they expire."""
+Token = Callable[[], Awaitable[str | None]]
 OUTPUTS = (SessionChannel.STDOUT, SessionChannel.STDERR)
 
 
@@ -41,11 +46,13 @@ class SessionData:
 class JobSession:
     """One WebSocket: a command that runs in a job, or a connection to one of its ports.
 
-    What is sent after its end is dropped: `receive` says why it ended.
+    What is sent after its end is dropped: `receive` says why it ended. It outlives its first token: each
+    newer one is sent to red-box.
     """
 
-    def __init__(self, socket: ClientWebSocketResponse[bool]) -> None:
+    def __init__(self, socket: ClientWebSocketResponse[bool], token: Token, sent: str | None) -> None:
         self._socket = socket
+        self._renewing = asyncio.create_task(self._renew(token, sent))
 
     async def start(self, request: ExecRequest) -> None:
         """Before all else in a session; a connection to a port has no command."""
@@ -83,7 +90,17 @@ class JobSession:
 
     async def close(self) -> None:
         """Ends what runs in it, too; it may be closed already."""
+        self._renewing.cancel()
         await self._socket.close()
+
+    async def _renew(self, token: Token, sent: str | None) -> None:
+        while not self._socket.closed:
+            await asyncio.sleep(RENEW_S)
+            with suppress(Exception):  # of any kind of token; until there is one, the last one counts
+                newest = await token()
+                if newest is not None and newest != sent:
+                    await self._send(SessionChannel.TOKEN, newest.encode())
+                    sent = newest
 
     async def _send(self, channel: SessionChannel, data: bytes) -> None:
         try:
@@ -107,7 +124,7 @@ def _status(data: bytes) -> SessionStatus:
 async def open_session(client: RedboxClient, key: str, *, attempt: int = 1) -> JobSession:
     """Before its command, which `start` gives it; its caller closes it. Raises RedboxError for a refusal."""
     path = f"/v1/jobs/{quote(key, safe='')}/exec"
-    return JobSession(await client.open_websocket(path, {"attempt": attempt}, EXEC_PROTOCOL))
+    return await _open(client, path, {"attempt": attempt}, EXEC_PROTOCOL)
 
 
 async def open_connection(
@@ -123,7 +140,12 @@ async def open_connection(
     given = {"attempt": attempt, "node": node, "task": task}
     query = {name: value for name, value in given.items() if value is not None}
     path = f"/v1/jobs/{quote(key, safe='')}/ports/{port}"
-    return JobSession(await client.open_websocket(path, query, PORTS_PROTOCOL))
+    return await _open(client, path, query, PORTS_PROTOCOL)
+
+
+async def _open(client: RedboxClient, path: str, query: Mapping[str, Any], protocol: str) -> JobSession:
+    sent = await client.token()
+    return JobSession(await client.open_websocket(path, query, protocol), client.token, sent)
 
 
 @asynccontextmanager

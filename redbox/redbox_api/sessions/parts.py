@@ -24,6 +24,7 @@ class SessionChannel(IntEnum):
     STDERR = 2
     ERROR = 3
     RESIZE = 4
+    TOKEN = 5
     CLOSE = 255
 
 

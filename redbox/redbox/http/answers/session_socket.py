@@ -7,6 +7,7 @@ that sees no status must not think that its command succeeded: so every way out 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ FIRST_MESSAGE_S = 10.0
 RESIZE_PAUSE_S = 0.1  # ten sizes a second; of more only the newest counts
 LONGEST_REASON = 120  # a WebSocket's close has room for 123 bytes
 INVALID = "Invalid"
+RENEW_PAUSE_S = 10.0  # between tokens: each may have to be reviewed by an API server
+UNAUTHORIZED = ("NotAuthorized", "Red-box no longer accepts the token or the user of this session.")
 
 
 @dataclass
@@ -45,6 +48,9 @@ class SessionSocket:
 
     socket: WebSocket
     stall_s: float
+    renew: Callable[[bytes], Awaitable[bool]]
+    """Go on with a newer token; False if it is not one of the same caller."""
+    _renewed_at: float = float("-inf")
     _size: ResizeMessage | None = None
     _resized: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -127,8 +133,18 @@ class SessionSocket:
                 except ValidationError:
                     raise SessionEnded(INVALID, 'A size is {"Width": columns, "Height": rows}.') from None
                 self._resized.set()
+            case SessionChannel.TOKEN:
+                await self._go_on_with(data)
             case _:
                 raise SessionEnded(INVALID, f"There is no channel {channel} to the job.")
+
+    async def _go_on_with(self, token: bytes) -> None:
+        now = time.monotonic()
+        if now - self._renewed_at < RENEW_PAUSE_S:
+            raise SessionEnded(INVALID, f"A newer token came within {RENEW_PAUSE_S:.0f} s of the last one.")
+        self._renewed_at = now
+        if not await self.renew(token):
+            raise SessionEnded(*UNAUTHORIZED)
 
     async def _pass_on_sizes(self, session: OpenSession) -> None:
         while True:

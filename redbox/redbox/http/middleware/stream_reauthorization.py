@@ -2,7 +2,8 @@
 
 A followed log or a watch has no end of its own, but a token expires or is revoked, a rule changes, a user is
 removed. So each stream's request is authenticated again every minute, when its token expires, and as soon as
-the rules change. A reader sends its request again after any end, and then receives the reason.
+the rules change. A reader sends its request again after any end, and then receives the reason. A session
+cannot be taken up again: its client sends a newer token meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CONCURRENT_CHECKS = 256  # each may wait some seconds for an API server or a dir
 
 @dataclass(eq=False)
 class _Stream:
-    connection: HTTPConnection
+    opened_by: HTTPConnection
+    connection: HTTPConnection  # with the token that counts now
     caller: Caller
     has_end: bool
     term: asyncio.Timeout
@@ -72,7 +74,7 @@ class StreamReauthorization:
         A stream that `has_end` (a download) may finish though the token of its request expires meanwhile.
         """
         term = asyncio.timeout(None)
-        stream = _Stream(connection, caller, has_end, term, self._next_check(caller))
+        stream = _Stream(connection, connection, caller, has_end, term, self._next_check(caller))
         try:
             async with term:
                 self._streams.add(stream)
@@ -83,6 +85,23 @@ class StreamReauthorization:
         except TimeoutError:
             if not term.expired():
                 raise
+
+    async def renew(self, connection: HTTPConnection, token: bytes) -> bool:
+        """Authorize the stream of this connection by a newer token from now on; False if that is refused."""
+        stream = next((stream for stream in self._streams if stream.opened_by is connection), None)
+        if stream is None:
+            return False
+        headers = [header for header in connection.scope["headers"] if header[0] != b"authorization"]
+        headers.append((b"authorization", b"Bearer " + token))
+        before = stream.connection
+        stream.connection = HTTPConnection({**connection.scope, "headers": headers})
+        reason = await self._rejection(stream)
+        if reason is None:
+            stream.due = self._next_check(stream.caller)
+            return True
+        stream.connection = before
+        log.info("a newer token was refused", caller=stream.caller.identity, why=reason)
+        return False
 
     async def check_due(self) -> None:
         """Check the streams that are due; after a change of the rules, all of them."""
@@ -118,7 +137,10 @@ class StreamReauthorization:
         except Exception:
             log.exception("a stream could not be reauthorized", caller=stream.caller.identity)
             return self._rejection_by_last_proof(stream)
-        return None if caller == stream.caller else "the rules now map its caller differently"
+        if caller != stream.caller:
+            return "the rules now map its caller differently"
+        stream.caller = caller  # its token may last longer
+        return None
 
     def _rejection_by_last_proof(self, stream: _Stream) -> str | None:
         """While nothing can be checked, the last proof of identity holds until it expires."""

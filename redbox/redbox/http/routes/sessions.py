@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path, Query
@@ -18,7 +19,7 @@ from starlette.websockets import WebSocket
 
 from redbox.core.domain import Caller, JobRef
 from redbox.http.answers.problems import UnprocessableProblem, problem_responses
-from redbox.http.answers.session_socket import SessionSocket, logged_defects, status_of
+from redbox.http.answers.session_socket import UNAUTHORIZED, SessionSocket, logged_defects, status_of
 from redbox.http.answers.validation_messages import validation_message
 from redbox.http.middleware.authenticated_route import authenticated_caller, authenticated_router
 from redbox.http.services import JobRefDep, Services, ServicesDep
@@ -41,10 +42,10 @@ CHANNELS = {
     "2": "stderr",
     "3": "one final message: a Kubernetes Status in JSON",
     "4": 'to the job: {"Width": columns, "Height": rows}',
+    "5": "to red-box: a newer token of the same caller, at most every 10 s",
     "255": "one byte, the channel that is closed",
 }
 REFUSALS = problem_responses(404, 409)
-UNAUTHORIZED = "NotAuthorized"
 
 
 class PlaceParameters(BaseModel):
@@ -129,7 +130,7 @@ async def exec_command(socket: WebSocket) -> None:
     await services.sessions.admit(ref)
     with services.streams.reserve(caller.name):
         await socket.accept(EXEC_PROTOCOL)
-        wire = SessionSocket(socket, services.stall_s)
+        wire = session_socket(socket, services)
 
         @asynccontextmanager
         async def opened() -> AsyncIterator[tuple[OpenSession, bool]]:
@@ -157,12 +158,16 @@ async def connect_port(socket: WebSocket) -> None:
             async with services.sessions.connection(ref, request) as session:
                 yield session, False
 
-        await carry(SessionSocket(socket, services.stall_s), caller, services, opened)
+        await carry(session_socket(socket, services), caller, services, opened)
+
+
+def session_socket(socket: WebSocket, services: Services) -> SessionSocket:
+    return SessionSocket(socket, services.stall_s, partial(services.reauthorization.renew, socket))
 
 
 async def carry(wire: SessionSocket, caller: Caller, services: Services, opened: Callable[[], Any]) -> None:
     """A session from its first message to its status, as long as its caller is authorized."""
-    status = failure_status(UNAUTHORIZED, "Red-box no longer accepts the token or the user of this session.")
+    status = failure_status(*UNAUTHORIZED)
     with logged_defects(wire.socket.url.path) as errors:
         async with (
             services.reauthorization.guard(wire.socket, caller, has_end=False),
