@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from urllib.parse import urlencode
@@ -124,46 +124,45 @@ def keys_ms(sides: Sides, kind: Kind, name: str) -> list[float]:
     rounds=2,
     warm_up=False,
     baseline_name=SRUN,
+    within=with_sessions,
 )
 @contextmanager
-def session_latency(bed: Bed) -> Iterator[Trial]:
-    with with_sessions(bed) as sides:
+def session_latency(sides: Sides) -> Iterator[Trial]:
+    def measure() -> dict[str, float]:
+        with pods_of(sides, ON_SLURM, FIRST) as names:
+            first = [first_byte_ms(sides, ON_SLURM, name) for name in names]
+            following = [first_byte_ms(sides, ON_SLURM, names[0]) for _ in range(NEXT)]
+            keys = keys_ms(sides, ON_SLURM, names[0])
+        with pods_of(sides, NATIVE, 1) as (native,):
+            natives = [first_byte_ms(sides, NATIVE, native) for _ in range(NEXT)]
+            native_keys = keys_ms(sides, NATIVE, native)
+        return {
+            "session-first-byte-p50": median(first),
+            "session-next-byte-p50": median(following),
+            "session-first-byte-p50-native": median(natives),
+            "session-key-p50": median(keys),
+            "session-key-p50-native": median(native_keys),
+        }
 
-        def measure() -> dict[str, float]:
-            with pods_of(sides, ON_SLURM, FIRST) as names:
-                first = [first_byte_ms(sides, ON_SLURM, name) for name in names]
-                following = [first_byte_ms(sides, ON_SLURM, names[0]) for _ in range(NEXT)]
-                keys = keys_ms(sides, ON_SLURM, names[0])
-            with pods_of(sides, NATIVE, 1) as (native,):
-                natives = [first_byte_ms(sides, NATIVE, native) for _ in range(NEXT)]
-                native_keys = keys_ms(sides, NATIVE, native)
-            return {
-                "session-first-byte-p50": median(first),
-                "session-next-byte-p50": median(following),
-                "session-first-byte-p50-native": median(natives),
-                "session-key-p50": median(keys),
-                "session-key-p50-native": median(native_keys),
-            }
+    def measure_srun() -> dict[str, float]:
+        login = sides.bed.host("login")
+        options = ("--parsable", "--output=/dev/null", f"--wrap={LASTS}")
+        job_id = login.run("sbatch", *options, user=USER).stdout.strip()
+        try:
+            while "R" not in login.run("squeue", "-h", "-o", "%t", f"--jobs={job_id}").stdout:
+                time.sleep(0.5)
+            time.sleep(1)  # its batch step has begun too
+            seen = on_login(sides.bed, "srun_session.py", int(job_id), NEXT, KEYS)
+        finally:
+            login.run("scancel", job_id)
+        first, key = median(seen["first"]), median(seen["keys"])
+        return {
+            "session-first-byte-p50": first,
+            "session-next-byte-p50": first,
+            "session-key-p50": key,
+        }
 
-        def measure_srun() -> dict[str, float]:
-            login = bed.host("login")
-            options = ("--parsable", "--output=/dev/null", f"--wrap={LASTS}")
-            job_id = login.run("sbatch", *options, user=USER).stdout.strip()
-            try:
-                while "R" not in login.run("squeue", "-h", "-o", "%t", f"--jobs={job_id}").stdout:
-                    time.sleep(0.5)
-                time.sleep(1)  # its batch step has begun too
-                seen = on_login(bed, "srun_session.py", int(job_id), NEXT, KEYS)
-            finally:
-                login.run("scancel", job_id)
-            first, key = median(seen["first"]), median(seen["keys"])
-            return {
-                "session-first-byte-p50": first,
-                "session-next-byte-p50": first,
-                "session-key-p50": key,
-            }
-
-        yield Trial(measure, measure_srun, notes={"first_sessions": FIRST, "next": NEXT, "keys": KEYS})
+    yield Trial(measure, measure_srun, notes={"first_sessions": FIRST, "next": NEXT, "keys": KEYS})
 
 
 def out_mb_s(sides: Sides, kind: Kind, name: str) -> float:
@@ -183,13 +182,16 @@ def out_mb_s(sides: Sides, kind: Kind, name: str) -> float:
 def in_mb_s(sides: Sides, kind: Kind, name: str) -> float:
     command = sides.of(kind).command("exec", "-i", name, "--", "sh", "-c", "cat >/dev/null")
     began = time.perf_counter()
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
-        for _ in range(MEGABYTES):
-            process.stdin.write(bytes(MIB))
-        process.stdin.close()
-        if process.wait(300):
-            raise RuntimeError("kubectl exec -i failed")
+        assert process.stderr is not None
+        with suppress(BrokenPipeError):  # kubectl has ended: it says why
+            for _ in range(MEGABYTES):
+                process.stdin.write(bytes(MIB))
+            process.stdin.close()
+        words = process.stderr.read().decode()
+        if process.wait(300) or words:
+            raise RuntimeError(f"kubectl exec -i failed: {words}")
     return MEGABYTES * MIB / 1e6 / (time.perf_counter() - began)
 
 
@@ -201,14 +203,11 @@ def in_mb_s(sides: Sides, kind: Kind, name: str) -> float:
     rounds=3,
     warm_up=False,
     baseline_name="a native pod",
+    within=with_sessions,
 )
 @contextmanager
-def session_throughput(bed: Bed) -> Iterator[Trial]:
-    with (
-        with_sessions(bed) as sides,
-        pods_of(sides, ON_SLURM, 1) as (ours,),
-        pods_of(sides, NATIVE, 1) as (native,),
-    ):
+def session_throughput(sides: Sides) -> Iterator[Trial]:
+    with pods_of(sides, ON_SLURM, 1) as (ours,), pods_of(sides, NATIVE, 1) as (native,):
 
         def both_ways(kind: Kind, name: str) -> dict[str, float]:
             return {"session-out": out_mb_s(sides, kind, name), "session-in": in_mb_s(sides, kind, name)}
@@ -261,13 +260,14 @@ def requests_ms(bed: Bed, address: str, port: int) -> float:
     rounds=3,
     warm_up=False,
     baseline_name="directly to the Slurm node",
+    within=with_sessions,
 )
 @contextmanager
-def service_requests(bed: Bed) -> Iterator[Trial]:
-    with with_sessions(bed) as sides, served(sides) as (service, node):
+def service_requests(sides: Sides) -> Iterator[Trial]:
+    with served(sides) as (service, node):
         yield Trial(
-            lambda: {"service-request-p50": requests_ms(bed, service, 80)},
-            lambda: {"service-request-p50": requests_ms(bed, node, PORT)},
+            lambda: {"service-request-p50": requests_ms(sides.bed, service, 80)},
+            lambda: {"service-request-p50": requests_ms(sides.bed, node, PORT)},
             notes={"requests": REQUESTS},
         )
 
@@ -346,14 +346,15 @@ def _credentials(kubeconfig: Path) -> tuple[dict[str, str], ssl.SSLContext]:
     short_s=60,
     rounds=1,
     warm_up=False,
+    within=with_sessions,
 )
 @contextmanager
-def sessions_idle(bed: Bed) -> Iterator[Trial]:
-    with with_sessions(bed) as sides, pods_of(sides, ON_SLURM, 1) as (name,):
+def sessions_idle(sides: Sides) -> Iterator[Trial]:
+    with pods_of(sides, ON_SLURM, 1) as (name,):
         first_byte_ms(sides, ON_SLURM, name)  # the relay is there
 
         def measure() -> Mapping[str, float]:
-            used = asyncio.run(with_idle_sessions(bed.places.kubeconfig, name, IDLE))
+            used = asyncio.run(with_idle_sessions(sides.bed.places.kubeconfig, name, IDLE))
             return {"sessions-idle-memory": used}
 
         yield Trial(measure, notes={"sessions": IDLE})
