@@ -24,7 +24,7 @@ import websockets
 import yaml
 
 from redbox_bed.bed import Bed
-from tests.bench.bench_pods import Sides, standing
+from tests.bench.bench_pods import Sides, of_natives, standing
 from tests.bench.bench_slurm import USER, on_login
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
@@ -145,16 +145,8 @@ def session_latency(sides: Sides) -> Iterator[Trial]:
         }
 
     def measure_srun() -> dict[str, float]:
-        login = sides.bed.host("login")
-        options = ("--parsable", "--output=/dev/null", f"--wrap={LASTS}")
-        job_id = login.run("sbatch", *options, user=USER).stdout.strip()
-        try:
-            while "R" not in login.run("squeue", "-h", "-o", "%t", f"--jobs={job_id}").stdout:
-                time.sleep(0.5)
-            time.sleep(1)  # its batch step has begun too
+        with running_job(sides.bed) as job_id:
             seen = on_login(sides.bed, "srun_session.py", int(job_id), NEXT, KEYS)
-        finally:
-            login.run("scancel", job_id)
         first, key = median(seen["first"]), median(seen["keys"])
         return {
             "session-first-byte-p50": first,
@@ -198,11 +190,13 @@ def in_mb_s(sides: Sides, kind: Kind, name: str) -> float:
 @benchmark(
     Figure("session-out", f"kubectl exec that writes {MEGABYTES} MiB", "MB/s", Target("ratio", ">=", 0.8)),
     Figure("session-in", f"kubectl exec -i that reads {MEGABYTES} MiB", "MB/s", Target("ratio", ">=", 0.8)),
+    Figure("session-out-native", "the same of a native pod, without Slurm", "MB/s"),
+    Figure("session-in-native", "the same of a native pod, without Slurm", "MB/s"),
     takes_s=150,
     short_s=60,
     rounds=3,
     warm_up=False,
-    baseline_name="a native pod",
+    baseline_name="srun -u, which carries every session, by itself",
     within=with_sessions,
 )
 @contextmanager
@@ -212,7 +206,42 @@ def session_throughput(sides: Sides) -> Iterator[Trial]:
         def both_ways(kind: Kind, name: str) -> dict[str, float]:
             return {"session-out": out_mb_s(sides, kind, name), "session-in": in_mb_s(sides, kind, name)}
 
-        yield Trial(lambda: both_ways(ON_SLURM, ours), lambda: both_ways(NATIVE, native))
+        yield Trial(
+            lambda: {**both_ways(ON_SLURM, ours), **of_natives(both_ways(NATIVE, native))},
+            lambda: srun_mb_s(sides.bed),
+        )
+
+
+def srun_mb_s(bed: Bed) -> dict[str, float]:
+    """The same bytes through a step's input and output alone."""
+    zeros = f"head -c {MEGABYTES * MIB} /dev/zero"
+    with running_job(bed) as job_id:
+        step = f"srun -Q -u -n1 --overlap --jobid={job_id}"
+        return {
+            "session-out": on_login_mb_s(bed, f"{step} {zeros} >/dev/null"),
+            "session-in": on_login_mb_s(bed, f"{zeros} | {step} sh -c 'cat >/dev/null'"),
+        }
+
+
+def on_login_mb_s(bed: Bed, script: str) -> float:
+    began = time.perf_counter()
+    bed.host("login").run("sh", "-ec", script, user=USER, timeout=300)
+    return MEGABYTES * MIB / 1e6 / (time.perf_counter() - began)
+
+
+@contextmanager
+def running_job(bed: Bed) -> Iterator[str]:
+    """A job of the user with nothing of ours, whose batch step has begun."""
+    login = bed.host("login")
+    options = ("--parsable", "--output=/dev/null", f"--wrap={LASTS}")
+    job_id = login.run("sbatch", *options, user=USER).stdout.strip()
+    try:
+        while "R" not in login.run("squeue", "-h", "-o", "%t", f"--jobs={job_id}").stdout:
+            time.sleep(0.5)
+        time.sleep(1)
+        yield job_id
+    finally:
+        login.run("scancel", job_id)
 
 
 # ---------------------------------------------------------------------------------------------- Services

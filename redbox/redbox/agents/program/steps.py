@@ -4,11 +4,13 @@ The step ends with its request, however that ends: its input is closed, then sru
 left of the step is cancelled by its name. The job itself is never touched.
 """
 
+import fcntl
 import os
 import pwd
 import re
 import subprocess
 import threading
+import time
 from contextlib import suppress
 from typing import IO, Any, Dict, List, Optional
 
@@ -19,8 +21,12 @@ from redbox.agents.program.wire import CHUNK
 CLOSED_S = 2.5  # for a program to end once its input is closed
 TERMINATED_S = 3.0  # for srun to end its step
 CANCEL_S = 20.0
+BUSY_S = 0.005  # between two reads of output that goes on
+GATHER_S = 0.002
+PIPE_SIZE = 512 * 1024
 MESSAGE = 2000
 JOB = re.compile(r"[0-9]+(_[0-9]+)?")
+F_SETPIPE_SZ = 1031  # fcntl has the name since Python 3.10
 STEP_NAME = re.compile(r"rbx-[0-9a-f]{8,32}")
 
 
@@ -42,6 +48,8 @@ class RunningStep:
             start_new_session=True,
             bufsize=0,
         )
+        self._read_at = 0.0
+        enlarge(self._process.stdout)
 
     def feed(self, stream: WorkerStream) -> None:
         """Pass on the request's input until it ends, or srun no longer reads it."""
@@ -60,9 +68,14 @@ class RunningStep:
             pipe.close()
 
     def read(self) -> bytes:
+        """Return the next output: Slurm passes it on in pieces of 1 KiB, gathered while it goes on."""
         pipe = self._process.stdout
         assert pipe is not None  # noqa: S101 # as above
-        return os.read(pipe.fileno(), CHUNK)
+        if time.monotonic() - self._read_at < BUSY_S:
+            time.sleep(GATHER_S)
+        data = os.read(pipe.fileno(), CHUNK)
+        self._read_at = time.monotonic()
+        return data
 
     def end(self) -> None:
         """Wait for its end, and bring it about; a second call waits for the first."""
@@ -111,6 +124,13 @@ class RunningStep:
         if self._process.stdout is not None:
             self._process.stdout.close()
         return {"code": self._process.returncode, "message": text[-MESSAGE:]}
+
+
+def enlarge(pipe: Optional[IO[bytes]]) -> None:
+    """As far as the system lets this user."""
+    with suppress(OSError):
+        if pipe is not None:
+            fcntl.fcntl(pipe.fileno(), F_SETPIPE_SZ, PIPE_SIZE)
 
 
 class StepOperations:

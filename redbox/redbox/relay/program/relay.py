@@ -99,7 +99,7 @@ class Relay:
 
     def _turn(self) -> None:
         """Wait for what can be read or written, do that, and look what is due."""
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # no system call for what is registered
             selector.register(self._wake, selectors.EVENT_READ)
             if len(self._output) < MAX_OUTPUT:
                 selector.register(self._source, selectors.EVENT_READ)

@@ -1,0 +1,50 @@
+"""A step's output, as the agent reads it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from redbox.agents.program.steps import GATHER_S, RunningStep
+
+PIECES = 200
+WRITES = f"import os\nfor _ in range({PIECES}): os.write(1, b'x' * 1024)\nos.read(0, 1)\nos.write(1, b'end')"
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses, none of which is taken."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    return pauses
+
+
+@pytest.fixture
+def running() -> Iterator[RunningStep]:
+    environment = {"PATH": os.environ["PATH"]}
+    step = RunningStep([sys.executable, "-c", WRITES], environment, "7", "rbx-00000000")
+    yield step
+    step.end()
+    step.result()
+
+
+def test_output_that_goes_on_is_gathered_and_the_first_is_not(
+    running: RunningStep, slept: list[float]
+) -> None:
+    read = len(running.read())
+    assert slept == []
+    while read < PIECES * 1024:
+        running._read_at = time.monotonic()
+        read += len(running.read())
+        assert slept
+        assert set(slept) == {GATHER_S}
+    pauses = len(slept)
+    running._read_at -= 1
+    assert running._process.stdin is not None
+    os.write(running._process.stdin.fileno(), b"x")
+    assert running.read() == b"end"
+    assert len(slept) == pauses
