@@ -67,6 +67,7 @@ class RelayStreamHandle:
         self._failure: SessionEnded | None = None
         self._receive_credit = self._send_credit = frames.WINDOW
         self._ungranted = 0
+        self._output_closed = False
         self.is_over = False
 
     # ---- from the connection
@@ -77,7 +78,10 @@ class RelayStreamHandle:
                 if self._receive_credit < 0:
                     raise BadFrame("more bytes than its credit")
                 self._events.append(StreamOutput(frame.payload[0], frame.payload[1:]))
-            case frames.CLOSE if frame.payload == b"\1":
+            case frames.CLOSE if frame.payload == b"\1":  # it costs no credit
+                if self._output_closed:
+                    raise BadFrame("a stream that is closed twice")
+                self._output_closed = True
                 self._events.append(StreamOutput(1, b""))
             case frames.CREDIT:
                 self._send_credit = min(frames.WINDOW, self._send_credit + frames.read_credit(frame.payload))
