@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from redbox.relay.program import frames
@@ -59,3 +59,10 @@ async def served(pipe: FakePipe) -> AsyncIterator[RelayConnection]:
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what has no event."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 (there is no event to wait for)
+            await asyncio.sleep(0.01)
