@@ -75,6 +75,7 @@ class _SessionWatch:
     idle_s: float
     clock: Clock
     touched_at: float = field(init=False)
+    _running: JobRecord | None = None  # as it was at the last look
 
     def __post_init__(self) -> None:
         self.touch()
@@ -83,8 +84,13 @@ class _SessionWatch:
         self.touched_at = self.clock.monotonic()
 
     def job_has_ended(self) -> bool:
+        """Looked at after each change of any job: most are of others."""
         current = self.jobs.current(self.record.key)
-        return not still_runs(current, self.target, self.workload.states, self.task)
+        if current is not None and current is self._running:
+            return False
+        runs = still_runs(current, self.target, self.workload.states, self.task)
+        self._running = current if runs else None
+        return not runs
 
     async def until_job_ends(self) -> None:
         """Raise SessionEnded when the job has ended, or was requeued."""
