@@ -2,8 +2,9 @@
 
 Each active user has one agent per role, so that a hanging file server never delays scancel. A user has at
 most `most_per_user` processes and one for sessions, unreaped ones included: a user who stops or traces agents
-gets AgentUnavailable, without an effect on others. Starts are in `startup`. An unexpected exception costs one
-user an agent, never the server.
+gets AgentUnavailable, without an effect on others. Agents for sessions are busy for as long as their users
+like: they take at most half of the pool, so that submits and cancels of others find an agent. Starts are in
+`startup`. An unexpected exception costs one user an agent, never the server.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class AgentPool:
         self._backoff = StartBackoff(self._settings, clock)
         self._pooled: dict[_PoolKey, _PooledAgent] = {}
         self._starting: dict[_PoolKey, asyncio.Task[AgentClient | AgentError]] = {}
-        self._processes: Counter[int] = Counter()  # by uid
+        self._processes: Counter[_PoolKey] = Counter()
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reaped = asyncio.Event()
@@ -126,16 +127,31 @@ class AgentPool:
         self._backoff.check(user)
         for_sessions = _PoolKey(user, "sessions")
         has_sessions = for_sessions in (key, *self._pooled, *self._starting)
-        if self._processes[user.uid] >= self._settings.most_per_user + has_sessions:
+        of_user = self._count(lambda other: other.user.uid == user.uid)
+        if of_user >= self._settings.most_per_user + has_sessions:
             raise AgentUnavailable(
-                f"{user.name} has {self._processes[user.uid]} agent processes that have not ended: "
+                f"{user.name} has {of_user} agent processes that have not ended: "
                 f"end the processes that stop or trace them"
             )
-        if self._processes.total() >= self._settings.most_agents:
-            for idle in self._idle()[:1]:
-                self._close(idle)
-            raise AgentUnavailable(f"all {self._settings.most_agents} agents are in use", retry_after=1.0)
-        self._processes[user.uid] += 1
+        most = self._settings.most_agents
+        if self._processes.total() >= most:
+            self._make_room(self._idle())
+            raise AgentUnavailable(f"all {most} agents are in use", retry_after=1.0)
+        most_for_sessions = max(1, most // 2)
+        if (
+            key.role == "sessions"
+            and self._count(lambda other: other.role == "sessions") >= most_for_sessions
+        ):
+            self._make_room([idle for idle in self._idle() if idle.role == "sessions"])
+            raise AgentUnavailable(f"all {most_for_sessions} agents for sessions are in use", retry_after=1.0)
+        self._processes[key] += 1
+
+    def _count(self, counts: Callable[[_PoolKey], bool]) -> int:
+        return sum(number for key, number in self._processes.items() if counts(key))
+
+    def _make_room(self, idle: list[_PoolKey]) -> None:
+        for key in idle[:1]:
+            self._close(key)
 
     async def _start(self, key: _PoolKey) -> AgentClient | AgentError:
         """Start an agent; return the error, since several callers may wait for it."""
@@ -162,9 +178,9 @@ class AgentPool:
         try:
             process = await self._launcher.start(key.user)
         except BaseException:
-            self._processes[key.user.uid] -= 1
+            self._ended(key)
             raise
-        self._spawn(self._reap(key.user, process))
+        self._spawn(self._reap(key, process))
         connection, hello = await self._launcher.greet(key.user, process)
         return _PooledAgent(AgentClient(connection, hello), connection, self._clock())
 
@@ -178,14 +194,19 @@ class AgentPool:
             if self._pooled.get(key) is pooled:
                 del self._pooled[key]
 
-    async def _reap(self, user: UnixUser, process: AgentProcess) -> None:
+    async def _reap(self, key: _PoolKey, process: AgentProcess) -> None:
         try:
             await process.wait()
         except Exception:
-            log.exception("an agent could not be reaped", user=user.name)
+            log.exception("an agent could not be reaped", user=key.user.name)
         finally:
-            self._processes[user.uid] -= 1
+            self._ended(key)
             self._reaped.set()
+
+    def _ended(self, key: _PoolKey) -> None:
+        self._processes[key] -= 1
+        if not self._processes[key]:
+            del self._processes[key]
 
     async def _wait_until_reaped(self) -> None:
         try:

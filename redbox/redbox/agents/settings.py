@@ -41,7 +41,7 @@ class PoolSettings(Section):
     """How many agents there may be, and their deadlines. The defaults suit a login node."""
 
     most_agents: int = 128
-    """Agents of all users together."""
+    """Agents of all users together; at most half of them are for sessions."""
     most_per_user: int = 2
     """Agents of one user: one for commands, one for files; with sessions, one more. Ended processes count
     until they are reaped."""

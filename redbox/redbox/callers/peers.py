@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from uvicorn._types import ASGIReceiveEvent
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -123,6 +124,8 @@ MOST_UNREAD = 2 << 20
 """Bytes that a WebSocket's client has not read: more than a window of sessions."""
 MOST_FRAMES = 1024
 """In one message, whose frames may be empty."""
+PIECE = 16 * 1024
+"""Of what is read at once, which may be 256 KiB of messages of seven bytes, so much is parsed in one turn."""
 
 
 class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
@@ -134,6 +137,7 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._gone = asyncio.Event()
+        self._unparsed = bytearray()
         self.app_state = {**self.app_state, GONE_KEY: self._gone}
         super().connection_made(transport)
         connection = self.app_state.get(CONNECTION_KEY)
@@ -142,6 +146,38 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         opened = transport.get_extra_info("socket")
         if opened is not None and opened.family != socket.AF_UNIX:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS)
+
+    def data_received(self, data: bytes) -> None:
+        is_parsing = bool(self._unparsed)
+        self._unparsed += data
+        if not is_parsing:
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse one piece; nothing more is read before the last one."""
+        if not (piece := bytes(self._unparsed[:PIECE])):
+            return
+        super().data_received(piece)
+        del self._unparsed[:PIECE]
+        if self.transport.is_closing():
+            self._unparsed.clear()
+        elif self._unparsed:
+            self._pause_reading()
+            self.loop.call_soon(self._parse)
+        elif self.read_paused and self.queue.empty():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        self.read_paused = True
+        self.transport.pause_reading()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Return the next message; uvicorn reads on as soon as its queue is empty, whatever is not parsed."""
+        message = await super().receive()
+        if self._unparsed:
+            self._pause_reading()
+        return message
 
     def handle_ping(self) -> None:
         """Answers are written without a pause of reading: a client that reads none of them is cut off."""
@@ -161,6 +197,7 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         if isinstance(connection, ClientConnection):
             connection.release()
         self._gone.set()
+        self._unparsed.clear()
         super().connection_lost(exc)
 
 

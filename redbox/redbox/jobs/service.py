@@ -33,7 +33,7 @@ from redbox.jobs.poll.dependents import Dependents
 from redbox.jobs.poll.missing_jobs import MissingJobs
 from redbox.jobs.poll.pod_reports import PodReports
 from redbox.jobs.poll.poller import Poller
-from redbox.jobs.poll.schedule import Bucket
+from redbox.jobs.poll.schedule import OwnerBuckets
 from redbox.jobs.query.cluster_info import ClusterInfo
 from redbox.jobs.query.partitions import PartitionQueries
 from redbox.jobs.query.watch import JobView, Watcher
@@ -90,7 +90,7 @@ class JobService:
         self._machine = StateMachine(workload.states, settings)
         self._store = store = RecordStore(journal, deletions=settings.deletions_remembered)
         self._claims = OwnershipClaims(store, marks)
-        self._submit_buckets: dict[Owner, Bucket] = {}
+        self._submit_buckets = OwnerBuckets(settings.submits_per_second, settings.submit_burst)
         self._group = group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
 
@@ -190,11 +190,7 @@ class JobService:
     def _put_request(self, caller: Caller, key: JobKey, request: JobRequest) -> PutRequest:
         """The request of a caller who may submit, and not too often."""
         user = self._submitter(caller)
-        if len(self._submit_buckets) > 10_000:  # noqa: PLR2004 - forgetting full buckets changes nothing
-            self._submit_buckets.clear()
-        full = Bucket(self._settings.submits_per_second, self._settings.submit_burst)
-        pause = self._submit_buckets.setdefault(caller.owner, full).wait(self._context.clock.monotonic())
-        if pause:
+        if pause := self._submit_buckets.wait(caller.owner, self._context.clock.monotonic()):
             raise RateLimited("Too many submits: slow down.", retry_after=max(1.0, pause))
         return put_request(caller, user, key, request, marks=self._marks, settings=self._settings)
 

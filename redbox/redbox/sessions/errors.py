@@ -15,8 +15,9 @@ class SessionError(Exception):
 
 
 class SessionsBusy(SessionError):
-    """A limit of the caller's is reached; `retry` as for the errors of `jobs`."""
+    """A limit of the caller's is reached; `retry` and `outcome` as for the errors of `jobs`."""
 
+    outcome = "TooMany"
     retry = True
     retry_after = 5.0
 

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,8 +21,13 @@ from redbox.sessions.errors import SessionEnded
 
 PING_S = 10.0
 SILENT_S = 40.0
+KILL_S = 10.0
 GRANT_AT = frames.WINDOW // 4
 MAX_STATUS = 16 * 1024
+FRAMES_A_TURN = 256
+"""A chunk of the agent's may hold thousands: others get a turn after so many."""
+LATE_FRAMES = 2 * frames.WINDOW // frames.FRAME_COST
+"""More than a relay still sends for a stream that red-box has ended: output and credit under way."""
 RELAY_LOST = "RelayLost"
 
 
@@ -67,6 +72,7 @@ class RelayStreamHandle:
         self._failure: SessionEnded | None = None
         self._receive_credit = self._send_credit = frames.WINDOW
         self._ungranted = 0
+        self._output_closed = False
         self.is_over = False
 
     # ---- from the connection
@@ -77,7 +83,10 @@ class RelayStreamHandle:
                 if self._receive_credit < 0:
                     raise BadFrame("more bytes than its credit")
                 self._events.append(StreamOutput(frame.payload[0], frame.payload[1:]))
-            case frames.CLOSE if frame.payload == b"\1":
+            case frames.CLOSE if frame.payload == b"\1":  # it costs no credit
+                if self._output_closed:
+                    raise BadFrame("a stream that is closed twice")
+                self._output_closed = True
                 self._events.append(StreamOutput(1, b""))
             case frames.CREDIT:
                 self._send_credit = min(frames.WINDOW, self._send_credit + frames.read_credit(frame.payload))
@@ -147,6 +156,9 @@ class RelayConnection:
         self._numbers = itertools.count(1)
         self._writing = asyncio.Lock()
         self._heard_at = 0.0
+        self._pings = 0  # not answered yet
+        self._late_frames = 0  # that may still come for streams that are over
+        self._stuck = asyncio.Event()
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.failure: SessionEnded | None = None
 
@@ -159,20 +171,19 @@ class RelayConnection:
         self._heard_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.TaskGroup() as tasks:
-                pinger = tasks.create_task(self._keep_alive())
+                checks = (self._keep_alive(), self._until_silent(), self._until_stuck())
+                checking = [tasks.create_task(check) for check in checks]
                 await self._pipe.send(preamble)
-                while data := await self._pipe.receive():
-                    self._heard_at = asyncio.get_running_loop().time()
-                    for frame in self._decoder.feed(data):
-                        self._dispatch(frame)
-                pinger.cancel()
+                await self._read()
+                for task in checking:
+                    task.cancel()
             self._fail(self._pipe.message() or "it ended")
         except* BadFrame as group:
             self._fail(f"it broke the protocol: {group.exceptions[0]}")
         except* AgentError as group:
             self._fail(str(group.exceptions[0]))
-        except* TimeoutError:
-            self._fail(f"it was silent for {SILENT_S:.0f} s")
+        except* TimeoutError as group:
+            self._fail(str(group.exceptions[0]))
         finally:
             self._fail("red-box has ended it")
 
@@ -187,23 +198,46 @@ class RelayConnection:
         for stream in self._streams.values():
             stream.fail(self.failure)
 
+    async def _read(self) -> None:
+        turn = itertools.count(1)
+        while data := await self._pipe.receive():
+            self._heard_at = asyncio.get_running_loop().time()
+            for frame in self._decoder.feed(data):
+                self._dispatch(frame)
+                if not next(turn) % FRAMES_A_TURN:
+                    await asyncio.sleep(0)
+
     def _dispatch(self, frame: RelayFrame) -> None:
         if frame.kind == frames.HELLO and not self.started.done():
             protocol = frames.read_document(frame.payload).get("protocol")
             if protocol != frames.RELAY_PROTOCOL:
                 raise BadFrame(f"a relay of protocol {protocol!r}")
             self.started.set_result(None)
-        elif frame.kind == frames.PONG:
-            return
+        elif frame.kind == frames.PONG and self._pings:
+            self._pings -= 1
         elif (stream := self._streams.get(frame.stream)) is not None and not stream.is_over:
             stream.deliver(frame)
+        elif self._late_frames:
+            self._late_frames -= 1
+        else:
+            raise BadFrame(f"kind {frame.kind} for no stream")
 
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(PING_S)
-            if asyncio.get_running_loop().time() - self._heard_at > SILENT_S:
-                raise TimeoutError
+            self._pings += 1
             await self.write(frames.PING, 0)
+
+    async def _until_silent(self) -> None:
+        """Raise TimeoutError; nothing is written here, for a write waits while the relay reads nothing."""
+        now = asyncio.get_running_loop().time
+        while (left := self._heard_at + SILENT_S - now()) > 0:  # noqa: ASYNC110 (a moment)
+            await asyncio.sleep(left)
+        raise TimeoutError(f"it was silent for {SILENT_S:.0f} s")
+
+    async def _until_stuck(self) -> None:
+        await self._stuck.wait()
+        raise TimeoutError(f"it did not end a session within {KILL_S:.0f} s")
 
     async def write(self, kind: int, number: int, payload: bytes = b"") -> None:
         """Write one frame; does nothing once the relay has gone.
@@ -229,12 +263,19 @@ class RelayConnection:
         finally:
             if not stream.is_over:
                 stream.is_over = True
+                self._late_frames += LATE_FRAMES
                 await asyncio.shield(asyncio.ensure_future(self._kill(stream.number)))
             self._streams.pop(stream.number, None)
 
     async def _kill(self, number: int) -> None:
-        with suppress(AgentError):
-            await self.write(frames.KILL, number)
+        """End a stream; a relay that does not even read this is given up, with all its sessions."""
+        try:
+            async with asyncio.timeout(KILL_S):
+                await self.write(frames.KILL, number)
+        except TimeoutError:
+            self._stuck.set()
+        except AgentError:
+            return
 
 
 def read_status(document: Mapping[str, Any]) -> StreamStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redbox.core.clock import Clock
-from redbox.core.domain import JobRef, Role, UnixUser
+from redbox.core.domain import JobKey, JobRef, Role, UnixUser
 from redbox.core.workload_manager import WorkloadManager
-from redbox.jobs.errors import Forbidden, JobsError, NotAcceptable
+from redbox.jobs.errors import Forbidden, JobsError, NotAcceptable, RateLimited
+from redbox.jobs.poll.schedule import OwnerBuckets
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.observability.job_audit import Audit, audit_entry
@@ -24,7 +26,9 @@ from redbox.sessions.settings import ExecSettings
 from redbox.sessions.targets import SessionTarget, check_running, choose_target, still_runs
 from redbox_api.sessions.parts import ExecRequest
 
-LONGEST_COMMAND = 4000
+EXEC, FORWARD = "exec", "forward"
+LONGEST_COMMAND = 2000
+"""Of an audit line, whose escapes of escapes may be much longer than the command."""
 OFF = (
     "Sessions in running jobs are turned off at this red-box: its administrator turns them on by "
     "exec.enabled in its settings."
@@ -75,6 +79,7 @@ class _SessionWatch:
     idle_s: float
     clock: Clock
     touched_at: float = field(init=False)
+    _running: JobRecord | None = None  # as it was at the last look
 
     def __post_init__(self) -> None:
         self.touch()
@@ -83,8 +88,13 @@ class _SessionWatch:
         self.touched_at = self.clock.monotonic()
 
     def job_has_ended(self) -> bool:
+        """Looked at after each change of any job: most are of others."""
         current = self.jobs.current(self.record.key)
-        return not still_runs(current, self.target, self.workload.states, self.task)
+        if current is not None and current is self._running:
+            return False
+        runs = still_runs(current, self.target, self.workload.states, self.task)
+        self._running = current if runs else None
+        return not runs
 
     async def until_job_ends(self) -> None:
         """Raise SessionEnded when the job has ended, or was requeued."""
@@ -122,6 +132,7 @@ class SessionService:
         self._clock = clock
         self._audit = audit
         self._open: Counter[UnixUser] = Counter()
+        self._buckets = OwnerBuckets(settings.sessions_per_second, settings.session_burst)
 
     @property
     def count(self) -> int:
@@ -131,8 +142,24 @@ class SessionService:
     def relay_count(self) -> int:
         return self._relays.count if self._relays is not None else 0
 
-    async def admit(self, ref: JobRef) -> JobRecord:
-        """The caller's own running job; raises an error of `jobs`, or SessionsBusy."""
+    async def admit(self, ref: JobRef, port: PortRequest | None = None) -> None:
+        """Refuse a session, or a connection, that cannot begin: an error of `jobs`, or SessionsBusy.
+
+        As of submits, a refusal by the rate has no audit line: so the rate is one of audit lines, too.
+        """
+        caller = ref.caller
+        if pause := self._buckets.wait(caller.owner, self._clock.monotonic()):
+            raise RateLimited(
+                f"{caller.identity} begins too many sessions: slow down (exec.sessions_per_second).",
+                retry_after=max(1.0, pause),
+            )
+        with self._audited_refusal(ref, EXEC if port is None else FORWARD):
+            record = await self._enterable(ref)
+            if port is not None:
+                choose_target(record, self._workload.states, port.node, port.task)
+
+    async def _enterable(self, ref: JobRef) -> JobRecord:
+        """The caller's own running job."""
         caller = ref.caller
         if not self._settings.enabled:
             raise Forbidden(OFF)
@@ -151,9 +178,6 @@ class SessionService:
             )
         return record
 
-    def choose(self, record: JobRecord, node: str | None, task: int | None) -> SessionTarget:
-        return choose_target(record, self._workload.states, node, task)
-
     @asynccontextmanager
     async def command(self, ref: JobRef, request: ExecRequest) -> AsyncIterator[OpenSession]:
         """Run a command in the job, as its user, as long as the block lasts."""
@@ -170,7 +194,7 @@ class SessionService:
         detail = {"command": self._audited(request.command), "tty": request.tty}
         if request.container is not None:
             detail["container"] = request.container
-        async with self._session(ref, "exec", document, detail, (request.node, request.task)) as session:
+        async with self._session(ref, EXEC, document, detail, (request.node, request.task)) as session:
             yield session
 
     @asynccontextmanager
@@ -178,14 +202,12 @@ class SessionService:
         """Connect to a port of the job's node, as its user."""
         document = {"kind": "port", "port": request.port}
         where = (request.node, request.task)
-        async with self._session(ref, "forward", document, {"port": request.port}, where) as session:
+        async with self._session(ref, FORWARD, document, {"port": request.port}, where) as session:
             yield session
 
     def _audited(self, command: tuple[str, ...]) -> str:
         shown = list(command) if self._settings.audit_arguments else [command[0]]
-        text = json.dumps(shown)
-        cut = f"{text[:LONGEST_COMMAND]}... ({len(text)} characters)"
-        return text if len(text) <= LONGEST_COMMAND else cut
+        return cut_for_audit(json.dumps(shown))
 
     @asynccontextmanager
     async def _session(
@@ -197,8 +219,9 @@ class SessionService:
         where: tuple[str | None, int | None],
     ) -> AsyncIterator[OpenSession]:
         node, task = where
-        record = await self.admit(ref)
-        target = self.choose(record, node, task)
+        with self._audited_refusal(ref, act):
+            record = await self._enterable(ref)
+            target = choose_target(record, self._workload.states, node, task)
         user = record.user
         key = RelayKey(user, ref.caller.identity, target.job_id, target.node, target.run)
         with self._counted(user), self._audit_of(ref, act, record, target, detail) as outcome:
@@ -229,12 +252,21 @@ class SessionService:
                 del self._open[user]
 
     @contextmanager
+    def _audited_refusal(self, ref: JobRef, act: str) -> Iterator[None]:
+        try:
+            yield
+        except (JobsError, SessionsBusy) as error:
+            key = JobKey(ref.caller.owner, ref.key, ref.attempt)
+            self._audit(audit_entry(ref.caller, act, key, error.outcome, detail=str(error)))
+            raise
+
+    @contextmanager
     def _audit_of(
         self, ref: JobRef, act: str, record: JobRecord, target: SessionTarget, detail: Mapping[str, Any]
     ) -> Iterator[_AuditedSession]:
-        """One line at the beginning, one at the end."""
-        job_id, where = target.job_id, {**detail, "node": target.node}
-        text = json.dumps(where)
+        """One line at the beginning, which alone has the command; and one of the same request at the end."""
+        job_id = target.job_id
+        text = json.dumps({**detail, "node": target.node})
         self._audit(audit_entry(ref.caller, act, record.key, "opened", job_id=job_id, detail=text))
         audited = _AuditedSession()
         try:
@@ -246,8 +278,19 @@ class SessionService:
             audited.end = error.detail
             raise
         finally:
-            text = json.dumps({**where, **audited.facts()})
+            text = json.dumps({"node": target.node, **audited.facts()})
             self._audit(audit_entry(ref.caller, act, record.key, "ended", job_id=job_id, detail=text))
+
+
+def cut_for_audit(text: str) -> str:
+    """The text, or as much of its beginning as is short where JSON has escaped it twice more."""
+
+    def length(end: int) -> int:
+        return len(json.dumps(json.dumps(text[:end])))
+
+    possible = range(min(len(text), LONGEST_COMMAND) + 1)
+    end = bisect.bisect_right(possible, LONGEST_COMMAND, key=length) - 1
+    return text if end == len(text) else f"{text[:end]}... ({len(text)} characters)"
 
 
 @dataclass

@@ -20,6 +20,10 @@ class ExecSettings(Section):
     """false: every such request is refused, on every way."""
     max_sessions_per_user: Annotated[int, Field(ge=1, le=1000)] = 100
     """Sessions and forwarded connections of one Unix user at once."""
+    sessions_per_second: Annotated[float, Field(gt=0)] = 50.0
+    """Per caller: sessions and forwarded connections that begin. Each port of a SlurmJob takes one in 3 s."""
+    session_burst: Annotated[float, Field(ge=1)] = 500.0
+    """Per caller: sessions at once before sessions_per_second counts."""
     idle_limit: Duration = Duration(3600)
     """A session without a byte in either direction ends after so long; 0: never."""
     roles: Annotated[frozenset[SessionRole], Field(min_length=1)] = frozenset({Role.SUBMIT})

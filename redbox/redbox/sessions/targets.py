@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redbox.core.workload_manager import JobStates, TaskObservation
 from redbox.jobs.errors import JobConflict, JobsError, NotAcceptable
@@ -35,21 +35,15 @@ def check_running(record: JobRecord, states: JobStates) -> None:
 
 def choose_target(record: JobRecord, states: JobStates, node: str | None, task: int | None) -> SessionTarget:
     """The target of a session; JobConflict or NotAcceptable for what cannot be."""
-    check_running(record, states)
-    if record.job_id is None:
-        raise JobConflict("The job is still being submitted: it has no node yet.")
+    target = _running_part(record, states, task)
     if record.status.array_size:
-        chosen = _task(record, task)
-        _check_state(chosen.state, states.phase_of(chosen.state), states, f"Task {chosen.index}")
-        return SessionTarget(chosen.job_id, node or "", chosen.restarts + 1)
-    if task is not None:
-        raise NotAcceptable("The job is not an array: leave out the task.")
+        return replace(target, node=node or "")
     nodes = expand(record.status.nodes)
     if node is not None and node not in nodes:
         raise NotAcceptable(
             f"Node {node} is not one of the job's nodes: {', '.join(nodes[:20]) or 'none yet'}."
         )
-    return SessionTarget(record.job_id, node or (nodes[0] if nodes else ""), record.run)
+    return replace(target, node=node or (nodes[0] if nodes else ""))
 
 
 def still_runs(record: JobRecord | None, target: SessionTarget, states: JobStates, task: int | None) -> bool:
@@ -57,9 +51,23 @@ def still_runs(record: JobRecord | None, target: SessionTarget, states: JobState
     if record is None:
         return False
     try:
-        return choose_target(record, states, None, task).run == target.run
+        return _running_part(record, states, task).run == target.run
     except JobsError:
         return record.status.state in ENDING or record.phase is Phase.SUSPENDED
+
+
+def _running_part(record: JobRecord, states: JobStates, task: int | None) -> SessionTarget:
+    """The job, or the task of an array, without a node: of a large job these take milliseconds to list."""
+    check_running(record, states)
+    if record.job_id is None:
+        raise JobConflict("The job is still being submitted: it has no node yet.")
+    if record.status.array_size:
+        chosen = _task(record, task)
+        _check_state(chosen.state, states.phase_of(chosen.state), states, f"Task {chosen.index}")
+        return SessionTarget(chosen.job_id, "", chosen.restarts + 1)
+    if task is not None:
+        raise NotAcceptable("The job is not an array: leave out the task.")
+    return SessionTarget(record.job_id, "", record.run)
 
 
 def _check_state(state: str, phase: Phase | None, states: JobStates, what: str) -> None:

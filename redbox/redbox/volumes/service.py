@@ -20,7 +20,7 @@ from redbox.agents.pool import AgentPool
 from redbox.core.clock import Clock, finishes_within
 from redbox.core.domain import Caller, Owner, Role, UnixUser
 from redbox.jobs.errors import JournalError
-from redbox.jobs.poll.schedule import Bucket
+from redbox.jobs.poll.schedule import OwnerBuckets
 from redbox.jobs.store.volume_rows import VolumeRecord
 from redbox.observability.job_audit import Audit, AuditEntry
 from redbox.volumes.errors import (
@@ -39,7 +39,6 @@ from redbox_api.models import OwnerRef, VolumeFolder, VolumeRequest
 log = structlog.get_logger(__name__)
 ANSWER_WITHIN_S = 25.0
 PUTS_PER_SECOND, PUT_BURST = 5.0, 100.0  # per caller
-BUCKETS = 10_000
 MAKE, DELETE = "make-volume", "delete-volume"
 
 
@@ -54,7 +53,7 @@ class VolumeService:
         self._settings = settings
         self._clock = clock
         self._audit = audit
-        self._buckets: dict[Owner, Bucket] = {}
+        self._buckets = OwnerBuckets(PUTS_PER_SECOND, PUT_BURST)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._removals: dict[str, asyncio.Task[VolumeRecord | Exception]] = {}
 
@@ -146,10 +145,7 @@ class VolumeService:
         return record
 
     def _limit_rate(self, owner: Owner) -> None:
-        if len(self._buckets) > BUCKETS:  # forgetting full buckets changes nothing
-            self._buckets.clear()
-        bucket = self._buckets.setdefault(owner, Bucket(PUTS_PER_SECOND, PUT_BURST))
-        if pause := bucket.wait(self._clock.monotonic()):
+        if pause := self._buckets.wait(owner, self._clock.monotonic()):
             raise TooManyVolumes("Too many volumes at once: slow down.", retry_after=max(1.0, pause))
 
     def _turn(self, handle: str) -> asyncio.Lock:

@@ -182,6 +182,30 @@ async def test_there_are_no_more_agents_than_allowed_and_the_longest_idle_makes_
         assert (await pool.agent(OTHER)).hello.uid == OTHER.uid
 
 
+@needs_root
+async def test_sessions_leave_agents_to_the_submits_of_others(user: UnixUser) -> None:
+    transport = LaunchedTransport(preamble=of_any_uid())
+    async with AgentPool(transport, PoolSettings(most_agents=2)) as pool:
+        agent = await pool.agent(user, "sessions")
+        run = asyncio.create_task(agent.run(["/bin/sleep", "60"], deadline=60))
+        await asyncio.sleep(0)
+        with pytest.raises(AgentUnavailable, match="all 1 agents for sessions are in use"):
+            await pool.agent(OTHER, "sessions")
+        assert (await pool.agent(OTHER)).hello.uid == OTHER.uid
+        run.cancel()
+
+
+@needs_root
+async def test_an_idle_agent_of_sessions_makes_room_for_another(user: UnixUser) -> None:
+    transport = LaunchedTransport(preamble=of_any_uid())
+    async with AgentPool(transport, PoolSettings(most_agents=2)) as pool:
+        await pool.agent(user, "sessions")
+        with pytest.raises(AgentUnavailable, match="for sessions"):
+            await pool.agent(OTHER, "sessions")
+        await until(lambda: pool.state().processes == 0)
+        assert (await pool.agent(OTHER, "sessions")).hello.uid == OTHER.uid
+
+
 async def test_a_start_that_hangs_has_a_deadline_and_the_next_waits_its_turn(user: UnixUser) -> None:
     now = 1000.0
     transport = LaunchedTransport(preamble=b"100000000\n")  # a source that never ends

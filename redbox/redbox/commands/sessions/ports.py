@@ -1,4 +1,7 @@
-"""`redbox forward`: local ports that lead to a running job's node."""
+"""`redbox forward`: local ports that lead to a running job's node.
+
+In the job each connection is one of its user's, so that only this user's connections are accepted.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import typer
 from redbox.commands.exit_codes import exit_with
 from redbox.commands.jobs import AttemptOption, KeyArgument
 from redbox.commands.local_client import SocketOption, call
+from redbox.commands.sessions.local_peers import is_loopback, uid_of_peer
 from redbox.commands.sessions.run import READ_SIZE, NodeOption, TaskOption
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError, Refused
@@ -30,6 +34,9 @@ def forward(
     ports: Annotated[list[str], typer.Argument(help="LOCAL:REMOTE, or one number for both; LOCAL 0: any.")],
     *,
     address: Annotated[str, typer.Option("--address", help="Where to listen.")] = "127.0.0.1",
+    any_user: Annotated[
+        bool, typer.Option("--any-user", help="Accept connections of other users, too: they act as you.")
+    ] = False,
     node: NodeOption = None,
     task: TaskOption = None,
     attempt: AttemptOption = 1,
@@ -39,7 +46,7 @@ def forward(
     pairs = [read_ports(text) for text in ports]
 
     async def serve(client: RedboxClient) -> None:
-        connections = ForwardedConnections(client, key, attempt, node, task)
+        connections = ForwardedConnections(client, key, attempt, node, task, any_user=any_user)
         async with contextlib.AsyncExitStack() as stack:
             for local, remote in pairs:
                 await stack.enter_async_context(connections.listening(address, local, remote))
@@ -63,22 +70,36 @@ class ForwardedConnections:
     """Connections of local programs, each carried to the job."""
 
     def __init__(
-        self, client: RedboxClient, key: str, attempt: int, node: str | None, task: int | None
+        self,
+        client: RedboxClient,
+        key: str,
+        attempt: int,
+        node: str | None,
+        task: int | None,
+        *,
+        any_user: bool,
     ) -> None:
         self._client = client
         self._key = key
+        self._any_user = any_user
         self._where = {"attempt": attempt, "node": node, "task": task}
 
     @asynccontextmanager
     async def listening(self, address: str, local: int, remote: int) -> AsyncIterator[None]:
         async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._carry(remote, reader, writer)
+            if self._any_user or is_own(writer):
+                await self._carry(remote, reader, writer)
+            else:
+                writer.close()
 
         try:
-            server = await asyncio.start_server(carry, address, local)
+            server = await asyncio.start_server(carry, address, local, start_serving=False)
         except OSError as error:
             exit_with(f"cannot listen on port {local} of {address}: {os.strerror(error.errno or 0)}")
         async with server:
+            if not self._any_user and not all(is_loopback(each.getsockname()[0]) for each in server.sockets):
+                exit_with(f"other hosts reach {address}, and act as you in the job: --any-user allows that")
+            await server.start_serving()
             port = server.sockets[0].getsockname()[1]
             typer.echo(f"Forwarding from {address}:{port} -> {remote}")
             yield
@@ -100,6 +121,16 @@ class ForwardedConnections:
             pass  # the local program has gone
         finally:
             writer.close()
+
+
+def is_own(writer: asyncio.StreamWriter) -> bool:
+    """Whether a process of this user has connected; if not, a sentence on stderr."""
+    peer, own = (writer.get_extra_info(name)[:2] for name in ("peername", "sockname"))
+    uid = uid_of_peer(peer, own)
+    if uid != os.getuid():
+        whose = "of an unknown user" if uid is None else f"of the user with uid {uid}"
+        typer.echo(f"redbox: refused a connection {whose}: only your own are accepted (--any-user)", err=True)
+    return uid == os.getuid()
 
 
 async def _send(reader: asyncio.StreamReader, session: JobSession) -> None:

@@ -115,8 +115,7 @@ async def explain_port(
     task: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="of a job array")] = None,
 ) -> Response:
     """Connect to a port of a running job's node: a WebSocket of subprotocol `v1.ports.redbox.dev`."""
-    del port
-    services.sessions.choose(await services.sessions.admit(ref), node, task)
+    await services.sessions.admit(ref, PortRequest(port, node, task))
     raise UnprocessableProblem(f"this path is a WebSocket of subprotocol {PORTS_PROTOCOL}")
 
 
@@ -148,13 +147,13 @@ async def connect_port(socket: WebSocket) -> None:
     ref = JobRef(caller, path.key, query.attempt)
     services: Services = socket.app.state.services
     check_protocol(socket, PORTS_PROTOCOL)
-    services.sessions.choose(await services.sessions.admit(ref), query.node, query.task)
+    request = PortRequest(path.port, query.node, query.task)
+    await services.sessions.admit(ref, request)
     with services.streams.reserve(caller.name):
         await socket.accept(PORTS_PROTOCOL)
 
         @asynccontextmanager
         async def opened() -> AsyncIterator[tuple[OpenSession, bool]]:
-            request = PortRequest(path.port, query.node, query.task)
             async with services.sessions.connection(ref, request) as session:
                 yield session, False
 

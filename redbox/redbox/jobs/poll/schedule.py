@@ -6,8 +6,10 @@ a call takes, so that a slow controller is queried less.
 
 from __future__ import annotations
 
+from redbox.core.domain import Owner
 from redbox.jobs.settings import JobsSettings
 
+MOST_BUCKETS = 10_000
 ROUNDING = 1e-6  # a wait that was slept to its end is over, whatever the last digit says
 GLANCE = 0.5  # of a poll: one call of slurmctld, not two
 CALL_SHARE = 20  # a call may take a twentieth of the time
@@ -39,6 +41,21 @@ class Bucket:
     def _fill(self, now: float) -> None:
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
+
+
+class OwnerBuckets:
+    """A token bucket for each owner."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._buckets: dict[Owner, Bucket] = {}
+
+    def wait(self, owner: Owner, now: float) -> float:
+        """Seconds until the owner may take one; 0 takes it."""
+        if len(self._buckets) > MOST_BUCKETS:  # forgetting full buckets changes nothing
+            self._buckets.clear()
+        return self._buckets.setdefault(owner, Bucket(self._per_second, self._burst)).wait(now)
 
 
 def interval(settings: JobsSettings, took_s: float, *, accounting: bool, faults: int) -> float:

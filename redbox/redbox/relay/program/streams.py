@@ -175,7 +175,7 @@ class CommandStream(RelayStream):
         start = self._start_in_terminal if self._tty else self._start_with_pipes
         try:
             start(argv, environment, place.folder, document)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             missing = getattr(error, "errno", None) == errno.ENOENT
             reason = getattr(error, "strerror", None) or str(error)
             name = os.fsdecode(argv[0])[:200]
@@ -206,25 +206,17 @@ class CommandStream(RelayStream):
     def _start_with_pipes(
         self, argv: List[bytes], environment: Dict[bytes, bytes], folder: bytes, document: Dict[str, Any]
     ) -> None:
-        pairs = [os.pipe(), os.pipe(), os.pipe()]
-        (their_in, our_in), (our_out, their_out), (our_err, their_err) = pairs
-        try:
-            if not document["stdin"]:
-                os.close(our_in)
-                our_in = -1
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            their_in, our_in = open_pipe(theirs, ours if document["stdin"] else theirs)
+            our_out, their_out = open_pipe(ours, theirs)
+            our_err, their_err = open_pipe(ours, theirs)
             self._popen(argv, environment, folder, (their_in, their_out, their_err), prepare_session)
-        except BaseException:
-            for descriptor in (our_in, our_out, our_err):
-                close_quietly(descriptor)
-            raise
-        finally:
-            for descriptor in (their_in, their_out, their_err):
-                os.close(descriptor)
-        for descriptor in (our_in, our_out, our_err):
+            ours.pop_all()
+        self._outputs = {our_out: STDOUT, our_err: STDERR}
+        self._stdin = our_in if document["stdin"] else -1
+        for descriptor in (our_out, our_err, self._stdin):
             if descriptor >= 0:
                 os.set_blocking(descriptor, False)
-        self._outputs = {our_out: STDOUT, our_err: STDERR}
-        self._stdin = our_in
 
     def _popen(
         self,
@@ -323,6 +315,14 @@ class CommandStream(RelayStream):
             close_quietly(descriptor)
         self._outputs, self._stdin = {}, -1
         self._input.clear()
+
+
+def open_pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> Tuple[int, int]:
+    """A pipe's two ends, each of which its owner closes."""
+    read_end, write_end = os.pipe()
+    reader.callback(close_quietly, read_end)
+    writer.callback(close_quietly, write_end)
+    return read_end, write_end
 
 
 def set_terminal_size(terminal: int, size: Dict[str, Any]) -> None:

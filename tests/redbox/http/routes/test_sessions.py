@@ -20,7 +20,7 @@ from redbox.core.durations import Duration
 from redbox.http.middleware.stream_reauthorization import TICK_S
 from redbox.sessions.settings import ExecSettings
 from redbox_api.client import RedboxClient
-from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError
+from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError
 from redbox_api.sessions import client as sessions_client
 from redbox_api.sessions.client import JobSession, SessionData, open_exec, open_port
 from redbox_api.sessions.parts import ExecRequest, SessionChannel, SessionStatus, TerminalSize
@@ -470,6 +470,41 @@ async def test_the_audit_has_two_lines_a_session(stand: Stand) -> None:
     assert json.loads(opened.detail)["command"] == '["echo", "secret"]'
     facts = json.loads(ended.detail)
     assert (facts["bytesIn"], facts["bytesOut"], facts["end"]) == (0, 7, "exit 0")
+
+
+async def test_the_audit_has_the_command_once_and_cuts_it_after_escaping(stand: Stand) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        await run(client, "echo", "\\" * 10_000)
+    await eventually(lambda: len(stand.audited) == 2)
+    opened, ended = stand.audited
+    assert "characters" in json.loads(opened.detail)["command"]
+    assert len(json.dumps(opened.detail)) < 2500
+    assert "echo" not in ended.detail
+
+
+async def test_a_refusal_has_an_audit_line(stand: Stand) -> None:
+    async with stand.client() as client:
+        await refusal(client, "k7")
+    entry = stand.audited[0]
+    assert (entry.act, entry.outcome, entry.job_id) == ("exec", "NoSuchJob", None)
+    assert "/k7/" in entry.job
+
+
+async def test_sessions_have_a_rate_for_each_caller() -> None:
+    settings = ExecSettings(enabled=True, sessions_per_second=0.001, session_burst=1)
+    async with standing(exec_settings=settings) as stand:
+        await running(stand)
+        async with stand.client() as client:
+            assert (await run(client, "true"))[2].exit_code == 0
+            limited = await refusal(client)
+            assert isinstance(limited, Busy)
+            assert "exec.sessions_per_second" in str(limited)
+            with pytest.raises(Busy, match="sessions_per_second"):
+                async with open_port(client, "k1", 80):
+                    pass
+        async with stand.client("bob") as client:
+            assert isinstance(await refusal(client), NoSuchJob)
 
 
 async def test_the_audit_may_leave_out_arguments() -> None:

@@ -1,0 +1,107 @@
+"""`redbox forward` on a host that has other users, who reach its loopback addresses as well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from redbox.commands.sessions import ports
+from redbox.commands.sessions.ports import ForwardedConnections
+from redbox_api.errors import RedboxError
+from tests.redbox.commands.conftest import Run
+
+CONNECT = """
+import os, socket, sys
+host, port, uid, family = sys.argv[1:]
+if uid != "-":
+    os.setgroups([]); os.setgid(int(uid)); os.setuid(int(uid))
+connected = socket.socket(getattr(socket, family)); connected.settimeout(20)
+connected.connect((host, int(port)))
+assert connected.recv(10) == b""
+"""
+OTHER = "2001"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
+
+
+class CountedConnections:
+    """Stands in for red-box: counts what would be carried to the job."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        self.count += 1
+        raise RedboxError("counted")
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> CountedConnections:
+    counted = CountedConnections()
+    monkeypatch.setattr(ports, "open_port", counted)
+    return counted
+
+
+@asynccontextmanager
+async def forwarding(address: str, capsys: pytest.CaptureFixture[str], **options: Any) -> AsyncIterator[int]:
+    connections = ForwardedConnections(cast("Any", None), "k1", 1, None, None, **options)
+    async with connections.listening(address, 0, 80):
+        yield int(capsys.readouterr().out.split(" -> ")[0].rpartition(":")[2])
+
+
+async def connect(address: str, port: int, uid: str = "-", family: str = "AF_INET") -> None:
+    command = (sys.executable, "-c", CONNECT, address, str(port), uid, family)
+    process = await asyncio.create_subprocess_exec(*command)
+    assert await process.wait() == 0
+
+
+async def test_own_connections_are_carried(
+    capsys: pytest.CaptureFixture[str], carried: CountedConnections
+) -> None:
+    async with forwarding("127.0.0.1", capsys, any_user=False) as port:
+        await connect("127.0.0.1", port)
+        await connect("::ffff:127.0.0.1", port, family="AF_INET6")
+    assert carried.count == 2
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+async def test_own_connections_over_ipv6_are_carried(
+    capsys: pytest.CaptureFixture[str], carried: CountedConnections
+) -> None:
+    async with forwarding("::1", capsys, any_user=False) as port:
+        await connect("::1", port, family="AF_INET6")
+    assert carried.count == 1
+
+
+@needs_root
+async def test_connections_of_other_users_are_closed(
+    capsys: pytest.CaptureFixture[str], carried: CountedConnections
+) -> None:
+    async with forwarding("127.0.0.1", capsys, any_user=False) as port:
+        await connect("127.0.0.1", port, OTHER)
+        await connect("::ffff:127.0.0.1", port, OTHER, family="AF_INET6")
+    assert carried.count == 0
+    assert f"refused a connection of the user with uid {OTHER}" in capsys.readouterr().err
+
+
+@needs_root
+async def test_connections_of_other_users_are_carried_where_that_is_asked_for(
+    capsys: pytest.CaptureFixture[str], carried: CountedConnections
+) -> None:
+    async with forwarding("127.0.0.1", capsys, any_user=True) as port:
+        await connect("127.0.0.1", port, OTHER)
+    assert carried.count == 1
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+async def test_an_address_that_other_hosts_reach_needs_any_user(redbox: Run, address: str) -> None:
+    ended = await redbox("forward", "k1", "0:80", "--address", address)
+    assert ended.exit_code == 1
+    assert "--any-user" in ended.stderr
+    assert not ended.stdout

@@ -1,0 +1,86 @@
+"""What a relay may send, and what becomes of one that sends anything else, or takes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redbox.relay.program import frames
+from redbox.sessions.errors import SessionEnded
+from redbox.sessions.relay_connection import FRAMES_A_TURN, LATE_FRAMES, StreamOutput
+from tests.redbox.sessions.fakes import FakePipe, served, until
+
+STDOUT_CLOSED = b"\1"
+
+
+async def test_a_stream_is_closed_once() -> None:
+    async with served(pipe := FakePipe()) as connection, connection.open({"kind": "port"}) as stream:
+        pipe.emit(frames.CLOSE, 1, STDOUT_CLOSED)
+        assert await stream.receive() == StreamOutput(1, b"")
+        pipe.emit(frames.CLOSE, 1, STDOUT_CLOSED, count=100_000)
+        with pytest.raises(SessionEnded, match="closed twice"):
+            await stream.receive()
+
+
+async def test_a_pong_that_was_not_asked_for_breaks_the_protocol() -> None:
+    async with served(pipe := FakePipe()) as connection, connection.open({"kind": "command"}) as stream:
+        pipe.emit(frames.PONG, 0)
+        with pytest.raises(SessionEnded, match="broke the protocol"):
+            await stream.receive()
+
+
+async def test_each_ping_may_be_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redbox.sessions.relay_connection.PING_S", 0.01)
+    async with served(pipe := FakePipe()) as connection, connection.open({"kind": "command"}) as stream:
+        await until(lambda: pipe.count_of(frames.PING) > 0)
+        pipe.emit(frames.PONG, 0)
+        pipe.emit(frames.DATA, 1, b"\1still there")
+        assert await stream.receive() == StreamOutput(1, b"still there")
+
+
+async def test_a_killed_stream_may_send_what_was_under_way_and_no_more() -> None:
+    async with served(pipe := FakePipe()) as connection:
+        async with connection.open({"kind": "command"}):
+            pass
+        pipe.emit(frames.DATA, 1, b"\1x", count=frames.WINDOW // frames.data_cost(1))
+        async with connection.open({"kind": "command"}) as stream:
+            pipe.emit(frames.DATA, 2, b"\1there")
+            assert await stream.receive() == StreamOutput(1, b"there")
+            pipe.emit(frames.DATA, 1, b"\1x", count=LATE_FRAMES)
+            with pytest.raises(SessionEnded, match="for no stream"):
+                await stream.receive()
+
+
+async def test_many_frames_at_once_leave_turns_to_others() -> None:
+    async with served(pipe := FakePipe()) as connection, connection.open({"kind": "command"}) as stream:
+        credit = frames.CREDIT_BYTES.pack(1)
+        count = 20 * FRAMES_A_TURN
+        last = frames.frame_bytes(frames.DATA, 1, b"\1last")
+        pipe.output.put_nowait(frames.frame_bytes(frames.CREDIT, 1, credit) * count + last)
+        receiving = asyncio.create_task(stream.receive())
+        turns = 0
+        while not receiving.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 20
+
+
+async def test_a_silent_relay_is_noticed_while_a_write_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redbox.sessions.relay_connection.PING_S", 0.01)
+    monkeypatch.setattr("redbox.sessions.relay_connection.SILENT_S", 0.1)
+    async with served(pipe := FakePipe()) as connection, connection.open({"kind": "command"}) as stream:
+        pipe.takes_input.clear()
+        sending = asyncio.create_task(stream.send(b"x"))
+        with pytest.raises(SessionEnded, match="silent"):
+            await stream.receive()
+        sending.cancel()
+
+
+async def test_a_session_ends_although_its_relay_takes_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redbox.sessions.relay_connection.KILL_S", 0.01)
+    async with served(pipe := FakePipe()) as connection, connection.open({"kind": "command"}) as other:
+        async with connection.open({"kind": "command"}):
+            pipe.takes_input.clear()
+        with pytest.raises(SessionEnded, match="did not end a session"):
+            await other.receive()

@@ -1,0 +1,60 @@
+"""Where a session goes, and whether its job still runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from redbox.core.workload_manager import TaskObservation
+from redbox.jobs.errors import JobConflict
+from redbox.sessions import targets
+from redbox.sessions.targets import choose_target, still_runs
+from redbox.slurm.text.states import JOB_STATES
+from tests.redbox.jobs.factories import after, seen
+
+RUNNING = after(seen("RUNNING", nodes="n[1-2000]"))
+
+
+def test_a_session_goes_to_the_jobs_first_node() -> None:
+    assert choose_target(RUNNING, JOB_STATES, None, None).node == "n1"
+    assert choose_target(RUNNING, JOB_STATES, "n7", None).node == "n7"
+
+
+def test_an_open_session_looks_at_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = choose_target(RUNNING, JOB_STATES, None, None)
+
+    def refuse(_: str) -> tuple[str, ...]:
+        raise AssertionError("the nodes were expanded")
+
+    monkeypatch.setattr(targets, "expand", refuse)
+    assert still_runs(RUNNING, target, JOB_STATES, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "runs"),
+    [("RUNNING", True), ("COMPLETING", True), ("SUSPENDED", True), ("COMPLETED", False), ("PENDING", False)],
+)
+def test_a_session_lasts_as_long_as_its_job(state: str, runs: bool) -> None:  # noqa: FBT001
+    target = choose_target(RUNNING, JOB_STATES, None, None)
+    record = after(seen(state, nodes="n[1-2000]"), record=RUNNING)
+    assert still_runs(record, target, JOB_STATES, None) is runs
+
+
+def test_a_session_ends_with_its_run() -> None:
+    target = choose_target(RUNNING, JOB_STATES, None, None)
+    again = after(seen("RUNNING", nodes="n1", restarts=1), record=RUNNING)
+    assert not still_runs(again, target, JOB_STATES, None)
+    assert not still_runs(None, target, JOB_STATES, None)
+
+
+def test_of_an_array_the_task_counts() -> None:
+    tasks = tuple(TaskObservation(index, str(index + 10), "RUNNING") for index in range(3))
+    array = replace(RUNNING, status=replace(RUNNING.status, array_size=3, tasks=tasks))
+    target = choose_target(array, JOB_STATES, None, 1)
+    assert target.job_id == "11"
+    assert still_runs(array, target, JOB_STATES, 1)
+    ended = replace(array, status=replace(array.status, tasks=(tasks[0], tasks[2])))
+    assert not still_runs(ended, target, JOB_STATES, 1)
+    with pytest.raises(JobConflict, match="Task 1"):
+        choose_target(ended, JOB_STATES, None, 1)
