@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from redbox_shared.pod_contract import sessions_address
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from redbox_companion.redbox_client import BlockingClient
 
 STACK_BYTES = 256 << 10
+FULL_S = 0.5
 
 
 def listen_for_sessions(redbox: BlockingClient, path: str, attempt: int) -> None:
@@ -32,7 +33,7 @@ def _accept(listener: socket.socket, redbox: BlockingClient, path: str, attempt:
 
     server = SessionServer(redbox, path, attempt)
     while True:
-        server.take(clients.pop())
-        while not clients:
-            with contextlib.suppress(OSError, RuntimeError):
-                clients.append(listener.accept()[0])
+        try:
+            server.take(clients.pop() if clients else listener.accept()[0])
+        except (OSError, RuntimeError):  # no more descriptors or threads: the next may fit
+            time.sleep(FULL_S)

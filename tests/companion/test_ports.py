@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -125,6 +125,18 @@ def test_a_client_that_stalls_holds_back_no_other(pod: Pod, start: Start, echo: 
 def test_it_is_ready_while_the_port_answers_in_the_job(pod: Pod, start: Start, echo: int) -> None:
     start(echo)
     assert readiness_becomes(pod, 200) == "ready\n"
+
+
+def test_silent_connections_to_the_readiness_port_hold_back_no_probe(
+    pod: Pod, start: Start, echo: int
+) -> None:
+    start(echo)
+    assert readiness_becomes(pod, 200) == "ready\n"
+    address = ("127.0.0.1", int(pod.environ["REDBOX_READINESS_PORT"]))
+    with ExitStack() as silent:
+        for _ in range(100):
+            silent.enter_context(socket.create_connection(address, timeout=20))
+        assert readiness(pod) == (200, "ready\n")
 
 
 def test_a_port_without_a_server_is_not_ready_and_resets_its_connections(pod: Pod, start: Start) -> None:

@@ -8,9 +8,11 @@ connection to each port of the job, unless a client's own connection has just sh
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 import time
+from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from redbox_companion.settings import CompanionSettings, JobPort
 
 MOST_CONNECTIONS = 64
+MOST_PROBES = 32
 LOOK_EVERY_S = 3.0
 LOOK_SILENT_S = 3.0  # a server that is silent for so long has at least accepted
 RETRY_S = 10.0
@@ -136,14 +139,25 @@ class JobPorts:
         self._seen_at[port.name] = time.monotonic()
 
     def _answer_probes(self, listener: socket.socket) -> None:
-        """One at a time, with a short deadline: only the kubelet asks."""
+        """Answer each that has asked; one that is silent makes room for a newer one."""
+        listener.settimeout(0.0)
+        silent: deque[socket.socket] = deque()
         while True:
+            ready, _, _ = select.select([listener, *silent], [], [])
             with contextlib.suppress(OSError):
-                probe, _ = listener.accept()
-                with probe:
-                    probe.settimeout(1.0)
-                    probe.recv(4096)
-                    probe.sendall(self._readiness())
+                if listener in ready:
+                    silent.append(listener.accept()[0])
+                if len(silent) > MOST_PROBES:
+                    silent.popleft().close()
+            for probe in [probe for probe in silent if probe in ready]:
+                silent.remove(probe)
+                self._answer(probe)
+
+    def _answer(self, probe: socket.socket) -> None:
+        with probe, contextlib.suppress(OSError):
+            probe.settimeout(0.0)
+            if probe.recv(4096):
+                probe.send(self._readiness())
 
     def _readiness(self) -> bytes:
         silent = [name for name, answers in self._answers.items() if not answers]

@@ -22,6 +22,9 @@ OPENING_S = 30.0
 """For the client to open all its streams: the kubelet's streamCreationTimeout."""
 LARGEST_STATUS = 64 * 1024
 LARGEST_SIZE = 1024
+LARGEST_SIZES = 4 * LARGEST_SIZE
+"""Of sizes that come together: only the newest counts."""
+NO_SIZE_PAUSE_S = 0.05
 MAX_CELLS = 0xFFFF
 
 
@@ -102,9 +105,10 @@ class ClientStreams:
         """The newest of those that have arrived; None once there will be no more."""
         stream = self._streams.get("resize")
         while stream and (piece := await stream.read()):
-            sizes, self._held_size = read_sizes(self._held_size + piece.decode("utf-8", "replace"))
+            sizes, self._held_size = read_sizes(_newest(self._held_size + piece.decode("latin-1")))
             if sizes:
                 return sizes[-1]
+            await asyncio.sleep(NO_SIZE_PAUSE_S)
         return None
 
     def finish(self, status: SessionStatus) -> None:
@@ -117,16 +121,26 @@ class ClientStreams:
             stream.discard_input()
 
 
+def _newest(text: str) -> str:
+    """The end of it, from the beginning of a value on."""
+    if len(text) <= LARGEST_SIZES:
+        return text
+    _, brace, rest = text[-LARGEST_SIZES:].partition("{")
+    return brace + rest
+
+
 def read_sizes(text: str) -> tuple[list[TerminalSize], str]:
     """The sizes in a row of JSON values, and the beginning of one that is not whole."""
     sizes: list[TerminalSize] = []
-    decoder, rest = json.JSONDecoder(), text.lstrip()
-    while rest:
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
         try:
-            value, end = decoder.raw_decode(rest)
+            value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            return sizes, rest if len(rest) <= LARGEST_SIZE else ""
-        rest = rest[end:].lstrip()
+            return sizes, text[at:] if len(text) - at <= LARGEST_SIZE else ""
         size = _size(value)
         if size is not None:
             sizes.append(size)

@@ -5,10 +5,10 @@ Whatever can be refused is refused before the 101: until then a refusal is a Sta
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 import structlog
@@ -28,7 +28,8 @@ from redbox_resourced.kubelet.sessions import client_streams, port_forward
 from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
 from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
-from redbox_resourced.kubelet.sessions.port_forward import ConnectionCount, PortForward
+from redbox_resourced.kubelet.sessions.open_sessions import OpenSessions
+from redbox_resourced.kubelet.sessions.port_forward import PortForward
 from redbox_resourced.kubelet.sessions.remote_command import Body, RemoteCommand, serve_streams
 from redbox_resourced.kubelet.sessions.statuses import (
     SUCCESS,
@@ -45,7 +46,6 @@ from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
 from redbox_resourced.pods.submission import PodSubmitter
 
 log = structlog.get_logger(__name__)
-MOST_SESSIONS = 500
 ONLY_POST = "exec, attach and portForward take only POST here, which needs the right to create on nodes/proxy"
 NO_STDIN = (
     "a Slurm job has no standard input to attach to: leave out -i, or use kubectl exec -it, which opens a "
@@ -82,8 +82,7 @@ class SessionHandler:
         self._clusters = clusters
         self._submitter = submitter
         self._logs = logs
-        self._connections = ConnectionCount()
-        self._open: defaultdict[str, list[SessionInterrupt]] = defaultdict(list)
+        self._open = OpenSessions()
 
     async def exec(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, "exec", self._exec)
@@ -99,14 +98,11 @@ class SessionHandler:
 
     def end_sessions(self, pod: BoundPod) -> None:
         """Of a deleted pod."""
-        for interrupt in self._open.get(pod.uid, ()):
-            interrupt.interrupt("the pod was deleted")
+        self._open.end(pod, "the pod was deleted")
 
     async def end_all(self, _: web.Application) -> None:
         """Before connections are closed: each client gets its status."""
-        for interrupts in self._open.values():
-            for interrupt in interrupts:
-                interrupt.interrupt("resourced is stopping")
+        self._open.end_all("resourced is stopping")
 
     async def _answer(
         self,
@@ -136,14 +132,8 @@ class SessionHandler:
     def _registered(self, http: web.Request) -> Iterator[SessionRequest]:
         """The request of one session, which ends with its pod."""
         pod, redbox = self._find_pod(http)
-        request = SessionRequest(http, pod, redbox, SessionInterrupt())
-        self._open[pod.uid].append(request.interrupt)
-        try:
-            yield request
-        finally:
-            self._open[pod.uid].remove(request.interrupt)
-            if not self._open[pod.uid]:
-                del self._open[pod.uid]
+        with self._open.opened(pod) as interrupt:
+            yield SessionRequest(http, pod, redbox, interrupt)
 
     def _find_pod(self, http: web.Request) -> tuple[BoundPod, RedboxClient]:
         place = http.match_info["namespace"], http.match_info["pod"]
@@ -157,9 +147,6 @@ class SessionHandler:
             raise SessionRejected(NOT_RUN_MESSAGE)
         if pod.has_ended:
             raise SessionRejected("this pod has ended: no session can be opened in its job")
-        if sum(map(len, self._open.values())) >= MOST_SESSIONS:
-            message = f"{MOST_SESSIONS} sessions are open now; retry later"
-            raise SessionRejected(message, HTTPStatus.SERVICE_UNAVAILABLE)
         return pod, self._submitter.client_for(pod, connection)
 
     async def _exec(self, request: SessionRequest) -> web.StreamResponse:
@@ -194,7 +181,8 @@ class SessionHandler:
         _check_running(job)
         response = web.StreamResponse()
         async with upgraded(request.http, response, protocol) as session:
-            forward = PortForward(session, request.jobs, self._connections)
+            taken = partial(self._open.connections.taken, request.pod.namespace)
+            forward = PortForward(session, request.jobs, taken)
             await unless(forward.serve(), request.interrupt.happened)
         return response
 

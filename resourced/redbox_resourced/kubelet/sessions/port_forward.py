@@ -6,11 +6,15 @@ Any text on an error stream ends kubectl's whole forward, as it does with kubele
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 from redbox_api.errors import RedboxError
 from redbox_api.sessions.client import SessionData
+from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningSession
+from redbox_resourced.kubelet.sessions.statuses import SessionRejected
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
 from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
@@ -18,19 +22,11 @@ from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
 PROTOCOLS = ("portforward.k8s.io",)
 OPENING_S = 30.0
 """For the second stream of a pair: the kubelet's streamCreationTimeout."""
-MOST_CONNECTIONS = 2000
-"""Of all forwards together; red-box bounds those of each user."""
+UNUSED_S = 3600.0
+"""Without any connection: kubectl pings, so that the connection itself is never idle."""
 MOST_PAIRS = 256
 """Of one forward: half of the streams of its connection."""
 MAX_PORT = 0xFFFF
-
-
-@dataclass
-class ConnectionCount:
-    """Of all forwards of this process."""
-
-    limit: int = MOST_CONNECTIONS
-    now: int = 0
 
 
 @dataclass
@@ -45,22 +41,33 @@ class StreamPair:
 class PortForward:
     """All connections of one client."""
 
-    def __init__(self, session: SpdySession, jobs: JobSessions, count: ConnectionCount) -> None:
+    def __init__(
+        self, session: SpdySession, jobs: JobSessions, taken: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """`taken` counts a connection, or raises SessionRejected."""
         self._session = session
         self._jobs = jobs
-        self._count = count
+        self._taken = taken
         self._pairs: dict[str, StreamPair] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Until the client leaves."""
+        """Until the client leaves, or has not used it for an hour."""
         async with asyncio.TaskGroup() as group:
             try:
-                while (stream := await self._session.accept()) is not None:
+                while (stream := await self._next_stream()) is not None:
                     self._add(stream, group)
             finally:
                 for task in self._tasks:
                     task.cancel()
+
+    async def _next_stream(self) -> SpdyStream | None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(UNUSED_S):
+                    return await self._session.accept()
+            if not self._tasks:
+                return None
 
     def _add(self, stream: SpdyStream, group: asyncio.TaskGroup) -> None:
         kind, port = stream.headers.get("streamtype", ""), _port(stream.headers.get("port", ""))
@@ -85,35 +92,34 @@ class PortForward:
             pair.is_complete.set()
 
     async def _serve_pair(self, request: str, pair: StreamPair) -> None:
-        problem = ""
+        problem: str | None = None  # it was interrupted
+        try:
+            problem = await self._problem_of(request, pair)
+        finally:
+            _end(pair, problem)
+
+    async def _problem_of(self, request: str, pair: StreamPair) -> str:
         try:
             async with asyncio.timeout(OPENING_S):
                 await pair.is_complete.wait()
         except TimeoutError:
-            del self._pairs[request]
-            problem = f"the second stream of request {request[:64]!r} did not come in time"
-        else:
-            problem = await self._forward(pair)
-        finally:
-            _end(pair, problem)
+            self._pairs.pop(request, None)
+            return f"the second stream of request {request[:64]!r} did not come in time"
+        return await self._forward(pair)
 
     async def _forward(self, pair: StreamPair) -> str:
         """Why the connection failed; empty where it just ended."""
         if any(stream.was_reset for stream in pair.streams.values()):
             return ""
-        if self._count.now >= self._count.limit:
-            return f"{self._count.limit} connections are forwarded now; retry later"
-        self._count.now += 1
         try:
-            job = await self._jobs.open_port(pair.port)
-            try:
-                return await _copy(pair.streams["data"], job)
-            finally:
-                await job.close()
-        except RedboxError as error:
+            with self._taken():
+                job = await self._jobs.open_port(pair.port)
+                try:
+                    return await _copy(pair.streams["data"], job)
+                finally:
+                    await job.close()
+        except (RedboxError, ApiError, SessionRejected, TimeoutError) as error:
             return f"error forwarding port {pair.port}: {error}"
-        finally:
-            self._count.now -= 1
 
 
 async def _copy(data: SpdyStream, job: RunningSession) -> str:
@@ -146,10 +152,12 @@ async def _copy_down(data: SpdyStream, job: RunningSession) -> str:
     return "" if data.was_reset else received.why
 
 
-def _end(pair: StreamPair, problem: str) -> None:
+def _end(pair: StreamPair, problem: str | None) -> None:
+    """None: a connection that was interrupted must not look as if its server had ended it."""
     for kind, stream in sorted(pair.streams.items(), reverse=True):  # the error first
-        stream.finish(problem.encode() if kind == "error" else b"")
-        if problem:
+        if problem is not None:
+            stream.finish(problem.encode() if kind == "error" else b"")
+        if problem != "":
             stream.reset()
         stream.discard_input()
 

@@ -70,6 +70,8 @@ class SpdyLimits:
     session_bytes: int = 1024 * 1024
     backlog_bytes: int = 512 * 1024
     """Of a peer that sends frames to be answered and does not read the answers."""
+    unread_s: float = 3600.0
+    """A peer may stop reading for long: `kubectl exec ... | less`."""
     idle_s: float = 4 * 3600.0
     """Without a frame: the kubelet's streamingConnectionIdleTimeout. kubectl sends a PING every 5 s."""
 
@@ -304,7 +306,12 @@ class SpdySession:
         stream.window.sent += len(piece)
         self._window.sent += len(piece)
         try:
-            await self._wire.write(data_header(stream.number, len(piece)) + piece)
+            async with asyncio.timeout(self._limits.unread_s):
+                await self._wire.write(data_header(stream.number, len(piece)) + piece)
+        except TimeoutError:
+            self.problem = f"the peer read nothing for {self._limits.unread_s:g} s"
+            self._end()
+            raise StreamEnded from None
         except OSError as error:
             raise StreamEnded from error
 

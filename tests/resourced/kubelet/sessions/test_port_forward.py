@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from redbox_api.models import Phase
-from redbox_resourced.kubelet.sessions import port_forward
-from redbox_resourced.kubelet.sessions.port_forward import ConnectionCount
+from redbox_kube.api.objects import ApiError
+from redbox_resourced.kubelet.sessions import open_sessions, port_forward
+from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
 from tests.resourced.kubelet.sessions.harness import SUCCESS, Client, RedboxSide, kubelet_api
 from tests.resourced.kubelet.spdy import harness
 from tests.resourced.kubelet.spdy.harness import data, pair
-from tests.resourced.pods.factories import pod_job
+from tests.resourced.pods.factories import pod_job, running_pod
 
 
 def connect(client: Client, request: str, port: str = "8888") -> tuple[int, int]:
@@ -131,8 +133,7 @@ async def test_half_a_pair_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_connections_over_the_limit_are_refused_by_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = ConnectionCount(limit=1)
-    monkeypatch.setattr("redbox_resourced.kubelet.sessions.handler.ConnectionCount", lambda: count)
+    monkeypatch.setattr(open_sessions, "MOST_CONNECTIONS", open_sessions.NAMESPACES)
     async with kubelet_api() as stand:
         client = await stand.forward()
         _, stream = connect(client, "0")
@@ -146,6 +147,55 @@ async def test_connections_over_the_limit_are_refused_by_a_sentence(monkeypatch:
         _, stream = connect(client, "2")
         client.send(data(stream, b"again"))
         await client.until(lambda peer: peer.data_of(stream) == b"again")
+
+
+async def test_a_connection_without_a_token_ends_and_the_forward_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        opened = RedboxSessions.open_port
+
+        async def refuse(self: RedboxSessions, port: int) -> Any:
+            if port == 1:
+                raise ApiError("no token now")
+            return await opened(self, port)
+
+        monkeypatch.setattr(RedboxSessions, "open_port", refuse)
+        error, _ = connect(client, "0", "1")
+        await client.until(lambda peer: b"no token now" in peer.data_of(error))
+        _, stream = connect(client, "1")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: peer.data_of(stream) == b"x")
+
+
+async def test_a_forward_that_is_interrupted_resets_its_connections() -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        _, stream = connect(client, "0")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: peer.data_of(stream) == b"x")
+        for ended in stand.reconciler.on_delete:
+            ended(running_pod())
+        await client.until(lambda peer: (stream, 5) in peer.of("reset"))
+        assert stream not in {number for number, _ in client.peer.of("fin")}
+
+
+async def test_a_forward_without_connections_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        _, first = connect(client, "0")
+        client.send(data(first, b"x", is_last=True))
+        await client.until(lambda peer: peer.data_of(first) == b"x")
+        monkeypatch.setattr(port_forward, "UNUSED_S", 0.1)
+        _, stream = connect(client, "1")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: peer.data_of(stream) == b"x")
+        await asyncio.sleep(0.5)
+        client.send(data(stream, b"y"))
+        await client.until(lambda peer: peer.data_of(stream) == b"xy")
+        client.send(data(stream, b"", is_last=True))
+        await client.rest()
 
 
 async def test_a_job_that_does_not_run_has_no_ports() -> None:
