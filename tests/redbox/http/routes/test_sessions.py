@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from redbox.core.domain import Role
 from redbox.core.durations import Duration
 from redbox.sessions.settings import ExecSettings
-from redbox_api.client import RedboxClient
-from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError
+from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed
 from redbox_api.sessions.client import JobSession, SessionData, open_exec, open_port
-from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
+from redbox_api.sessions.parts import ExecRequest, TerminalSize
 from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
+from tests.redbox.http.routes.harness import collect, refusal, run, running
 
 SH = ("/bin/sh", "-c")
-
-
-async def running(stand: Stand, key: str = "k1", **request: Any) -> str:
-    job_id = await stand.submitted(key, **request)
-    stand.slurm.start(job_id)
-    await stand.until(key, lambda job: job["phase"] == "Running")
-    return job_id
 
 
 @asynccontextmanager
@@ -51,20 +41,6 @@ async def batch_process(stand: Stand, job_id: str) -> AsyncIterator[None]:
     finally:
         process.kill()
         await process.wait()
-
-
-async def collect(session: JobSession) -> tuple[bytes, bytes, SessionStatus]:
-    outputs = {1: b"", 2: b""}
-    async with asyncio.timeout(30):
-        while isinstance(event := await session.receive(), SessionData):
-            outputs[event.channel] += event.data
-    return outputs[1], outputs[2], event
-
-
-async def run(client: RedboxClient, *command: str, **options: Any) -> tuple[bytes, bytes, SessionStatus]:
-    request = ExecRequest(command=command, **{"stdin": False, **options})
-    async with open_exec(client, "k1", request) as session:
-        return await collect(session)
 
 
 def processes_of(marker: str) -> list[int]:
@@ -289,13 +265,6 @@ async def test_a_port_without_a_server_or_with_another_users_is_refused(stand: S
                 assert f"port {port}" in status.message
 
 
-async def refusal(client: RedboxClient, key: str = "k1") -> RedboxError:
-    with pytest.raises(RedboxError) as caught:
-        async with open_exec(client, key, ExecRequest(command=("true",))):
-            pass
-    return caught.value
-
-
 async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(stand: Stand) -> None:
     async with stand.client() as client:
         assert isinstance(await refusal(client), NoSuchJob)
@@ -313,35 +282,6 @@ async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(stand:
         assert isinstance(await refusal(client), NoSuchJob)
     async with stand.client("operator") as client:
         assert isinstance(await refusal(client), NotAllowed)
-
-
-async def test_what_is_turned_off_is_a_403_on_every_way() -> None:
-    async with standing(exec_settings=ExecSettings()) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            off = await refusal(client)
-            assert isinstance(off, NotAllowed)
-            assert "exec.enabled" in str(off)
-            with pytest.raises(NotAllowed):
-                async with open_port(client, "k1", 80):
-                    pass
-
-
-async def test_with_the_role_exec_only_its_callers_enter() -> None:
-    settings = ExecSettings(enabled=True, roles=frozenset({Role.EXEC}))
-    async with standing(exec_settings=settings) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            assert isinstance(await refusal(client), NotAllowed)
-
-
-async def test_too_many_sessions_are_refused() -> None:
-    async with standing(exec_settings=ExecSettings(enabled=True, max_sessions_per_user=1)) as stand:
-        await running(stand)
-        request = ExecRequest(command=("sleep", "607.25"))
-        async with stand.client() as client, open_exec(client, "k1", request):
-            await eventually(lambda: stand.services.sessions.count == 1)
-            assert "max_sessions_per_user" in str(await refusal(client))
 
 
 @pytest.mark.parametrize(
@@ -389,59 +329,3 @@ async def test_another_subprotocol_is_refused(stand: Stand) -> None:
     async with stand.client() as client:
         with pytest.raises(NotAccepted, match=r"v1\.exec\.redbox\.dev"):
             await client.open_websocket("/v1/jobs/k1/exec", {}, "v5.channel.k8s.io")
-
-
-async def test_the_audit_has_two_lines_a_session(stand: Stand) -> None:
-    await running(stand)
-    async with stand.client() as client:
-        await run(client, "echo", "secret")
-    await eventually(lambda: len(stand.audited) == 2)
-    opened, ended = stand.audited
-    assert (opened.act, opened.outcome, ended.outcome) == ("exec", "opened", "ended")
-    assert json.loads(opened.detail)["command"] == '["echo", "secret"]'
-    facts = json.loads(ended.detail)
-    assert (facts["bytesIn"], facts["bytesOut"], facts["end"]) == (0, 7, "exit 0")
-
-
-async def test_the_audit_has_the_command_once_and_cuts_it_after_escaping(stand: Stand) -> None:
-    await running(stand)
-    async with stand.client() as client:
-        await run(client, "echo", "\\" * 10_000)
-    await eventually(lambda: len(stand.audited) == 2)
-    opened, ended = stand.audited
-    assert "characters" in json.loads(opened.detail)["command"]
-    assert len(json.dumps(opened.detail)) < 2500
-    assert "echo" not in ended.detail
-
-
-async def test_a_refusal_has_an_audit_line(stand: Stand) -> None:
-    async with stand.client() as client:
-        await refusal(client, "k7")
-    entry = stand.audited[0]
-    assert (entry.act, entry.outcome, entry.job_id) == ("exec", "NoSuchJob", None)
-    assert "/k7/" in entry.job
-
-
-async def test_sessions_have_a_rate_for_each_caller() -> None:
-    settings = ExecSettings(enabled=True, sessions_per_second=0.001, session_burst=1)
-    async with standing(exec_settings=settings) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            assert (await run(client, "true"))[2].exit_code == 0
-            limited = await refusal(client)
-            assert isinstance(limited, Busy)
-            assert "exec.sessions_per_second" in str(limited)
-            with pytest.raises(Busy, match="sessions_per_second"):
-                async with open_port(client, "k1", 80):
-                    pass
-        async with stand.client("bob") as client:
-            assert isinstance(await refusal(client), NoSuchJob)
-
-
-async def test_the_audit_may_leave_out_arguments() -> None:
-    async with standing(exec_settings=ExecSettings(enabled=True, audit_arguments=False)) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            await run(client, "echo", "secret")
-        await eventually(lambda: len(stand.audited) == 2)
-        assert "secret" not in stand.audited[0].detail + stand.audited[1].detail
