@@ -76,10 +76,11 @@ async def test_the_status_has_the_commands_exit(stand: Stand, command: tuple[str
     assert status.exit_code == code
 
 
-async def test_input_reaches_the_command_until_it_is_closed(stand: Stand) -> None:
+@pytest.mark.parametrize("token", [None, "alice"], ids=["Unix socket", "TLS"])
+async def test_input_reaches_the_command_until_it_is_closed(stand: Stand, token: str | None) -> None:
     await running(stand)
     data = os.urandom(3_000_000)
-    async with stand.client() as client:
+    async with stand.client(token) as client:
         request = ExecRequest(command=("cat",))
         async with open_exec(client, "k1", request) as session:
             reading = asyncio.create_task(collect(session))
