@@ -157,8 +157,8 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         """Parse one piece; nothing more is read before the last one."""
         if not (piece := bytes(self._unparsed[:PIECE])):
             return
-        super().data_received(piece)
         del self._unparsed[:PIECE]
+        super().data_received(piece)
         if self.transport.is_closing():
             self._unparsed.clear()
         elif self._unparsed:

@@ -52,6 +52,8 @@ class ServerMetrics:
             ("direction",),
             registry=self._registry,
         )
+        for direction in ("in", "out"):
+            self._session_bytes.labels(direction)  # there from the start, at 0
         self._relayed = Counter("redbox_log_bytes", "Bytes of logs that were sent.", registry=self._registry)
 
     def request_done(self, method: str, route: str, status: int, took_s: float) -> None:

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from redbox.core.domain import Role
 from redbox.core.durations import Duration
-from redbox.http.middleware.stream_reauthorization import TICK_S
 from redbox.sessions.settings import ExecSettings
-from redbox_api.client import RedboxClient
-from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError
-from redbox_api.sessions import client as sessions_client
+from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed
 from redbox_api.sessions.client import JobSession, SessionData, open_exec, open_port
-from redbox_api.sessions.parts import ExecRequest, SessionChannel, SessionStatus, TerminalSize
-from tests.redbox.callers.factories import claims, token
+from redbox_api.sessions.parts import ExecRequest, TerminalSize
 from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
+from tests.redbox.http.routes.harness import collect, refusal, run, running
 
 SH = ("/bin/sh", "-c")
-
-
-async def running(stand: Stand, key: str = "k1", **request: Any) -> str:
-    job_id = await stand.submitted(key, **request)
-    stand.slurm.start(job_id)
-    await stand.until(key, lambda job: job["phase"] == "Running")
-    return job_id
 
 
 @asynccontextmanager
@@ -55,20 +41,6 @@ async def batch_process(stand: Stand, job_id: str) -> AsyncIterator[None]:
     finally:
         process.kill()
         await process.wait()
-
-
-async def collect(session: JobSession) -> tuple[bytes, bytes, SessionStatus]:
-    outputs = {1: b"", 2: b""}
-    async with asyncio.timeout(30):
-        while isinstance(event := await session.receive(), SessionData):
-            outputs[event.channel] += event.data
-    return outputs[1], outputs[2], event
-
-
-async def run(client: RedboxClient, *command: str, **options: Any) -> tuple[bytes, bytes, SessionStatus]:
-    request = ExecRequest(command=command, **{"stdin": False, **options})
-    async with open_exec(client, "k1", request) as session:
-        return await collect(session)
 
 
 def processes_of(marker: str) -> list[int]:
@@ -104,10 +76,11 @@ async def test_the_status_has_the_commands_exit(stand: Stand, command: tuple[str
     assert status.exit_code == code
 
 
-async def test_input_reaches_the_command_until_it_is_closed(stand: Stand) -> None:
+@pytest.mark.parametrize("token", [None, "alice"], ids=["Unix socket", "TLS"])
+async def test_input_reaches_the_command_until_it_is_closed(stand: Stand, token: str | None) -> None:
     await running(stand)
     data = os.urandom(3_000_000)
-    async with stand.client() as client:
+    async with stand.client(token) as client:
         request = ExecRequest(command=("cat",))
         async with open_exec(client, "k1", request) as session:
             reading = asyncio.create_task(collect(session))
@@ -293,13 +266,6 @@ async def test_a_port_without_a_server_or_with_another_users_is_refused(stand: S
                 assert f"port {port}" in status.message
 
 
-async def refusal(client: RedboxClient, key: str = "k1") -> RedboxError:
-    with pytest.raises(RedboxError) as caught:
-        async with open_exec(client, key, ExecRequest(command=("true",))):
-            pass
-    return caught.value
-
-
 async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(stand: Stand) -> None:
     async with stand.client() as client:
         assert isinstance(await refusal(client), NoSuchJob)
@@ -317,35 +283,6 @@ async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(stand:
         assert isinstance(await refusal(client), NoSuchJob)
     async with stand.client("operator") as client:
         assert isinstance(await refusal(client), NotAllowed)
-
-
-async def test_what_is_turned_off_is_a_403_on_every_way() -> None:
-    async with standing(exec_settings=ExecSettings()) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            off = await refusal(client)
-            assert isinstance(off, NotAllowed)
-            assert "exec.enabled" in str(off)
-            with pytest.raises(NotAllowed):
-                async with open_port(client, "k1", 80):
-                    pass
-
-
-async def test_with_the_role_exec_only_its_callers_enter() -> None:
-    settings = ExecSettings(enabled=True, roles=frozenset({Role.EXEC}))
-    async with standing(exec_settings=settings) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            assert isinstance(await refusal(client), NotAllowed)
-
-
-async def test_too_many_sessions_are_refused() -> None:
-    async with standing(exec_settings=ExecSettings(enabled=True, max_sessions_per_user=1)) as stand:
-        await running(stand)
-        request = ExecRequest(command=("sleep", "607.25"))
-        async with stand.client() as client, open_exec(client, "k1", request):
-            await eventually(lambda: stand.services.sessions.count == 1)
-            assert "max_sessions_per_user" in str(await refusal(client))
 
 
 @pytest.mark.parametrize(
@@ -389,128 +326,8 @@ async def test_a_client_that_floods_a_socket_is_cut_off(stand: Stand, flood: byt
         transport.abort()
 
 
-def expires_in_five_seconds() -> str:
-    """With the half minute that clocks may differ by."""
-    return token(payload=claims(now=time.time() - 3600 - 25))
-
-
-@asynccontextmanager
-async def session_by_tokens(stand: Stand, *sources: str) -> AsyncIterator[JobSession]:
-    """`cat` in a job of a service account, whose client has these tokens, one after the other."""
-    left = list(sources)
-
-    async def current() -> str:
-        return left.pop(0) if len(left) > 1 else left[0]
-
-    async with stand.by_token(sources[0]) as http:
-        body = {"batch": "#!/bin/sh\ntrue\n", "workingDirectory": str(stand.home)}
-        stand.slurm.start((await http.put("/v1/jobs/k1", json=body)).json()["jobID"])
-        async with asyncio.timeout(20):
-            while (await http.get("/v1/jobs/k1")).json()["phase"] != "Running":  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-    async with RedboxClient(stand.endpoint, token=current, ca_bundle=stand.authority) as client:
-        left[:0] = [sources[0]]  # for the request; and what the session has sent
-        async with open_exec(client, "k1", ExecRequest(command=("cat",))) as session:
-            yield session
-
-
-async def test_a_session_outlives_its_first_token_by_a_newer_one(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    first, newer = expires_in_five_seconds(), token(payload=claims(now=time.time()))
-    async with session_by_tokens(stand, first, newer) as session, stand.by_token(first) as http:
-        while (await http.get("/v1/whoami")).status_code == 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(2 * TICK_S)
-        await session.send(b"still here")
-        assert await session.receive() == SessionData(SessionChannel.STDOUT, b"still here")
-
-
-async def test_without_a_newer_token_a_session_ends_with_its_own(stand: Stand) -> None:
-    async with session_by_tokens(stand, expires_in_five_seconds()) as session:
-        _, _, status = await collect(session)
-    assert status.reason == "NotAuthorized"
-
-
-@pytest.mark.parametrize("foreign", ["rbt_no_token", token(payload=claims(account="other"))])
-async def test_a_token_that_is_not_the_callers_ends_the_session(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch, foreign: str
-) -> None:
-    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    async with session_by_tokens(stand, token(payload=claims(now=time.time())), foreign) as session:
-        _, _, status = await collect(session)
-    assert status.reason == "NotAuthorized"
-
-
-async def test_tokens_in_quick_succession_end_the_session(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    tokens = [token(payload=claims(now=time.time(), lives_s=3600 - extra)) for extra in range(3)]
-    async with session_by_tokens(stand, *tokens) as session:
-        _, _, status = await collect(session)
-    assert status.reason == "Invalid"
-
-
 async def test_another_subprotocol_is_refused(stand: Stand) -> None:
     await running(stand)
     async with stand.client() as client:
         with pytest.raises(NotAccepted, match=r"v1\.exec\.redbox\.dev"):
             await client.open_websocket("/v1/jobs/k1/exec", {}, "v5.channel.k8s.io")
-
-
-async def test_the_audit_has_two_lines_a_session(stand: Stand) -> None:
-    await running(stand)
-    async with stand.client() as client:
-        await run(client, "echo", "secret")
-    await eventually(lambda: len(stand.audited) == 2)
-    opened, ended = stand.audited
-    assert (opened.act, opened.outcome, ended.outcome) == ("exec", "opened", "ended")
-    assert json.loads(opened.detail)["command"] == '["echo", "secret"]'
-    facts = json.loads(ended.detail)
-    assert (facts["bytesIn"], facts["bytesOut"], facts["end"]) == (0, 7, "exit 0")
-
-
-async def test_the_audit_has_the_command_once_and_cuts_it_after_escaping(stand: Stand) -> None:
-    await running(stand)
-    async with stand.client() as client:
-        await run(client, "echo", "\\" * 10_000)
-    await eventually(lambda: len(stand.audited) == 2)
-    opened, ended = stand.audited
-    assert "characters" in json.loads(opened.detail)["command"]
-    assert len(json.dumps(opened.detail)) < 2500
-    assert "echo" not in ended.detail
-
-
-async def test_a_refusal_has_an_audit_line(stand: Stand) -> None:
-    async with stand.client() as client:
-        await refusal(client, "k7")
-    entry = stand.audited[0]
-    assert (entry.act, entry.outcome, entry.job_id) == ("exec", "NoSuchJob", None)
-    assert "/k7/" in entry.job
-
-
-async def test_sessions_have_a_rate_for_each_caller() -> None:
-    settings = ExecSettings(enabled=True, sessions_per_second=0.001, session_burst=1)
-    async with standing(exec_settings=settings) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            assert (await run(client, "true"))[2].exit_code == 0
-            limited = await refusal(client)
-            assert isinstance(limited, Busy)
-            assert "exec.sessions_per_second" in str(limited)
-            with pytest.raises(Busy, match="sessions_per_second"):
-                async with open_port(client, "k1", 80):
-                    pass
-        async with stand.client("bob") as client:
-            assert isinstance(await refusal(client), NoSuchJob)
-
-
-async def test_the_audit_may_leave_out_arguments() -> None:
-    async with standing(exec_settings=ExecSettings(enabled=True, audit_arguments=False)) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            await run(client, "echo", "secret")
-        await eventually(lambda: len(stand.audited) == 2)
-        assert "secret" not in stand.audited[0].detail + stand.audited[1].detail

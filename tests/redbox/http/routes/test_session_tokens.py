@@ -1,0 +1,83 @@
+"""A session outlives its first token by newer ones of the same caller, and by no others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from redbox.http.middleware.stream_reauthorization import TICK_S
+from redbox_api.client import RedboxClient
+from redbox_api.sessions import client as sessions_client
+from redbox_api.sessions.client import JobSession, SessionData, open_exec
+from redbox_api.sessions.parts import ExecRequest, SessionChannel
+from tests.redbox.callers.factories import claims, token
+from tests.redbox.http.harness import Stand
+from tests.redbox.http.routes.harness import collect
+
+
+def expires_in_five_seconds() -> str:
+    """With the half minute that clocks may differ by."""
+    return token(payload=claims(now=time.time() - 3600 - 25))
+
+
+@asynccontextmanager
+async def session_by_tokens(stand: Stand, *sources: str) -> AsyncIterator[JobSession]:
+    """`cat` in a job of a service account, whose client has these tokens, one after the other."""
+    left = list(sources)
+
+    async def current() -> str:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    async with stand.by_token(sources[0]) as http:
+        body = {"batch": "#!/bin/sh\ntrue\n", "workingDirectory": str(stand.home)}
+        stand.slurm.start((await http.put("/v1/jobs/k1", json=body)).json()["jobID"])
+        async with asyncio.timeout(20):
+            while (await http.get("/v1/jobs/k1")).json()["phase"] != "Running":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    async with RedboxClient(stand.endpoint, token=current, ca_bundle=stand.authority) as client:
+        left[:0] = [sources[0]]  # for the request; and what the session has sent
+        async with open_exec(client, "k1", ExecRequest(command=("cat",))) as session:
+            yield session
+
+
+async def test_a_session_outlives_its_first_token_by_a_newer_one(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
+    first, newer = expires_in_five_seconds(), token(payload=claims(now=time.time()))
+    async with session_by_tokens(stand, first, newer) as session, stand.by_token(first) as http:
+        while (await http.get("/v1/whoami")).status_code == 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(2 * TICK_S)
+        await session.send(b"still here")
+        assert await session.receive() == SessionData(SessionChannel.STDOUT, b"still here")
+
+
+async def test_without_a_newer_token_a_session_ends_with_its_own(stand: Stand) -> None:
+    async with session_by_tokens(stand, expires_in_five_seconds()) as session:
+        _, _, status = await collect(session)
+    assert status.reason == "NotAuthorized"
+
+
+@pytest.mark.parametrize("foreign", ["rbt_no_token", token(payload=claims(account="other"))])
+async def test_a_token_that_is_not_the_callers_ends_the_session(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, foreign: str
+) -> None:
+    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
+    async with session_by_tokens(stand, token(payload=claims(now=time.time())), foreign) as session:
+        _, _, status = await collect(session)
+    assert status.reason == "NotAuthorized"
+
+
+async def test_tokens_in_quick_succession_end_the_session(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
+    tokens = [token(payload=claims(now=time.time(), lives_s=3600 - extra)) for extra in range(3)]
+    async with session_by_tokens(stand, *tokens) as session:
+        _, _, status = await collect(session)
+    assert status.reason == "Invalid"
