@@ -269,6 +269,7 @@ LINES = 400
 QUIET_S = 6.0  # Slurm saves the first change after a while without any at once, the next ones later
 OUTPUT = "".join(f"{number}\n" for number in range(1, LINES + 1)).encode()
 LEDGER = "/home/alice/ledger-{}"
+OF_A_JOB = re.compile(r"\b[Jj]ob(?:Id=| )(\d+)")
 
 
 @dataclass
@@ -378,7 +379,7 @@ def told_by_slurm(bed: Bed, accounts: list[Account]) -> Iterator[str]:
     ids = {job.job_id for account in accounts for job in account.attempts if job.job_id}
     for name, host in (("slurmctld", bed.host("ctl")), *(("slurmd", node) for node in computing(bed))):
         for line in host.read(f"/var/log/bed/{name}.log").decode(errors="replace").splitlines():
-            if ids & set(re.findall(r"\d+", line)):
+            if ids & set(OF_A_JOB.findall(line)):
                 yield f"{host.name} {line}"
 
 
