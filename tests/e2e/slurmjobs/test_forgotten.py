@@ -100,7 +100,7 @@ def test_whenever_slurmctld_is_killed_each_script_runs_once_and_its_log_is_whole
         status = job.status
         attempts += status["attempts"]
         forgotten += status.get("reason") == "ForgottenBySlurm"
-        # Of a second run whose end Slurm has forgotten: it shows it as running until it misses it on its node.
+        # A second run whose end Slurm has forgotten: it shows it as running until it misses it there.
         if status["phase"] == "Running" and job.name in running:
             continue
         faults += faults_of(job, code, [job_id for job_id, name in began if name == job.name])
