@@ -107,7 +107,7 @@ class SessionSocket:
             event = await session.receive()
             if isinstance(event, StreamStatus):
                 return event
-            await self.send(_message_of(event))
+            await self.socket.send_bytes(_message_of(event))  # waits for `kubectl exec ... | less`
 
     async def _from_client(self, session: OpenSession) -> StreamStatus:
         while True:
@@ -161,20 +161,14 @@ class SessionSocket:
             raise WebSocketDisconnect(message.get("code", 1006))
         return message
 
-    async def send(self, data: bytes) -> None:
-        try:
-            async with asyncio.timeout(self.stall_s):
-                await self.socket.send_bytes(data)
-        except TimeoutError:
-            raise SessionEnded("TooSlow", f"The client read nothing for {self.stall_s:.0f} s.") from None
-
     async def finish(self, status: bytes) -> None:
         """Send the status, and close; a client that has gone, or does not read, gets neither."""
         if self.socket.application_state is not WebSocketState.CONNECTED:
             return
         with suppress(WebSocketDisconnect, RuntimeError, TimeoutError, SessionEnded):
-            await self.send(bytes([SessionChannel.ERROR]) + status)
-            await self.socket.close()
+            async with asyncio.timeout(self.stall_s):
+                await self.socket.send_bytes(bytes([SessionChannel.ERROR]) + status)
+                await self.socket.close()
 
 
 def _message_of(output: StreamOutput) -> bytes:

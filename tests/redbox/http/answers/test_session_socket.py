@@ -30,9 +30,14 @@ class IdleSession:
         del data
 
 
+async def refuse(token: bytes) -> bool:
+    del token
+    return False
+
+
 async def test_many_messages_at_once_leave_turns_to_others() -> None:
     socket = FloodingSocket()
-    wire = SessionSocket(cast("Any", socket), stall_s=60)
+    wire = SessionSocket(cast("Any", socket), stall_s=60, renew=refuse)
     reading = asyncio.create_task(wire._from_client(cast("Any", IdleSession())))
     turns = 0
     while socket.left:
