@@ -88,6 +88,7 @@ class PlayedSession:
 
     def __init__(self, handler: BaseHTTPRequestHandler) -> None:
         self._handler = handler
+        self._writing = threading.Lock()  # TLS has one writer at a time
 
     def carry(self) -> None:
         first = json.loads(read_frame(self._handler.rfile)[1])
@@ -97,15 +98,17 @@ class PlayedSession:
             self._run(first["command"])
 
     def _say(self, channel: int, data: bytes) -> None:
-        with suppress(OSError):
-            self._handler.wfile.write(server_frame(BINARY, bytes([channel]) + data))
+        self._write(server_frame(BINARY, bytes([channel]) + data))
+
+    def _write(self, frame: bytes) -> None:
+        with self._writing, suppress(OSError):
+            self._handler.wfile.write(frame)
 
     def _end(self, code: int) -> None:
         cause = {"reason": "ExitCode", "message": str(code)}
         failure = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": [cause]}}
         self._say(3, json.dumps({"kind": "Status", **failure} if code else SUCCESS).encode())
-        with suppress(OSError):
-            self._handler.wfile.write(server_frame(CLOSE, b""))
+        self._write(server_frame(CLOSE, b""))
 
     def _play_terminal(self, size: dict[str, int]) -> None:
         self._say(1, f"{size['columns']}x{size['rows']}\n".encode())

@@ -32,6 +32,7 @@ class JobChannel:
         self.socket.settimeout(0.0)
         self.held = bytearray()  # to red-box
         self.is_closed = False
+        self._takes_more = True
         self._reader = frames.MessageReader()
         self._first = remote.received
         self._token = remote.token
@@ -52,7 +53,11 @@ class JobChannel:
         return select.POLLIN * bool(reads and not self.is_closed) | select.POLLOUT * bool(self.held)
 
     def send(self, channel: int, data: bytes) -> None:
-        self.held += frames.encode(frames.BINARY, bytes((channel,)) + data)
+        self._hold(frames.BINARY, bytes((channel,)) + data)
+
+    def _hold(self, kind: int, data: bytes) -> None:
+        if self._takes_more:
+            self.held += frames.encode(kind, data)
 
     def wait(self, poll: select.poll, *, has_unread: bool) -> dict[int, int]:
         """What is ready; returns without anything, too, and sends a newer token when there is one."""
@@ -70,10 +75,15 @@ class JobChannel:
                 self._sent = token
 
     def send_text(self, document: dict[str, Any]) -> None:
-        self.held += frames.encode(frames.TEXT, json.dumps(document).encode())
+        self._hold(frames.TEXT, json.dumps(document).encode())
 
     def flush(self) -> None:
-        send_held(self.socket.send, self.held)
+        """What can be sent now. A red-box that takes nothing more has said why: that is still to be read."""
+        try:
+            send_held(self.socket.send, self.held)
+        except OSError:
+            self._takes_more = False
+            self.held.clear()
 
     def read(self) -> Iterator[tuple[int, bytes]]:
         """Channel and content of each message that has come; the end of the connection is `is_closed`."""
@@ -86,7 +96,7 @@ class JobChannel:
             self.is_closed = not data
         for kind, message in self._reader.feed(data):
             if kind == frames.PING:
-                self.held += frames.encode(frames.PONG, message)
+                self._hold(frames.PONG, message)
             elif kind == frames.CLOSE:
                 self.is_closed = True
             elif kind == frames.BINARY and message:
