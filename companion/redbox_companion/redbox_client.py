@@ -22,6 +22,7 @@ from urllib.parse import urlencode, urlsplit
 
 from redbox_companion.settings import PodMisconfigured
 from redbox_shared import pod_contract
+from redbox_shared.keep_alive import KEEP_ALIVE
 from redbox_shared.wire import PROBLEMS
 
 if TYPE_CHECKING:
@@ -36,12 +37,6 @@ SILENT_S = 400.0  # red-box ends a response that was silent for 300 s, so that w
 LONGEST_RETRY_AFTER_S = 60.0
 MOST_BYTES = 8 << 20  # of a response that is held in memory: an array of 50,000 tasks
 WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # of RFC 6455: proves that the server read the key
-KEEP_ALIVE = (  # a dead peer is noticed in 30 s
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
 
 
 class RedboxUnreachable(Exception):

@@ -125,7 +125,7 @@ class RedboxClient:
         self._token = token
         self._deadlines = deadlines or Deadlines()
         self._endpoint = endpoint
-        self._connections = ClientConnections(socket=socket, ca_bundle=ca_bundle)
+        self._connections = ClientConnections(path=socket, ca_bundle=ca_bundle)
 
     async def __aenter__(self) -> Self:
         return self

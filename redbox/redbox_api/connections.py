@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from aiohttp import (
+    AddrInfoType,
     BaseConnector,
     ClientConnectorCertificateError,
     ClientConnectorError,
@@ -30,6 +32,7 @@ from yarl import URL
 from redbox_api.authorities import pem_of
 from redbox_api.bodies import TooLong, whole
 from redbox_api.errors import FOREIGN, Unreachable, refusal
+from redbox_shared.keep_alive import KEEP_ALIVE
 
 IDLE_S = 10.0
 """An idle connection is closed long before red-box closes it (30 s): a request on a connection that is just
@@ -46,8 +49,8 @@ NO_LIMIT = 0
 class ClientConnections:
     """Opened on first use, in the event loop that uses them."""
 
-    def __init__(self, *, socket: str | None, ca_bundle: str | bytes | None) -> None:
-        self._socket = socket
+    def __init__(self, *, path: str | None, ca_bundle: str | bytes | None) -> None:
+        self._path = path
         self._tls = ssl.create_default_context(cadata=pem_of(ca_bundle or ""))
         self._session: ClientSession | None = None
         self._upgrades: ClientSession | None = None
@@ -94,9 +97,20 @@ class ClientConnections:
         return self._upgrades
 
     def _connector(self) -> BaseConnector:
-        if self._socket is not None:
-            return UnixConnector(self._socket, limit=NO_LIMIT, keepalive_timeout=IDLE_S)
-        return TCPConnector(ssl=self._tls, limit=NO_LIMIT, keepalive_timeout=IDLE_S)
+        if self._path is not None:
+            return UnixConnector(self._path, limit=NO_LIMIT, keepalive_timeout=IDLE_S)
+        return TCPConnector(
+            ssl=self._tls, limit=NO_LIMIT, keepalive_timeout=IDLE_S, socket_factory=_kept_alive
+        )
+
+
+def _kept_alive(address: AddrInfoType) -> socket.socket:
+    """A session that only receives would never notice that red-box's host is gone."""
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    for option in KEEP_ALIVE:
+        opened.setsockopt(*option)
+    return opened
 
 
 async def _refuse_upgrade(answer: ClientResponse) -> None:

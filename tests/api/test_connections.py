@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -77,6 +78,18 @@ async def serving(*answers: bytes | None, ends: bool = False) -> AsyncIterator[S
 
 async def secret() -> str:
     return "secret"
+
+
+async def test_connections_are_kept_alive_so_that_a_dead_host_is_noticed() -> None:
+    async with serving(answer()) as server, RedboxClient(server.endpoint) as client:
+        await client.usage()
+        connector = client._connections.session().connector
+        assert connector is not None
+        ((protocol, _),) = (kept for (kept,) in connector._conns.values())
+        assert protocol.transport is not None
+        opened = protocol.transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
 
 
 async def test_a_token_goes_nowhere_else() -> None:

@@ -16,11 +16,12 @@ from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from redbox_companion.redbox_client import KEEP_ALIVE, RedboxUnreachable, UpgradedConnection, UpgradeRefused
+from redbox_companion.redbox_client import RedboxUnreachable, UpgradedConnection, UpgradeRefused
 from redbox_companion.streams.bridge import RESET, TO_JOB, Bridge, RemoteEnded, failure_of
 from redbox_companion.streams.frames import BINARY, CLOSE, MessageReader, ProtocolError, encode
 from redbox_companion.streams.job_channel import END, STATUS
 from redbox_shared.backoff import Backoff
+from redbox_shared.keep_alive import KEEP_ALIVE
 from redbox_shared.wire import PORTS_PROTOCOL
 
 if TYPE_CHECKING:
