@@ -42,7 +42,8 @@ class HeaderPacker:
     """Of one connection."""
 
     def __init__(self) -> None:
-        self._zlib = zlib.compressobj(zdict=DICTIONARY)
+        # The smallest window and table: our headers are short, and the usual ones take 256 KiB a session.
+        self._zlib = zlib.compressobj(wbits=9, memLevel=1, zdict=DICTIONARY)
 
     def pack(self, headers: Mapping[str, str]) -> bytes:
         texts = [text.encode() for header in headers.items() for text in header]
