@@ -1,7 +1,7 @@
 """A conversation with client-go 0.34.4 and moby/spdystream 0.5.0, byte by byte: `kubectl exec -i -- cat`.
 
 It was captured between `remotecommand.NewSPDYExecutor` and this code; the client printed `hello` and ended
-without an error. The first reply has been packed with a smaller window since; Go's zlib unpacks the same of it.
+without an error. The first reply has a smaller window of zlib since, which Go unpacks as well.
 """
 
 from __future__ import annotations
