@@ -218,7 +218,7 @@ def of_natives(measured: Mapping[str, float]) -> dict[str, float]:
     Figure("pod-line-p99", "the same: 99th percentile", "ms"),
     Figure("pod-line-p50-native", "the same of a native pod: median", "ms"),
     takes_s=810,
-    short_s=180,
+    short_s=120,
     rounds=2,
     warm_up=False,
     baseline_name=A_SLURM_JOB,
@@ -298,7 +298,7 @@ def account_figures() -> tuple[Figure, ...]:
 @benchmark(
     *account_figures(),
     takes_s=400,
-    short_s=150,
+    short_s=100,
     rounds=1,
     warm_up=False,
     baseline_name=A_SLURM_JOB,

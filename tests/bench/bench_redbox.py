@@ -160,11 +160,16 @@ def tracking_trial(bed: Bed, jobs: int) -> Iterator[Trial]:
         yield Trial(measure, notes={"held_jobs": jobs, "window_s": WINDOW_S})
 
 
-def tracking_figures(jobs: int) -> tuple[Figure, Figure]:
+def tracking_figures(jobs: int, *, promised: bool = True) -> tuple[Figure, Figure]:
     rpcs = f"RPCs of red-box and its agents to slurmctld, {jobs:,} jobs tracked"
     return (
-        Figure(f"redbox-rpcs-{jobs}", rpcs, "1/min", Target("value", "<=", 60)),
-        Figure(f"redbox-memory-{jobs}", f"red-box's resident memory, {jobs:,} jobs tracked", "MiB", MEMORY),
+        Figure(f"redbox-rpcs-{jobs}", rpcs, "1/min", Target("value", "<=", 60) if promised else None),
+        Figure(
+            f"redbox-memory-{jobs}",
+            f"red-box's resident memory, {jobs:,} jobs tracked",
+            "MiB",
+            MEMORY if promised else None,
+        ),
     )
 
 
@@ -178,7 +183,7 @@ def redbox_tracking_0(bed: Bed) -> Iterator[Trial]:
         yield trial
 
 
-@benchmark(*tracking_figures(1_000), takes_s=170, short_s=75, rounds=1)
+@benchmark(*tracking_figures(1_000, promised=False), takes_s=170, rounds=1)
 @contextmanager
 def redbox_tracking_1000(bed: Bed) -> Iterator[Trial]:
     with tracking_trial(bed, 1_000) as trial:

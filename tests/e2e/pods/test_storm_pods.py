@@ -98,15 +98,22 @@ def _delete_one(expected: list[Expected], chance: random.Random) -> None:
     _insist(lambda: one.pod("delete", "pod", one.pod.name, "--ignore-not-found", *how))
 
 
+def _jobs_of(pod: SlurmPod) -> list[tuple[str, str]]:
+    """As the accounting shows them; the login node's cable may still be cut."""
+    found: list[list[tuple[str, str]]] = []
+    _insist(lambda: found.append(pod.in_slurm()))
+    return found[0]
+
+
 def _faults(one: Expected) -> list[str]:
     pod, name = one.pod, one.pod.name
     if one.deleted:
         eventually(lambda: not pod.manifest, CALMS_WITHIN_S, what=f"the end of {name}")
-        rows = pod.in_slurm()
+        rows = _jobs_of(pod)
         return [f"{name}: deleted, and had the jobs {rows}"] if len(rows) > 1 else []
     ends = {"Succeeded", "Failed"}
     eventually(lambda: pod.status.get("phase") in ends, CALMS_WITHIN_S, what=f"the last phase of {name}")
-    status, rows = pod.status, pod.in_slurm()
+    status, rows = pod.status, _jobs_of(pod)
     if status.get("reason") == "Lost":
         return [f"{name}: lost, and {rows}"] if [row for row in rows if row[1] not in NO_END] else []
     found = []

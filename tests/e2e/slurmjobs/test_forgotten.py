@@ -26,7 +26,7 @@ from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole, new_name
 
 KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
 SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)
-ENDS_WITHIN_S = 240.0
+ENDS_WITHIN_S = 600.0  # a submit whose connection broke may arrive for five minutes: the next is held so long
 LINES = 400
 QUIET_S = 6.0  # Slurm saves the first change after a while without any at once, the next ones later
 OUTPUT = "".join(f"{number}\n" for number in range(1, LINES + 1))
@@ -67,7 +67,7 @@ def test_without_one_the_status_says_what_is_known_and_what_to_type(bed: Bed, jo
     assert job.conditions["Finished"] == ("True", "Lost")
 
 
-@pytest.mark.timeout(300 + 120 * KILLS)
+@pytest.mark.timeout(900 + 120 * KILLS)
 def test_whenever_slurmctld_is_killed_each_script_runs_once_and_its_log_is_whole(
     bed: Bed, jobs: SlurmJobs
 ) -> None:
