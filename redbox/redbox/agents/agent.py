@@ -184,12 +184,15 @@ class AgentClient:
             return answers.read_flag(await stream.finish(), "found")
 
     @asynccontextmanager
-    async def open_step(self, argv: Sequence[str], *, job: str, name: str) -> AsyncIterator[StepConnection]:
+    async def open_step(
+        self, argv: Sequence[str], *, job: str, name: str, env: Mapping[str, str]
+    ) -> AsyncIterator[StepConnection]:
         """Start a step of the job by this command, and exchange bytes with it; it ends with the block.
 
         Agents of older releases lack this operation: RequestFailed.
         """
-        request = AgentRequest("step", name, {"argv": list(argv), "job": job, "name": name}, idempotent=False)
+        parameters = {"argv": list(argv), "job": job, "name": name, "env": dict(env)}
+        request = AgentRequest("step", name, parameters, idempotent=False)
         async with self._connection.open(request) as stream:
             yield StepConnection(stream, self._broke_protocol)
 

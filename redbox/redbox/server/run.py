@@ -220,7 +220,9 @@ def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: Server
 
 
 def _relays(settings: RedboxSettings, pool: AgentPool) -> RelayPool | None:
-    return RelayPool(pool, overlap_argv) if settings.workload_manager == "slurm" else None
+    if settings.workload_manager != "slurm":
+        return None
+    return RelayPool(pool, overlap_argv, settings.slurm.environment)
 
 
 def _age(jobs: JobService) -> float:

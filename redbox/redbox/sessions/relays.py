@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,11 +22,16 @@ from redbox.core.domain import UnixUser
 from redbox.relay.program_source import relay_command, relay_preamble
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.relay_connection import RELAY_LOST, RelayConnection
+from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 START_S = 30.0
 LINGER_S = 45.0
 """After its last session a relay is kept for so long; without a server it ends itself a little later."""
+LIVES_S = 60.0
+"""A relay that lasted for so long did not fail to start."""
+PAUSES = Backoff(2.0, 300.0)
+FORGOTTEN_S = 600.0
 StepCommand = Callable[[str, str, str, Sequence[str]], list[str]]
 """From job id, node, step name and program to the command that starts a step."""
 
@@ -51,13 +56,32 @@ class _Relay:
     linger: asyncio.TimerHandle | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    """In a row, of relays of one key that ended soon."""
+
+    error: SessionEnded
+    count: int
+    until: float
+
+
 class RelayPool:
     """Owns the relays and the tasks that serve them. An async context manager."""
 
-    def __init__(self, agents: AgentPool, step_command: StepCommand, *, linger_s: float = LINGER_S) -> None:
+    def __init__(
+        self,
+        agents: AgentPool,
+        step_command: StepCommand,
+        environment: Mapping[str, str],
+        *,
+        linger_s: float = LINGER_S,
+    ) -> None:
+        """`environment` is that of Slurm's commands, beside the account's own."""
         self._agents = agents
         self._step_command = step_command
+        self._environment = environment
         self._linger_s = linger_s
+        self._failures: dict[RelayKey, _Failures] = {}
         self._relays: dict[RelayKey, _Relay] = {}
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +108,8 @@ class RelayPool:
     async def relay(self, key: RelayKey) -> AsyncIterator[RelayConnection]:
         """Use the relay of this key, which is started if necessary; SessionEnded if it cannot be."""
         relay = self._relays.get(key)
+        if relay is None:
+            self._check_failures(key)
         if relay is None or (relay.connection is not None and relay.connection.failure is not None):
             relay = self._start(key)
         relay.users += 1
@@ -98,6 +124,23 @@ class RelayPool:
                 loop = asyncio.get_running_loop()
                 relay.linger = loop.call_later(self._linger_s, relay.task.cancel)
 
+    def _check_failures(self, key: RelayKey) -> None:
+        """A relay is a step, of which Slurm allows a job so many: one that fails repeatedly has pauses."""
+        failed, now = self._failures.get(key), asyncio.get_running_loop().time()
+        if failed is not None and now < failed.until:
+            again = f"It is tried again in {failed.until - now:.0f} s at the earliest."
+            raise SessionEnded(failed.error.reason, f"{failed.error.message} {again}")
+
+    def _note_end(self, key: RelayKey, began: float, error: SessionEnded | None) -> None:
+        now = asyncio.get_running_loop().time()
+        before = self._failures.pop(key, None)
+        for old in [old for old, failed in self._failures.items() if failed.until + FORGOTTEN_S < now]:
+            del self._failures[old]
+        if error is not None and now - began < LIVES_S:
+            count = before.count + 1 if before else 1
+            pause = PAUSES.full_pause_s(count - 1) if count > 1 else 0.0
+            self._failures[key] = _Failures(error, count, now + pause)
+
     def _start(self, key: RelayKey) -> _Relay:
         relay = self._relays[key] = _Relay(asyncio.get_running_loop().create_future())
         relay.task = task = self._group.create_task(self._run(key, relay))
@@ -108,16 +151,19 @@ class RelayPool:
     async def _run(self, key: RelayKey, relay: _Relay) -> None:
         """A relay's life. Its faults are its sessions', never the server's."""
         failure = SessionEnded(RELAY_LOST, "The relay of this session has been ended by red-box.")
+        began, fault = asyncio.get_running_loop().time(), None
         try:
             await self._serve(key, relay)
+            fault = relay.connection.failure if relay.connection is not None else None
         except SessionEnded as error:
-            failure = error
+            failure = fault = error
         except AgentError as error:
-            failure = SessionEnded(RELAY_LOST, explain(error))
+            failure = fault = SessionEnded(RELAY_LOST, explain(error))
         except Exception:
             log.exception("a relay could not be served", job_id=key.job_id, node=key.node)
             failure = SessionEnded(RELAY_LOST, "Internal error of red-box; see its log.")
         finally:
+            self._note_end(key, began, fault)
             if self._relays.get(key) is relay:
                 del self._relays[key]
             if not relay.started.done():
@@ -128,7 +174,7 @@ class RelayPool:
         agent = await self._agents.agent(key.user, "sessions")
         name = f"rbx-{secrets.token_hex(8)}"
         argv = self._step_command(key.job_id, key.node, name, relay_command())
-        async with agent.open_step(argv, job=key.job_id, name=name) as step:
+        async with agent.open_step(argv, job=key.job_id, name=name, env=self._environment) as step:
             connection = RelayConnection(step, key.node)
             serving = asyncio.create_task(connection.serve(relay_preamble()))
             try:

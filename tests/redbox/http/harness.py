@@ -195,7 +195,7 @@ async def standing(
         )
         volumes = await stack.enter_async_context(_volumes(journal, pool, home))
         usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))
-        relays = await stack.enter_async_context(RelayPool(pool, stand_in_for_srun))
+        relays = await stack.enter_async_context(RelayPool(pool, stand_in_for_srun, {}))
         audited: list[AuditEntry] = []
         sessions = SessionService(
             jobs,

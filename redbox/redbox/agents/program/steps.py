@@ -148,7 +148,7 @@ class StepOperations:
         argv = list(request["argv"])
         argv[0] = find_tool(argv[0], self._directories)
         stream.is_recorded = True  # the agent waits for its end when the server has gone
-        running = RunningStep(argv, self._environment, job, name)
+        running = RunningStep(argv, dict(self._environment, **request["env"]), job, name)
         threading.Thread(target=running.feed, args=(stream,), daemon=True).start()
         stream.call_when_cancelled(lambda: threading.Thread(target=running.end, daemon=True).start())
         try:

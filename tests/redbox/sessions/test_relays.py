@@ -1,0 +1,89 @@
+"""How relays are started: with Slurm's settings of this site, and not again and again without a pause."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from redbox.agents.errors import AgentDied
+from redbox.agents.pool import AgentPool
+from redbox.core.domain import UnixUser
+from redbox.sessions import relays
+from redbox.sessions.errors import SessionEnded
+from redbox.sessions.relays import RelayKey, RelayPool
+from redbox.slurm.commands.srun import overlap_argv
+from redbox_shared.backoff import Backoff
+from tests.redbox.sessions.fakes import FakePipe
+
+ENVIRONMENT = {"SLURM_CONF": "/etc/slurm/other.conf"}
+ALICE = UnixUser("alice", 2001)
+KEY = RelayKey(ALICE, "caller", "7", "n1", 1)
+
+
+class Agents:
+    """An agent of which each step fails, as long as `fails`."""
+
+    def __init__(self) -> None:
+        self.fails = True
+        self.environments: list[Mapping[str, str]] = []
+
+    async def agent(self, user: UnixUser, role: str) -> Agents:
+        assert (user, role) == (ALICE, "sessions")
+        return self
+
+    @asynccontextmanager
+    async def open_step(
+        self, argv: Sequence[str], *, job: str, name: str, env: Mapping[str, str]
+    ) -> AsyncIterator[Any]:
+        assert (argv[0], job, name[:4]) == ("srun", "7", "rbx-")
+        self.environments.append(env)
+        if self.fails:
+            raise AgentDied("no python3 on the node")
+        yield FakePipe()
+
+
+@pytest.fixture
+def agents() -> Agents:
+    return Agents()
+
+
+@pytest.fixture
+async def pool(agents: Agents) -> AsyncIterator[RelayPool]:
+    async with RelayPool(cast("AgentPool", agents), overlap_argv, ENVIRONMENT) as pool:
+        yield pool
+
+
+async def refusal(pool: RelayPool) -> str:
+    with pytest.raises(SessionEnded) as refused:
+        async with pool.relay(KEY):
+            pass
+    return str(refused.value)
+
+
+async def test_a_step_has_the_environment_of_slurms_commands(pool: RelayPool, agents: Agents) -> None:
+    agents.fails = False
+    async with pool.relay(KEY):
+        assert agents.environments == [ENVIRONMENT]
+
+
+async def test_a_relay_that_fails_again_is_not_a_step_a_second(pool: RelayPool, agents: Agents) -> None:
+    for _ in range(2):
+        assert "tried again" not in await refusal(pool)
+    for _ in range(5):
+        assert "no python3 on the node It is tried again in 2 s" in await refusal(pool)
+    assert len(agents.environments) == 2
+
+
+async def test_a_relay_that_starts_has_failed_for_the_last_time(
+    pool: RelayPool, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "PAUSES", Backoff(0.0, 0.0))
+    for _ in range(3):
+        await refusal(pool)
+    agents.fails = False
+    async with pool.relay(KEY) as connection:
+        assert connection.failure is None
+    assert len(agents.environments) == 4
