@@ -81,7 +81,7 @@ def _slurm_recipe(release: str, suite: str, apptainer: str, *more: str) -> Recip
 
 
 def _unstable_slurm_recipe(release: str) -> Recipe:
-    own = "".join(_text(name) for name in ("only-release.sh", "mariadb-folders.sh", "mariadb-client.sh"))
+    own = "".join(_text(name) for name in ("only-release.sh", "mariadb-folders.sh"))
     return Recipe(
         name=f"slurm-{release}",
         suite=UNSTABLE,
@@ -92,7 +92,6 @@ def _unstable_slurm_recipe(release: str) -> Recipe:
             *_CONTAINERS,
             "systemd-standalone-tmpfiles",
             "apptainer",
-            "patchelf",
         ),
         setup=f"release={release}\n" + account_commands() + own + _text("slurm.sh"),
         files={"pingpong.c": _text("pingpong.c")},

@@ -114,6 +114,9 @@ class Slurm:
         self._controller.run(
             "mariadb",
             "-e",
+            # MariaDB's client library (3.4.9) breaks a connection that is opened again after "no such
+            # database", which is how slurmdbd makes it: its next query fails with error 5027.
+            "create database if not exists slurm_acct_db; "
             "create user if not exists slurm@localhost identified via unix_socket; "
             "grant all on slurm_acct_db.* to slurm@localhost",
         )
