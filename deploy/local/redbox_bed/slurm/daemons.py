@@ -22,7 +22,11 @@ MARIADBD = Daemon(
     "mariadbd",
     ("sh", "-ec", "install -d -o mysql -g mysql /run/mysqld; exec /usr/sbin/mariadbd --user=mysql"),
 )
-SLURMDBD = Daemon("slurmdbd", ("/usr/sbin/slurmdbd", "-D"))
+SLURMDBD = Daemon(
+    "slurmdbd",
+    ("/usr/sbin/slurmdbd", "-D"),
+    env={"MYSQL_UNIX_PORT": "/run/mysqld/mysqld.sock"},  # unstable's client library looks elsewhere
+)
 SLURMCTLD = Daemon("slurmctld", ("/usr/sbin/slurmctld", "-D"))
 SLURMD = Daemon("slurmd", ("/usr/sbin/slurmd", "-D"))
 _CONTROLLER_API = {
