@@ -19,6 +19,8 @@ innodb_buffer_pool_size=128M
 innodb_log_file_size=32M
 innodb_lock_wait_timeout=900
 innodb_flush_log_at_trx_commit=2
+# On by default from 11.6 on; slurmdbd ends where a write conflicts with another transaction.
+loose_innodb_snapshot_isolation=OFF
 C
 
 # Folders that are mounted over on each host.
