@@ -12,7 +12,11 @@ RESTART_HEADER = "Redbox-Restart"
 """Of a pod: which start of the container the bytes are of, from 0; the next request names it."""
 EXEC_PROTOCOL = "v1.exec.redbox.dev"
 PORTS_PROTOCOL = "v1.ports.redbox.dev"
-"""The subprotocol of a WebSocket that carries one TCP connection to a port of a job."""
+"""The subprotocol of a WebSocket that carries TCP connections to ports of a job."""
+PORTS_WINDOW = 256 * 1024
+"""Credit of each direction of a forwarded connection: a stalled one holds back no other."""
+MESSAGE_COST = 64
+"""Of a message of data in credit, beside its bytes."""
 HELD_BY_USER = "JobHeldUser"
 HELD_REASONS = frozenset({HELD_BY_USER, "JobHeldAdmin"})
 """Slurm's reasons of a pending job that starts only after a release."""

@@ -14,9 +14,7 @@ from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import Busy, NotAllowed, Unreachable
 from redbox_api.sessions.client import (
     CONNECTION_LOST,
-    JobSession,
     SessionData,
-    open_connection,
     open_session,
 )
 from redbox_api.sessions.parts import (
@@ -25,7 +23,7 @@ from redbox_api.sessions.parts import (
     SessionStatus,
     TerminalSize,
 )
-from redbox_shared.wire import EXEC_PROTOCOL, PORTS_PROTOCOL
+from redbox_shared.wire import EXEC_PROTOCOL
 
 SUCCESS = b'{"status": "Success"}'
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -89,20 +87,6 @@ async def test_a_session_speaks_the_channels_of_the_contract() -> None:
         await session.close()
     assert json.loads(received[0])["size"] == {"columns": 80, "rows": 24}
     assert received[1:] == [b"\0in", b'\4{"Width":100,"Height":30}', b"\xff\0"]
-
-
-async def test_a_port_is_named_by_the_path_and_its_node_by_the_query() -> None:
-    asked: list[str] = []
-
-    async def serve(request: web.Request) -> web.StreamResponse:
-        asked.append(request.path_qs)
-        return await websocket(request, PORTS_PROTOCOL)
-
-    async with redbox(serve) as client:
-        session = await open_connection(client, "k", 8888, attempt=2, node="c1")
-        assert isinstance(session, JobSession)
-        await session.close()
-    assert asked == ["/v1/jobs/k/ports/8888?attempt=2&node=c1"]
 
 
 async def test_a_refusal_is_raised_as_for_any_request() -> None:

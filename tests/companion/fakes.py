@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from redbox_shared.wire import PROBLEMS
-from tests.companion.websocket_server import PlayedSession, accept_upgrade, carry_port
+from tests.companion.websocket_server import PlayedForward, PlayedSession, accept_upgrade
 
 Refusal = tuple[int, dict[str, Any]]
 NOTHING_THERE: Refusal = (404, {"title": "There is no such thing", "detail": "the globs find nothing"})
@@ -78,8 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self._stumble("GET"):
             return
-        if "/ports/" in self.path:
-            self._port()
+        if "/ports?" in self.path:
+            self._ports()
         elif "/exec?" in self.path:
             self._session()
         elif "/logs/" in self.path:
@@ -146,14 +146,14 @@ class _Handler(BaseHTTPRequestHandler):
         PlayedSession(self).carry()
         self.close_connection = True
 
-    def _port(self) -> None:
-        """As red-box: a refusal before the upgrade, one of the job's node after it."""
+    def _ports(self) -> None:
+        """As red-box: a refusal before the upgrade, the end of each connection after it."""
         if self.scripted.refuse_port:
             self._json(*self.scripted.refuse_port)
             return
         accept_upgrade(self)
         self.close_connection = True
-        carry_port(self, int(urlsplit(self.path).path.rpartition("/")[2]))
+        PlayedForward(self).carry()
 
     def _archive(self) -> None:
         glob = parse_qs(urlsplit(self.path).query)["glob"][0]

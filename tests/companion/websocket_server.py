@@ -46,41 +46,52 @@ def read_frame(file: Any) -> tuple[int, bytes]:
     return head[0] & 0x0F, bytes(byte ^ key[at % 4] for at, byte in enumerate(payload))
 
 
-def carry_port(handler: BaseHTTPRequestHandler, port: int) -> None:
-    """One connection to a port of this machine, as the relay makes one on the job's node."""
+class PlayedForward:
+    """Connections to ports of this machine, as the relay makes them on the job's node."""
 
-    def say(channel: int, data: bytes) -> None:
-        handler.wfile.write(server_frame(BINARY, bytes([channel]) + data))
+    def __init__(self, handler: BaseHTTPRequestHandler) -> None:
+        self._handler = handler
+        self._writing = threading.Lock()  # TLS has one writer at a time
+        self._open: dict[bytes, socket.socket] = {}
 
-    try:
-        there = socket.create_connection(("127.0.0.1", port), timeout=10)
-    except OSError as error:
-        failure = {"kind": "Status", "status": "Failure", "reason": "PortRefused", "message": str(error)}
-        say(3, json.dumps(failure).encode())
-        handler.wfile.write(server_frame(CLOSE, b""))
-        return
+    def carry(self) -> None:
+        while (frame := read_frame(self._handler.rfile))[0] != CLOSE:
+            channel, number, data = frame[1][0], frame[1][1:5], frame[1][5:]
+            with suppress(OSError):
+                if channel == 6:
+                    self._connect(number, json.loads(data))
+                elif channel == 0:
+                    self._open[number].sendall(data)
+                elif data == b"\0":
+                    self._open[number].shutdown(socket.SHUT_WR)
+        for connection in self._open.values():
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
-    def from_job() -> None:
-        with suppress(OSError):
-            while data := there.recv(16384):
-                say(1, data)
-            say(255, b"\x01")
+    def _connect(self, number: bytes, request: dict[str, Any]) -> None:
+        try:
+            connection = socket.create_connection(("127.0.0.1", request["port"]), timeout=10)
+        except OSError as error:
+            failure = {"kind": "Status", "status": "Failure", "reason": "PortRefused", "message": str(error)}
+            self._say(3, number, json.dumps(failure).encode())
+            return
+        if request.get("look"):
+            connection.close()
+            self._say(3, number, json.dumps(SUCCESS).encode())
+            return
+        self._open[number] = connection
+        threading.Thread(target=self._copy, args=(number, connection), daemon=True).start()
 
-    copying = threading.Thread(target=from_job)
-    copying.start()
-    with there:
-        while (frame := read_frame(handler.rfile))[0] != CLOSE:
-            if frame[1][:1] == b"\x00":
-                there.sendall(frame[1][1:])
-            elif frame[1] == b"\xff\x00":
-                there.shutdown(socket.SHUT_WR)
-                copying.join()
-                say(3, json.dumps(SUCCESS).encode())
-                handler.wfile.write(server_frame(CLOSE, b""))
-                break
-        with suppress(OSError):
-            there.shutdown(socket.SHUT_RDWR)
-    copying.join()
+    def _copy(self, number: bytes, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while data := connection.recv(16384):
+                self._say(1, number, data)
+            self._say(255, number, b"\1")
+            self._say(3, number, json.dumps(SUCCESS).encode())
+
+    def _say(self, channel: int, number: bytes, data: bytes) -> None:
+        with self._writing, suppress(OSError):
+            self._handler.wfile.write(server_frame(BINARY, bytes([channel]) + number + data))
 
 
 class PlayedSession:

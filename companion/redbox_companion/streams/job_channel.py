@@ -27,7 +27,8 @@ AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWri
 class JobChannel:
     """Both directions hold a bounded number of bytes; who reads less is sent less."""
 
-    def __init__(self, remote: UpgradedConnection) -> None:
+    def __init__(self, remote: UpgradedConnection, token_head: bytes = b"") -> None:
+        """`token_head` stands between the channel of a token and the token."""
         self.socket = remote.socket
         self.socket.settimeout(0.0)
         self.held = bytearray()  # to red-box
@@ -36,6 +37,7 @@ class JobChannel:
         self._reader = frames.MessageReader()
         self._first = remote.received
         self._token = remote.token
+        self._token_head = token_head
         self._sent = remote.token()
         self._renew_at = time.monotonic() + RENEW_S
 
@@ -59,9 +61,9 @@ class JobChannel:
         if self._takes_more:
             self.held += frames.encode(kind, data)
 
-    def wait(self, poll: select.poll, *, has_unread: bool) -> dict[int, int]:
+    def wait(self, poll: select.poll, *, has_unread: bool, longest_s: float = RENEW_S) -> dict[int, int]:
         """What is ready; returns without anything, too, and sends a newer token when there is one."""
-        ready = dict(poll.poll(0 if has_unread else RENEW_S * 1000))
+        ready = dict(poll.poll(0 if has_unread else longest_s * 1000))
         if time.monotonic() >= self._renew_at:
             self._renew()
         return ready
@@ -71,7 +73,7 @@ class JobChannel:
         with contextlib.suppress(OSError):
             token = self._token()
             if token != self._sent:
-                self.send(TOKEN, token.encode())
+                self.send(TOKEN, self._token_head + token.encode())
                 self._sent = token
 
     def send_text(self, document: dict[str, Any]) -> None:

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redbox_companion.redbox_client import RedboxUnreachable, UpgradeRefused
-from redbox_companion.streams.bridge import failure_of
 from redbox_companion.streams.frames import ProtocolError
 from redbox_companion.streams.job_channel import (
     AGAIN,
@@ -29,6 +28,7 @@ from redbox_companion.streams.job_channel import (
     JobChannel,
     send_held,
 )
+from redbox_companion.streams.statuses import failure_of
 from redbox_shared.wire import EXEC_PROTOCOL
 
 if TYPE_CHECKING:

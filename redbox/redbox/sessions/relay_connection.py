@@ -23,6 +23,7 @@ PING_S = 10.0
 SILENT_S = 40.0
 KILL_S = 10.0
 GRANT_AT = frames.WINDOW // 4
+MOST_STREAMS = frames.MAX_STREAMS - 24  # the relay may not have seen yet that some have ended
 MAX_STATUS = 16 * 1024
 FRAMES_A_TURN = 256
 """A chunk of the agent's may hold thousands: others get a turn after so many."""
@@ -254,6 +255,9 @@ class RelayConnection:
         """Open a stream, which is killed if it has not ended at the end of the block."""
         if self.failure is not None:
             raise self.failure
+        if len(self._streams) >= MOST_STREAMS:
+            message = f"A job has at most {MOST_STREAMS} sessions and connections of one caller on a node."
+            raise SessionEnded("TooManyRequests", message)
         stream = RelayStreamHandle(next(self._numbers), self)
         self._streams[stream.number] = stream
         opening = frames.document_bytes(dict(document))

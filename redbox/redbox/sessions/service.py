@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import bisect
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from redbox.core.clock import Clock
@@ -20,10 +20,12 @@ from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.observability.job_audit import Audit, audit_entry
 from redbox.sessions.errors import SessionEnded, SessionsBusy
-from redbox.sessions.relay_connection import RelayStreamHandle, StreamOutput, StreamStatus
+from redbox.sessions.open_session import CLIENT_GONE, OpenForward, OpenSession
+from redbox.sessions.relay_connection import RelayStreamHandle
 from redbox.sessions.relays import RelayKey, RelayPool
 from redbox.sessions.settings import ExecSettings
-from redbox.sessions.targets import SessionTarget, check_running, choose_target, still_runs
+from redbox.sessions.targets import SessionTarget, check_running, choose_target
+from redbox.sessions.watches import IdleTimer, JobWatch
 from redbox_api.sessions.parts import ExecRequest
 
 EXEC, FORWARD = "exec", "forward"
@@ -33,82 +35,6 @@ OFF = (
     "Sessions in running jobs are turned off at this red-box: its administrator turns them on by "
     "exec.enabled in its settings."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PortRequest:
-    """One connection to a port of a job's node."""
-
-    port: int
-    node: str | None = None
-    task: int | None = None
-
-
-@dataclass
-class OpenSession:
-    """A command, or a connection, that runs."""
-
-    stream: RelayStreamHandle
-    watch: _SessionWatch
-    bytes_in: int = 0
-    bytes_out: int = 0
-    end: str = "the client has gone"
-
-    async def receive(self) -> StreamOutput | StreamStatus:
-        event = await self.stream.receive()
-        if isinstance(event, StreamOutput):
-            self.bytes_out += len(event.data)
-            self.watch.touch()
-        return event
-
-    async def send(self, data: bytes) -> None:
-        self.bytes_in += len(data)
-        self.watch.touch()
-        await self.stream.send(data)
-
-
-@dataclass
-class _SessionWatch:
-    """Ends a session when its job has ended, or when it has been idle."""
-
-    jobs: JobService
-    workload: WorkloadManager
-    record: JobRecord
-    target: SessionTarget
-    task: int | None
-    idle_s: float
-    clock: Clock
-    touched_at: float = field(init=False)
-    _running: JobRecord | None = None  # as it was at the last look
-
-    def __post_init__(self) -> None:
-        self.touch()
-
-    def touch(self) -> None:
-        self.touched_at = self.clock.monotonic()
-
-    def job_has_ended(self) -> bool:
-        """Looked at after each change of any job: most are of others."""
-        current = self.jobs.current(self.record.key)
-        if current is not None and current is self._running:
-            return False
-        runs = still_runs(current, self.target, self.workload.states, self.task)
-        self._running = current if runs else None
-        return not runs
-
-    async def until_job_ends(self) -> None:
-        """Raise SessionEnded when the job has ended, or was requeued."""
-        while not self.job_has_ended():
-            await self.jobs.next_change()
-        raise SessionEnded("JobEnded", "The job of this session has ended, or was requeued.")
-
-    async def until_idle(self) -> None:
-        """Raise SessionEnded when nothing has been sent or received for too long."""
-        if not self.idle_s:
-            await asyncio.Future()
-        while (left := self.touched_at + self.idle_s - self.clock.monotonic()) > 0:  # noqa: ASYNC110 (a moment)
-            await asyncio.sleep(left)
-        raise SessionEnded("Idle", f"Nothing was sent or received for {self.idle_s:.0f} s (exec.idle_limit).")
 
 
 class SessionService:
@@ -132,6 +58,7 @@ class SessionService:
         self._clock = clock
         self._audit = audit
         self._open: Counter[UnixUser] = Counter()
+        self._connections: Counter[UnixUser] = Counter()
         self._buckets = OwnerBuckets(settings.sessions_per_second, settings.session_burst)
 
     @property
@@ -139,11 +66,15 @@ class SessionService:
         return self._open.total()
 
     @property
+    def connection_count(self) -> int:
+        return self._connections.total()
+
+    @property
     def relay_count(self) -> int:
         return self._relays.count if self._relays is not None else 0
 
-    async def admit(self, ref: JobRef, port: PortRequest | None = None) -> None:
-        """Refuse a session, or a connection, that cannot begin: an error of `jobs`, or SessionsBusy.
+    async def admit(self, ref: JobRef, act: str = EXEC, task: int | None = None) -> None:
+        """Refuse a session, or a forward, that cannot begin: an error of `jobs`, or SessionsBusy.
 
         As of submits, a refusal by the rate has no audit line: so the rate is one of audit lines, too.
         """
@@ -153,10 +84,10 @@ class SessionService:
                 f"{caller.identity} begins too many sessions: slow down (exec.sessions_per_second).",
                 retry_after=max(1.0, pause),
             )
-        with self._audited_refusal(ref, EXEC if port is None else FORWARD):
+        with self._audited_refusal(ref, act):
             record = await self._enterable(ref)
-            if port is not None:
-                choose_target(record, self._workload.states, port.node, port.task)
+            if act == FORWARD:
+                choose_target(record, self._workload.states, None, task)
 
     async def _enterable(self, ref: JobRef) -> JobRecord:
         """The caller's own running job."""
@@ -194,62 +125,76 @@ class SessionService:
         detail = {"command": self._audited(request.command), "tty": request.tty}
         if request.container is not None:
             detail["container"] = request.container
-        async with self._session(ref, EXEC, document, detail, (request.node, request.task)) as session:
-            yield session
+        with self._audited_refusal(ref, EXEC):
+            job = await self._entered(ref, request.node, request.task)
+        with counted(self._open, job.record.user), self._audit_of(ref, job, detail) as outcome:
+            async with self._stream(ref, job.record.user, job.target, document) as stream:
+                outcome.session = session = OpenSession(stream, job, self._idle_timer())
+                yield session
 
     @asynccontextmanager
-    async def connection(self, ref: JobRef, request: PortRequest) -> AsyncIterator[OpenSession]:
-        """Connect to a port of the job's node, as its user."""
-        document = {"kind": "port", "port": request.port}
-        where = (request.node, request.task)
-        async with self._session(ref, FORWARD, document, {"port": request.port}, where) as session:
-            yield session
+    async def forward(self, ref: JobRef, task: int | None) -> AsyncIterator[OpenForward]:
+        """Connect to ports of the job's nodes, as its user, as long as the block lasts."""
+        with self._audited_refusal(ref, FORWARD):
+            job = await self._entered(ref, None, task)
+        user = job.record.user
+
+        def audit(outcome: str, port: int, node: str, **facts: object) -> None:
+            text = json.dumps({"port": port, "node": node, **facts})
+            key, job_id = job.record.key, job.target.job_id
+            self._audit(audit_entry(ref.caller, FORWARD, key, outcome, job_id=job_id, detail=text))
+
+        forward = OpenForward(
+            job,
+            partial(self._connection, ref, user),
+            self._idle_timer,
+            partial(audit, "opened"),
+        )
+        with counted(self._open, user):
+            try:
+                yield forward
+            except SessionEnded as error:
+                forward.end = f"{error.reason}: {error.message}"
+                raise
+            finally:
+                for (port, node), use in forward.uses.items():
+                    counts = {"connections": use.connections, "bytesIn": use.bytes_in}
+                    audit("ended", port, node, **counts, bytesOut=use.bytes_out, end=forward.end)
 
     def _audited(self, command: tuple[str, ...]) -> str:
         shown = list(command) if self._settings.audit_arguments else [command[0]]
         return cut_for_audit(json.dumps(shown))
 
-    @asynccontextmanager
-    async def _session(
-        self,
-        ref: JobRef,
-        act: str,
-        document: Mapping[str, Any],
-        detail: Mapping[str, Any],
-        where: tuple[str | None, int | None],
-    ) -> AsyncIterator[OpenSession]:
-        node, task = where
-        with self._audited_refusal(ref, act):
-            record = await self._enterable(ref)
-            target = choose_target(record, self._workload.states, node, task)
-        user = record.user
-        key = RelayKey(user, ref.caller.identity, target.job_id, target.node, target.run)
-        with self._counted(user), self._audit_of(ref, act, record, target, detail) as outcome:
-            async with AsyncExitStack() as stack:
-                assert self._relays is not None  # noqa: S101 # admitted
-                relay = await stack.enter_async_context(self._relays.relay(key))
-                stream = await stack.enter_async_context(relay.open({**document, "job": target.job_id}))
-                watch = _SessionWatch(
-                    self._jobs,
-                    self._workload,
-                    record,
-                    target,
-                    task,
-                    float(self._settings.idle_limit),
-                    self._clock,
-                )
-                outcome.session = session = OpenSession(stream, watch)
-                yield session
+    async def _entered(self, ref: JobRef, node: str | None, task: int | None) -> JobWatch:
+        record = await self._enterable(ref)
+        target = choose_target(record, self._workload.states, node, task)
+        return JobWatch(self._jobs, self._workload, record, target, task)
 
-    @contextmanager
-    def _counted(self, user: UnixUser) -> Iterator[None]:
-        self._open[user] += 1
-        try:
-            yield
-        finally:
-            self._open[user] -= 1
-            if not self._open[user]:
-                del self._open[user]
+    def _idle_timer(self) -> IdleTimer:
+        return IdleTimer(float(self._settings.idle_limit), self._clock)
+
+    @asynccontextmanager
+    async def _stream(
+        self, ref: JobRef, user: UnixUser, target: SessionTarget, document: Mapping[str, Any]
+    ) -> AsyncIterator[RelayStreamHandle]:
+        assert self._relays is not None  # noqa: S101 # admitted
+        key = RelayKey(user, ref.caller.identity, target.job_id, target.node, target.run)
+        whole = {**document, "job": target.job_id}
+        async with self._relays.relay(key) as relay, relay.open(whole) as stream:
+            yield stream
+
+    @asynccontextmanager
+    async def _connection(
+        self, ref: JobRef, user: UnixUser, target: SessionTarget, document: Mapping[str, Any]
+    ) -> AsyncIterator[RelayStreamHandle]:
+        most = self._settings.max_connections_per_user
+        if self._connections[user] >= most:
+            raise SessionsBusy(
+                f"{user.name} has {most} connections forwarded: end some (exec.max_connections_per_user)."
+            )
+        with counted(self._connections, user):
+            async with self._stream(ref, user, target, document) as stream:
+                yield stream
 
     @contextmanager
     def _audited_refusal(self, ref: JobRef, act: str) -> Iterator[None]:
@@ -261,13 +206,11 @@ class SessionService:
             raise
 
     @contextmanager
-    def _audit_of(
-        self, ref: JobRef, act: str, record: JobRecord, target: SessionTarget, detail: Mapping[str, Any]
-    ) -> Iterator[_AuditedSession]:
+    def _audit_of(self, ref: JobRef, job: JobWatch, detail: Mapping[str, Any]) -> Iterator[_AuditedSession]:
         """One line at the beginning, which alone has the command; and one of the same request at the end."""
-        job_id = target.job_id
-        text = json.dumps({**detail, "node": target.node})
-        self._audit(audit_entry(ref.caller, act, record.key, "opened", job_id=job_id, detail=text))
+        key, job_id, node = job.record.key, job.target.job_id, job.target.node
+        text = json.dumps({**detail, "node": node})
+        self._audit(audit_entry(ref.caller, EXEC, key, "opened", job_id=job_id, detail=text))
         audited = _AuditedSession()
         try:
             yield audited
@@ -278,8 +221,19 @@ class SessionService:
             audited.end = error.detail
             raise
         finally:
-            text = json.dumps({"node": target.node, **audited.facts()})
-            self._audit(audit_entry(ref.caller, act, record.key, "ended", job_id=job_id, detail=text))
+            text = json.dumps({"node": node, **audited.facts()})
+            self._audit(audit_entry(ref.caller, EXEC, key, "ended", job_id=job_id, detail=text))
+
+
+@contextmanager
+def counted(counter: Counter[UnixUser], user: UnixUser) -> Iterator[None]:
+    counter[user] += 1
+    try:
+        yield
+    finally:
+        counter[user] -= 1
+        if not counter[user]:
+            del counter[user]
 
 
 def cut_for_audit(text: str) -> str:
@@ -303,5 +257,5 @@ class _AuditedSession:
     def facts(self) -> dict[str, Any]:
         session = self.session
         if session is None:
-            return {"bytesIn": 0, "bytesOut": 0, "end": self.end or "the client has gone"}
+            return {"bytesIn": 0, "bytesOut": 0, "end": self.end or CLIENT_GONE}
         return {"bytesIn": session.bytes_in, "bytesOut": session.bytes_out, "end": self.end or session.end}

@@ -1,4 +1,4 @@
-"""Sessions and forwarded connections in running jobs, from the client's side.
+"""Sessions in running jobs, from the client's side.
 
 async with open_exec(client, "train", ExecRequest(command=("hostname",))) as session:
     while not isinstance(event := await session.receive(), SessionStatus):
@@ -24,7 +24,7 @@ from redbox_api.sessions.parts import (
     SessionStatus,
     TerminalSize,
 )
-from redbox_shared.wire import EXEC_PROTOCOL, PORTS_PROTOCOL
+from redbox_shared.wire import EXEC_PROTOCOL
 
 CONNECTION_LOST = "ConnectionLost"
 LARGEST_PIECE = 32 * 1024
@@ -43,26 +43,60 @@ class SessionData:
     data: bytes
 
 
-class JobSession:
-    """One WebSocket: a command that runs in a job, or a connection to one of its ports.
+class RenewedSocket:
+    """A WebSocket that outlives its first token: each newer one is sent to red-box.
 
-    What is sent after its end is dropped: `receive` says why it ended. It outlives its first token: each
-    newer one is sent to red-box.
+    What is sent after its end is dropped: what is received says why it ended.
     """
 
-    def __init__(self, socket: ClientWebSocketResponse[bool], token: Token, sent: str | None) -> None:
+    def __init__(
+        self, socket: ClientWebSocketResponse[bool], token: Token, sent: str | None, head: bytes
+    ) -> None:
+        """`head` stands before a token."""
+        self.socket = socket
+        self._renewing = asyncio.create_task(self._renew(token, sent, head))
+
+    async def send(self, message: bytes) -> None:
+        with suppress(ClientError, OSError):
+            await self.socket.send_bytes(message)
+
+    async def receive(self) -> bytes | None:
+        """The next message; None at the end."""
+        message = await self.socket.receive()
+        return message.data if message.type is WSMsgType.BINARY else None
+
+    @property
+    def why_lost(self) -> str:
+        return f"red-box ended the session without a status (close code {self.socket.close_code})"
+
+    async def close(self) -> None:
+        """Ends what runs in it, too; it may be closed already."""
+        self._renewing.cancel()
+        await self.socket.close()
+
+    async def _renew(self, token: Token, sent: str | None, head: bytes) -> None:
+        while not self.socket.closed:
+            await asyncio.sleep(RENEW_S)
+            with suppress(Exception):  # of any kind of token; until there is one, the last one counts
+                newest = await token()
+                if newest is not None and newest != sent:
+                    await self.send(head + newest.encode())
+                    sent = newest
+
+
+class JobSession:
+    """A command that runs in a job."""
+
+    def __init__(self, socket: RenewedSocket) -> None:
         self._socket = socket
-        self._renewing = asyncio.create_task(self._renew(token, sent))
 
     async def start(self, request: ExecRequest) -> None:
-        """Before all else in a session; a connection to a port has no command."""
-        try:
-            await self._socket.send_str(request.model_dump_json())
-        except (ClientError, OSError):
-            return
+        """Before all else."""
+        with suppress(ClientError, OSError):
+            await self._socket.socket.send_str(request.model_dump_json())
 
     async def send(self, data: bytes) -> None:
-        """To the command's stdin, or to the port; waits while red-box does not read."""
+        """To the command's stdin; waits while red-box does not read."""
         for start in range(0, len(data), LARGEST_PIECE):
             await self._send(SessionChannel.STDIN, data[start : start + LARGEST_PIECE])
 
@@ -75,13 +109,11 @@ class JobSession:
     async def receive(self) -> SessionData | SessionStatus:
         """The next data, at last the status, which a lost connection has, too."""
         while True:
-            message = await self._socket.receive()
-            if message.type is not WSMsgType.BINARY:
-                why = f"red-box ended the session without a status (close code {self._socket.close_code})"
-                return lost(why)
-            data: bytes = message.data
+            data = await self._socket.receive()
+            if data is None:
+                return lost(self._socket.why_lost)
             if data[:1] == bytes([SessionChannel.ERROR]):
-                return _status(data[1:])
+                return read_status(data[1:])
             for output in OUTPUTS:
                 if data == bytes([SessionChannel.CLOSE, output]):
                     return SessionData(output, b"")
@@ -90,23 +122,10 @@ class JobSession:
 
     async def close(self) -> None:
         """Ends what runs in it, too; it may be closed already."""
-        self._renewing.cancel()
         await self._socket.close()
 
-    async def _renew(self, token: Token, sent: str | None) -> None:
-        while not self._socket.closed:
-            await asyncio.sleep(RENEW_S)
-            with suppress(Exception):  # of any kind of token; until there is one, the last one counts
-                newest = await token()
-                if newest is not None and newest != sent:
-                    await self._send(SessionChannel.TOKEN, newest.encode())
-                    sent = newest
-
     async def _send(self, channel: SessionChannel, data: bytes) -> None:
-        try:
-            await self._socket.send_bytes(bytes([channel]) + data)
-        except (ClientError, OSError):
-            return
+        await self._socket.send(bytes([channel]) + data)
 
 
 def lost(why: str) -> SessionStatus:
@@ -114,7 +133,7 @@ def lost(why: str) -> SessionStatus:
     return SessionStatus(status="Failure", reason=CONNECTION_LOST, message=why)
 
 
-def _status(data: bytes) -> SessionStatus:
+def read_status(data: bytes) -> SessionStatus:
     try:
         return SessionStatus.model_validate_json(data)
     except ValidationError:
@@ -124,28 +143,15 @@ def _status(data: bytes) -> SessionStatus:
 async def open_session(client: RedboxClient, key: str, *, attempt: int = 1) -> JobSession:
     """Before its command, which `start` gives it; its caller closes it. Raises RedboxError for a refusal."""
     path = f"/v1/jobs/{quote(key, safe='')}/exec"
-    return await _open(client, path, {"attempt": attempt}, EXEC_PROTOCOL)
+    head = bytes([SessionChannel.TOKEN])
+    return JobSession(await open_socket(client, path, {"attempt": attempt}, EXEC_PROTOCOL, head))
 
 
-async def open_connection(
-    client: RedboxClient,
-    key: str,
-    port: int,
-    *,
-    attempt: int = 1,
-    node: str | None = None,
-    task: int | None = None,
-) -> JobSession:
-    """To a port of a running job's node; its caller closes it. Raises RedboxError for a refusal."""
-    given = {"attempt": attempt, "node": node, "task": task}
-    query = {name: value for name, value in given.items() if value is not None}
-    path = f"/v1/jobs/{quote(key, safe='')}/ports/{port}"
-    return await _open(client, path, query, PORTS_PROTOCOL)
-
-
-async def _open(client: RedboxClient, path: str, query: Mapping[str, Any], protocol: str) -> JobSession:
+async def open_socket(
+    client: RedboxClient, path: str, query: Mapping[str, Any], protocol: str, head: bytes
+) -> RenewedSocket:
     sent = await client.token()
-    return JobSession(await client.open_websocket(path, query, protocol), client.token, sent)
+    return RenewedSocket(await client.open_websocket(path, query, protocol), client.token, sent, head)
 
 
 @asynccontextmanager
@@ -156,24 +162,6 @@ async def open_exec(
     session = await open_session(client, key, attempt=attempt)
     try:
         await session.start(request)
-        yield session
-    finally:
-        await session.close()
-
-
-@asynccontextmanager
-async def open_port(
-    client: RedboxClient,
-    key: str,
-    port: int,
-    *,
-    attempt: int = 1,
-    node: str | None = None,
-    task: int | None = None,
-) -> AsyncIterator[JobSession]:
-    """A connection that is closed with the block. Raises RedboxError for a refusal."""
-    session = await open_connection(client, key, port, attempt=attempt, node=node, task=task)
-    try:
         yield session
     finally:
         await session.close()

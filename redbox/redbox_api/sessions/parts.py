@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ NODE_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9._]{0,251}[A-Za-z0-9])?$"
 
 
 class SessionChannel(IntEnum):
-    """The first byte of a binary message. Of a port's messages DATA_TO and DATA_FROM are 0 and 1."""
+    """The first byte of a binary message of a session."""
 
     STDIN = 0
     STDOUT = 1
@@ -26,6 +27,43 @@ class SessionChannel(IntEnum):
     RESIZE = 4
     TOKEN = 5
     CLOSE = 255
+
+
+class PortChannel(IntEnum):
+    """The first byte of a binary message of a forward; the number of its connection follows."""
+
+    TO_JOB = 0
+    FROM_JOB = 1
+    STATUS = 3
+    TOKEN = 5
+    OPEN = 6
+    CREDIT = 7
+    CLOSE = 255
+
+
+NUMBER = struct.Struct(">I")
+"""Of a connection, which its client chooses; 0 is the forward as a whole. Credit is written likewise."""
+
+
+def port_message(channel: PortChannel, number: int, data: bytes = b"") -> bytes:
+    return bytes((channel,)) + NUMBER.pack(number) + data
+
+
+def read_port_message(message: bytes) -> tuple[int, int, bytes]:
+    """Channel, connection and content; ValueError for what is too short."""
+    try:
+        (number,) = NUMBER.unpack_from(message, 1)
+    except struct.error:
+        raise ValueError("a message without the number of its connection") from None
+    return message[0], number, message[1 + NUMBER.size :]
+
+
+def read_credit(data: bytes) -> int:
+    """Of a message of channel CREDIT; ValueError for anything else."""
+    if len(data) != NUMBER.size:
+        raise ValueError(f"credit of {len(data)} bytes")
+    granted: int = NUMBER.unpack(data)[0]
+    return granted
 
 
 def _without_nul(word: str) -> str:
@@ -66,6 +104,19 @@ class ExecRequest(BaseModel):
     """Of the terminal at its start."""
     term: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$")] = None
     """TERM of the terminal; by default xterm."""
+
+
+class PortRequest(BaseModel):
+    """What a message on channel OPEN has: where a new connection leads; an unknown key is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    port: Annotated[int, Field(ge=1, le=65_535)]
+    """On the node."""
+    node: Annotated[str | None, Field(pattern=NODE_NAME)] = None
+    """One of the job's nodes; by default the first, where its script runs."""
+    look: bool = False
+    """Only whether the port accepts a connection: the status says so at once."""
 
 
 class ResizeMessage(BaseModel):

@@ -11,7 +11,8 @@ import pytest
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.models import Phase
-from redbox_api.sessions.client import JobSession, SessionData, open_exec, open_port
+from redbox_api.sessions.client import JobSession, SessionData, open_exec
+from redbox_api.sessions.forward import PortConnection, open_forward
 from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
 from redbox_bed.bed import Bed
 from tests.e2e.harness.redbox_jobs import started, submit, until
@@ -26,7 +27,7 @@ def server(bed: Bed) -> Iterator[RedboxServer]:
         yield server
 
 
-async def collect(session: JobSession) -> tuple[bytes, bytes, SessionStatus]:
+async def collect(session: JobSession | PortConnection) -> tuple[bytes, bytes, SessionStatus]:
     outputs = {1: b"", 2: b""}
     async with asyncio.timeout(60):
         while isinstance(event := await session.receive(), SessionData):
@@ -91,13 +92,14 @@ async def test_a_port_of_the_job_is_reached(server: RedboxServer) -> None:
         key = await submit(client, "echo hello > index.html", "exec python3 -m http.server 18888")
         await started(client, key)
         answer = b""
-        for _ in range(100):
-            async with open_port(client, key, 18888) as connection:
+        async with open_forward(client, key) as forward:
+            for _ in range(100):
+                connection = await forward.connect(18888)
                 await connection.send(b"GET /index.html HTTP/1.0\r\n\r\n")
                 await connection.close_input()
                 answer, _, status = await collect(connection)
-            if status.exit_code == 0:
-                break
+                if status.exit_code == 0:
+                    break
         assert answer.endswith(b"hello\n")
         await client.cancel_job(key)
 

@@ -44,7 +44,7 @@ class CountedConnections:
 @pytest.fixture
 def carried(monkeypatch: pytest.MonkeyPatch) -> CountedConnections:
     counted = CountedConnections()
-    monkeypatch.setattr(ports, "open_port", counted)
+    monkeypatch.setattr(ports, "begin_forward", counted)
     return counted
 
 

@@ -22,7 +22,8 @@ from redbox.commands.sessions.local_peers import is_loopback, uid_of_peer
 from redbox.commands.sessions.run import READ_SIZE, NodeOption, TaskOption
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError, Refused
-from redbox_api.sessions.client import JobSession, SessionData, open_port
+from redbox_api.sessions.client import SessionData
+from redbox_api.sessions.forward import JobForward, PortConnection, begin_forward
 from redbox_api.sessions.parts import SessionStatus
 
 PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
@@ -82,7 +83,11 @@ class ForwardedConnections:
         self._client = client
         self._key = key
         self._any_user = any_user
-        self._where = {"attempt": attempt, "node": node, "task": task}
+        self._attempt = attempt
+        self._node = node
+        self._task = task
+        self._forward: JobForward | None = None
+        self._beginning = asyncio.Lock()
 
     @asynccontextmanager
     async def listening(self, address: str, local: int, remote: int) -> AsyncIterator[None]:
@@ -105,14 +110,14 @@ class ForwardedConnections:
             yield
 
     async def _carry(self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        where = self._where
         try:
-            async with open_port(self._client, self._key, remote, **where) as session:  # type: ignore[arg-type]
-                sending = asyncio.create_task(_send(reader, session))
-                try:
-                    status = await _receive(session, writer)
-                finally:
-                    sending.cancel()
+            connection = await (await self._running_forward()).connect(remote, self._node)
+            sending = asyncio.create_task(_send(reader, connection))
+            try:
+                status = await _receive(connection, writer)
+            finally:
+                sending.cancel()
+                await connection.close()
             if status.exit_code is None:
                 typer.echo(f"redbox: {status.message}", err=True)
         except RedboxError as error:
@@ -121,6 +126,14 @@ class ForwardedConnections:
             pass  # the local program has gone
         finally:
             writer.close()
+
+    async def _running_forward(self) -> JobForward:
+        """Red-box's forward; a new one after its end."""
+        async with self._beginning:
+            if self._forward is None or self._forward.failure is not None:
+                begun = begin_forward(self._client, self._key, attempt=self._attempt, task=self._task)
+                self._forward = await begun
+            return self._forward
 
 
 def is_own(writer: asyncio.StreamWriter) -> bool:
@@ -133,15 +146,15 @@ def is_own(writer: asyncio.StreamWriter) -> bool:
     return uid == os.getuid()
 
 
-async def _send(reader: asyncio.StreamReader, session: JobSession) -> None:
+async def _send(reader: asyncio.StreamReader, connection: PortConnection) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(READ_SIZE):
-            await session.send(data)
-    await session.close_input()
+            await connection.send(data)
+    await connection.close_input()
 
 
-async def _receive(session: JobSession, writer: asyncio.StreamWriter) -> SessionStatus:
-    while isinstance(event := await session.receive(), SessionData):
+async def _receive(connection: PortConnection, writer: asyncio.StreamWriter) -> SessionStatus:
+    while isinstance(event := await connection.receive(), SessionData):
         if event.data:
             writer.write(event.data)
             await writer.drain()

@@ -25,6 +25,7 @@ class PortStream(RelayStream):
         super().__init__(number, send)
         self._deadline = time.monotonic() + CONNECT_S
         self._connected = False
+        self._is_look = bool(document.get("look"))
         self._readable = self._writable = True
         self._socket: Optional[socket.socket] = None
         port = int(document["port"])
@@ -63,6 +64,9 @@ class PortStream(RelayStream):
                 self._fail(code)
                 return
             self._connected = True
+            if self._is_look:
+                self._end({"code": 0})
+                return
         if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor):
             self._end({"code": 0})
             return

@@ -6,22 +6,38 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from redbox_api.client import RedboxClient
-from redbox_api.sessions.client import SessionData, open_connection, open_session
+from redbox_api.sessions.client import SessionData, open_session
+from redbox_api.sessions.forward import begin_forward
 from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
 
 
-class RunningSession(Protocol):
-    """A command in the job, or a connection to one of its ports; `receive` says how it ended."""
-
-    async def start(self, request: ExecRequest) -> None: ...
+class RunningConnection(Protocol):
+    """A connection to a port of the job; `receive` says how it ended."""
 
     async def send(self, data: bytes) -> None: ...
 
     async def close_input(self) -> None: ...
 
+    async def receive(self) -> SessionData | SessionStatus: ...
+
+    async def close(self) -> None: ...
+
+
+class RunningSession(RunningConnection, Protocol):
+    """A command in the job."""
+
+    async def start(self, request: ExecRequest) -> None: ...
+
     async def resize(self, size: TerminalSize) -> None: ...
 
-    async def receive(self) -> SessionData | SessionStatus: ...
+
+class RunningForward(Protocol):
+    """Any number of connections to ports of the job, until its `failure`."""
+
+    @property
+    def failure(self) -> SessionStatus | None: ...
+
+    async def connect(self, port: int) -> RunningConnection: ...
 
     async def close(self) -> None: ...
 
@@ -31,7 +47,7 @@ class JobSessions(Protocol):
 
     async def open_session(self) -> RunningSession: ...
 
-    async def open_port(self, port: int) -> RunningSession: ...
+    async def begin_forward(self) -> RunningForward: ...
 
 
 @dataclass(frozen=True)
@@ -45,5 +61,5 @@ class RedboxSessions:
     async def open_session(self) -> RunningSession:
         return await open_session(self.client, self.key, attempt=self.attempt)
 
-    async def open_port(self, port: int) -> RunningSession:
-        return await open_connection(self.client, self.key, port, attempt=self.attempt)
+    async def begin_forward(self) -> RunningForward:
+        return await begin_forward(self.client, self.key, attempt=self.attempt)

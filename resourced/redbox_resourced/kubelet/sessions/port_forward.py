@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from redbox_api.errors import RedboxError
 from redbox_api.sessions.client import SessionData
 from redbox_kube.api.objects import ApiError
-from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningSession
+from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningConnection, RunningForward
 from redbox_resourced.kubelet.sessions.statuses import SessionRejected
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
@@ -50,6 +50,8 @@ class PortForward:
         self._taken = taken
         self._pairs: dict[str, StreamPair] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._forward: RunningForward | None = None
+        self._beginning = asyncio.Lock()
 
     async def serve(self) -> None:
         """Until the client leaves, or has not used it for an hour."""
@@ -60,6 +62,8 @@ class PortForward:
             finally:
                 for task in self._tasks:
                     task.cancel()
+                if self._forward is not None:
+                    await self._forward.close()
 
     async def _next_stream(self) -> SpdyStream | None:
         while True:
@@ -105,15 +109,15 @@ class PortForward:
         except TimeoutError:
             self._pairs.pop(request, None)
             return f"the second stream of request {request[:64]!r} did not come in time"
-        return await self._forward(pair)
+        return await self._carry(pair)
 
-    async def _forward(self, pair: StreamPair) -> str:
+    async def _carry(self, pair: StreamPair) -> str:
         """Why the connection failed; empty where it just ended."""
         if any(stream.was_reset for stream in pair.streams.values()):
             return ""
         try:
             with self._taken():
-                job = await self._jobs.open_port(pair.port)
+                job = await (await self._running_forward()).connect(pair.port)
                 try:
                     return await _copy(pair.streams["data"], job)
                 finally:
@@ -121,8 +125,17 @@ class PortForward:
         except (RedboxError, ApiError, SessionRejected, TimeoutError) as error:
             return f"error forwarding port {pair.port}: {error}"
 
+    async def _running_forward(self) -> RunningForward:
+        """Red-box's forward, of which there is one; a new one after its end."""
+        async with self._beginning:
+            if self._forward is None or self._forward.failure is not None:
+                if self._forward is not None:
+                    await self._forward.close()
+                self._forward = await self._jobs.begin_forward()
+            return self._forward
 
-async def _copy(data: SpdyStream, job: RunningSession) -> str:
+
+async def _copy(data: SpdyStream, job: RunningConnection) -> str:
     async with asyncio.TaskGroup() as group:
         upwards = group.create_task(_copy_up(data, job))
         try:
@@ -131,7 +144,7 @@ async def _copy(data: SpdyStream, job: RunningSession) -> str:
             upwards.cancel()
 
 
-async def _copy_up(data: SpdyStream, job: RunningSession) -> None:
+async def _copy_up(data: SpdyStream, job: RunningConnection) -> None:
     while piece := await data.read():
         await job.send(piece)
     if data.was_reset:  # the client has gone: what the job may still send has no reader
@@ -140,7 +153,7 @@ async def _copy_up(data: SpdyStream, job: RunningSession) -> None:
         await job.close_input()
 
 
-async def _copy_down(data: SpdyStream, job: RunningSession) -> str:
+async def _copy_down(data: SpdyStream, job: RunningConnection) -> str:
     try:
         while isinstance(received := await job.receive(), SessionData):
             if received.data:

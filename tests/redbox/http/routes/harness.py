@@ -10,6 +10,7 @@ import pytest
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.sessions.client import JobSession, SessionData, open_exec
+from redbox_api.sessions.forward import PortConnection
 from redbox_api.sessions.parts import ExecRequest, SessionStatus
 from tests.redbox.http.harness import Stand
 
@@ -21,7 +22,7 @@ async def running(stand: Stand, key: str = "k1", **request: Any) -> str:
     return job_id
 
 
-async def collect(session: JobSession) -> tuple[bytes, bytes, SessionStatus]:
+async def collect(session: JobSession | PortConnection) -> tuple[bytes, bytes, SessionStatus]:
     outputs = {1: b"", 2: b""}
     async with asyncio.timeout(30):
         while isinstance(event := await session.receive(), SessionData):

@@ -9,7 +9,8 @@ import pytest
 from redbox.core.domain import Role
 from redbox.sessions.settings import ExecSettings
 from redbox_api.errors import Busy, NoSuchJob, NotAllowed
-from redbox_api.sessions.client import open_exec, open_port
+from redbox_api.sessions.client import open_exec
+from redbox_api.sessions.forward import open_forward
 from redbox_api.sessions.parts import ExecRequest
 from tests.redbox.http.harness import Stand, eventually, standing
 from tests.redbox.http.routes.harness import refusal, run, running
@@ -23,7 +24,7 @@ async def test_what_is_turned_off_is_a_403_on_every_way() -> None:
             assert isinstance(off, NotAllowed)
             assert "exec.enabled" in str(off)
             with pytest.raises(NotAllowed):
-                async with open_port(client, "k1", 80):
+                async with open_forward(client, "k1"):
                     pass
 
 
@@ -85,7 +86,7 @@ async def test_sessions_have_a_rate_for_each_caller() -> None:
             assert isinstance(limited, Busy)
             assert "exec.sessions_per_second" in str(limited)
             with pytest.raises(Busy, match="sessions_per_second"):
-                async with open_port(client, "k1", 80):
+                async with open_forward(client, "k1"):
                     pass
         async with stand.client("bob") as client:
             assert isinstance(await refusal(client), NoSuchJob)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from redbox.core.durations import Duration
 from redbox.sessions.settings import ExecSettings
 from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed
-from redbox_api.sessions.client import JobSession, SessionData, open_exec, open_port
+from redbox_api.sessions.client import JobSession, RenewedSocket, SessionData, open_exec
 from redbox_api.sessions.parts import ExecRequest, TerminalSize
 from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
 from tests.redbox.http.routes.harness import collect, refusal, run, running
@@ -229,43 +228,6 @@ async def test_an_idle_session_ends() -> None:
     assert status.reason == "Idle"
 
 
-async def test_a_port_of_the_jobs_user_is_reached(stand: Stand) -> None:
-    await running(stand)
-    server = (
-        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
-        "c, _ = s.accept()\n"
-        "data = b''\n"
-        "while part := c.recv(65536): data += part\n"
-        "c.sendall(data[::-1]); c.close()"
-    )
-    async with stand.client() as client:
-        command = ("/usr/bin/python3", "-c", server)
-        async with open_exec(client, "k1", ExecRequest(command=command)) as session:
-            event = await session.receive()
-            assert isinstance(event, SessionData)
-            async with open_port(client, "k1", int(event.data)) as connection:
-                data = os.urandom(1_000_000)
-                reading = asyncio.create_task(collect(connection))
-                await connection.send(data)
-                await connection.close_input()
-                answer, _, status = await reading
-    assert answer == data[::-1]
-    assert status.exit_code == 0
-
-
-async def test_a_port_without_a_server_or_with_another_users_is_refused(stand: Stand) -> None:
-    await running(stand)
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for a server of another user")
-    with socket.create_server(("127.0.0.1", 0)) as others:
-        async with stand.client() as client:
-            for port in (1, others.getsockname()[1]):
-                async with open_port(client, "k1", port) as connection:
-                    _, _, status = await collect(connection)
-                assert status.reason == "PortRefused"
-                assert f"port {port}" in status.message
-
-
 async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(stand: Stand) -> None:
     async with stand.client() as client:
         assert isinstance(await refusal(client), NoSuchJob)
@@ -301,7 +263,7 @@ async def test_a_wrong_first_message_is_named_in_the_status(stand: Stand, first:
     async with stand.client() as client:
         ws = await client.open_websocket("/v1/jobs/k1/exec", {}, "v1.exec.redbox.dev")
         await ws.send_str(first)
-        session = JobSession(ws, client.token, None)
+        session = JobSession(RenewedSocket(ws, client.token, None, b"\5"))
         _, _, status = await collect(session)
         await session.close()
     assert status.reason == "Invalid"
@@ -317,8 +279,9 @@ PINGS = (b"\x89\xfd" + MASK + bytes(125)) * 100_000
 async def test_a_client_that_floods_a_socket_is_cut_off(stand: Stand, flood: bytes) -> None:
     await running(stand)
     async with stand.client() as client, open_exec(client, "k1", ExecRequest(command=("cat",))) as session:
-        assert session._socket._conn is not None
-        transport = session._socket._conn.transport
+        socket = session._socket.socket
+        assert socket._conn is not None
+        transport = socket._conn.transport
         assert transport is not None
         transport.pause_reading()
         transport.write(flood)

@@ -7,7 +7,7 @@ import json
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from tempfile import NamedTemporaryFile
@@ -38,6 +38,7 @@ ADDRESS = "127.0.0.1"
 SUCCESS = {"metadata": {}, "status": "Success"}
 PEERCERT = {"subject": ((("commonName", "kube-apiserver"),),)}
 """These connections have no TLS, which has tests of its own."""
+OPEN = 6
 Script = Callable[["RedboxSide"], Any]
 
 
@@ -72,6 +73,23 @@ class RedboxSide:
         return cast("bytes", content)
 
 
+@dataclass
+class ConnectionSide(RedboxSide):
+    """One connection of a forward, whose messages have its number after the channel."""
+
+    number: bytes = b""
+    request: dict[str, Any] = field(default_factory=dict)
+    arrived: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+
+    async def send(self, channel: int, content: bytes) -> None:
+        with suppress(ConnectionError):
+            await super().send(channel, self.number + content)
+
+    async def next(self) -> bytes:
+        self.received.append(await self.arrived.get())
+        return self.received[-1]
+
+
 class FakeRedbox:
     """A red-box with one job; a script decides what each of its sessions does."""
 
@@ -81,12 +99,17 @@ class FakeRedbox:
         self.sides: list[RedboxSide] = []
         self.refusal: web.Response | None = None
         self.closed = asyncio.Event()
+        self.forwards = 0
+
+    @property
+    def connections(self) -> list[ConnectionSide]:
+        return [side for side in self.sides if isinstance(side, ConnectionSide)]
 
     def application(self) -> web.Application:
         app = web.Application()
         app.router.add_get("/v1/jobs/{key}", self._job)
         app.router.add_get("/v1/jobs/{key}/exec", self._exec)
-        app.router.add_get("/v1/jobs/{key}/ports/{port}", self._port)
+        app.router.add_get("/v1/jobs/{key}/ports", self._ports)
         return app
 
     async def _job(self, _: web.Request) -> web.Response:
@@ -95,8 +118,34 @@ class FakeRedbox:
     async def _exec(self, request: web.Request) -> web.StreamResponse:
         return self.refusal or await self._serve(request, EXEC_PROTOCOL)
 
-    async def _port(self, request: web.Request) -> web.StreamResponse:
-        return self.refusal or await self._serve(request, PORTS_PROTOCOL)
+    async def _ports(self, request: web.Request) -> web.StreamResponse:
+        if self.refusal:
+            return self.refusal
+        websocket = web.WebSocketResponse(protocols=(PORTS_PROTOCOL,))
+        await websocket.prepare(request)
+        self.forwards += 1
+        token = request.headers.get("Authorization", "")
+        sides: dict[bytes, ConnectionSide] = {}
+        async with asyncio.TaskGroup() as group:
+            async for message in websocket:
+                channel, number, content = message.data[0], message.data[1:5], message.data[5:]
+                if channel == OPEN:
+                    side = ConnectionSide(websocket, request.path, request.query, token, number=number)
+                    side.request = json.loads(content)
+                    sides[number] = side
+                    self.sides.append(side)
+                    group.create_task(self._play(side))
+                elif (channel, content) == (255, b"\1"):
+                    self.closed.set()
+                elif number in sides:
+                    sides[number].arrived.put_nowait(bytes([channel]) + content)
+            for side in sides.values():
+                side.arrived.put_nowait(b"")
+        self.closed.set()
+        return websocket
+
+    async def _play(self, side: RedboxSide) -> None:
+        await self.script(side)
 
     async def _serve(self, request: web.Request, protocol: str) -> web.StreamResponse:
         websocket = web.WebSocketResponse(protocols=(protocol,))

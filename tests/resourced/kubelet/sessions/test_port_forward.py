@@ -11,7 +11,8 @@ from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.sessions import open_sessions, port_forward
 from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
-from tests.resourced.kubelet.sessions.harness import SUCCESS, Client, RedboxSide, kubelet_api
+from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
+from tests.resourced.kubelet.sessions.harness import SUCCESS, Client, RedboxSide, echo, kubelet_api
 from tests.resourced.kubelet.spdy import harness
 from tests.resourced.kubelet.spdy.harness import data, pair
 from tests.resourced.pods.factories import pod_job, running_pod
@@ -35,7 +36,8 @@ async def test_connections_interleave_and_end_by_themselves() -> None:
         assert {stream for stream, _ in client.peer.of("fin")} == {first - 2, first}
         client.send(data(second, b"more"))
         await client.until(lambda peer: peer.data_of(second) == b"twomore")
-        assert {side.path.rsplit("/", 1)[1] for side in stand.redbox.sides} == {"8888", "9999"}
+        assert [side.request for side in stand.redbox.connections] == [{"port": 8888}, {"port": 9999}]
+        assert stand.redbox.forwards == 1
 
 
 async def test_a_port_without_a_server_is_a_sentence_on_the_error_stream() -> None:
@@ -154,14 +156,14 @@ async def test_a_connection_without_a_token_ends_and_the_forward_goes_on(
 ) -> None:
     async with kubelet_api() as stand:
         client = await stand.forward()
-        opened = RedboxSessions.open_port
+        begun, refusals = RedboxSessions.begin_forward, [ApiError("no token now")]
 
-        async def refuse(self: RedboxSessions, port: int) -> Any:
-            if port == 1:
-                raise ApiError("no token now")
-            return await opened(self, port)
+        async def refuse(self: RedboxSessions) -> Any:
+            if refusals:
+                raise refusals.pop()
+            return await begun(self)
 
-        monkeypatch.setattr(RedboxSessions, "open_port", refuse)
+        monkeypatch.setattr(RedboxSessions, "begin_forward", refuse)
         error, _ = connect(client, "0", "1")
         await client.until(lambda peer: b"no token now" in peer.data_of(error))
         _, stream = connect(client, "1")
@@ -215,3 +217,43 @@ async def test_half_pairs_that_are_reset_at_once_are_bounded(monkeypatch: pytest
         last = client.open(streamType="data", port="80", requestID="last")
         await client.until(lambda peer: (last, 3) in peer.of("reset"))
         assert not stand.redbox.sides
+
+
+async def test_after_a_forward_that_broke_at_redbox_the_next_connection_begins_one() -> None:
+    async def break_off(side: RedboxSide) -> None:
+        await side.next()
+        await side.websocket.close()
+
+    async with kubelet_api() as stand:
+        stand.redbox.script = break_off
+        client = await stand.forward()
+        error, stream = connect(client, "0")
+        client.send(data(stream, b"x"))
+        await client.until(lambda peer: (stream, 5) in peer.of("reset"))
+        assert b"without a status" in client.peer.data_of(error)
+        stand.redbox.script = echo
+        _, stream = connect(client, "1")
+        client.send(data(stream, b"again"))
+        await client.until(lambda peer: peer.data_of(stream) == b"again")
+        assert stand.redbox.forwards == 2
+
+
+async def test_a_job_that_sends_more_than_its_client_reads_waits() -> None:
+    sent = 0
+
+    async def flood(side: RedboxSide) -> None:
+        nonlocal sent
+        while sent < PORTS_WINDOW:
+            await side.send(1, bytes(32 << 10))
+            sent += (32 << 10) + MESSAGE_COST
+        assert await side.next() != b""  # credit, once the client reads
+
+    async with kubelet_api() as stand:
+        stand.redbox.script = flood
+        client = await stand.forward()
+        _, stream = connect(client, "0")
+        await asyncio.sleep(0.2)
+        side = stand.redbox.connections[0]
+        await client.until(lambda peer: len(peer.data_of(stream)) >= 32 << 10)
+        client.send(pair(harness.WINDOW, stream, 1 << 20))
+        await client.until(lambda _: any(message[:1] == b"\7" for message in side.received))

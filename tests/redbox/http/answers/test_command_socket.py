@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from redbox.http.answers.session_socket import SessionSocket
+from redbox.http.answers.command_socket import CommandSocket
 
 COUNT = 1000
 
@@ -37,7 +37,7 @@ async def refuse(token: bytes) -> bool:
 
 async def test_many_messages_at_once_leave_turns_to_others() -> None:
     socket = FloodingSocket()
-    wire = SessionSocket(cast("Any", socket), stall_s=60, renew=refuse)
+    wire = CommandSocket(cast("Any", socket), stall_s=60, renew=refuse)
     reading = asyncio.create_task(wire._from_client(cast("Any", IdleSession())))
     turns = 0
     while socket.left:
