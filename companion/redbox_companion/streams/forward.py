@@ -48,7 +48,7 @@ class Observer(Protocol):
     def forward_failed(self, why: Exception) -> None: ...
 
 
-class PortForward:
+class ForwardedPorts:
     """Listens, looks and carries; `run` never returns."""
 
     def __init__(

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from redbox_companion.redbox_client import UpgradeRefused
-from redbox_companion.streams.forward import MOST_CONNECTIONS, PortForward, begin_forward
+from redbox_companion.streams.forward import MOST_CONNECTIONS, ForwardedPorts, begin_forward
 from redbox_companion.streams.statuses import RemoteEnded
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class JobPorts:
         listeners = [(_listener(port.port), port) for port in self._ports]
         for listener, _ in listeners:
             listener.settimeout(0.0)
-        self._thread(PortForward(self._begin, listeners, self).run)
+        self._thread(ForwardedPorts(self._begin, listeners, self).run)
         self._thread(self._answer_probes, _listener(self._readiness_port))
 
     # -- of the forward

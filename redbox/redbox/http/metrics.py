@@ -89,6 +89,7 @@ class StateCollector(Collector):
     agents: Callable[[], AgentPoolState]
     streams: Callable[[], int]
     sessions: Callable[[], int]
+    forwarded: Callable[[], int]
     relays: Callable[[], int]
     volumes: Callable[[], int]
 
@@ -110,7 +111,10 @@ class StateCollector(Collector):
         yield from self._of_agents(self.agents())
         yield GaugeMetricFamily("redbox_streams", "Followed logs, watches and downloads.", self.streams())
         yield GaugeMetricFamily(
-            "redbox_sessions", "Commands and forwarded connections in running jobs.", self.sessions()
+            "redbox_sessions", "Commands in running jobs, and forwards to their ports.", self.sessions()
+        )
+        yield GaugeMetricFamily(
+            "redbox_forwarded_connections", "Connections in all forwards.", self.forwarded()
         )
         yield GaugeMetricFamily("redbox_relays", "Steps on jobs' nodes that carry sessions.", self.relays())
         yield GaugeMetricFamily("redbox_volumes", "Folders of volumes that exist.", self.volumes())

@@ -190,6 +190,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
                 agents=pool.state,
                 streams=lambda: streams.held,
                 sessions=lambda: sessions.count,
+                forwarded=lambda: sessions.connection_count,
                 relays=lambda: sessions.relay_count,
                 volumes=lambda: volumes.count,
             )

@@ -158,7 +158,7 @@ class JobForward:
                         self._forget(number)
             failure = lost(self._socket.why_lost)
         except ValueError as error:
-            failure = lost(f"red-box sent what is no message of a forward: {error}")
+            failure = lost(f"red-box sent a message that a forward cannot have: {error}")
         finally:
             self._end(failure)
 

@@ -282,6 +282,7 @@ def _services(
             agents=pool.state,
             streams=lambda: streams.held,
             sessions=lambda: sessions.count,
+            forwarded=lambda: sessions.connection_count,
             relays=lambda: sessions.relay_count,
             volumes=lambda: volumes.count,
         )
