@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +44,13 @@ class ScriptedServer:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
     refuse_port: Refusal | None = None
+    forwards: list[socket.socket] = field(default_factory=list)
+
+    def end_forwards(self) -> None:
+        """As a red-box that is killed."""
+        while self.forwards:
+            with suppress(OSError):
+                self.forwards.pop().shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
@@ -153,6 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         accept_upgrade(self)
         self.close_connection = True
+        self.scripted.forwards.append(self.connection)
         PlayedForward(self).carry()
 
     def _archive(self) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
+from redbox_shared.wire import PORTS_WINDOW
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import Pod
 
@@ -20,26 +22,49 @@ RUNNING = {"phase": "Running", "state": "RUNNING", "jobID": "7"}
 TRIES = 400
 
 
-@pytest.fixture
-def echo() -> Iterator[int]:
-    """A server of the job: sends back what it gets, after the client's end."""
+@contextmanager
+def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server of the job; looks connect to it, too."""
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve(connection: socket.socket) -> None:
+    def serve_one(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            received = b""
-            while data := connection.recv(65536):
-                received += data
-            connection.sendall(received)
+            serve(connection)
 
     def accept() -> None:
         with suppress(OSError):
             while True:
-                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+                threading.Thread(target=serve_one, args=(listener.accept()[0],), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     yield listener.getsockname()[1]
     listener.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """Sends back what it gets, after the client's end."""
+
+    def serve(connection: socket.socket) -> None:
+        received = b""
+        while data := connection.recv(65536):
+            received += data
+        connection.sendall(received)
+
+    with serving(serve) as port:
+        yield port
+
+
+@pytest.fixture
+def parrot() -> Iterator[int]:
+    """Sends back what it gets, at once."""
+
+    def serve(connection: socket.socket) -> None:
+        while data := connection.recv(65536):
+            connection.sendall(data)
+
+    with serving(serve) as port:
+        yield port
 
 
 def free_port() -> int:
@@ -113,6 +138,53 @@ def test_bytes_go_both_ways_and_the_end_of_one_way_leaves_the_other(
     start(echo)
     data = bytes(range(256)) * 300
     assert exchange(connect(pod), data) == data
+
+
+def test_more_bytes_than_a_window_go_both_ways(pod: Pod, start: Start, parrot: int) -> None:
+    start(parrot)
+    data = os.urandom(3 * PORTS_WINDOW)
+    with connect(pod) as connection:
+        sending = threading.Thread(target=connection.sendall, args=(data,))
+        sending.start()
+        received = b""
+        while len(received) < len(data):
+            received += connection.recv(65536)
+        sending.join()
+    assert received == data
+
+
+def test_after_a_forward_that_broke_the_next_connection_begins_one(
+    pod: Pod, redbox: ScriptedServer, start: Start, echo: int
+) -> None:
+    start(echo)
+    with connect(pod) as connection:
+        connection.sendall(b"x")
+        for _ in range(TRIES):
+            if redbox.forwards:
+                break
+            threading.Event().wait(0.05)
+        threading.Event().wait(0.2)
+        redbox.end_forwards()
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+    assert exchange(connect(pod), b"again") == b"again"
+
+
+def test_more_connections_than_are_carried_wait_for_one_that_ends(pod: Pod, start: Start, echo: int) -> None:
+    start(echo)
+    with ExitStack() as opened:
+        held = [opened.enter_context(connect(pod)) for _ in range(64)]
+        for connection in held:
+            connection.sendall(b"no end")
+        with connect(pod) as late:
+            late.sendall(b"late")
+            late.shutdown(socket.SHUT_WR)
+            late.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                late.recv(1)
+            assert exchange(held[0], b"") == b"no end"
+            late.settimeout(20)
+            assert late.recv(4) == b"late"
 
 
 def test_a_client_that_stalls_holds_back_no_other(pod: Pod, start: Start, echo: int) -> None:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from redbox_shared.wire import PORTS_WINDOW
+
 BINARY, CLOSE = 2, 8
 SUCCESS = {"kind": "Status", "status": "Success"}
 
@@ -53,6 +55,8 @@ class PlayedForward:
         self._handler = handler
         self._writing = threading.Lock()  # TLS has one writer at a time
         self._open: dict[bytes, socket.socket] = {}
+        self._credit: dict[bytes, int] = {}
+        self._granted = threading.Condition()
 
     def carry(self) -> None:
         while (frame := read_frame(self._handler.rfile))[0] != CLOSE:
@@ -62,6 +66,9 @@ class PlayedForward:
                     self._connect(number, json.loads(data))
                 elif channel == 0:
                     self._open[number].sendall(data)
+                    self._say(7, number, (64 + len(data)).to_bytes(4))
+                elif channel == 7:
+                    self._grant(number, int.from_bytes(data))
                 elif data == b"\0":
                     self._open[number].shutdown(socket.SHUT_WR)
         for connection in self._open.values():
@@ -80,14 +87,27 @@ class PlayedForward:
             self._say(3, number, json.dumps(SUCCESS).encode())
             return
         self._open[number] = connection
+        self._grant(number, PORTS_WINDOW)
         threading.Thread(target=self._copy, args=(number, connection), daemon=True).start()
 
     def _copy(self, number: bytes, connection: socket.socket) -> None:
         with connection, suppress(OSError):
             while data := connection.recv(16384):
+                self._spend(number, 64 + len(data))
                 self._say(1, number, data)
             self._say(255, number, b"\1")
             self._say(3, number, json.dumps(SUCCESS).encode())
+
+    def _grant(self, number: bytes, credit: int) -> None:
+        with self._granted:
+            self._credit[number] = self._credit.get(number, 0) + credit
+            self._granted.notify_all()
+
+    def _spend(self, number: bytes, cost: int) -> None:
+        with self._granted:
+            if not self._granted.wait_for(lambda: self._credit[number] >= cost, timeout=20):
+                raise TimeoutError
+            self._credit[number] -= cost
 
     def _say(self, channel: int, number: bytes, data: bytes) -> None:
         with self._writing, suppress(OSError):
