@@ -26,7 +26,7 @@ def resume_what_slurm_drained(bed: Bed) -> None:
 
 
 def state_of(bed: Bed) -> str:
-    """For a test that failed: hosts that lack a daemon, and Slurm's nodes with their reasons."""
+    """For a test that failed: hosts that lack a daemon, Slurm's nodes and jobs, and red-box's newest lines."""
     try:
         ill = [host.name for host in status.look(bed).hosts if not host.well]
     except BedError as error:
@@ -34,4 +34,13 @@ def state_of(bed: Bed) -> str:
     login = bed.host("login")
     nodes = login.run("sinfo", "--noheader", "--Node", "--format=%N %T %u %H %E", check=False, timeout=30)
     queue = login.run("squeue", "--noheader", "--format=%A %j %u %T %S %N %r", check=False, timeout=30)
-    return f"Hosts that are not well: {ill or 'none'}\n{nodes.stdout}{nodes.stderr}{queue.stdout[-4000:]}"
+    text = f"Hosts that are not well: {ill or 'none'}\n{nodes.stdout}{nodes.stderr}{queue.stdout[-4000:]}"
+    return f"{text}\n{_newest_lines(bed)}"
+
+
+def _newest_lines(bed: Bed) -> str:
+    """Of red-box: it writes no token."""
+    for log in bed.places.state.glob("hosts/login/own/var/log/bed/redbox*.log"):
+        with suppress(OSError):
+            return f"{log.name}:\n{log.read_text(errors='replace')[-6000:]}"
+    return "red-box has no log here"

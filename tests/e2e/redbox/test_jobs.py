@@ -109,15 +109,22 @@ async def test_a_job_is_held_released_and_signalled(alice: RedboxClient) -> None
     held = await until(alice, key, lambda job: job.reason is not None)
     assert (held.phase, held.reason) == (Phase.PENDING, "JobHeldUser")
     await alice.act_on_job(key, "release")
-    await alice.act_on_job(key, "hold")
-    await until(alice, key, lambda job: job.reason == "JobHeldUser")
-    await alice.act_on_job(key, "release")
     await started(alice, key)
     async with alice.stream("GET", f"/v1/jobs/{key}/logs/stdout", {"follow": "true"}) as log:
         assert await log.content.readline() == b"ready\n"
     await alice.act_on_job(key, "signal", signal="USR1")
     assert (await ended(alice, key)).exit_code == 7
     assert await log_of(alice, key) == "ready\ncaught\n"
+
+
+async def test_a_job_that_waits_is_held_and_released(alice: RedboxClient) -> None:
+    key = await submit(alice, "true", options=["--begin=now+1hour"])
+    await until(alice, key, lambda job: job.reason == "BeginTime")
+    await alice.act_on_job(key, "hold")
+    await until(alice, key, lambda job: job.reason == "JobHeldUser")
+    await alice.act_on_job(key, "release")
+    await until(alice, key, lambda job: job.reason == "BeginTime")
+    await alice.cancel_job(key)
 
 
 async def test_a_job_that_has_ended_cannot_be_held(alice: RedboxClient) -> None:
