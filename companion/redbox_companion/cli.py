@@ -18,6 +18,7 @@ Its settings are environment variables of the pod, which the Red Box operator cr
 
 exec and shell are for `kubectl exec -it POD -- redbox-companion shell`: a session in the running job.
 """
+USAGE = 2
 SESSIONS = frozenset({"exec", "shell"})
 
 
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from redbox_companion.exec_program import main as exec_main  # noqa: PLC0415
 
         return exec_main(arguments)
+    if arguments and not arguments[0].startswith("-"):
+        sys.stderr.write(f"redbox-companion: there is no command {arguments[0]!r}\n{HELP}")
+        return USAGE
     if "--version" in arguments:
         return _print(f"redbox-companion {_version()}")
     if "--help" in arguments or "-h" in arguments:

@@ -286,6 +286,13 @@ def test_a_flag_that_it_does_not_know_is_refused_by_its_name(pod: Pod) -> None:
     assert (ended.returncode, b"unknown option --submit" in ended.stderr) == (78, True)
 
 
+def test_a_word_that_is_not_a_command_is_refused_and_leaves_the_pods_message_alone(pod: Pod) -> None:
+    """It is typed into the container of a companion that runs."""
+    ended = pod.run("shel")
+    assert (ended.returncode, b"there is no command 'shel'" in ended.stderr) == (2, True)
+    assert not (pod.folder / "termination").exists() or not (pod.folder / "termination").read_text()
+
+
 def test_a_defect_of_its_own_is_not_taken_for_the_jobs_exit_code(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = DONE | {"array": {"total": 1}, "tasks": ["nonsense"]}
     redbox.refuse_log = {name: (422, {"title": "An array", "retry": False}) for name in ("stdout", "stderr")}

@@ -193,7 +193,10 @@ class RelayPool:
             async with asyncio.timeout(START_S):
                 await asyncio.shield(connection.started)
         except TimeoutError:
-            message = f"Slurm did not start the session's step within {START_S:.0f} s."
+            message = (
+                f"Slurm did not start the session's step within {START_S:.0f} s: the job's node may be busy, "
+                "or unable to connect back to the login node (SrunPortRange in slurm.conf)."
+            )
             raise SessionEnded(RELAY_LOST, message) from None
 
 

@@ -306,6 +306,33 @@ PROBLEMS: dict[str, tuple[Change, Level, str]] = {
         WARNING,
         "redbox-resourced of cluster prod does not get the role volumes: rule 1 matches it first",
     ),
+    "a role exec without sessions": (
+        rule(roles=["submit", "exec"]),
+        NOTE,
+        "rule 1 gives the role exec, and sessions are off",
+    ),
+    "sessions that no rule allows": (
+        configure(exec={"enabled": True, "roles": ["exec"]}),
+        WARNING,
+        "sessions are on for callers with the role exec, and no rule gives it",
+    ),
+    "a role exec that all have": (
+        configure(
+            exec={"enabled": True},
+            mapping={
+                "rules": [
+                    {
+                        "cluster": "prod",
+                        "namespaces": ["physics"],
+                        "user": "alice",
+                        "roles": ["submit", "exec"],
+                    }
+                ]
+            },
+        ),
+        NOTE,
+        "rule 1 gives the role exec, and every caller with the role submit may enter jobs",
+    ),
     "a pattern for all": (rule(namespaces="^.*$"), WARNING, "rule 1 matches every namespace of cluster prod"),
     "an unknown user": (rule(user="eve"), FAULT, "rule 1 names user eve, who does not exist on this host"),
     "a daemon": (rule(user="daemon"), FAULT, "user daemon, whose uid 2 is below min_uid"),

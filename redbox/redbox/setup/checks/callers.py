@@ -23,6 +23,7 @@ from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.machine import Machine
 from redbox.setup.checks.pods import check_volumes_role
+from redbox.setup.checks.sessions import check_session_rules
 from redbox.setup.install.manifest import key_instructions
 
 AUDIENCE = re.compile(r"redbox\.dev/[a-z0-9.-]+/[A-Za-z0-9]{8,}")
@@ -122,6 +123,7 @@ def check_rules(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]
         yield from _check_breadth(rule, number)
         yield from _check_users(machine, settings, rule, number)
     yield from check_volumes_role(rules)
+    yield from check_session_rules(settings.exec, rules)
 
 
 def _check_breadth(rule: Rule, number: int) -> Iterator[Finding]:
