@@ -207,7 +207,11 @@ class Helm:
         )
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
-        return _run([*self._command, *arguments], stdin)
+        return _run(self.command(*arguments), stdin)
+
+    def command(self, *arguments: str) -> list[str]:
+        """For one who starts it and reads along."""
+        return [*self._command, *arguments]
 
     def install(self, values: dict[str, object], *options: str) -> str:
         """Install, or bring what is installed to these values."""
@@ -239,7 +243,11 @@ class Kubernetes:
         self._command = (str(bed.places.state / "bin/kubectl"), "--kubeconfig", str(self.kubeconfig))
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
-        return _run([*self._command, *arguments], stdin)
+        return _run(self.command(*arguments), stdin)
+
+    def command(self, *arguments: str) -> list[str]:
+        """For one who starts it and reads along."""
+        return [*self._command, *arguments]
 
     def apply(self, manifests: str) -> None:
         """Server-side, as the one who owns what is said."""

@@ -92,6 +92,30 @@ def test_a_terminal_has_its_size_its_keys_and_its_exit_code(kubectl: list[str], 
         assert process.wait(WITHIN_S) == 5
 
 
+def test_programs_of_a_whole_screen_draw_it_and_follow_its_size(
+    kubectl: list[str], pod: SlurmPod, tmp_path: Path
+) -> None:
+    edited = f"/tmp/edited-{tmp_path.name}"
+    with terminal(in_pod(kubectl, pod, "vi", edited, options=("-it",))) as (process, screen):
+        assert drawn_lines(read_until(screen, rb"\x1b\[33;1H")) == ROWS - 2  # all but the first and the last
+        os.write(screen, b"ityped by keys\x1b")
+        read_until(screen, rb"typed by keys")
+        resize(screen, ROWS + 7, COLUMNS)
+        assert drawn_lines(read_until(screen, rb"\x1b\[40;1H")) == ROWS + 7 - 2
+        os.write(screen, b":wq\r")
+        assert process.wait(WITHIN_S) == 0
+    assert run(in_pod(kubectl, pod, "cat", edited))[1] == b"typed by keys\n"
+    with terminal(in_pod(kubectl, pod, "top", "-d", "1", options=("-it",))) as (process, screen):
+        read_until(screen, rb"(?s)Mem:.*Mem:")  # twice: it goes on by itself
+        os.write(screen, b"q")
+        assert process.wait(WITHIN_S) == 0
+
+
+def drawn_lines(shown: bytes) -> int:
+    """Lines below the text, each of which vi marks."""
+    return len(re.findall(rb"~", shown))
+
+
 def test_a_folder_is_copied_both_ways(kubectl: list[str], pod: SlurmPod, tmp_path: Path) -> None:
     """kubectl cp sets the modes there; it sets none here, and no times."""
     folder = made_folder(tmp_path / "there")

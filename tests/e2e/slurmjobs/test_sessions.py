@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import yaml
 
+from redbox.agents.transports.sudo import AGENT_PATH
+from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
+from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import Host
+from redbox_bed.kube import kube_cluster
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.sessions import set_sessions
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually
+from tests.e2e.harness.slurmjobs import WITHIN_S, Applied, SlurmJobs, eventually, kill
 
 SERVES = "cd $(mktemp -d); echo of job $SLURM_JOB_ID > index.html; exec python3 -m http.server 18888"
 PORTS = [{"name": "http", "port": 8080, "targetPort": 18888}]
@@ -81,15 +91,121 @@ def test_a_service_reaches_the_job_while_it_runs(bed: Bed, jobs: SlurmJobs) -> N
         address = job("get", "service", job.name, "--output=jsonpath={.spec.clusterIP}")
         node = bed.host("k1")
         assert eventually(lambda: fetched(node, address), what="an answer") == f"of job {job_id}"
+        assert forwarded(job) == f"of job {job_id}"
         job.change(suspend=True)
         eventually(lambda: not fetched(node, address), what="the end of its endpoints")
     finally:
         job("delete", "service", job.name)
 
 
+def forwarded(job: Applied) -> str:
+    """By kubectl port-forward of the Service."""
+    command = job.kubectl.command(
+        f"--namespace={job.namespace}", "port-forward", f"service/{job.name}", ":80"
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as forward:
+        try:
+            assert forward.stdout is not None
+            port = re.search(rb"127\.0\.0\.1:(\d+)", forward.stdout.readline())
+            assert port is not None
+            with urllib.request.urlopen(f"http://127.0.0.1:{int(port[1])}/index.html", timeout=10) as answer:
+                return bytes(answer.read()).decode().strip()
+        finally:
+            forward.terminate()
+
+
 def fetched(node: Host, address: str) -> str:
     ask = ("curl", "--silent", "--fail", "--max-time", "10", f"http://{address}/index.html")
     return node.run(*ask, check=False, timeout=30).stdout.strip()
+
+
+SESSION = "613.25"
+
+
+def test_what_is_killed_ends_sessions_and_never_the_job(
+    bed: Bed, jobs: SlurmJobs, enter: list[str], delivery: str
+) -> None:
+    """Each part in turn; no process of a session remains, and the next session begins."""
+    job = jobs.apply("sleep 600")
+    job_id = job.starts()["jobID"]
+    eventually(lambda: entered(job, enter), what="a session")
+    for part, kill_it in parts_of(bed, delivery).items():
+        with running_session(job, enter) as session:
+            kill_it()
+            if part == "slurmctld":
+                time.sleep(3)
+                assert session.poll() is None, "the step is not slurmctld's"
+                session.terminate()
+            _, words = session.communicate(timeout=WITHIN_S)
+        if part in {"red-box", "agents"}:  # of the others no word can come
+            assert session.returncode, part
+            assert b"relay" in words or b"red-box" in words, (part, words)
+        eventually(lambda: not left_on_nodes(bed), what=f"the end of all processes after {part}")
+        eventually(lambda: entered(job, enter), what=f"a session after {part}")
+        assert (job.status["phase"], job.status["jobID"]) == ("Running", job_id), part
+
+
+def parts_of(bed: Bed, delivery: str) -> dict[str, Callable[[], None]]:
+    login, controller = bed.host("login"), bed.host("ctl")
+
+    def kill_redbox() -> None:
+        login.kill(login_node.SERVICE)
+        login_node.start(login)
+
+    def kill_agents() -> None:
+        agents = login.run("pgrep", "--uid=alice", "--full", AGENT_PATH).stdout.split()
+        login.run("kill", "-KILL", *agents)
+
+    def kill_slurmctld() -> None:
+        controller.kill("slurmctld")
+        bed.slurms[0].up()
+
+    def kill_api_server() -> None:
+        bed.host("k0").kill("kube-apiserver")
+        kube_cluster.up(bed, Progress.silent())
+
+    def kill_companion() -> None:
+        for node in ("k1", "k2"):  # not the program of the session
+            bed.host(node).run("sh", "-c", "kill -9 $(pgrep -f '[r]edbox-companion$')", check=False)
+
+    return {
+        "red-box": kill_redbox,
+        "agents": kill_agents,
+        "slurmctld": kill_slurmctld,
+        **(
+            {"resourced": partial(kill, bed, "redbox-resourced")}
+            if delivery == "Virtual"
+            else {"companion": kill_companion}
+        ),
+        "API server": kill_api_server,
+    }
+
+
+def entered(job: Applied, enter: list[str]) -> bool:
+    try:
+        return run(job, enter, "echo", "in").strip() == "in"
+    except BedError:
+        return False
+
+
+@contextmanager
+def running_session(job: Applied, enter: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    words = ("exec", job.pod, "--", *enter, "sh", "-c", f"echo begun; trap '' HUP; sleep {SESSION}; true")
+    command = job.kubectl.command(f"--namespace={job.namespace}", *words)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as session:
+        try:
+            assert session.stdout is not None
+            assert session.stdout.readline() == b"begun\n"
+            yield session
+        finally:
+            session.kill()
+
+
+def left_on_nodes(bed: Bed) -> str:
+    marker = f"[{SESSION[0]}]{SESSION[1:]}"
+    return "".join(
+        bed.host(node).run("pgrep", "-f", marker, check=False).stdout for node in ("n1", "n2", "n3")
+    )
 
 
 def test_where_sessions_are_turned_off_the_sentence_says_so(
