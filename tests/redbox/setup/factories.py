@@ -51,8 +51,11 @@ def account(name: str, uid: int, *groups: int) -> Change:
     return lambda host: host.accounts.update({name: UnixAccount(name, uid, frozenset(groups))})
 
 
+ALICE_OF_PHYSICS = {"cluster": "prod", "namespaces": ["physics"], "user": "alice"}
+
+
 def rule(**changes: Any) -> Change:
-    written = {"cluster": "prod", "namespaces": ["physics"], "user": "alice", **changes}
+    written = {**ALICE_OF_PHYSICS, **changes}
     return configure(mapping={"rules": [{key: value for key, value in written.items() if value is not None}]})
 
 

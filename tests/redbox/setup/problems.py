@@ -9,6 +9,7 @@ from redbox.setup.checks.findings import Level
 from redbox.setup.checks.machine import PORT_IN_USE
 from tests.redbox.callers.factories import jwks, rsa_key
 from tests.redbox.setup.factories import (
+    ALICE_OF_PHYSICS,
     BY_URL,
     SSHD,
     Change,
@@ -38,6 +39,7 @@ from tests.redbox.setup.fakes import (
 )
 
 NOTE, WARNING, FAULT = Level.NOTE, Level.WARNING, Level.FAULT
+MAY_EXEC = ["submit", "exec"]
 
 
 PROBLEMS: dict[str, tuple[Change, Level, str]] = {
@@ -306,32 +308,16 @@ PROBLEMS: dict[str, tuple[Change, Level, str]] = {
         WARNING,
         "redbox-resourced of cluster prod does not get the role volumes: rule 1 matches it first",
     ),
-    "a role exec without sessions": (
-        rule(roles=["submit", "exec"]),
-        NOTE,
-        "rule 1 gives the role exec, and sessions are off",
-    ),
-    "sessions that no rule allows": (
+    "exec is off": (rule(roles=MAY_EXEC), NOTE, "rule 1 gives the role exec, and sessions are off"),
+    "exec for no caller": (
         configure(exec={"enabled": True, "roles": ["exec"]}),
         WARNING,
         "sessions are on for callers with the role exec, and no rule gives it",
     ),
-    "a role exec that all have": (
-        configure(
-            exec={"enabled": True},
-            mapping={
-                "rules": [
-                    {
-                        "cluster": "prod",
-                        "namespaces": ["physics"],
-                        "user": "alice",
-                        "roles": ["submit", "exec"],
-                    }
-                ]
-            },
-        ),
+    "exec for all": (
+        configure(exec={"enabled": True}, mapping={"rules": [{**ALICE_OF_PHYSICS, "roles": MAY_EXEC}]}),
         NOTE,
-        "rule 1 gives the role exec, and every caller with the role submit may enter jobs",
+        "every caller with the role submit may enter jobs",
     ),
     "a pattern for all": (rule(namespaces="^.*$"), WARNING, "rule 1 matches every namespace of cluster prod"),
     "an unknown user": (rule(user="eve"), FAULT, "rule 1 names user eve, who does not exist on this host"),
