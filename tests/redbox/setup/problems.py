@@ -39,7 +39,7 @@ from tests.redbox.setup.fakes import (
 )
 
 NOTE, WARNING, FAULT = Level.NOTE, Level.WARNING, Level.FAULT
-MAY_EXEC = ["submit", "exec"]
+MAY_EXEC, ONLY_EXEC = ["submit", "exec"], {"enabled": True, "roles": ["exec"]}
 
 
 PROBLEMS: dict[str, tuple[Change, Level, str]] = {
@@ -309,11 +309,7 @@ PROBLEMS: dict[str, tuple[Change, Level, str]] = {
         "redbox-resourced of cluster prod does not get the role volumes: rule 1 matches it first",
     ),
     "exec is off": (rule(roles=MAY_EXEC), NOTE, "rule 1 gives the role exec, and sessions are off"),
-    "exec for no caller": (
-        configure(exec={"enabled": True, "roles": ["exec"]}),
-        WARNING,
-        "sessions are on for callers with the role exec, and no rule gives it",
-    ),
+    "exec for no caller": (configure(exec=ONLY_EXEC), WARNING, "the role exec, and no rule gives it"),
     "exec for all": (
         configure(exec={"enabled": True}, mapping={"rules": [{**ALICE_OF_PHYSICS, "roles": MAY_EXEC}]}),
         NOTE,
