@@ -120,6 +120,7 @@ def fetched(node: Host, address: str) -> str:
 
 
 SESSION = "613.25"
+SLURM_NODES = ("n1", "n2", "n3")
 
 
 def test_what_is_killed_ends_sessions_and_never_the_job(
@@ -135,7 +136,7 @@ def test_what_is_killed_ends_sessions_and_never_the_job(
             if part == "slurmctld":
                 time.sleep(3)
                 assert session.poll() is None, "the step is not slurmctld's"
-                session.terminate()
+                end_on_nodes(bed)
             _, words = session.communicate(timeout=WITHIN_S)
         if part in {"red-box", "agents"}:  # of the others no word can come
             assert session.returncode, part
@@ -202,10 +203,19 @@ def running_session(job: Applied, enter: list[str]) -> Iterator[subprocess.Popen
 
 
 def left_on_nodes(bed: Bed) -> str:
+    return "".join(on_node(bed, node) for node in SLURM_NODES)
+
+
+def end_on_nodes(bed: Bed) -> None:
+    for node in SLURM_NODES:
+        if pids := on_node(bed, node).split():
+            bed.host(node).run("kill", "-KILL", *pids, check=False)
+
+
+def on_node(bed: Bed, node: str) -> str:
+    """The processes of the session there."""
     marker = f"[{SESSION[0]}]{SESSION[1:]}"
-    return "".join(
-        bed.host(node).run("pgrep", "-f", marker, check=False).stdout for node in ("n1", "n2", "n3")
-    )
+    return bed.host(node).run("pgrep", "-f", marker, check=False).stdout
 
 
 def test_where_sessions_are_turned_off_the_sentence_says_so(
