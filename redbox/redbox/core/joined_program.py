@@ -15,9 +15,13 @@ class JoinError(Exception):
     """The modules cannot be joined to one file."""
 
 
-def join_package(package: str, modules: tuple[str, ...], head: str) -> bytes:
-    """Join these modules of `package`, in this order, below `head`."""
-    texts = {name: (resources.files(package) / f"{name}.py").read_text() for name in modules}
+SHARED = "redbox.node.program"
+
+
+def join_package(package: str, modules: tuple[str, ...], head: str, *, shared: tuple[str, ...] = ()) -> bytes:
+    """Join these modules of `package`, in this order, below `head`, after those that programs share."""
+    places = [(SHARED, name) for name in shared] + [(package, name) for name in modules]
+    texts = {name: (resources.files(place) / f"{name}.py").read_text() for place, name in places}
     return join_modules(package, texts, head).encode()
 
 
@@ -51,7 +55,9 @@ def _defined_names(tree: ast.Module) -> Iterator[str]:
 
 
 def _is_internal(node: ast.stmt, package: str) -> bool:
-    return isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}.")
+    if not isinstance(node, ast.ImportFrom):
+        return False
+    return (node.module or "").startswith((f"{package}.", f"{SHARED}."))
 
 
 def _outer_imports(tree: ast.Module, package: str) -> Iterator[str]:

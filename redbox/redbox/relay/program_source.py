@@ -31,7 +31,7 @@ PYTHON = "/usr/bin/python3"
 
 @cache
 def relay_source() -> bytes:
-    return join_package(PACKAGE, MODULES, HEAD)
+    return join_package(PACKAGE, MODULES, HEAD, shared=("listeners",))
 
 
 def relay_command() -> list[str]:

@@ -18,7 +18,7 @@ from redbox.runner.program.command_lines import (
     step_environment,
 )
 from redbox.runner.program.entry import settles
-from redbox.runner.program.handlers import find_listeners, find_own_listener, parse_head, parse_listeners
+from redbox.runner.program.handlers import find_own_listener, parse_head
 from redbox.runner.program.probes import ProbeCounter
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
@@ -221,15 +221,6 @@ def test_a_tree_that_is_deeper_than_paths_go_is_measured_and_removed(tmp_path: P
     assert not top.exists()
 
 
-def test_listeners_are_read_from_the_kernels_table() -> None:
-    table = (
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-        "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  2001        0 1\n"
-        "   1: 0100007F:1F91 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  2001        0 2\n"
-    )
-    assert [tuple(listener) for listener in parse_listeners(table)] == [("127.0.0.1", 8080, 2001)]
-
-
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_only_a_listener_of_this_user_is_reached(family: socket.AddressFamily, address: str) -> None:
     with socket.socket(family) as listener:
@@ -239,7 +230,6 @@ def test_only_a_listener_of_this_user_is_reached(family: socket.AddressFamily, a
         listener.listen()
         assert find_own_listener(port, address)
         assert not find_own_listener(port, "192.0.2.9")
-        assert [found.uid for found in find_listeners(port)] == [os.getuid()]
 
 
 def test_the_head_of_a_response_is_read() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 
-from redbox.relay.program.ports import TABLES, read_address
+from redbox.node.program.listeners import TABLES, read_kernel_address
 
 Address = tuple[str, int]
 
@@ -30,7 +30,7 @@ def uid_of_peer(peer: Address, own: Address) -> int | None:
 
 def _is(address: Address, text: str, family: int) -> bool:
     host, _, port = text.partition(":")
-    return int(port, 16) == address[1] and _plain(read_address(host, family)) == _plain(address[0])
+    return int(port, 16) == address[1] and _plain(read_kernel_address(host, family)) == _plain(address[0])
 
 
 def _plain(address: str) -> str:

@@ -1,28 +1,17 @@
 """Connections to servers of the job's user on the relay's node."""
 
-import contextlib
 import errno
 import os
 import selectors
 import socket
-import struct
 import time
 from typing import Any, Dict, Iterator, Optional, Tuple
 
+from redbox.node.program.listeners import ANY_ADDRESS, find_listeners
 from redbox.relay.program.frames import CLOSE, STDOUT
 from redbox.relay.program.streams import RelayStream, Send, Wish
 
 CONNECT_S = 10.0
-LISTEN = "0A"
-FAMILIES = (socket.AF_INET, socket.AF_INET6)
-ADDRESS_BYTES = {socket.AF_INET: 4, socket.AF_INET6: 16}
-NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NETLINK_DONE = 4, 20, 3
-REQUEST_DUMP = 0x301
-NETLINK_HEAD = struct.Struct("=IHHII")  # length, type, flags, sequence, port
-SOCKET_ID = struct.Struct("=HH16s16sIQ")  # ports, addresses, interface, cookie
-KERNEL_S = 5.0
-TABLES = (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6))
-ANY = ("0.0.0.0", "::")  # noqa: S104 # what a listener may have, not where we listen
 
 
 class PortStream(RelayStream):
@@ -116,66 +105,10 @@ class PortStream(RelayStream):
 
 
 def find_own_listener(port: int) -> Optional[Tuple[int, str]]:
-    """Where to connect to: a listener of this user's, on 127.0.0.1 or an address of the node's own."""
-    if not 0 < port < 1 << 16:
-        return None
-    try:
-        found = list(ask_kernel(port))
-    except OSError:  # a kernel without sock_diag
-        found = list(read_tables(port))
-    for kind, address in found:
-        if address in ANY:
-            return kind, "127.0.0.1" if kind == socket.AF_INET else "::1"
+    """Where to connect to: a server of this user, on 127.0.0.1 or an address of the node's own."""
+    found = [(family, address) for family, address, uid in find_listeners(port) if uid == os.getuid()]
+    for family, address in found:
+        if address in ANY_ADDRESS:
+            return family, "127.0.0.1" if family == socket.AF_INET else "::1"
     found.sort(key=lambda pair: pair[1] != "127.0.0.1")
     return found[0] if found else None
-
-
-def ask_kernel(port: int) -> Iterator[Tuple[int, str]]:
-    """By sock_diag(7), for listeners alone.
-
-    /proc/net/tcp takes ten times as long where the kernel's table of connections is large, however few
-    there are.
-    """
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
-        kernel.settimeout(KERNEL_S)
-        for family in FAMILIES:
-            body = struct.pack("=BBHI", family, socket.IPPROTO_TCP, 0, 1 << int(LISTEN, 16))
-            body += struct.pack(">H", port) + bytes(SOCKET_ID.size - 2)
-            size = NETLINK_HEAD.size + len(body)
-            kernel.send(NETLINK_HEAD.pack(size, SOCK_DIAG_BY_FAMILY, REQUEST_DUMP, 0, 0) + body)
-            for message in dumped(kernel):
-                address, uid = (
-                    message[8 : 8 + ADDRESS_BYTES[family]],
-                    struct.unpack_from("=I", message, 64)[0],
-                )
-                if struct.unpack_from(">H", message, 4)[0] == port and uid == os.getuid():
-                    yield family, socket.inet_ntop(family, address)
-
-
-def dumped(kernel: socket.socket) -> Iterator[bytes]:
-    """The messages of one answer; OSError if the kernel refuses."""
-    while True:
-        data = kernel.recv(1 << 16)
-        while len(data) >= NETLINK_HEAD.size:
-            size, kind, _, _, _ = NETLINK_HEAD.unpack_from(data)
-            if kind == NETLINK_DONE:
-                return
-            if kind != SOCK_DIAG_BY_FAMILY or size < NETLINK_HEAD.size:
-                raise OSError("sock_diag is refused")
-            yield data[NETLINK_HEAD.size : size]
-            data = data[(size + 3) & ~3 :]
-
-
-def read_tables(port: int) -> Iterator[Tuple[int, str]]:
-    for path, family in TABLES:
-        with contextlib.suppress(OSError), open(path) as file:
-            for row in [line.split() for line in file][1:]:
-                address, _, number = row[1].partition(":")
-                if row[3] == LISTEN and int(number, 16) == port and int(row[7]) == os.getuid():
-                    yield family, read_address(address, family)
-
-
-def read_address(text: str, family: int) -> str:
-    """The kernel writes each 32 bits of an address as a number of this machine."""
-    words = [struct.pack("=I", int(text[start : start + 8], 16)) for start in range(0, len(text), 8)]
-    return socket.inet_ntop(family, b"".join(words))

@@ -7,7 +7,8 @@ import time
 from contextlib import suppress
 from typing import Callable, Optional
 
-from redbox.runner.program.handlers import HandlerTarget, find_listeners, run_handler
+from redbox.node.program.listeners import find_listeners
+from redbox.runner.program.handlers import HandlerTarget, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
 from redbox.runner.program.probes import ProbedContainer
 from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, read_text

@@ -1,16 +1,16 @@
 """What probes and hooks do: a command inside the container, a request by HTTP, a connection, a pause.
 
 The network is the node's own, so a port may be anybody's: a request goes only to a listener of the job's own
-user, by /proc/net/tcp and tcp6.
+user.
 """
 
 import os
 import shutil
 import socket
-import struct
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
+from redbox.node.program.listeners import ANY_ADDRESS, V4_IN_V6, find_listeners
 from redbox.runner.program.command_lines import EnterTools, enter_command, split_environment
 from redbox.runner.program.processes import TimedOut, run_bounded
 from redbox.runner.program.rules import Document
@@ -18,60 +18,16 @@ from redbox.runner.program.rules import Document
 HEAD_LIMIT = 16 * 1024
 REDIRECTS = 10
 LOCAL = ("localhost", "127.0.0.1", "::1")
-LISTEN, UID = "0A", 7
-IPV4_BYTES = 4
 SUCCESSES, REDIRECTIONS = range(200, 400), range(300, 400)
-TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-ANY = ("0.0.0.0", "::")  # noqa: S104 # compared with, never bound to
 UNREACHABLE = "192.0.2.1"  # of the documentation: no packet is sent to it
 Answer = Tuple[bool, str]
 """Whether it succeeded, and what there is to say about a failure."""
 
 
-class PortListener(NamedTuple):
-    """A socket that accepts connections."""
-
-    address: str
-    port: int
-    uid: int
-
-
-def parse_address(text: str) -> str:
-    """The kernel prints words of 32 bits in the order of this machine."""
-    words = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
-    packed = struct.pack("={}I".format(len(words)), *words)
-    if len(packed) == IPV4_BYTES:
-        return socket.inet_ntop(socket.AF_INET, packed)
-    address = socket.inet_ntop(socket.AF_INET6, packed)
-    return address[7:] if address.startswith("::ffff:") and "." in address else address
-
-
-def parse_listeners(table: str) -> List[PortListener]:
-    found = []
-    for line in table.splitlines()[1:]:
-        fields = line.split()
-        if len(fields) > UID and fields[3] == LISTEN:
-            address, _, port = fields[1].partition(":")
-            found.append(PortListener(parse_address(address), int(port, 16), int(fields[UID])))
-    return found
-
-
-def find_listeners(port: int) -> List[PortListener]:
-    found = []
-    for table in TABLES:
-        if os.path.exists(table):
-            with open(table) as file:
-                found += [listener for listener in parse_listeners(file.read()) if listener.port == port]
-    return found
-
-
 def find_own_listener(port: int, address: str) -> bool:
     """Whether a process of this user listens where a connection to the address arrives."""
-    return any(
-        listener.uid == os.getuid()
-        for listener in find_listeners(port)
-        if listener.address in (*ANY, address)
-    )
+    reached = (*ANY_ADDRESS, address, V4_IN_V6 + address)
+    return any(uid == os.getuid() and found in reached for _, found, uid in find_listeners(port))
 
 
 def find_node_address(name: str) -> str:
