@@ -1,4 +1,4 @@
-"""Which servers listen on a port of this node, and whose they are: the network is the node's, so all users'."""
+"""Which servers listen on a port of this node, and whose they are: all users share its network."""
 
 import socket
 import struct
