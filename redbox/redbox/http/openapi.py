@@ -15,9 +15,10 @@ from pydantic.json_schema import models_json_schema
 
 from redbox.http.answers.problems import MEDIA_TYPE
 from redbox_api.models import PartitionEvent, Problem, WatchEvent
-from redbox_api.sessions.parts import ExecRequest
+from redbox_api.sessions.parts import ExecRequest, PortRequest
 
-STREAMED = (Problem, WatchEvent, PartitionEvent, ExecRequest)
+STREAMED = (Problem, WatchEvent, PartitionEvent, ExecRequest, PortRequest)
+RECEIVED = frozenset({ExecRequest, PortRequest})
 REFERENCE = "#/components/schemas/"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 Document = dict[str, Any]
@@ -72,7 +73,7 @@ def _completed(document: Document) -> Document:
 def _schemas_of_streams() -> Document:
     """Schemas of the models that no route returns as one JSON document."""
     _, definitions = models_json_schema(
-        [(model, "validation" if model is ExecRequest else "serialization") for model in STREAMED],
+        [(model, "validation" if model in RECEIVED else "serialization") for model in STREAMED],
         by_alias=True,
         ref_template=REFERENCE + "{model}",
     )

@@ -40,7 +40,8 @@ def state_of(bed: Bed) -> str:
 
 def _newest_lines(bed: Bed) -> str:
     """Of red-box: it writes no token."""
-    for log in bed.places.state.glob("hosts/login/own/var/log/bed/redbox*.log"):
-        with suppress(OSError):
-            return f"{log.name}:\n{log.read_text(errors='replace')[-6000:]}"
+    logs = bed.places.state.glob("hosts/login/own/var/log/bed/redbox*.log")
+    with suppress(OSError, ValueError):
+        newest = max(logs, key=lambda log: log.stat().st_mtime)
+        return f"{newest.name}:\n{newest.read_text(errors='replace')[-6000:]}"
     return "red-box has no log here"

@@ -23,7 +23,9 @@ from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container
 from tests.e2e.harness.slurmjobs import eventually
 
 pytestmark = pytest.mark.timeout(300)
-SERVES = "echo hello > /tmp/index.html; exec httpd -f -p 127.0.0.1:18080 -h /tmp"
+SERVES = "echo hello > /tmp/index.html; exec httpd -f -p 127.0.0.1:$0 -h /tmp"
+PORTS = {"SPDY": 18080, "WebSockets": 18081}
+"""The server of the one may end after that of the other begins."""
 COLUMNS, ROWS = 101, 33
 WITHIN_S = 60.0
 PROMPT = rb"> (\x1b\[\w+)*$"
@@ -153,18 +155,23 @@ def made_folder(folder: Path) -> Path:
     return folder
 
 
-def test_a_port_of_the_pod_is_forwarded(kubectl: list[str], pod: SlurmPod) -> None:
-    server = subprocess.Popen(in_pod(kubectl, pod, "sh", "-c", SERVES), stdout=subprocess.DEVNULL)
+def test_a_port_of_the_pod_is_forwarded(
+    kubectl: list[str], pod: SlurmPod, request: pytest.FixtureRequest
+) -> None:
+    port = PORTS[request.node.callspec.params["kubectl"]]
+    command = in_pod(kubectl, pod, "sh", "-c", SERVES, str(port))
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        assert eventually(lambda: forwarded(kubectl, pod), what="an answer") == b"hello\n"
+        assert eventually(lambda: forwarded(kubectl, pod, port), what="an answer") == b"hello\n"
     finally:
         server.terminate()
         server.wait(WITHIN_S)
 
 
-def forwarded(kubectl: list[str], pod: SlurmPod) -> bytes | None:
+def forwarded(kubectl: list[str], pod: SlurmPod, to: int) -> bytes | None:
     """What the server answers; nothing while it does not listen, for then kubectl ends."""
-    with subprocess.Popen([*kubectl, "port-forward", pod.name, ":18080"], stdout=subprocess.PIPE) as forward:
+    command = [*kubectl, "port-forward", pod.name, f":{to}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as forward:
         try:
             assert forward.stdout is not None
             port = re.search(rb"127\.0\.0\.1:(\d+)", forward.stdout.readline())

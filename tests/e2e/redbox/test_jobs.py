@@ -118,7 +118,7 @@ async def test_a_job_is_held_released_and_signalled(alice: RedboxClient) -> None
 
 
 async def test_a_job_that_waits_is_held_and_released(alice: RedboxClient) -> None:
-    key = await submit(alice, "true", options=["--begin=now+1hour"])
+    key = await submit(alice, "true", begin="now+1hour")
     await until(alice, key, lambda job: job.reason == "BeginTime")
     await alice.act_on_job(key, "hold")
     await until(alice, key, lambda job: job.reason == "JobHeldUser")
