@@ -28,13 +28,20 @@ UNTIL_END = "echo started; until [ -e ~/{name}.end ]; do sleep 0.5; done; echo e
 
 @pytest.fixture(scope="module")
 def old_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree of that commit, with an environment whose programs are that tree's own."""
+    """The tree of that commit, with an environment whose programs are that tree's own.
+
+    Debian's sudo crashes in an empty environment since November 2026, so one line of it is today's.
+    """
     git = ["git", "-C", str(CHECKOUT)]
     if subprocess.run([*git, "cat-file", "-e", BEFORE], check=False, capture_output=True).returncode:
         pytest.skip(f"this clone lacks commit {BEFORE}: fetch the whole history to run this test")
     folder = tmp_path_factory.mktemp("before")
     archive = subprocess.run([*git, "archive", BEFORE], check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+    starts_sudo = folder / "redbox/redbox/agents/transports/process.py"
+    text = starts_sudo.read_text()
+    assert "env={}," in text
+    starts_sudo.write_text(text.replace("env={},", 'env={"PATH": "/usr/bin:/bin"},'))
     ours, its = Path(sys.prefix).resolve(), folder / ".venv"
     shutil.copytree(ours, its, symlinks=True)
     for file in (*its.glob("bin/redbox*"), *its.glob("lib/*/site-packages/_red_box.pth")):
