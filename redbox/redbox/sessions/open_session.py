@@ -48,6 +48,8 @@ class OpenSession:
 class PortUse:
     """What a forward has carried to and from one port of a node."""
 
+    step_name: str = ""
+    """Of the newest connection."""
     connections: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -82,6 +84,7 @@ class OpenForward:
         document = {"kind": "port", "port": request.port, "look": request.look}
         async with self.open_stream(target, document) as stream:
             session = OpenSession(stream, self.job, self.new_timer())
+            use.step_name = stream.step_name
             try:
                 yield session
             finally:

@@ -68,6 +68,7 @@ class RelayStreamHandle:
     def __init__(self, number: int, connection: RelayConnection) -> None:
         self.number = number
         self._connection = connection
+        self.step_name = connection.step_name
         self._events: deque[StreamOutput | StreamStatus] = deque()
         self._changed = asyncio.Event()
         self._failure: SessionEnded | None = None
@@ -149,7 +150,8 @@ class RelayStreamHandle:
 class RelayConnection:
     """The frames to and from one relay; `serve` must run as long as it is used."""
 
-    def __init__(self, pipe: RelayPipe, node: str) -> None:
+    def __init__(self, pipe: RelayPipe, node: str, step_name: str) -> None:
+        self.step_name = step_name
         self._pipe = pipe
         self._node = node
         self._decoder = RelayDecoder()

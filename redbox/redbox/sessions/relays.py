@@ -175,7 +175,7 @@ class RelayPool:
         name = f"rbx-{secrets.token_hex(8)}"
         argv = self._step_command(key.job_id, key.node, name, relay_command())
         async with agent.open_step(argv, job=key.job_id, name=name, env=self._environment) as step:
-            connection = RelayConnection(step, key.node)
+            connection = RelayConnection(step, key.node, name)
             serving = asyncio.create_task(connection.serve(relay_preamble()))
             try:
                 await self._await_start(connection)

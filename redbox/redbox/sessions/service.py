@@ -158,8 +158,9 @@ class SessionService:
                 raise
             finally:
                 for (port, node), use in forward.uses.items():
-                    counts = {"connections": use.connections, "bytesIn": use.bytes_in}
-                    audit("ended", port, node, **counts, bytesOut=use.bytes_out, end=forward.end)
+                    facts = {"step": use.step_name, "connections": use.connections}
+                    counts = {"bytesIn": use.bytes_in, "bytesOut": use.bytes_out}
+                    audit("ended", port, node, **facts, **counts, end=forward.end)
 
     def _audited(self, command: tuple[str, ...]) -> str:
         shown = list(command) if self._settings.audit_arguments else [command[0]]
@@ -258,4 +259,5 @@ class _AuditedSession:
         session = self.session
         if session is None:
             return {"bytesIn": 0, "bytesOut": 0, "end": self.end or CLIENT_GONE}
-        return {"bytesIn": session.bytes_in, "bytesOut": session.bytes_out, "end": self.end or session.end}
+        counts = {"bytesIn": session.bytes_in, "bytesOut": session.bytes_out}
+        return {"step": session.stream.step_name, **counts, "end": self.end or session.end}

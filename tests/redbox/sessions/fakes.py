@@ -51,7 +51,7 @@ class FakePipe:
 @asynccontextmanager
 async def served(pipe: FakePipe) -> AsyncIterator[RelayConnection]:
     """A connection to a relay, while it is served; and its end."""
-    connection = RelayConnection(pipe, "n1")
+    connection = RelayConnection(pipe, "n1", "rbx-0")
     serving = asyncio.create_task(connection.serve(b"the relay's source"))
     try:
         await connection.started

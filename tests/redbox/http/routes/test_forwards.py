@@ -121,6 +121,7 @@ async def test_the_audit_has_two_lines_for_each_port_that_was_used(stand: Stand)
     assert json.loads(opened.detail)["port"] == port
     facts = json.loads(ended.detail)
     assert (facts["connections"], facts["bytesIn"], facts["bytesOut"]) == (3, 12, 12)
+    assert facts["step"].startswith("rbx-")
 
 
 async def test_a_client_that_reads_nothing_of_a_connection_holds_back_no_other(stand: Stand) -> None:

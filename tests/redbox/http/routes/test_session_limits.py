@@ -55,6 +55,7 @@ async def test_the_audit_has_two_lines_a_session(stand: Stand) -> None:
     assert json.loads(opened.detail)["command"] == '["echo", "secret"]'
     facts = json.loads(ended.detail)
     assert (facts["bytesIn"], facts["bytesOut"], facts["end"]) == (0, 7, "exit 0")
+    assert facts["step"].startswith("rbx-")
 
 
 async def test_the_audit_has_the_command_once_and_cuts_it_after_escaping(stand: Stand) -> None:
