@@ -13,9 +13,10 @@ from redbox.http.middleware.stream_reauthorization import TICK_S
 from redbox_api.client import RedboxClient
 from redbox_api.sessions import client as sessions_client
 from redbox_api.sessions.client import JobSession, SessionData, open_exec
+from redbox_api.sessions.forward import open_forward
 from redbox_api.sessions.parts import ExecRequest, SessionChannel
 from tests.redbox.callers.factories import claims, token
-from tests.redbox.http.harness import Stand
+from tests.redbox.http.harness import Stand, eventually
 from tests.redbox.http.routes.harness import collect
 
 
@@ -25,8 +26,8 @@ def expires_in_five_seconds() -> str:
 
 
 @asynccontextmanager
-async def session_by_tokens(stand: Stand, *sources: str) -> AsyncIterator[JobSession]:
-    """`cat` in a job of a service account, whose client has these tokens, one after the other."""
+async def client_by_tokens(stand: Stand, *sources: str) -> AsyncIterator[RedboxClient]:
+    """Of a service account that has a running job; it has these tokens, one after the other."""
     left = list(sources)
 
     async def current() -> str:
@@ -40,8 +41,17 @@ async def session_by_tokens(stand: Stand, *sources: str) -> AsyncIterator[JobSes
                 await asyncio.sleep(0.05)
     async with RedboxClient(stand.endpoint, token=current, ca_bundle=stand.authority) as client:
         left[:0] = [sources[0]]  # for the request; and what the session has sent
-        async with open_exec(client, "k1", ExecRequest(command=("cat",))) as session:
-            yield session
+        yield client
+
+
+@asynccontextmanager
+async def session_by_tokens(stand: Stand, *sources: str) -> AsyncIterator[JobSession]:
+    """`cat` in that job."""
+    async with (
+        client_by_tokens(stand, *sources) as client,
+        open_exec(client, "k1", ExecRequest(command=("cat",))) as session,
+    ):
+        yield session
 
 
 async def test_a_session_outlives_its_first_token_by_a_newer_one(
@@ -57,10 +67,38 @@ async def test_a_session_outlives_its_first_token_by_a_newer_one(
         assert await session.receive() == SessionData(SessionChannel.STDOUT, b"still here")
 
 
-async def test_without_a_newer_token_a_session_ends_with_its_own(stand: Stand) -> None:
+async def test_a_forward_outlives_its_first_token_by_a_newer_one(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
+    first, newer = expires_in_five_seconds(), token(payload=claims(now=time.time()))
+    async with (
+        client_by_tokens(stand, first, newer) as client,
+        open_forward(client, "k1") as forward,
+        stand.by_token(first) as http,
+    ):
+        while (await http.get("/v1/whoami")).status_code == 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(2 * TICK_S)
+        _, _, status = await collect(await forward.connect(1))
+    assert status.reason == "PortRefused"
+
+
+async def test_without_a_newer_token_a_session_ends_with_its_own_and_the_audit_says_so(stand: Stand) -> None:
     async with session_by_tokens(stand, expires_in_five_seconds()) as session:
         _, _, status = await collect(session)
     assert status.reason == "NotAuthorized"
+    assert "NotAuthorized" in stand.audited[-1].detail
+
+
+async def test_without_a_newer_token_a_forward_ends_with_its_own(stand: Stand) -> None:
+    async with (
+        client_by_tokens(stand, expires_in_five_seconds()) as client,
+        open_forward(client, "k1") as forward,
+    ):
+        await eventually(lambda: forward.failure is not None)
+        assert forward.failure is not None
+        assert forward.failure.reason == "NotAuthorized"
 
 
 @pytest.mark.parametrize("foreign", ["rbt_no_token", token(payload=claims(account="other"))])
