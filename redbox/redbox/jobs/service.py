@@ -49,7 +49,12 @@ from redbox.jobs.store.ownership import OwnershipClaims, addressed_owner, job_no
 from redbox.jobs.store.record_store import Change, RecordStore
 from redbox.jobs.store.retention import Retention
 from redbox.jobs.submit.coordinator import SubmitCoordinator
-from redbox.jobs.submit.submit_request import PutRequest, put_request, refuse_beyond_limits
+from redbox.jobs.submit.submit_request import (
+    PutRequest,
+    put_request,
+    refuse_beyond_limits,
+    refuse_new_pod,
+)
 from redbox.jobs.submit.takeover_fence import fence_from
 from redbox.jobs.submit.unconfirmed import UnconfirmedSubmits
 from redbox.observability.job_audit import Audit, audit_entry, no_audit
@@ -192,6 +197,7 @@ class JobService:
         user = self._submitter(caller)
         if pause := self._submit_buckets.wait(caller.owner, self._context.clock.monotonic()):
             raise RateLimited("Too many submits: slow down.", retry_after=max(1.0, pause))
+        refuse_new_pod(request, self._store.index.get(key), self._settings)
         return put_request(caller, user, key, request, marks=self._marks, settings=self._settings)
 
     def _submitter(self, caller: Caller) -> UnixUser:

@@ -16,6 +16,8 @@ class JobsSettings(Section):
     """The default working directory; `-{key8}` is appended."""
     journal: Path = Path("/var/lib/redbox")
     """The journal's directory, on a local disk."""
+    pods: bool = True
+    """Whether pods of Kubernetes become jobs; false: new ones are refused, those that run go on."""
     mark_secret: Path = Path("/var/lib/redbox/mark.secret")
     """Signs the marks on jobs; the same on a standby."""
 

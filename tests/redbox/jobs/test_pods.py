@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from redbox.core.workload_manager import JobAction
+from redbox.jobs.errors import Forbidden
 from redbox_api.models import JobRequest, Phase
 from tests.redbox.jobs.harness import World, caller, request
 
@@ -136,3 +137,17 @@ def test_its_private_folder_is_removed_once_when_it_has_ended(world: World, stat
     world.slurm.end("1", state)
     world.advance(100)
     assert world.slurm.tidied == [world.slurm.ever[0].mark]
+
+
+def test_where_pods_are_turned_off_new_ones_are_refused_and_those_that_run_go_on(world: World) -> None:
+    running(world)
+    world.crash()
+    world.settings = world.settings.model_copy(update={"pods": False})
+    world.start()
+    with pytest.raises(Forbidden, match=r"jobs\.pods"):
+        world.run(world.jobs.put(caller(), "another", 1, POD))
+    with pytest.raises(Forbidden, match=r"jobs\.pods"):
+        world.run(world.jobs.check(caller(), POD))
+    job, created = world.run(world.jobs.put(caller(), "key", 1, POD))
+    assert (job.phase, created) == (Phase.RUNNING, False)
+    world.run(world.jobs.put(caller(), "batch", 1, request()))

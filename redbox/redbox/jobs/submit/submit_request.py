@@ -18,6 +18,7 @@ from redbox.core.workload_manager import Submission
 from redbox.jobs.errors import Forbidden, JobConflict, Tombstoned
 from redbox.jobs.record.limits import violation_of
 from redbox.jobs.record.marks import Marks, key8
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import JobRequest
@@ -93,6 +94,15 @@ def _directives(script: str) -> Iterator[str]:
     """The lines that sbatch reads for its first component: up to the first command."""
     comments = takewhile(lambda line: line.startswith("#") or not line.strip(), script.splitlines())
     return takewhile(lambda line: HET_SEPARATOR.match(line) is None, comments)
+
+
+def refuse_new_pod(request: JobRequest, record: RecordSummary | None, settings: JobsSettings) -> None:
+    """Where the administrator wants no pods; the same request of one that there is, is answered as ever."""
+    if request.pod is not None and not settings.pods and record is None:
+        raise Forbidden(
+            "Pods are turned off at this red-box: its administrator turns them on by jobs.pods in its "
+            "settings. A SlurmJob with a container runs."
+        )
 
 
 def refuse_beyond_limits(submission: Submission) -> None:
