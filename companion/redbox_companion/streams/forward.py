@@ -35,6 +35,8 @@ UNANSWERED_S = 15.0
 """After so long a look has found no server: the relay gives up after ten seconds."""
 RETRY_S = 10.0
 BACKOFF = Backoff(0.2, 2.0)
+REFUSED_BACKOFF = Backoff(LOOK_EVERY_S, 15.0)
+"""A job may wait for hours before it runs; a connection does not wait for this."""
 WHOLE = NUMBER.pack(0)
 
 
@@ -66,6 +68,7 @@ class ForwardedPorts:
         self._connections: dict[int, tuple[LocalConnection, JobPort]] = {}
         self._looks: dict[int, tuple[JobPort, float]] = {}
         self._look_at = 0.0
+        self._refusals = 0
         self._waiting: list[tuple[socket.socket, JobPort]] = []  # accepted, but there is no forward yet
 
     def run(self) -> None:
@@ -95,6 +98,7 @@ class ForwardedPorts:
         while True:
             try:
                 self._channel = self._upgrade()
+                self._refusals = 0
                 break
             except RedboxUnreachable:
                 failures += 1
@@ -115,7 +119,8 @@ class ForwardedPorts:
         self._connections.clear()
         self._waiting.clear()
         self._looks.clear()
-        self._look_at = time.monotonic() + LOOK_EVERY_S
+        self._refusals += isinstance(error, UpgradeRefused)
+        self._look_at = time.monotonic() + REFUSED_BACKOFF.full_pause_s(max(self._refusals, 1))
         self._observer.forward_failed(error)
 
     def _turn(self, channel: JobChannel) -> None:

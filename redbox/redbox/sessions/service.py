@@ -14,7 +14,7 @@ from typing import Any
 from redbox.core.clock import Clock
 from redbox.core.domain import JobKey, JobRef, Role, UnixUser
 from redbox.core.workload_manager import WorkloadManager
-from redbox.jobs.errors import Forbidden, JobsError, NotAcceptable, RateLimited
+from redbox.jobs.errors import Forbidden, JobConflict, JobsError, NotAcceptable, RateLimited
 from redbox.jobs.poll.schedule import OwnerBuckets
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
@@ -201,6 +201,8 @@ class SessionService:
     def _audited_refusal(self, ref: JobRef, act: str) -> Iterator[None]:
         try:
             yield
+        except JobConflict:
+            raise  # it does not run: clients ask until it does
         except (JobsError, SessionsBusy) as error:
             key = JobKey(ref.caller.owner, ref.key, ref.attempt)
             self._audit(audit_entry(ref.caller, act, key, error.outcome, detail=str(error)))

@@ -8,7 +8,7 @@ import pytest
 
 from redbox.core.domain import Role
 from redbox.sessions.settings import ExecSettings
-from redbox_api.errors import Busy, NoSuchJob, NotAllowed
+from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAllowed
 from redbox_api.sessions.client import open_exec
 from redbox_api.sessions.forward import open_forward
 from redbox_api.sessions.parts import ExecRequest
@@ -75,6 +75,18 @@ async def test_a_refusal_has_an_audit_line(stand: Stand) -> None:
     entry = stand.audited[0]
     assert (entry.act, entry.outcome, entry.job_id) == ("exec", "NoSuchJob", None)
     assert "/k7/" in entry.job
+
+
+async def test_a_job_that_does_not_run_yet_has_no_audit_lines(stand: Stand) -> None:
+    """A companion with ports asks every few seconds until it runs."""
+    await stand.submitted("k1")
+    before = len(stand.audited)
+    async with stand.client() as client:
+        with pytest.raises(Conflict):
+            async with open_forward(client, "k1"):
+                pass
+        assert isinstance(await refusal(client), Conflict)
+    assert len(stand.audited) == before
 
 
 async def test_sessions_have_a_rate_for_each_caller() -> None:
