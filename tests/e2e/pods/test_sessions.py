@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import select
-import struct
 import subprocess
-import termios
-import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,13 +13,12 @@ import pytest
 from tests.e2e.harness.sessions import set_sessions
 from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container
 from tests.e2e.harness.slurmjobs import eventually
+from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, resize, terminal
 
 pytestmark = pytest.mark.timeout(300)
 SERVES = "echo hello > /tmp/index.html; exec httpd -f -p 127.0.0.1:$0 -h /tmp"
 PORTS = {"SPDY": 18080, "WebSockets": 18081}
 """The server of the one may end after that of the other begins."""
-COLUMNS, ROWS = 101, 33
-WITHIN_S = 60.0
 PROMPT = rb"> (\x1b\[\w+)*$"
 MODIFIED = 1_700_000_000
 
@@ -206,33 +197,3 @@ def on_nodes(pods: SlurmPods, marker: str) -> str:
     """The processes whose command line has this, of any Slurm node."""
     nodes = [name for name in pods.bed.hosts if re.fullmatch(r"n\d+", name)]
     return "".join(pods.bed.host(node).run("pgrep", "-f", marker, check=False).stdout for node in nodes)
-
-
-@contextmanager
-def terminal(command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The command in a terminal of its own; ended with the test."""
-    screen, inside = pty.openpty()
-    resize(screen, ROWS, COLUMNS)
-    setsid = ["setsid", "--ctty", *command]
-    process = subprocess.Popen(setsid, stdin=inside, stdout=inside, stderr=inside)
-    os.close(inside)
-    try:
-        yield process, screen
-    finally:
-        process.kill()
-        process.wait(WITHIN_S)
-        os.close(screen)
-
-
-def resize(screen: int, rows: int, columns: int) -> None:
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
-def read_until(screen: int, pattern: bytes) -> bytes:
-    """What appears, up to a match at its end or within."""
-    shown, give_up_at = b"", time.monotonic() + WITHIN_S
-    while not re.search(pattern, shown):
-        assert time.monotonic() < give_up_at, shown
-        if select.select([screen], [], [], 1.0)[0]:
-            shown += os.read(screen, 65536)
-    return shown

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import termios
 from collections.abc import Iterator
 
 import pytest
@@ -15,10 +17,13 @@ from redbox_api.sessions.client import JobSession, SessionData, open_exec
 from redbox_api.sessions.forward import PortConnection, open_forward
 from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
 from redbox_bed.bed import Bed
+from redbox_bed.hosts.host import Host
 from tests.e2e.harness.redbox_jobs import started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
+from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, resize, terminal
 
 SH = ("/bin/sh", "-c")
+PROMPT = rb"[$#>] (\x1b\[[?\w]+)*$"
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +90,31 @@ async def test_a_terminal_takes_keys_and_sizes(server: RedboxServer) -> None:
             _, _, status = await collect(session)
         assert status.exit_code == 130
         await client.cancel_job(key)
+
+
+async def test_a_shell_on_the_login_node_is_a_terminal(server: RedboxServer, login: Host) -> None:
+    put = ("curl", "-sf", "--unix-socket", server.socket, "-XPUT", "-H", "Content-Type: application/json")
+    body = json.dumps({"batch": "#!/bin/sh\nsleep 300\n"})
+    login.run(*put, "http://localhost/v1/jobs/keep", "-d", body, user="alice")
+    show = ("curl", "-sf", "--unix-socket", server.socket, "http://localhost/v1/jobs/keep")
+    async with asyncio.timeout(60):
+        while '"Running"' not in login.run(*show, user="alice").stdout:  # noqa: ASYNC110 (another host's)
+            await asyncio.sleep(0.2)
+    command = login.command(("redbox", "shell", "--socket", server.socket, "keep"), "alice", None)
+    with terminal(command) as (process, screen):
+        shown = await asyncio.to_thread(read_until, screen, PROMPT)
+        assert b"Traceback" not in shown
+        before = termios.tcgetattr(screen)[3]
+        assert not before & termios.ECHO, "its keys are echoed by the job's terminal alone"
+        os.write(screen, b"stty size; sleep 60\n")
+        await asyncio.to_thread(read_until, screen, rb"33 101\r\n")
+        os.write(screen, b"\x03")
+        resize(screen, ROWS + 1, COLUMNS)
+        os.write(screen, b"stty size; exit 5\n")
+        await asyncio.to_thread(read_until, screen, rb"34 101\r\n")
+        assert await asyncio.to_thread(process.wait, WITHIN_S) == 5
+        assert termios.tcgetattr(screen)[3] & termios.ECHO, "the terminal is as it was"
+    login.run("curl", "-sf", "--unix-socket", server.socket, "-XDELETE", show[-1], user="alice")
 
 
 async def test_a_port_of_the_job_is_reached(server: RedboxServer) -> None:

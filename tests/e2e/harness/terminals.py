@@ -1,0 +1,48 @@
+"""A terminal of a test's own: a command in it, its size, and what it shows."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+COLUMNS, ROWS = 101, 33
+WITHIN_S = 60.0
+
+
+@contextmanager
+def terminal(command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The command in a terminal of its own; ended with the test."""
+    screen, inside = pty.openpty()
+    resize(screen, ROWS, COLUMNS)
+    setsid = ["setsid", "--ctty", *command]
+    process = subprocess.Popen(setsid, stdin=inside, stdout=inside, stderr=inside)
+    os.close(inside)
+    try:
+        yield process, screen
+    finally:
+        process.kill()
+        process.wait(WITHIN_S)
+        os.close(screen)
+
+
+def resize(screen: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def read_until(screen: int, pattern: bytes) -> bytes:
+    """What appears, up to a match at its end or within."""
+    shown, give_up_at = b"", time.monotonic() + WITHIN_S
+    while not re.search(pattern, shown):
+        assert time.monotonic() < give_up_at, shown
+        if select.select([screen], [], [], 1.0)[0]:
+            shown += os.read(screen, 65536)
+    return shown
