@@ -183,6 +183,6 @@ async def test_a_task_of_an_array_is_named(server: RedboxServer) -> None:
         assert "name one of its tasks" in status.message
         request = ExecRequest(command=(*SH, "echo $SLURM_ARRAY_TASK_ID"), task=1, stdin=False)
         async with open_exec(client, key, request) as session:
-            stdout, _, _ = await collect(session)
-        assert stdout == b"1\n"
+            stdout, _, status = await collect(session)
+        assert stdout == b"1\n", status
         await client.cancel_job(key)
