@@ -50,7 +50,6 @@ from redbox.server.transports import observer_of, transport_of
 from redbox.sessions.relays import RelayPool
 from redbox.sessions.service import SessionService
 from redbox.settings import RedboxSettings, rules_in_force
-from redbox.slurm.commands.srun import overlap_argv
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.volumes.service import VolumeService
 from redbox.volumes.volume_index import VolumeIndex
@@ -179,7 +178,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         volumes = await stack.enter_async_context(
             VolumeService(VolumeIndex(journal), pool, settings.volumes, clock=SystemClock(), audit=record)
         )
-        relays = _relays(settings, pool)
+        relays = _relays(settings, pool, workload)
         if relays is not None:
             await stack.enter_async_context(relays)
         sessions = SessionService(jobs, relays, workload, settings.exec, clock=SystemClock(), audit=record)
@@ -220,10 +219,10 @@ def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: Server
     return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
 
 
-def _relays(settings: RedboxSettings, pool: AgentPool) -> RelayPool | None:
-    if settings.workload_manager != "slurm":
+def _relays(settings: RedboxSettings, pool: AgentPool, workload: WorkloadManager) -> RelayPool | None:
+    if not isinstance(workload, SlurmManager):
         return None
-    return RelayPool(pool, overlap_argv, settings.slurm.environment)
+    return RelayPool(pool, workload.session_argv, settings.slurm.environment)
 
 
 def _age(jobs: JobService) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,6 +19,7 @@ import structlog
 from redbox.agents.errors import AgentError, RequestFailed
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.relay.program_source import relay_command, relay_preamble
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.relay_connection import RELAY_LOST, RelayConnection
@@ -32,8 +33,8 @@ LIVES_S = 60.0
 """A relay that lasted for so long did not fail to start."""
 PAUSES = Backoff(2.0, 300.0)
 FORGOTTEN_S = 600.0
-StepCommand = Callable[[str, str, str, Sequence[str]], list[str]]
-"""From job id, node, step name and program to the command that starts a step."""
+StepCommand = Callable[[UnixUser, str, str, str, Sequence[str]], Awaitable[list[str]]]
+"""From user, job id, node, step name and program to the command that starts a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,8 @@ class RelayPool:
             failure = fault = error
         except AgentError as error:
             failure = fault = SessionEnded(RELAY_LOST, explain(error))
+        except WorkloadManagerError as error:
+            failure = fault = SessionEnded(RELAY_LOST, f"No session can begin now: {error}.")
         except Exception:
             log.exception("a relay could not be served", job_id=key.job_id, node=key.node)
             failure = SessionEnded(RELAY_LOST, "Internal error of red-box; see its log.")
@@ -173,7 +176,7 @@ class RelayPool:
     async def _serve(self, key: RelayKey, relay: _Relay) -> None:
         agent = await self._agents.agent(key.user, "sessions")
         name = f"rbx-{secrets.token_hex(8)}"
-        argv = self._step_command(key.job_id, key.node, name, relay_command())
+        argv = await self._step_command(key.user, key.job_id, key.node, name, relay_command())
         async with agent.open_step(argv, job=key.job_id, name=name, env=self._environment) as step:
             connection = RelayConnection(step, key.node, name)
             serving = asyncio.create_task(connection.serve(relay_preamble()))

@@ -9,6 +9,7 @@ from redbox.slurm.cluster_queries import ClusterQueries
 from redbox.slurm.command_runner import CommandRunner, OnCall
 from redbox.slurm.job_actions import SlurmActions
 from redbox.slurm.job_queries import JobQueries
+from redbox.slurm.session_steps import SessionSteps
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.submit.submitter import SlurmSubmitter
 from redbox.slurm.text.states import JOB_STATES
@@ -45,6 +46,7 @@ class SlurmManager:
         self.history, self.history_of, self.usage = queries.history, queries.history_of, queries.usage
         actions = SlurmActions(commands, queries)
         self.act, self.depend = actions.act, actions.depend
+        self.session_argv = SessionSteps(queries).argv
 
         submitter = SlurmSubmitter(commands, cluster)
         self.submit, self.submitting = submitter.submit, submitter.submitting

@@ -41,8 +41,10 @@ def resize(screen: int, rows: int, columns: int) -> None:
 def read_until(screen: int, pattern: bytes) -> bytes:
     """What appears, up to a match at its end or within."""
     shown, give_up_at = b"", time.monotonic() + WITHIN_S
+    readable = select.poll()  # select rejects descriptors from 1024 on
+    readable.register(screen, select.POLLIN)
     while not re.search(pattern, shown):
         assert time.monotonic() < give_up_at, shown
-        if select.select([screen], [], [], 1.0)[0]:
+        if readable.poll(1000):
             shown += os.read(screen, 65536)
     return shown

@@ -92,7 +92,9 @@ class SoundedListener(Listener):
         self.listens.set()
 
 
-def stand_in_for_srun(job_id: str, node: str, name: str, program: Sequence[str]) -> list[str]:
+async def stand_in_for_srun(
+    user: UnixUser, job_id: str, node: str, name: str, program: Sequence[str]
+) -> list[str]:
     """The program as it would run on the node, on this host."""
-    del job_id, node, name
+    del user, job_id, node, name
     return list(program)

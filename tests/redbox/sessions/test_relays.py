@@ -11,10 +11,10 @@ import pytest
 from redbox.agents.errors import AgentDied
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.sessions import relays
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.relays import RelayKey, RelayPool
-from redbox.slurm.commands.srun import overlap_argv
 from redbox_shared.backoff import Backoff
 from tests.redbox.sessions.fakes import FakePipe
 
@@ -38,11 +38,20 @@ class Agents:
     async def open_step(
         self, argv: Sequence[str], *, job: str, name: str, env: Mapping[str, str]
     ) -> AsyncIterator[Any]:
-        assert (argv[0], job, name[:4]) == ("srun", "7", "rbx-")
+        assert (argv[0], job, name[:4]) == (f"srun for {ALICE.name}", "7", "rbx-")
         self.environments.append(env)
         if self.fails:
             raise AgentDied("no python3 on the node")
         yield FakePipe()
+
+
+async def step_of(user: UnixUser, job_id: str, node: str, name: str, program: Sequence[str]) -> list[str]:
+    assert (job_id, node, name[:4]) == ("7", "n1", "rbx-")
+    return [f"srun for {user.name}", *program]
+
+
+async def no_step(*_: object) -> list[str]:
+    raise WorkloadManagerError("squeue does not show task 4 as running")
 
 
 @pytest.fixture
@@ -52,7 +61,7 @@ def agents() -> Agents:
 
 @pytest.fixture
 async def pool(agents: Agents) -> AsyncIterator[RelayPool]:
-    async with RelayPool(cast("AgentPool", agents), overlap_argv, ENVIRONMENT) as pool:
+    async with RelayPool(cast("AgentPool", agents), step_of, ENVIRONMENT) as pool:
         yield pool
 
 
@@ -87,3 +96,9 @@ async def test_a_relay_that_starts_has_failed_for_the_last_time(
     async with pool.relay(KEY) as connection:
         assert connection.failure is None
     assert len(agents.environments) == 4
+
+
+async def test_a_step_that_slurm_cannot_name_is_a_session_that_ends_with_the_reason(agents: Agents) -> None:
+    async with RelayPool(cast("AgentPool", agents), no_step, ENVIRONMENT) as pool:
+        assert await refusal(pool) == "No session can begin now: squeue does not show task 4 as running."
+    assert not agents.environments

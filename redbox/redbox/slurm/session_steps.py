@@ -1,0 +1,33 @@
+"""The command that starts a session's step, in a job or in a task of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import WorkloadManagerError
+from redbox.slurm.commands.srun import overlap_argv
+from redbox.slurm.job_queries import JobQueries
+
+
+class SessionSteps:
+    """Names the job or the task that a session enters as every release of srun accepts it."""
+
+    def __init__(self, queries: JobQueries) -> None:
+        self._queries = queries
+
+    async def argv(
+        self, user: UnixUser, job_id: str, node: str, name: str, program: Sequence[str]
+    ) -> list[str]:
+        """Raises WorkloadManagerError for a task that squeue does not show."""
+        if "_" in job_id:
+            job_id = await self._own_id_of_task(user, job_id)
+        return overlap_argv(job_id, node, name, program)
+
+    async def _own_id_of_task(self, user: UnixUser, job_id: str) -> str:
+        """Srun of Slurm 22.05 rejects 7_1; every release takes the id that the task has as a job."""
+        index = job_id.partition("_")[2]
+        for row in await self._queries.rows_of(user, [job_id]):
+            if row.array_task == index:
+                return row.job_id
+        raise WorkloadManagerError(f"squeue does not show task {index} as running")

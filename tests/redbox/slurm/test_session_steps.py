@@ -1,0 +1,42 @@
+"""The step of a session: in a job by its id, in a task of an array by the id that the task has as a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbox.core.workload_manager import WorkloadManagerError
+from redbox.slurm.settings import SlurmSettings
+from redbox.slurm.slurm_manager import SlurmManager
+from tests.redbox.slurm.factories import job
+from tests.redbox.slurm.fakes import ALICE, ScriptedAgents, SkippingClock, done, queue
+
+ARRAY = queue(
+    job("7", ArrayJobID="7", ArrayTaskID="2-9"),
+    job("8", ArrayJobID="7", ArrayTaskID="0"),
+    job("9", ArrayJobID="7", ArrayTaskID="1"),
+)
+
+
+async def step_in(job_id: str, agents: ScriptedAgents) -> list[str]:
+    manager = SlurmManager(agents, ALICE, SlurmSettings(), clock=SkippingClock())
+    return await manager.session_argv(ALICE, job_id, "n1", "rbx-1", ["relay"])
+
+
+async def test_a_job_is_not_looked_up() -> None:
+    agents = ScriptedAgents({})
+    assert "--jobid=7" in await step_in("7", agents)
+    assert not agents.calls
+
+
+async def test_a_task_is_named_by_its_own_id_as_its_user_sees_it() -> None:
+    agents = ScriptedAgents({"squeue": ARRAY})
+    assert "--jobid=9" in await step_in("7_1", agents)
+    assert [(user, argv[0]) for user, argv, _, _ in agents.calls] == [("alice", "squeue")]
+
+
+@pytest.mark.parametrize(
+    "answer", [ARRAY, done(code=1, stderr="slurm_load_jobs error: Invalid job id specified")]
+)
+async def test_a_task_that_does_not_run_has_no_step(answer: object) -> None:
+    with pytest.raises(WorkloadManagerError, match="squeue does not show task 4 as running"):
+        await step_in("7_4", ScriptedAgents({"squeue": answer}))
