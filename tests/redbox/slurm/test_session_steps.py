@@ -8,7 +8,7 @@ from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.factories import job
-from tests.redbox.slurm.fakes import ALICE, ScriptedAgents, SkippingClock, done, queue
+from tests.redbox.slurm.fakes import ALICE, Answer, ScriptedAgents, SkippingClock, done, queue
 
 ARRAY = queue(
     job("7", ArrayJobID="7", ArrayTaskID="2-9"),
@@ -37,6 +37,6 @@ async def test_a_task_is_named_by_its_own_id_as_its_user_sees_it() -> None:
 @pytest.mark.parametrize(
     "answer", [ARRAY, done(code=1, stderr="slurm_load_jobs error: Invalid job id specified")]
 )
-async def test_a_task_that_does_not_run_has_no_step(answer: object) -> None:
+async def test_a_task_that_does_not_run_has_no_step(answer: Answer) -> None:
     with pytest.raises(WorkloadManagerError, match="squeue does not show task 4 as running"):
         await step_in("7_4", ScriptedAgents({"squeue": answer}))
