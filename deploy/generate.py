@@ -22,7 +22,7 @@ import yaml
 from redbox_bed.core.places import Places
 from redbox_bed.programs.helm import ensure_helm
 from redbox_operator.api.crds import all_crds
-from redbox_operator.api.reference_page import kinds_page
+from redbox_operator.api.schemas.reference_page import kinds_page
 from redbox_resourced.translation.reference_page import pods_page
 
 DEPLOY = Path(__file__).parent
