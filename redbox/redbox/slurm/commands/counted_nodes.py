@@ -17,6 +17,7 @@ from redbox.slurm.text.values import read_number
 BEGIN = re.compile(r"NodeName=(\S+) ")
 FREE_TEXT = re.compile(r"\s(?:Comment|Extra|Reason)=")
 WORD = re.compile(r"(?<=\s)(\w+)=(\S*)")
+LOAD = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
 SUFFIXES: Mapping[str, str] = {
     "*": "not_responding",
     "~": "powered_down",
@@ -48,6 +49,7 @@ class CountedNode:
     mem_mb_free: int
     gpus: int
     gpus_alloc: int
+    cpu_load: float | None  # of the last five minutes
 
 
 def nodes_argv() -> list[str]:
@@ -93,6 +95,7 @@ def _read_node(name: str, words: Mapping[str, str]) -> CountedNode | None:
         mem_mb_free=amount("FreeMem"),
         gpus=_gpus(words.get("Gres", "")),
         gpus_alloc=_gpus(words.get("GresUsed", "")),
+        cpu_load=float(words["CPULoad"]) if LOAD.fullmatch(words.get("CPULoad", "")) else None,
     )
 
 

@@ -151,8 +151,12 @@ def read_json(text: str) -> dict[str, float]:
         statistics = json.loads(text)["statistics"]
     except (ValueError, KeyError, TypeError):
         return {}
-    found = {name: _number_at(statistics, path) for name, path in JSON_NAMES.items()}
-    return {name: number for name, number in found.items() if number is not None}
+    numbers = ((name, _number_at(statistics, path)) for name, path in JSON_NAMES.items())
+    found = {name: number for name, number in numbers if number is not None}
+    if "bf_table_size_tot" in found and found.get("bf_cycle_cnt"):
+        # sdiag's JSON has the sum in the place of this mean, up to 26.05 at least.
+        found["bf_mean_table_sz"] = found["bf_table_size_tot"] // found["bf_cycle_cnt"]
+    return found
 
 
 def _number_at(statistics: object, path: str) -> float | None:

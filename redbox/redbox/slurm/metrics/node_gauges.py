@@ -92,6 +92,12 @@ def node_gauges(nodes: Mapping[str, CountedNode], most: int) -> FamilyOfGauges:
             lambda node: node.mem_mb_effective,
         ),
         gauge("memory_free_bytes", f"Free memory of the node, {IN_MB}", lambda node: node.mem_mb_free),
+        NamedGauge(
+            "redbox_slurm_node_cpu_load",
+            "The node's load: beside slurm_node_cpus_alloc what jobs make of their CPUs",
+            {node: load for node in shown if (load := nodes[node].cpu_load) is not None},
+            "node",
+        ),
     ]
     return FamilyOfGauges(tuple(gauges), {"node": more})
 
