@@ -21,7 +21,8 @@ NATIVE = "26.05"
 OF_THE_LOOK = frozenset({
     "slurm_sched_stats_timestamp", "slurm_sdiag_job_states_ts", "slurm_sdiag_latency",
     "slurm_server_thread_cnt", "slurm_sdiag_jobs_pending", "slurm_sdiag_jobs_running",
-    "slurm_agent_thread_cnt", "slurm_agent_cnt", "slurm_node_memory_free_bytes", "slurm_partition_nodes_mem_free",
+    "slurm_agent_thread_cnt", "slurm_agent_cnt", "slurm_node_memory_free_bytes",
+    "slurm_partition_nodes_mem_free",
 })  # fmt: skip
 MORE_THAN_THE_REASON = "slurm_partition_jobs_wait_part_node_limit"
 """slurmctld tests a bit of the reason's number, so that PartitionDown and others count, too."""
