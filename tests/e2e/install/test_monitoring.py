@@ -1,0 +1,185 @@
+"""What the chart has for monitoring, on a real Prometheus that scrapes the bed.
+
+Each query of each dashboard returns data, and alerts fire when what they describe is made to happen. How long
+an alert waits is tried by promtool (tests/deploy/test_alerts.py): here they wait for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
+from redbox_bed.hosts.host import Host
+from redbox_bed.slurm.daemons import SLURMCTLD
+from tests.e2e.harness.prometheus import Prometheus, metrics_allowed, scraping
+from tests.e2e.harness.slurmjobs import SlurmJobs, eventually
+from tests.e2e.harness.virtual_chart import forget_resourced
+
+pytestmark = pytest.mark.timeout(600)
+SELECTOR = re.compile(r"\b((?:redbox|slurm)_\w+|up)(\{[^}]*\})?")
+NEVER_SEEN_HERE = 'status="500"'
+"""A defect of red-box."""
+
+
+@pytest.fixture(scope="module")
+def rules(bed: Bed) -> dict[str, Any]:
+    """The chart's, without the time that each waits."""
+    set_values = (
+        "--set=images.registry=x",
+        "--set=resourced.enabled=true",
+        "--set=monitoring.prometheusRule=true",
+    )
+    text = Helm(bed)("template", RELEASE, str(CHART), *set_values, "--show-only=templates/monitoring.yaml")
+    spec: dict[str, Any] = yaml.safe_load(text)["spec"]
+    for group in spec["groups"]:
+        for rule in group["rules"]:
+            rule.pop("for", None)
+    return spec
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    bed: Bed, login: Host, rules: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    """With a SlurmJob that has run, and jobs that run and wait."""
+    jobs, kubernetes = SlurmJobs.on(bed), Kubernetes(bed)
+
+    def upgrade(*, on: bool) -> None:
+        values = (
+            f"--set=resourced.enabled={str(on).lower()}",
+            f"--set=monitoring.dashboards={str(on).lower()}",
+        )
+        Helm(bed)("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", *values)
+
+    upgrade(on=True)
+    try:
+        with (
+            metrics_allowed(login),
+            scraping(bed, tmp_path_factory.mktemp("prometheus"), rules) as prometheus,
+        ):
+            for script in ("sleep 60", "sleep 60"):
+                options = ("-N3", "--exclusive", "-o/dev/null", "-D/tmp", "-t1")
+                login.run("sbatch", *options, user="alice", stdin=f"#!/bin/sh\n{script}\n")
+            login.run("scancel", "--user=alice", "--state=PENDING", user="alice", check=False)
+            login.run("sbatch", "-H", "-pGPU_big", "-o/dev/null", "-D/tmp", user="alice", stdin="#!/bin/sh\n")
+            login.run("scancel", "--user=alice", "--state=RUNNING", user="alice", check=False)
+            job = jobs.apply("echo measured")
+            job.finishes()
+            assert job.log() == "measured\n"
+            yield prometheus
+    finally:
+        login.run("scancel", "--user=alice", user="alice", check=False)
+        jobs.clean()
+        upgrade(on=False)
+        forget_resourced(kubernetes)
+
+
+def dashboards(bed: Bed) -> list[dict[str, Any]]:
+    """As Grafana's sidecar finds them."""
+    label = "--selector=grafana_dashboard=1"
+    found = json.loads(
+        Kubernetes(bed)("get", "configmaps", f"--namespace={NAMESPACE}", label, "--output=json")
+    )
+    return [json.loads(text) for one in found["items"] for text in one["data"].values()]
+
+
+def as_grafana_asks(expression: str) -> str:
+    """All values of the variables are chosen."""
+    for name, value in {"$cluster": ".*", "$username": ".*", "$__rate_interval": "5m"}.items():
+        expression = expression.replace(name, value)
+    return expression
+
+
+def test_every_query_of_every_dashboard_returns_data(bed: Bed, prometheus: Prometheus) -> None:
+    found = dashboards(bed)
+    assert {one["title"] for one in found} == {"Slurm: my jobs", "Slurm: cluster", "Red Box"}
+    queries = {
+        f"{one['title']}, {panel['title']}: {target['expr']}": as_grafana_asks(target["expr"])
+        for one in found
+        for panel in one["panels"]
+        for target in panel["targets"]
+    }
+    assert len(queries) > 90
+    without: list[str] = []
+
+    def all_have_data() -> bool:
+        without[:] = [name for name, expression in queries.items() if not has_data(prometheus, expression)]
+        return not without
+
+    try:
+        eventually(all_have_data, 60)
+    except AssertionError:
+        pytest.fail("no data: " + "\n".join(without))
+    for one in found:
+        for variable in one["templating"]["list"]:
+            if variable["type"] == "query":
+                metric, label = re.findall(r"\w+", variable["query"]["query"])[1:3]
+                assert any(label in sample["metric"] for sample in prometheus.query(metric)), variable["name"]
+
+
+def has_data(prometheus: Prometheus, expression: str) -> bool:
+    return any(not math.isnan(float(sample["value"][1])) for sample in prometheus.query(expression))
+
+
+def test_what_alerts_are_made_of_is_there_and_none_of_them_fires_for_nothing(
+    prometheus: Prometheus, rules: dict[str, Any]
+) -> None:
+    selectors = {
+        (name, "" if NEVER_SEEN_HERE in labels else labels)
+        for group in rules["groups"]
+        for rule in group["rules"]
+        for name, labels in SELECTOR.findall(rule["expr"])
+    }
+    assert len(selectors) > 15
+    assert [name + labels for name, labels in selectors if not prometheus.query(name + labels)] == []
+    eventually(lambda: not prometheus.firing(), 30, what="no alert")
+
+
+def test_alerts_fire_for_what_they_describe_and_end_with_it(
+    bed: Bed, login: Host, prometheus: Prometheus
+) -> None:
+    controller, kubernetes = bed.host("ctl"), Kubernetes(bed)
+
+    def fires(*alerts: str) -> None:
+        eventually(lambda: prometheus.firing() >= set(alerts), 90, what=f"{alerts} firing")
+
+    def ends(*alerts: str) -> None:
+        eventually(lambda: not prometheus.firing() & set(alerts), 90, what=f"no {alerts}")
+
+    controller.run("scontrol", "update", "nodename=n3", "state=down", "reason=test")
+    try:
+        fires("SlurmNodesDown", "SlurmPartitionWithoutNodes")  # GPU_big has this node alone, and a job
+    finally:
+        controller.run("scontrol", "update", "nodename=n3", "state=resume")
+    ends("SlurmNodesDown", "SlurmPartitionWithoutNodes")
+
+    controller.kill(SLURMCTLD.name)
+    try:
+        fires("SlurmMetricsUnavailable")
+        assert not prometheus.query("slurm_jobs"), "an old number would pass for a new one"
+    finally:
+        controller.ensure(SLURMCTLD)
+    ends("SlurmMetricsUnavailable")
+
+    login.kill(login_node.SERVICE)
+    try:
+        fires("RedBoxUnreachable")
+    finally:
+        login_node.start(login)
+    ends("RedBoxUnreachable")
+
+    scale = ("scale", "deployment/redbox-operator", f"--namespace={NAMESPACE}")
+    kubernetes(*scale, "--replicas=0")
+    try:
+        fires("RedBoxOperatorAway")
+    finally:
+        kubernetes(*scale, "--replicas=1")
