@@ -34,6 +34,8 @@ class OperatorMetrics:
             "Reconciliations of SlurmJobs that failed, and objects that could not be read, by cause.",
             ("cause",),
         )
+        for cause in ("redbox", "kubernetes", "defect"):
+            self.errors.labels(cause)  # there from the start, at 0: the first one is a change, too
         self.submitted_after = histogram(
             "redbox_operator_submit_seconds",
             "From a SlurmJob's creation until its status has Slurm's job id.",

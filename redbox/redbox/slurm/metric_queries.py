@@ -1,4 +1,4 @@
-"""Slurm's metrics: one look at jobs, nodes and scheduler at most every 30 s, and none while nobody asks.
+"""Slurm's metrics: one look at jobs, nodes and scheduler at most every 30 s, and none without a scrape.
 
 Polls cannot serve them, as they show the users that have jobs here, or are glances. Under PrivateData there
 are none, as with slurmctld's own: numbers of few jobs would show what it hides.

@@ -16,7 +16,7 @@ class MetricsSettings(Section):
     users_accounts: bool = False
     """Whether /metrics/slurm/users-accounts is served: the jobs of each Unix user and account by name."""
     every_s: Annotated[float, Field(ge=1)] = 30.0
-    """The age after which squeue, sinfo or sdiag is run again, if somebody scrapes."""
+    """The age after which squeue, scontrol or sdiag is run again, at the next scrape."""
     values_of_a_label: Annotated[int, Field(ge=1)] = 2_000
     """Nodes, partitions, users or accounts at most; how many are left out is a metric."""
 

@@ -117,18 +117,28 @@ def _is_ready(prometheus: Prometheus, process: subprocess.Popen[bytes], folder: 
     return True
 
 
-def _settings(bed: Bed, kubernetes: Kubernetes, folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Access:
+    """What a Prometheus in Kubernetes is given to read red-box."""
+
+    token: str
+    authority: bytes
+    server: str
+    """The name in red-box's certificate."""
+
+
+def access_to_redbox(kubernetes: Kubernetes) -> Access:
+    """A token of a service account of its own, for red-box's audience."""
     cluster = json.loads(kubernetes("get", "slurmcluster", SLURM_CLUSTER, "--output=json"))["spec"]
+    account = {"name": "prometheus", "namespace": MONITORING}
     kubernetes.apply(
-        yaml.safe_dump_all([
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING}},
-            {
-                "apiVersion": "v1",
-                "kind": "ServiceAccount",
-                "metadata": {"name": "prometheus", "namespace": MONITORING},
-            },
-        ])
-    )  # fmt: skip
+        yaml.safe_dump_all(
+            [
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING}},
+                {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
+            ]
+        )
+    )
     asked = (
         "create",
         "token",
@@ -136,17 +146,23 @@ def _settings(bed: Bed, kubernetes: Kubernetes, folder: Path) -> dict[str, Any]:
         f"--namespace={MONITORING}",
         f"--audience={cluster['audience']}",
     )
-    (folder / "redbox.token").write_text(kubernetes(*asked))
-    (folder / "redbox-ca.crt").write_bytes(base64.b64decode(cluster["caBundle"]))
+    server = urllib.parse.urlsplit(cluster["endpoint"]).hostname
+    assert server is not None
+    return Access(kubernetes(*asked).strip(), base64.b64decode(cluster["caBundle"]), server)
+
+
+def _settings(bed: Bed, kubernetes: Kubernetes, folder: Path) -> dict[str, Any]:
+    access = access_to_redbox(kubernetes)
+    (folder / "redbox.token").write_text(access.token)
+    (folder / "redbox-ca.crt").write_bytes(access.authority)
     forward = next(one for one in bed.plan.forwards if (one.host, one.target_port) == ("login", SERVICE_PORT))
-    redbox, name = f"127.0.0.1:{forward.port}", urllib.parse.urlsplit(cluster["endpoint"]).hostname
-    assert name is not None
+    redbox = f"127.0.0.1:{forward.port}"
     return {
         "global": {"scrape_interval": EVERY, "scrape_timeout": EVERY, "evaluation_interval": EVERY},
         "rule_files": ["rules.yaml"],
         "scrape_configs": [
             {
-                **_redbox("slurm", name),
+                **_redbox("slurm", access),
                 "static_configs": [{"targets": list(FAMILIES), "labels": {"cluster": SLURM_CLUSTER}}],
                 "relabel_configs": [
                     {
@@ -159,7 +175,7 @@ def _settings(bed: Bed, kubernetes: Kubernetes, folder: Path) -> dict[str, Any]:
                 ],
             },
             {
-                **_redbox("redbox", name),
+                **_redbox("redbox", access),
                 "static_configs": [{"targets": [redbox], "labels": {"cluster": SLURM_CLUSTER}}],
             },
             *(_controller(kubernetes, folder, name) for name in ("operator", "resourced")),
@@ -167,13 +183,12 @@ def _settings(bed: Bed, kubernetes: Kubernetes, folder: Path) -> dict[str, Any]:
     }
 
 
-def _redbox(job: str, server: str) -> dict[str, Any]:
-    """`server` is the name in red-box's certificate, which is not the machine's forwarded port."""
+def _redbox(job: str, access: Access) -> dict[str, Any]:
     return {
         "job_name": job,
         "scheme": "https",
         "authorization": {"credentials_file": "redbox.token"},
-        "tls_config": {"ca_file": "redbox-ca.crt", "server_name": server},
+        "tls_config": {"ca_file": "redbox-ca.crt", "server_name": access.server},
     }
 
 

@@ -17,15 +17,30 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.core.places import CHECKOUT
 from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
 from redbox_bed.hosts.host import Host
 from redbox_bed.slurm.daemons import SLURMCTLD
-from tests.e2e.harness.prometheus import Prometheus, metrics_allowed, scraping
+from tests.e2e.harness.metrics_adapter import external_metrics, number_of
+from tests.e2e.harness.prometheus import Prometheus, access_to_redbox, metrics_allowed, scraping
 from tests.e2e.harness.slurmjobs import SlurmJobs, eventually
 from tests.e2e.harness.virtual_chart import forget_resourced
 
 pytestmark = pytest.mark.timeout(600)
 SELECTOR = re.compile(r"\b((?:redbox|slurm)_\w+|up)(\{[^}]*\})?")
+EXAMPLES = CHECKOUT / "examples/scaling"
+HELPERS = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "helpers"}},
+        "template": {
+            "metadata": {"labels": {"app": "helpers"}},
+            "spec": {"nodeSelector": {"no-such": "node"}, "containers": [{"name": "main", "image": "none"}]},
+        },
+    },
+}
 NEVER_SEEN_HERE = 'status="500"'
 """A defect of red-box."""
 
@@ -108,7 +123,7 @@ def test_every_query_of_every_dashboard_returns_data(bed: Bed, prometheus: Prome
         for panel in one["panels"]
         for target in panel["targets"]
     }
-    assert len(queries) > 90
+    assert len(queries) > 80
     without: list[str] = []
 
     def all_have_data() -> bool:
@@ -183,3 +198,24 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
         fires("RedBoxOperatorAway")
     finally:
         kubernetes(*scale, "--replicas=1")
+
+
+@pytest.mark.usefixtures("prometheus")
+def test_a_horizontal_pod_autoscaler_follows_the_jobs_that_wait_in_a_partition(login: Host, bed: Bed) -> None:
+    """The example, with a Deployment whose pods fit on no node: only their number is of interest."""
+    kubernetes = Kubernetes(bed)
+    access = access_to_redbox(kubernetes)
+    target = ("deployment", "helpers", "--namespace=alice", "--output=jsonpath={.spec.replicas}")
+    kubernetes.apply(yaml.safe_dump({**HELPERS, "metadata": {"name": "helpers", "namespace": "alice"}}))
+    submit = ("sbatch", "-o/dev/null", "-D/tmp", "-N3", "--exclusive", "--array=1-13", "-t1")
+    login.run(*submit, user="alice", stdin="#!/bin/sh\nsleep 300\n")
+    login.run(*submit, "-H", user="alice", stdin="#!/bin/sh\n")  # held: no helper gets these to start
+    try:
+        with external_metrics(login, kubernetes, access.token, access.authority):
+            kubernetes("apply", "--namespace=alice", f"--filename={EXAMPLES / 'hpa.yaml'}")
+            labels = "cluster%3Dhpc1%2Cpartition%3Ddebug"
+            eventually(lambda: number_of(kubernetes, "alice", labels) in {12, 13})
+            eventually(lambda: kubernetes("get", *target) == "3", 120, what="three replicas for 12 jobs")
+    finally:
+        login.run("scancel", "--user=alice", user="alice", check=False)
+        kubernetes("delete", "hpa,deployment", "helpers", "--namespace=alice", "--ignore-not-found")
