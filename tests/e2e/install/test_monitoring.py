@@ -219,3 +219,31 @@ def test_a_horizontal_pod_autoscaler_follows_the_jobs_that_wait_in_a_partition(l
     finally:
         login.run("scancel", "--user=alice", user="alice", check=False)
         kubernetes("delete", "hpa,deployment", "helpers", "--namespace=alice", "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("prometheus")
+def test_the_status_of_a_slurmcluster_shows_what_is_free_in_each_partition(bed: Bed, login: Host) -> None:
+    controller, kubernetes = bed.host("ctl"), Kubernetes(bed)
+
+    def partition(name: str) -> dict[str, Any]:
+        status = json.loads(kubernetes("get", "slurmcluster", "hpc1", "--output=json"))["status"]
+        found: dict[str, Any] = {one["name"]: one for one in status["partitions"]}[name]
+        return found
+
+    total = partition("debug")["total"]
+    assert total == {"nodes": 3, "cpus": 12, "memMb": 12000, "gpus": 2}
+    eventually(lambda: partition("debug")["free"] == total)
+    assert partition("long")["limits"].get("maxTimeS") is None
+    assert partition("debug")["limits"]["maxTimeS"] == 1800
+    controller.run("scontrol", "update", "nodename=n3", "state=drain", "reason=test")
+    try:
+        drained = eventually(lambda: (seen := partition("GPU_big"))["nodes"] == {"drained": 1} and seen)
+        assert drained["free"] == {"nodes": 0, "cpus": 0, "memMb": 0, "gpus": 0}
+        assert "test" in drained["reason"]
+    finally:
+        controller.run("scontrol", "update", "nodename=n3", "state=resume")
+    eventually(lambda: partition("GPU_big")["free"]["gpus"] == 2)
+    options = ("-o/dev/null", "-D/tmp", "-n2", "--mem=100")
+    login.run("sbatch", *options, user="alice", stdin="#!/bin/sh\nexec sleep 300\n")
+    eventually(lambda: partition("debug")["free"]["cpus"] == total["cpus"] - 2)
+    login.run("scancel", "--user=alice", user="alice")

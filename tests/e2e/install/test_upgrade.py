@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -108,5 +109,7 @@ def test_jobs_of_the_version_before_run_on_and_end_as_they_should(bed: Bed, old_
     assert {job.name: job.status["jobID"] for job in kept} == {job.name: ids[job.name] for job in kept}
     assert [len(job.in_slurm()) for job in (well, fails, deleted, held, chained, before)] == [1] * 6
     assert upgraded.apply("echo new").finishes()["phase"] == "Succeeded"
+    cluster = json.loads(jobs.kubectl("get", "slurmcluster", "hpc1", "--output=json"))["status"]
+    assert {one["name"] for one in cluster["partitions"]} == set(cluster["partitionNames"])  # was a number
     jobs.clean()
     upgraded.clean()
