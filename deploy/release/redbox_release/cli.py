@@ -1,0 +1,35 @@
+"""`python -m redbox_release`: builds what the project publishes. Words in, sentences and exit codes out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redbox_bed.core.errors import BedError
+from redbox_bed.core.places import CHECKOUT
+from redbox_release.site.build import build_site
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def release() -> None:
+    """Build what the project publishes."""
+
+
+@app.command()
+def site(into: Annotated[Path, typer.Option(help="A folder, emptied first.")] = CHECKOUT / "build/site") -> None:
+    """The site of the documentation."""
+    built = build_site(into)
+    print(f"the site is in {built}; to read it: python3 -m http.server --directory {built} --bind 127.0.0.1 8000")
+
+
+def main() -> None:
+    try:
+        app()
+    except (BedError, OSError) as error:
+        print(f"release: {error}", file=sys.stderr)
+        raise SystemExit(1) from error
