@@ -10,6 +10,7 @@ import typer
 
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
+from redbox_release.artifacts.release import build_release
 from redbox_release.site.build import build_site
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -25,6 +26,17 @@ def site(into: Annotated[Path, typer.Option(help="A folder, emptied first.")] = 
     """The site of the documentation."""
     built = build_site(into)
     print(f"the site is in {built}; to read it: python3 -m http.server --directory {built} --bind 127.0.0.1 8000")
+
+
+@app.command()
+def dist(
+    into: Annotated[Path, typer.Option(help="A folder, emptied first.")] = CHECKOUT / "dist",
+    *,
+    images: Annotated[bool, typer.Option(help="The images, too, which needs root.")] = True,
+) -> None:
+    """The files of a release: wheel, packages for login nodes, images, chart, manifests, SBOM, checksums."""
+    for file in build_release(into, images=images, progress=lambda step: print(f"release: {step}", flush=True)):
+        print(f"{file.stat().st_size:>12} {file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}")
 
 
 def main() -> None:
