@@ -1,6 +1,6 @@
 # Red Box. `make` lists the targets; each makes first what it needs (deploy/bootstrap, deploy/local/bed).
 .DEFAULT_GOAL := list
-.PHONY: list demo test lint unit e2e bench figures bed-up bed-down bed-status bed-shell generate lock venv docs
+.PHONY: list demo test lint unit e2e bench figures bed-up bed-down bed-status bed-shell generate lock venv docs release
 HOST ?= login
 
 list: ## this list
@@ -56,6 +56,9 @@ lock: venv ## choose anew the versions in requirements.lock from pyproject.toml 
 
 docs: venv ## the site of the documentation, in build/site/site, every link checked (needs npm the first time)
 	@.venv/bin/python -m redbox_release site
+
+release: venv ## what is published, in dist/: wheel, packages, images, chart, manifests, SBOM, checksums
+	@.venv/bin/python -m redbox_release dist
 
 venv: ## .venv, from requirements.lock
 	@deploy/bootstrap

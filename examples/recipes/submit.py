@@ -10,9 +10,17 @@ config.load_kube_config()
 _, context = config.list_kube_config_contexts()
 api, ends = client.CustomObjectsApi(), {"Succeeded", "Failed", "Cancelled"}
 kind = ("redbox.dev", "v1alpha1", context["context"].get("namespace", "default"), "slurmjobs")
-job = {"kind": "SlurmJob", "apiVersion": "redbox.dev/v1alpha1", "spec": {"batch": Path(sys.argv[1]).read_text()}}
-name = api.create_namespaced_custom_object(*kind, job | {"metadata": {"generateName": "python-"}})["metadata"]["name"]
-for event in watch.Watch().stream(api.list_namespaced_custom_object, *kind, field_selector=f"metadata.name={name}"):
+job = {
+    "kind": "SlurmJob",
+    "apiVersion": "redbox.dev/v1alpha1",
+    "spec": {"batch": Path(sys.argv[1]).read_text()},
+}
+name = api.create_namespaced_custom_object(*kind, job | {"metadata": {"generateName": "python-"}})[
+    "metadata"
+]["name"]
+for event in watch.Watch().stream(
+    api.list_namespaced_custom_object, *kind, field_selector=f"metadata.name={name}"
+):
     status = event["object"].get("status", {})
     if status.get("phase") in ends:
         print(f"{name}: job {status.get('jobID')} ended as {status['phase']}: {status.get('message', '')}")

@@ -11,7 +11,14 @@ from redbox_release.artifacts.release import build_release
 from redbox_release.artifacts.source import Source
 
 SOURCES = ("redbox", "companion", "operator", "resourced", "deploy/release", "deploy/chart")
-SINGLE = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "deploy/manifests.yaml", "deploy/local/server.lock")
+SINGLE = (
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "deploy/manifests.yaml",
+    "deploy/local/server.lock",
+)
 
 
 def release_files() -> Path:

@@ -22,10 +22,14 @@ def release() -> None:
 
 
 @app.command()
-def site(into: Annotated[Path, typer.Option(help="A folder, emptied first.")] = CHECKOUT / "build/site") -> None:
+def site(
+    into: Annotated[Path, typer.Option(help="A folder, emptied first.")] = CHECKOUT / "build/site",
+) -> None:
     """The site of the documentation."""
     built = build_site(into)
-    print(f"the site is in {built}; to read it: python3 -m http.server --directory {built} --bind 127.0.0.1 8000")
+    print(
+        f"the site is in {built}; to read it: python3 -m http.server --directory {built} --bind 127.0.0.1 8000"
+    )
 
 
 @app.command()
@@ -35,8 +39,12 @@ def dist(
     images: Annotated[bool, typer.Option(help="The images, too, which needs root.")] = True,
 ) -> None:
     """The files of a release: wheel, packages for login nodes, images, chart, manifests, SBOM, checksums."""
-    for file in build_release(into, images=images, progress=lambda step: print(f"release: {step}", flush=True)):
-        print(f"{file.stat().st_size:>12} {file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}")
+    for file in build_release(
+        into, images=images, progress=lambda step: print(f"release: {step}", flush=True)
+    ):
+        print(
+            f"{file.stat().st_size:>12} {file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}"
+        )
 
 
 def main() -> None:

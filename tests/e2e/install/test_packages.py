@@ -55,7 +55,13 @@ class Login:
     def submit(self, key: str, script: str) -> None:
         body = json.dumps({"batch": f"#!/bin/sh\n{script}\n"})
         put = ("curl", "--silent", "--fail", "--unix-socket", "/run/redbox/redbox.sock", "--request", "PUT")
-        rest = ("--header", "Content-Type: application/json", "--data", body, f"http://localhost/v1/jobs/{key}")
+        rest = (
+            "--header",
+            "Content-Type: application/json",
+            "--data",
+            body,
+            f"http://localhost/v1/jobs/{key}",
+        )
         self.machine.run(*put, *rest, user="alice")
 
     def unit(self, name: str) -> str:
@@ -82,7 +88,10 @@ def login(bed: Bed) -> Iterator[Login]:
 
 
 def _copy(host: Host, file: Path, target: str) -> None:
-    with file.open("rb") as content, host.popen("tee", target, stdin=content, stdout=subprocess.DEVNULL) as copy:
+    with (
+        file.open("rb") as content,
+        host.popen("tee", target, stdin=content, stdout=subprocess.DEVNULL) as copy,
+    ):
         assert copy.wait(WITHIN_S) == 0
 
 
@@ -95,7 +104,11 @@ def eventually(look: Callable[[], bool]) -> None:
 
 def test_the_tarball_is_installed_by_its_script_with_the_hosts_python(login: Login) -> None:
     run = login.machine.run
-    run("sh", "-ec", f"cd {FOLDER} && mkdir unpacked && tar xzf red-box.tar.gz --strip-components=1 -C unpacked")
+    run(
+        "sh",
+        "-ec",
+        f"cd {FOLDER} && mkdir unpacked && tar xzf red-box.tar.gz --strip-components=1 -C unpacked",
+    )
     refused = run(f"{FOLDER}/unpacked/install", "/etc", check=False)
     assert (refused.returncode, "is no installation of red-box" in refused.stderr) == (1, True)
     for _ in range(2):  # the second one replaces the first
@@ -134,7 +147,9 @@ def test_init_leaves_to_the_package_what_is_its_own(login: Login) -> None:
 
 def test_an_upgrade_keeps_the_job_the_settings_and_what_the_administrator_changed(login: Login) -> None:
     repack = "dpkg-deb -R red-box.deb next && sed -i 's/^Version: .*/Version: 9.9.9/' next/DEBIAN/control"
-    login.host.run("sh", "-ec", f"cd {FOLDER} && {repack} && dpkg-deb -Znone -b next next.deb", timeout=WITHIN_S)
+    login.host.run(
+        "sh", "-ec", f"cd {FOLDER} && {repack} && dpkg-deb -Znone -b next next.deb", timeout=WITHIN_S
+    )
     own = login.host.read(LOGROTATE) + b"# our own line\n"
     login.host.write(LOGROTATE, own)
     before, settings = login.unit("MainPID"), login.host.read(SETTINGS)

@@ -64,7 +64,9 @@ def kubectl_image(bed: Bed) -> str:
         bed.places.cache / "images" / f"kubectl-{key_of(program)}",
         lambda unfinished: write_layer(unfinished / "layer.tar", entries=[Entry("kubectl", program, 0o755)]),
     )
-    image = Image(KUBECTL, architecture(), (read_layer(folder / "layer.tar"),), ("/kubectl",), user="65532:65532")
+    image = Image(
+        KUBECTL, architecture(), (read_layer(folder / "layer.tar"),), ("/kubectl",), user="65532:65532"
+    )
     for node in ("k1", "k2"):
         import_missing(bed.host(node), [image])
     return KUBECTL
@@ -78,8 +80,12 @@ def test_a_cronjob_makes_a_slurmjob_a_night(jobs: SlurmJobs, kubectl_image: str)
     kubectl("apply", f"--namespace={USER}", "--filename=-", stdin=text)
     try:
         kubectl("create", "job", run, "--from=cronjob/nightly", f"--namespace={USER}")
-        kubectl("wait", f"job/{run}", "--for=condition=Complete", f"--timeout={WITHIN_S}s", f"--namespace={USER}")
-        made = kubectl("get", "slurmjobs", "--selector=recipe=nightly", "--output=name", f"--namespace={USER}")
+        kubectl(
+            "wait", f"job/{run}", "--for=condition=Complete", f"--timeout={WITHIN_S}s", f"--namespace={USER}"
+        )
+        made = kubectl(
+            "get", "slurmjobs", "--selector=recipe=nightly", "--output=name", f"--namespace={USER}"
+        )
         (name,) = (line.partition("/")[2] for line in made.splitlines())
         job = applied(jobs, name)
         assert job.finishes()["phase"] == "Succeeded"
@@ -89,7 +95,9 @@ def test_a_cronjob_makes_a_slurmjob_a_night(jobs: SlurmJobs, kubectl_image: str)
         kubectl("delete", f"--namespace={USER}", "--ignore-not-found", "--filename=-", stdin=text)
 
 
-def test_what_is_applied_twice_runs_once_and_what_is_pruned_is_cancelled(jobs: SlurmJobs, tmp_path: Path) -> None:
+def test_what_is_applied_twice_runs_once_and_what_is_pruned_is_cancelled(
+    jobs: SlurmJobs, tmp_path: Path
+) -> None:
     study = tmp_path / "gitops"
     shutil.copytree(RECIPES / "gitops", study)
     apply = ("apply", "--kustomize", str(study), f"--namespace={USER}", *PRUNE)
@@ -158,7 +166,8 @@ def test_the_slurmjob_of_an_argo_step_runs(jobs: SlurmJobs) -> None:
     workflow: dict[str, Any] = yaml.safe_load((RECIPES / "argo.yaml").read_text())
     (template,) = workflow["spec"]["templates"]
     made = jobs.kubectl(
-        *("create", f"--namespace={USER}", "--filename=-", "--output=name"), stdin=template["resource"]["manifest"]
+        *("create", f"--namespace={USER}", "--filename=-", "--output=name"),
+        stdin=template["resource"]["manifest"],
     )
     job = applied(jobs, made.strip().partition("/")[2])
     assert job.finishes()["phase"] == "Succeeded"

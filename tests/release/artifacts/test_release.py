@@ -30,7 +30,9 @@ def files() -> Path:
 
 def test_twice_gives_the_same_bytes(files: Path, tmp_path: Path) -> None:
     build(tmp_path / "again")
-    first, again = ({path.name: _digest(path) for path in folder.iterdir()} for folder in (files, tmp_path / "again"))
+    first, again = (
+        {path.name: _digest(path) for path in folder.iterdir()} for folder in (files, tmp_path / "again")
+    )
     assert first == again
     assert len(first) == 7
 
@@ -45,7 +47,9 @@ def test_every_file_has_the_commits_time_and_is_roots(files: Path) -> None:
     (tarball,) = files.glob("*-login-node-*.tar.gz")
     with tarfile.open(tarball) as archive:
         members = archive.getmembers()
-    assert {(member.uid, member.gid, member.mtime) for member in members} == {(0, 0, Source.of_checkout().epoch)}
+    assert {(member.uid, member.gid, member.mtime) for member in members} == {
+        (0, 0, Source.of_checkout().epoch)
+    }
     assert not [member.name for member in members if member.mode & 0o022 and not member.issym()]
 
 
@@ -57,19 +61,27 @@ def test_the_environment_runs_where_it_is_put_with_this_python(files: Path, tmp_
     environ = os.environ | {"PYTHON": sys.executable}
     subprocess.run([unpacked / "install", tmp_path / "first"], check=True, env=environ, timeout=300)
     moved = (tmp_path / "first").rename(tmp_path / "second")
-    said = subprocess.run([moved / "bin/redbox", "openapi"], check=True, capture_output=True, text=True, timeout=120)
+    said = subprocess.run(
+        [moved / "bin/redbox", "openapi"], check=True, capture_output=True, text=True, timeout=120
+    )
     assert json.loads(said.stdout) == json.loads((CHECKOUT / "docs/openapi.json").read_text())
     library = unpacked / "redbox" / SITE_PACKAGES
     for python in PYTHONS:
         tag = python.replace(".", "")
-        assert list(library.glob(f"uvloop/loop.cpython-{tag}-*.so")), f"uvloop has no module for Python {python}"
+        assert list(library.glob(f"uvloop/loop.cpython-{tag}-*.so")), (
+            f"uvloop has no module for Python {python}"
+        )
 
 
 def test_the_package_brings_what_redbox_says_itself(files: Path, tmp_path: Path) -> None:
     (package,) = files.glob("*.deb")
     subprocess.run(["dpkg-deb", "--extract", package, tmp_path], check=True, timeout=300)
     said = subprocess.run(
-        [Path(sys.executable).with_name("redbox"), "sudoers"], check=True, capture_output=True, text=True, timeout=60
+        [Path(sys.executable).with_name("redbox"), "sudoers"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (tmp_path / "etc/sudoers.d/redbox").read_text() == said.stdout
     assert (tmp_path / "etc/sudoers.d/redbox").stat().st_mode & 0o777 == 0o440
@@ -90,7 +102,9 @@ def test_the_bill_of_materials_has_each_package_that_is_installed(files: Path) -
             if name.endswith(".dist-info/METADATA")
         }
     assert len(installed) > 30
-    normal = {(name.replace("_", "-").lower(), version) for name, version in installed} - {("red-box", "0.1.0")}
+    normal = {(name.replace("_", "-").lower(), version) for name, version in installed} - {
+        ("red-box", "0.1.0")
+    }
     assert normal <= {(name.replace("_", "-").lower(), version) for name, version in components}
 
 
@@ -122,8 +136,15 @@ def test_a_wrong_time_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_lock_is_read_with_its_hashes() -> None:
     digest = "0" * 64
-    found = [*locked_packages(f"a-b==1.2 ; sys_platform == 'linux' \\\n    --hash=sha256:{digest}\n    # via c\nc==3 \\\n")]
-    assert [(one.name, one.version, one.hashes) for one in found] == [("a-b", "1.2", (digest,)), ("c", "3", ())]
+    found = [
+        *locked_packages(
+            f"a-b==1.2 ; sys_platform == 'linux' \\\n    --hash=sha256:{digest}\n    # via c\nc==3 \\\n"
+        )
+    ]
+    assert [(one.name, one.version, one.hashes) for one in found] == [
+        ("a-b", "1.2", (digest,)),
+        ("c", "3", ()),
+    ]
 
 
 def _digest(path: Path) -> str:

@@ -50,7 +50,11 @@ class Browser:
     def resize(self, width: int, height: int) -> None:
         """The page's size: a window of Chromium has a least width, a telephone's screen is narrower."""
         self._devtools(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
 
     @property
@@ -70,12 +74,16 @@ class Browser:
         entries = self._post("se/log", type="performance")
         events = (json.loads(entry["message"])["message"] for entry in entries)
         return [
-            event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
         ]
 
     def errors(self) -> list[str]:
         """What the console has of errors since the last time."""
-        return [entry["message"] for entry in self._post("se/log", type="browser") if entry["level"] == "SEVERE"]
+        return [
+            entry["message"] for entry in self._post("se/log", type="browser") if entry["level"] == "SEVERE"
+        ]
 
     def screenshot(self, path: Path) -> None:
         answer = self.http.get(f"{self.session}/screenshot").raise_for_status().json()

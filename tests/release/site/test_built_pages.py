@@ -27,7 +27,11 @@ def test_a_sound_site_has_no_fault(tmp_path: Path) -> None:
     [
         ("../b/#there", "../c/", "a/index.html: the link ../c/ leads nowhere"),
         ("../b/#there", "../b/#here", "a/index.html: ../b/#here: that page has no such anchor"),
-        ("../a.css", "https://cdn.example/a.css", "a browser fetches https://cdn.example/a.css from elsewhere"),
+        (
+            "../a.css",
+            "https://cdn.example/a.css",
+            "a browser fetches https://cdn.example/a.css from elsewhere",
+        ),
         ("../a.css", "../other.css", "a/index.html: there is no ../other.css"),
     ],
 )

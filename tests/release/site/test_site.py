@@ -59,11 +59,20 @@ def browser() -> Iterator[Browser]:
 
 def test_all_that_a_page_needs_is_its_own(site: str, browser: Browser) -> None:
     browser.requests(), browser.errors()
-    for page in ("", "architecture/", "http-api/", "reference-kinds/", "figures/", "files/redbox/redbox.example.yaml/"):
+    for page in (
+        "",
+        "architecture/",
+        "http-api/",
+        "reference-kinds/",
+        "figures/",
+        "files/redbox/redbox.example.yaml/",
+    ):
         browser.open(site + page)
         browser.eventually("return document.readyState == 'complete'")
     fetched = browser.requests()
-    assert [address for address in fetched if not address.startswith((site, "chrome:", "data:", "blob:"))] == []
+    assert [
+        address for address in fetched if not address.startswith((site, "chrome:", "data:", "blob:"))
+    ] == []
     assert site + "architecture/" in fetched
     assert browser.errors() == []
 
@@ -78,7 +87,11 @@ def test_pictures_are_drawn(site: str, browser: Browser) -> None:
 
 @pytest.mark.parametrize(
     ("words", "page"),
-    [("cancelRequested", "http-api/"), ("orphanPolicy", "reference-kinds/"), ("sudoers", "admin-login-node/")],
+    [
+        ("cancelRequested", "http-api/"),
+        ("orphanPolicy", "reference-kinds/"),
+        ("sudoers", "admin-login-node/"),
+    ],
 )
 def test_a_search_leads_to_the_page(site: str, browser: Browser, words: str, page: str) -> None:
     browser.open(site)
@@ -95,11 +108,16 @@ def test_the_tutorials_links_lead_on(site: str, browser: Browser) -> None:
     for link in links:
         browser.open(site + "tutorial/")
         path = link.removeprefix(site)
-        browser.script("[...document.querySelectorAll('article a')].find(link => link.href == arguments[0]).click()", link)
+        browser.script(
+            "[...document.querySelectorAll('article a')].find(link => link.href == arguments[0]).click()",
+            link,
+        )
         browser.eventually("return location.href == arguments[0] && document.readyState == 'complete'", link)
         assert browser.script("return document.querySelector('h1').innerText"), path
         _, _, anchor = link.partition("#")
-        assert not anchor or browser.script("return document.getElementById(arguments[0]) != null", anchor), link
+        assert not anchor or browser.script("return document.getElementById(arguments[0]) != null", anchor), (
+            link
+        )
 
 
 def test_no_page_scrolls_sideways_on_a_narrow_screen(site: str, browser: Browser, built: Path) -> None:
@@ -124,7 +142,9 @@ def test_a_reader_of_a_telephone_reaches_the_tutorial_by_the_menu(site: str, bro
         browser.open(site)
         browser.click("label.md-header__button[for=__drawer]")
         entry = "[...document.querySelectorAll('.md-nav--primary a')].find(link => link.innerText.trim() == 'Tutorial')"
-        browser.eventually(f"const box = {entry}.getBoundingClientRect(); return box.width > 0 && box.left >= 0")
+        browser.eventually(
+            f"const box = {entry}.getBoundingClientRect(); return box.width > 0 && box.left >= 0"
+        )
         browser.script(f"{entry}.click()")
         browser.eventually("return location.pathname == '/tutorial/'")
     finally:

@@ -15,7 +15,10 @@ _LEVEL = 6
 
 def pack_folder(target: Path, folder: Path, top: str, epoch: int) -> None:
     """The files of `folder`, below a folder `top`, as a .tar.gz."""
-    with compressed(target) as output, tarfile.open(fileobj=output, mode="w", format=tarfile.GNU_FORMAT) as archive:
+    with (
+        compressed(target) as output,
+        tarfile.open(fileobj=output, mode="w", format=tarfile.GNU_FORMAT) as archive,
+    ):
         archive.addfile(_stamped(archive.gettarinfo(str(folder), arcname=top), epoch))
         for path in sorted(folder.rglob("*")):
             info = _stamped(archive.gettarinfo(str(path), arcname=f"{top}/{path.relative_to(folder)}"), epoch)

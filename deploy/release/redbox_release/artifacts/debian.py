@@ -42,9 +42,20 @@ def build_package(target: Path, environment: Path, source: Source, workshop: Pat
     _write_control(root, source)
     _set_modes(root)
     # dpkg-deb takes the time of all files from SOURCE_DATE_EPOCH; more threads would give other bytes.
-    command = ("dpkg-deb", "--build", "--root-owner-group", "-Zzstd", "-z9", "--threads-max=1", str(root), str(target))
+    command = (
+        "dpkg-deb",
+        "--build",
+        "--root-owner-group",
+        "-Zzstd",
+        "-z9",
+        "--threads-max=1",
+        str(root),
+        str(target),
+    )
     environ = os.environ | {"SOURCE_DATE_EPOCH": str(source.epoch)}
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environ, timeout=_WITHIN_S)
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environ, timeout=_WITHIN_S
+    )
     if ended.returncode:
         raise BedError(f"dpkg-deb could not build the package: {ended.stderr.strip()}")
 
@@ -52,9 +63,19 @@ def build_package(target: Path, environment: Path, source: Source, workshop: Pat
 def _write_host_files(root: Path) -> None:
     for name, place in _PLACES.items():
         text = (_HOST_FILES / name).read_text()
-        _write(root / place, text.replace("Made by `redbox init`", "Of the package red-box").replace("{program}", f"/{PROGRAM}"))
+        _write(
+            root / place,
+            text.replace("Made by `redbox init`", "Of the package red-box").replace(
+                "{program}", f"/{PROGRAM}"
+            ),
+        )
     _write(root / _SUDOERS, _said_by_redbox("from redbox.agents.install_texts import render_sudoers as made"))
-    _write(root / _AGENT, _said_by_redbox("from redbox.agents.program_source import agent_source; made = lambda: agent_source().decode()"))
+    _write(
+        root / _AGENT,
+        _said_by_redbox(
+            "from redbox.agents.program_source import agent_source; made = lambda: agent_source().decode()"
+        ),
+    )
     _write(root / PACKAGED, "red-box was installed as a Debian package; `redbox init` reads this.\n")
     (root / PROGRAM).parent.mkdir(parents=True)
     (root / PROGRAM).symlink_to("../lib/redbox/bin/redbox")
@@ -65,12 +86,17 @@ def _write_host_files(root: Path) -> None:
 def _said_by_redbox(statement: str) -> str:
     """A text that red-box renders: by its own code in this checkout, which is run and not imported."""
     program = f"{statement}\nimport sys\nsys.stdout.write(made())"
-    return run_command((sys.executable, "-c", program), "red-box's own text could not be made", timeout=_WITHIN_S)
+    return run_command(
+        (sys.executable, "-c", program), "red-box's own text could not be made", timeout=_WITHIN_S
+    )
 
 
 def _write_control(root: Path, source: Source) -> None:
     folder = root / "DEBIAN"
-    kilobytes = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink()) // 1024
+    kilobytes = (
+        sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+        // 1024
+    )
     last = tuple(map(int, PYTHONS[-1].split(".")))
     fields = {
         "Package": "red-box",

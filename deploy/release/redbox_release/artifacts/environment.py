@@ -65,7 +65,9 @@ def _install_all(architecture: str, folder: Path) -> None:
     for python in PYTHONS:
         own = folder.with_name(folder.name + f".{python}")
         shutil.rmtree(own, ignore_errors=True)
-        run_command(_install_command(own, python, architecture), f"wheels for Python {python}", timeout=_WITHIN_S)
+        run_command(
+            _install_command(own, python, architecture), f"wheels for Python {python}", timeout=_WITHIN_S
+        )
         shutil.rmtree(own / "bin", ignore_errors=True)  # their first lines name the Python of this machine
         _forget_installation(own)
         overlay(own, folder)
@@ -94,7 +96,9 @@ def overlay(source: Path, target: Path) -> None:
         elif path.relative_to(source).parts[0].endswith(".dist-info"):
             continue  # how the wheel was built: nothing reads it
         elif not filecmp.cmp(path, place, shallow=False):
-            raise BedError(f"{path.relative_to(source)} differs between versions of Python: one folder cannot hold both")
+            raise BedError(
+                f"{path.relative_to(source)} differs between versions of Python: one folder cannot hold both"
+            )
 
 
 def _forget_installation(library: Path) -> None:

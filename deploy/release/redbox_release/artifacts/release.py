@@ -31,7 +31,9 @@ _WITHIN_S = 300
 def build_release(folder: Path, *, images: bool, progress: Callable[[str], object]) -> list[Path]:
     """Build everything into `folder`, emptied first; without `images` no root is needed."""
     if images and os.geteuid() != 0:
-        raise BedError("images are built from a Debian root, which needs root: run it as root, or with --no-images")
+        raise BedError(
+            "images are built from a Debian root, which needs root: run it as root, or with --no-images"
+        )
     source = Source.of_checkout()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -66,9 +68,20 @@ def _write_packages(folder: Path, source: Source, scratch: Path, progress: Calla
 
 
 def _build_wheel(folder: Path, source: Source) -> Path:
-    command = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(CHECKOUT))
+    command = (
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(CHECKOUT),
+    )
     environ = os.environ | {"SOURCE_DATE_EPOCH": str(source.epoch)}
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environ, timeout=_WITHIN_S)
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environ, timeout=_WITHIN_S
+    )
     if ended.returncode:
         raise BedError(f"the wheel could not be built: {ended.stderr.strip()[-1000:]}")
     return next(folder.glob("*.whl"))
@@ -89,7 +102,9 @@ def _write_images(folder: Path, source: Source) -> Path:
     project = workshop.project(base)
     for program in workshop.listed.programs:
         image = replace(workshop.image(program, base, project), name=f"{program.name}:{source.version}")
-        with compressed(folder / f"{program.name}-{source.version}-{source.architecture}.oci.tar.gz") as output:
+        with compressed(
+            folder / f"{program.name}-{source.version}-{source.architecture}.oci.tar.gz"
+        ) as output:
             write_archive(image, output)
     return base
 

@@ -41,7 +41,9 @@ def _heading(level: int, text: str, anchor: str = "") -> str:
 
 
 def _request(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
-    yield _heading(3, f"{method.upper()} `{path}`", f"{method}-{anchor_of(path.replace('/', '-').strip('-'))}")
+    yield _heading(
+        3, f"{method.upper()} `{path}`", f"{method}-{anchor_of(path.replace('/', '-').strip('-'))}"
+    )
     yield ""
     yield operation.get("description") or operation.get("summary", "")
     if parameters := operation.get("parameters"):
@@ -58,14 +60,18 @@ def _request(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[s
 
 def _answers(responses: Mapping[str, Any]) -> Iterator[str]:
     """A row for each answer; those that are a problem, in one sentence."""
-    problems = {status: response for status, response in responses.items() if _PROBLEM in response.get("content", {})}
+    problems = {
+        status: response for status, response in responses.items() if _PROBLEM in response.get("content", {})
+    }
     yield from ("", "| status | | content |", "|---|---|---|")
     for status, response in responses.items():
         if status not in problems:
             said = response["description"].replace("Successful Response", "Success.")
             yield _row(f"`{status}`", said, _contents(response.get("content", {})))
     if problems:
-        reasons = (f"`{status}` {response['description'].rstrip('.')}" for status, response in problems.items())
+        reasons = (
+            f"`{status}` {response['description'].rstrip('.')}" for status, response in problems.items()
+        )
         yield from ("", f"With a [Problem](#object-problem): {'; '.join(reasons)}.")
 
 

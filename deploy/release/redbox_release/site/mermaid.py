@@ -28,7 +28,9 @@ def mermaid_script() -> Path:
 
 def _fetch(integrity: str, folder: Path) -> None:
     if not shutil.which("npm"):
-        raise BedError(f"the pictures need {PACKAGE}: install npm (Debian: apt-get install npm), then run this again")
+        raise BedError(
+            f"the pictures need {PACKAGE}: install npm (Debian: apt-get install npm), then run this again"
+        )
     command = ("npm", "pack", PACKAGE, "--silent", "--pack-destination", str(folder))
     run_command(command, f"npm could not fetch {PACKAGE}", timeout=_WITHIN_S, cwd=str(folder))
     (archive,) = folder.glob("*.tgz")
@@ -45,4 +47,6 @@ def verify(archive: Path, integrity: str) -> None:
     with archive.open("rb") as content:
         digest = hashlib.file_digest(content, "sha512").digest()
     if base64.b64encode(digest).decode() != integrity.removeprefix("sha512-"):
-        raise BedError(f"{archive.name} is not the file that redbox_release/site/mermaid.py pins: it was not used")
+        raise BedError(
+            f"{archive.name} is not the file that redbox_release/site/mermaid.py pins: it was not used"
+        )

@@ -8,7 +8,14 @@ from pathlib import Path
 from redbox_bed.core.places import CHECKOUT
 from redbox_release.site.places import anchor_of
 
-_LANGUAGES = {".yaml": "yaml", ".sh": "bash", ".py": "python", ".json": "json", ".service": "ini", ".def": "bash"}
+_LANGUAGES = {
+    ".yaml": "yaml",
+    ".sh": "bash",
+    ".py": "python",
+    ".json": "json",
+    ".service": "ini",
+    ".def": "bash",
+}
 _SHOWN_BYTES = 100_000
 _HIDDEN = {"__pycache__"}
 
@@ -26,7 +33,10 @@ def examples_page() -> str:
 
 def source_page(path: str) -> str:
     """One file, below its name."""
-    return "\n".join([f"# {Path(path).name}", "", f"`{path}` of the checkout.", "", *_code(CHECKOUT / path)]) + "\n"
+    return (
+        "\n".join([f"# {Path(path).name}", "", f"`{path}` of the checkout.", "", *_code(CHECKOUT / path)])
+        + "\n"
+    )
 
 
 def _code(path: Path) -> Iterator[str]:
