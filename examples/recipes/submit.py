@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Submits a batch script as a SlurmJob, waits for its end and exits as it did: examples/recipes/submit.py SCRIPT."""
+"""Submit a batch script as a SlurmJob, wait for its end, exit as it did: examples/recipes/submit.py FILE."""
 
 import sys
 from pathlib import Path

@@ -13,6 +13,7 @@ from redbox_bed.core.places import CHECKOUT
 from redbox_release.artifacts.release import build_release
 from redbox_release.site.build import build_site
 
+IntoOption = Annotated[Path, typer.Option(help="A folder, emptied first.")]
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -22,29 +23,27 @@ def release() -> None:
 
 
 @app.command()
-def site(
-    into: Annotated[Path, typer.Option(help="A folder, emptied first.")] = CHECKOUT / "build/site",
-) -> None:
+def site(into: IntoOption = CHECKOUT / "build/site") -> None:
     """The site of the documentation."""
     built = build_site(into)
-    print(
-        f"the site is in {built}; to read it: python3 -m http.server --directory {built} --bind 127.0.0.1 8000"
-    )
+    print(f"the site is in {built}")
+    print(f"to read it: python3 -m http.server --directory {built} --bind 127.0.0.1 8000")
 
 
 @app.command()
 def dist(
-    into: Annotated[Path, typer.Option(help="A folder, emptied first.")] = CHECKOUT / "dist",
+    into: IntoOption = CHECKOUT / "dist",
     *,
     images: Annotated[bool, typer.Option(help="The images, too, which needs root.")] = True,
 ) -> None:
     """The files of a release: wheel, packages for login nodes, images, chart, manifests, SBOM, checksums."""
-    for file in build_release(
-        into, images=images, progress=lambda step: print(f"release: {step}", flush=True)
-    ):
-        print(
-            f"{file.stat().st_size:>12} {file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}"
-        )
+    files = build_release(into, images=images, progress=_report)
+    for file in files:
+        print(f"{file.stat().st_size:>12} {file}")
+
+
+def _report(step: str) -> None:
+    print(f"release: {step}", flush=True)
 
 
 def main() -> None:

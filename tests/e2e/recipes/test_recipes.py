@@ -130,10 +130,11 @@ def test_ten_lines_of_python_exit_as_the_job(
     jobs.kubectl("config", "set-context", "--current", f"--namespace={USER}", f"--kubeconfig={kubeconfig}")
     batch = tmp_path / "job.sh"
     batch.write_text(f"#!/bin/bash\n{script}\n")
+    environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
+    command = [sys.executable, str(RECIPES / "submit.py"), str(batch)]
     ended = subprocess.run(
-        [sys.executable, RECIPES / "submit.py", batch],
-        check=False, capture_output=True, text=True, timeout=WITHIN_S, env=os.environ | {"KUBECONFIG": str(kubeconfig)},
-    )  # fmt: skip
+        command, check=False, capture_output=True, text=True, timeout=WITHIN_S, env=environment
+    )
     assert ended.returncode == code, ended.stderr
     (name, number) = re.findall(r"^(python-\w+): job (\d+) ended", ended.stdout)[0]
     assert [row[0] for row in applied(jobs, name).in_slurm()] == [number]

@@ -39,7 +39,7 @@ def test_twice_gives_the_same_bytes(files: Path, tmp_path: Path) -> None:
 
 def test_the_checksums_are_those_of_the_files(files: Path) -> None:
     lines = (files / "SHA256SUMS").read_text().splitlines()
-    listed = dict(reversed(line.split("  ")) for line in lines)
+    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     assert listed == {path.name: _digest(path) for path in files.iterdir() if path.name != "SHA256SUMS"}
 
 

@@ -20,8 +20,9 @@ STARTS_WITHIN_S = 60
 WITHIN_S = 30
 # Without these, Chromium looks for updates and hosts of its maker at each start.
 OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
 )  # fmt: skip
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 

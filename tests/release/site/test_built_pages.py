@@ -8,7 +8,10 @@ from redbox_bed.core.errors import BedError
 from redbox_release.site.built_pages import faults_of
 from redbox_release.site.mermaid import verify
 
-PAGE = '<link rel="stylesheet" href="../a.css"><h1 id="top">x</h1><a href="../b/#there">b</a><a href="#top">t</a>'
+PAGE = """
+<link rel="stylesheet" href="../a.css"><h1 id="top">x</h1>
+<a href="../b/#there">b</a><a href="#top">t</a>
+"""
 
 
 def site(folder: Path, page: str = PAGE) -> Path:

@@ -1,4 +1,4 @@
-"""The built site, as a reader sees it in Chromium: all of it local, searchable, linked, and readable on a telephone."""
+"""The built site, as a reader sees it in Chromium: local, searchable, linked, and readable on a telephone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ const links = hosts.flatMap(host => [...host.shadowRoot.querySelectorAll("a[href
 return links.length ? links : null;
 """
 LINKS = "return [...document.querySelectorAll('article a[href]')].map(link => link.href)"
-PICTURES = "return [...document.querySelectorAll('.mermaid')].map(picture => [picture.innerText, picture.offsetHeight])"
+PICTURES = (
+    "return [...document.querySelectorAll('.mermaid')].map(drawn => [drawn.innerText, drawn.offsetHeight])"
+)
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -141,7 +143,8 @@ def test_a_reader_of_a_telephone_reaches_the_tutorial_by_the_menu(site: str, bro
     try:
         browser.open(site)
         browser.click("label.md-header__button[for=__drawer]")
-        entry = "[...document.querySelectorAll('.md-nav--primary a')].find(link => link.innerText.trim() == 'Tutorial')"
+        entries = "[...document.querySelectorAll('.md-nav--primary a')]"
+        entry = f"{entries}.find(link => link.innerText.trim() == 'Tutorial')"
         browser.eventually(
             f"const box = {entry}.getBoundingClientRect(); return box.width > 0 && box.left >= 0"
         )

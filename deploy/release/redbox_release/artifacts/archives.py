@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 _LEVEL = 6
 
@@ -39,7 +39,7 @@ def _stamped(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
 def compressed(target: Path) -> Iterator[IO[bytes]]:
     """A file to write, compressed by gzip without a name and a time in its head."""
     with target.open("wb") as raw, gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as output:
-        yield output
+        yield cast("IO[bytes]", output)
 
 
 def compress_file(target: Path, file: Path) -> None:

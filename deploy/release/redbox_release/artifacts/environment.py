@@ -1,8 +1,8 @@
-"""red-box's virtual environment for login nodes: one folder that lies anywhere and uses the host's own Python.
+"""red-box's virtual environment for login nodes: a folder that lies anywhere and uses the host's own Python.
 
-It holds the locked dependencies for each supported Python side by side. That is possible because compiled modules have
-the interpreter's version in their names, and all other files of a package are the same for each of them; a build that
-finds two different files of one name fails. The folders `lib/python3.*` are links to one.
+It holds the locked dependencies for each supported Python side by side. That is possible because compiled
+modules have the interpreter's version in their names, and all other files of a package are the same for each
+of them; a build that finds two different modules of one name fails. The folders `lib/python3.*` are links.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def bill_of_materials(source: Source, locks: dict[str, Path], debian: dict[str, 
             "name": package.name,
             "version": package.version,
             "purl": f"pkg:pypi/{package.name}@{package.version}",
-            # One of each file that the package has for an interpreter and a machine; one of them was installed.
+            # Of each file that the package has for an interpreter and a machine.
             "properties": [{"name": "redbox:sha256", "value": digest} for digest in package.hashes],
         }
         for part, lock in sorted(locks.items())

@@ -1,4 +1,4 @@
-"""What is wrong with a built site: a link that leads nowhere, or an asset that a browser would fetch from elsewhere."""
+"""Faults of a built site: links that lead nowhere, and assets that a browser would fetch from elsewhere."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from redbox_release.site.places import anchor_of
 
 _OBJECTS = "#/components/schemas/"
 _PROBLEM = "application/problem+json"
-_LIMITS = (("minimum", "at least"), ("maximum", "at most"), ("maxLength", "at most so many characters:"))
+_LIMITS = (("minimum", "At least"), ("maximum", "At most"), ("maxLength", "Characters, at most:"))
 
 
 def http_api_page(document: Mapping[str, Any]) -> str:
@@ -106,21 +106,23 @@ def _contents(content: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    if reference := schema.get("$ref"):
-        name = reference.removeprefix(_OBJECTS)
-        return f"[{name}](#object-{name.lower()})"
-    for union in ("anyOf", "oneOf", "allOf"):
-        if union in schema:
-            return " or ".join(_type(one) for one in schema[union] if one.get("type") != "null")
-    if "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema["enum"])
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    if schema.get("type") == "array":
-        return f"list of {_type(schema.get('items', {}))}"
-    if isinstance(values := schema.get("additionalProperties"), Mapping):
-        return f"map of {_type(values)}"
-    return str(schema.get("format") or schema.get("type") or "any value")
+    match schema:
+        case {"$ref": str(reference)}:
+            name = reference.removeprefix(_OBJECTS)
+            found = f"[{name}](#object-{name.lower()})"
+        case {"anyOf": choices} | {"oneOf": choices} | {"allOf": choices}:
+            found = " or ".join(_type(choice) for choice in choices if choice.get("type") != "null")
+        case {"enum": values}:
+            found = ", ".join(f"`{value}`" for value in values)
+        case {"const": value}:
+            found = f"`{value}`"
+        case {"type": "array", "items": items}:
+            found = f"list of {_type(items)}"
+        case {"additionalProperties": Mapping() as values}:
+            found = f"map of {_type(values)}"
+        case _:
+            found = str(schema.get("format") or schema.get("type") or "any value")
+    return found
 
 
 def _remarks(schema: Mapping[str, Any], owner: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""A document of the checkout as a page of the site: its links, its anchors, and the dialect of Python-Markdown.
+"""A document of the checkout as a page of the site: links, anchors, and the dialect of Python-Markdown.
 
-The documents are written for forges (CommonMark). Python-Markdown differs in three points that occur in them: it
-indents what belongs to an item of a list by four columns, begins no list within a paragraph, and has anchors of its
-own for headings.
+The documents are written for forges (CommonMark). Python-Markdown differs in three points that occur in
+them: it indents what belongs to an item of a list by four columns, begins no list within a paragraph, and has
+anchors of its own for headings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONTENT_INDENT = 4
 
 
 def page_of(path: str, text: str, other_file: Callable[[str], None] = lambda _: None) -> str:
-    """The page's Markdown; `other_file` is called with each file of the checkout that is linked and has no page."""
+    """The page's Markdown; `other_file` is called with each linked file of the checkout that has no page."""
     lines = [
         line if is_code else _with_links(line, path, other_file)
         for line, is_code in _with_code(_python_markdown(text.splitlines()))

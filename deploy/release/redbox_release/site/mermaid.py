@@ -1,4 +1,4 @@
-"""Mermaid's script, which draws the pictures in the reader's browser: a pinned package of npm, kept in the cache."""
+"""Mermaid's script, which draws pictures in the reader's browser: a pinned package of npm, in the cache."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _PAGES: Mapping[str, str] = {
 
 
 def place_of(path: str) -> str:
-    """The page of a file of the checkout, with the anchor of an example; any other file is a page of its own."""
+    """The page of a file of the checkout, with the anchor of an example; any other file has its own page."""
     if path in _PAGES:
         return _PAGES[path]
     if path.startswith("examples/"):

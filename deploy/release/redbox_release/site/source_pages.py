@@ -1,4 +1,4 @@
-"""Files of the checkout that are no Markdown, shown as pages: the examples in one, each other linked file alone."""
+"""Files of the checkout that are not Markdown, as pages: the examples in one, other linked files alone."""
 
 from __future__ import annotations
 
