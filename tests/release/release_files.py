@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from redbox_bed.core.places import CHECKOUT, Places
 from redbox_release.artifacts.release import build_release
 from redbox_release.artifacts.source import Source
 
-SOURCES = ("redbox", "companion", "operator", "resourced", "deploy/release", "deploy/chart")
+FOLDERS = ("deploy/release", "deploy/chart")
 SINGLE = (
     "pyproject.toml",
     "README.md",
@@ -23,7 +24,9 @@ SINGLE = (
 
 def release_files() -> Path:
     """Its folder in the cache."""
-    sources = b"".join(contents_of(CHECKOUT / folder, "*") for folder in SOURCES)
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    sources = b"".join(contents_of(CHECKOUT / folder, "*") for folder in (*packages, *FOLDERS))
     singles = b"".join((CHECKOUT / file).read_bytes() for file in SINGLE)
     key = key_of(sources, singles, str(Source.of_checkout().epoch))
     return ensure_built(Places.of().cache / "release" / f"files-{key}", build)
