@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+import tomllib
 from functools import partial
 from pathlib import Path
 
-from redbox_bed.core.build_cache import contents_of, ensure_built, key_of
+from redbox_bed.core.build_cache import contents_of, ensure_built, forget_unused, key_of
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_release.artifacts.release import build_release
 from redbox_release.artifacts.source import Source
 
-SOURCES = ("redbox", "companion", "operator", "resourced", "deploy/release", "deploy/chart")
+KEPT_S = 24 * 3600  # each change leaves 130 MB
+FOLDERS = ("deploy/release", "deploy/chart")
 SINGLE = (
     "pyproject.toml",
     "README.md",
@@ -23,10 +26,14 @@ SINGLE = (
 
 def release_files() -> Path:
     """Its folder in the cache."""
-    sources = b"".join(contents_of(CHECKOUT / folder, "*") for folder in SOURCES)
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    sources = b"".join(contents_of(CHECKOUT / folder, "*") for folder in (*packages, *FOLDERS))
     singles = b"".join((CHECKOUT / file).read_bytes() for file in SINGLE)
     key = key_of(sources, singles, str(Source.of_checkout().epoch))
-    return ensure_built(Places.of().cache / "release" / f"files-{key}", build)
+    shelf = Places.of().cache / "release"
+    forget_unused(shelf, "files-*", time.time() - KEPT_S)
+    return ensure_built(shelf / f"files-{key}", build)
 
 
 build = partial(build_release, images=False, progress=lambda _: None)

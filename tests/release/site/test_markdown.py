@@ -1,8 +1,12 @@
 """A document of the checkout as Python-Markdown and the site's places need it."""
 
+import tomllib
+
 import pytest
 
+from redbox_bed.core.places import CHECKOUT
 from redbox_release.site.markdown import page_of
+from redbox_release.site.places import pages
 
 
 @pytest.mark.parametrize(
@@ -56,3 +60,17 @@ def test_a_page_with_a_picture_brings_mermaid_and_no_other_does() -> None:
     assert '<div class="picture" markdown>\n```mermaid\nflowchart\n```\n</div>' in text
     assert '<script src="../assets/mermaid.min.js"></script>' in text
     assert "script" not in page_of("docs/a.md", "plain\n")
+
+
+def test_every_page_has_its_place_in_the_navigation() -> None:
+    settings = tomllib.loads((CHECKOUT / "deploy/release/site/zensical.toml").read_text())
+    named = {
+        page for section in settings["project"]["nav"] for entry in section.values() for page in places(entry)
+    }
+    decisions = {page for page in pages().values() if page.startswith("decisions/")}
+    missing = set(pages().values()) - named - decisions
+    assert missing == set(), "give it its place in deploy/release/site/zensical.toml"
+
+
+def places(entries: list[dict[str, str]]) -> list[str]:
+    return [page for entry in entries for page in entry.values()]

@@ -102,7 +102,7 @@ def overlay(source: Path, target: Path) -> None:
 
 
 def _forget_installation(library: Path) -> None:
-    """Without what names the installer's files and paths: nobody uninstalls a single package from here."""
+    """Without what names the installer's files and paths: a single package is never uninstalled from here."""
     for name in ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json"):
         for file in library.glob(f"*.dist-info/{name}"):
             file.unlink()

@@ -110,7 +110,7 @@ def beside_code(line: str, change: Callable[[str], str]) -> str:
 
 
 def text_of(line: str) -> str:
-    """What looks like a tag and is none, as text: <name>."""
+    """The line with placeholders such as <name> as text, which would be taken for tags."""
     return _NO_TAG.sub("&lt;", line)
 
 

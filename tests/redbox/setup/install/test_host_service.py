@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from redbox.setup.install import host_service
 from redbox.setup.install.apply import InstallError
 from redbox.setup.install.host_service import host_files, is_written_by_init, write_host_file
+from redbox.setup.install.layout import Layout
 from redbox.setup.install.plan import NewFile
 
 FILES = {file.path.name: file for file in host_files(Path("/opt/redbox/bin/redbox"))}
@@ -28,6 +30,16 @@ def test_every_file_is_known_again_as_ours() -> None:
 @pytest.mark.parametrize("written", ["", "# ours\nredbox ALL=(ALL) ALL\n", "[Unit]\nDescription=mine\n"])
 def test_a_file_of_the_administrators_is_not_ours(written: str) -> None:
     assert not is_written_by_init(written)
+
+
+def test_a_package_is_removed_by_its_manager_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not host_service.is_packaged(tmp_path)
+    (tmp_path / host_service.PACKAGED).touch()
+    assert host_service.is_packaged(tmp_path)
+    monkeypatch.setattr(host_service, "is_packaged", lambda: True)
+    with pytest.raises(InstallError, match="apt-get purge red-box removes it"):
+        host_service.remove_from_host(Layout(tmp_path), purge=True)
+    assert tmp_path.exists()
 
 
 def test_the_unit_starts_the_program_that_was_installed() -> None:

@@ -141,6 +141,15 @@ def test_an_agent_of_an_older_release_is_replaced(layout: Layout) -> None:
     assert layout.agent.read_bytes() == fresh
 
 
+def test_the_agent_of_a_package_is_left_to_it(layout: Layout) -> None:
+    layout.agent.parent.mkdir(parents=True)
+    layout.agent.write_text("the package's")
+    plan = run_init(layout, dataclasses.replace(OPTIONS, packaged=True))
+    assert layout.agent.read_text() == "the package's"
+    assert layout.agent_settings.exists()
+    assert f"kept {layout.agent}: it belongs to the package red-box" in plan.notes
+
+
 def test_the_sites_own_certificate_is_left_alone(layout: Layout) -> None:
     run_init(layout)
     site = make_authority("the site's CA", NOW)
