@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uvicorn._types import ASGIReceiveEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -178,6 +178,12 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         if self._unparsed:
             self._pause_reading()
         return message
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """After a refusal nothing more is due; uvicorn would log it as an application without an answer."""
+        await super().send(message)
+        is_refusal = message["type"] == "websocket.http.response.body"
+        self.handshake_complete |= is_refusal and not message.get("more_body", False)
 
     def handle_ping(self) -> None:
         """Answers are written without a pause of reading: a client that reads none of them is cut off."""

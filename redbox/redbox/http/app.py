@@ -74,10 +74,7 @@ def _handler(to_problem: ToProblem) -> Callable[[Any, Exception], Awaitable[Resp
         request_id = request_id_of(request.scope)
         if isinstance(problem, problems.InternalErrorProblem):
             log.error("defect", path=request.url.path, request_id=request_id, exc_info=error)
-        response = problems.problem_response(problem, request_id)
-        if isinstance(request, WebSocket):  # refused before its upgrade
-            await request.send_denial_response(response)
-        return response
+        return problems.problem_response(problem, request_id)
 
     return respond
 

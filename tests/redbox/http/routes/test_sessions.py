@@ -228,7 +228,9 @@ async def test_an_idle_session_ends() -> None:
     assert status.reason == "Idle"
 
 
-async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(stand: Stand) -> None:
+async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
     async with stand.client() as client:
         assert isinstance(await refusal(client), NoSuchJob)
         job_id = await stand.submitted("k1")
@@ -245,6 +247,7 @@ async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(stand:
         assert isinstance(await refusal(client), NoSuchJob)
     async with stand.client("operator") as client:
         assert isinstance(await refusal(client), NotAllowed)
+    assert "ERROR" not in {record.levelname for record in caplog.records}
 
 
 @pytest.mark.parametrize(
