@@ -1,0 +1,93 @@
+"""`top`: what jobs use, against what they asked for; of ended ones how much of it they used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from kubectl_slurm.errors import PluginError
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.options import invocation_of, parser_of
+from kubectl_slurm.slurmjobs.access import get_job, list_jobs
+from kubectl_slurm.slurmjobs.clusters import cluster_named
+from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, access_of
+from kubectl_slurm.slurmjobs.usage import AskedFor, UsedSoFar, asked_for, percent
+from kubectl_slurm.terminal.screen import note
+from kubectl_slurm.terminal.table import Column, Row, render
+from kubectl_slurm.terminal.times import elapsed, megabytes
+
+TEXT = (
+    "What running jobs use, against what they asked for; with names also how well ended jobs used it. "
+    "Measured by Slurm: needs the right to create tokens of the jobs' service account, and a way to red-box."
+)
+COLUMNS = (
+    Column("JOBID", right=True, importance=6),
+    Column("NAME", importance=9, longest=32),
+    Column("ELAPSED", right=True, importance=3),
+    Column("CPUS", right=True, importance=5),
+    Column("CPUTIME", right=True, importance=2),
+    Column("CPU%", right=True, importance=8),
+    Column("MEMORY", right=True, importance=7),
+    Column("ASKED", right=True, importance=4),
+    Column("MEM%", right=True, importance=8),
+)
+Report = Mapping[str, Any]
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    parser = parser_of(command, TEXT)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these; ended ones too")
+    parser.add_argument("--noheader", action="store_true", help="no headings")
+    options = parser.parse_args(words)
+    call = invocation_of(options, given, environment)
+    named = [get_job(call.kubectl, name) for name in options.names]
+    jobs = [job for job in named or list_jobs(call.kubectl) if job.in_slurm and (job.running or named)]
+    if not jobs:
+        note(f"No SlurmJob of namespace {call.kubectl.namespace} runs.")
+        return 0
+    reports = _reports(call.kubectl, jobs)
+    rows = [_row(job, reports.get(job.uid)) for job in jobs]
+    call.screen.write(render(COLUMNS, rows, call.screen, headings=not options.noheader))
+    missing = [job.name for job in jobs if "cpuSeconds" not in reports.get(job.uid, {})]
+    if missing:
+        note(f"Slurm has no measurement (yet) of {', '.join(missing)}.")
+    return 0
+
+
+def _reports(kubectl: Kubectl, jobs: Iterable[JobView]) -> dict[str, Report]:
+    """red-box's report of each job by its uid; one token for each service account."""
+    accesses: dict[tuple[str, str], RedboxAccess] = {}
+    reports: dict[str, Report] = {}
+    for job in jobs:
+        of = (job.cluster, job.service_account)
+        if of not in accesses:
+            accesses[of] = access_of(kubectl, cluster_named(kubectl, job.cluster), job.service_account)
+        try:
+            reports[job.uid] = accesses[of].get(f"/v1/jobs/{quote(job.uid)}/usage?attempt={job.attempt}")
+        except PluginError as error:
+            note(f"{job.name}: {error}")
+    return reports
+
+
+def _row(job: JobView, report: Report | None) -> Row:
+    asked = asked_for(job)
+    report = report or {}
+    asked = AskedFor(report.get("cpus") or asked.cpus, report.get("memMb") or asked.mem_mb)
+    took_s = job.elapsed_s(datetime.now(UTC))
+    used = None
+    if "cpuSeconds" in report:
+        used = UsedSoFar(float(report["cpuSeconds"]), int(report.get("memoryBytes") or 0))
+    return [
+        job.job_id,
+        job.name,
+        elapsed(took_s),
+        str(asked.cpus or "?"),
+        elapsed(used.cpu_s) if used else "?",
+        percent(used.cpu_share(asked, took_s) if used else None),
+        megabytes(used.memory_bytes / (1024 * 1024)) if used else "?",
+        megabytes(asked.mem_mb) if asked.mem_mb else "?",
+        percent(used.memory_share(asked) if used else None),
+    ]
