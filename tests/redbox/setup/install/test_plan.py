@@ -192,7 +192,7 @@ def test_with_pods_resourced_alone_gets_the_role_volumes(layout: Layout) -> None
         ("redbox-operator",),
         ("redbox-resourced",),
     )
-    assert operator.roles == {Role.OPERATOR, Role.READER}
+    assert operator.roles == {Role.OPERATOR, Role.READER, Role.REQUEUE}
     assert resourced.roles == {Role.OPERATOR, Role.READER, Role.VOLUMES}
     assert list(check_volumes_role([operator, resourced])) == []
 
