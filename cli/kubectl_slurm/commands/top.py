@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
@@ -13,8 +12,8 @@ from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs
 from kubectl_slurm.slurmjobs.clusters import cluster_named
 from kubectl_slurm.slurmjobs.job import JobView
-from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, access_of
-from kubectl_slurm.slurmjobs.usage import AskedFor, UsedSoFar, asked_for, percent
+from kubectl_slurm.slurmjobs.redbox_requests import access_of
+from kubectl_slurm.slurmjobs.usage import UsedSoFar, asked_for, percent
 from kubectl_slurm.terminal.screen import note
 from kubectl_slurm.terminal.table import Column, Row, render
 from kubectl_slurm.terminal.times import elapsed, megabytes
@@ -51,35 +50,33 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     reports = _reports(call.kubectl, jobs)
     rows = [_row(job, reports.get(job.uid)) for job in jobs]
     call.screen.write(render(COLUMNS, rows, call.screen, headings=not options.noheader))
-    missing = [job.name for job in jobs if "cpuSeconds" not in reports.get(job.uid, {})]
+    missing = [job.name for job in jobs if job.uid not in reports]
     if missing:
         note(f"Slurm has no measurement (yet) of {', '.join(missing)}.")
     return 0
 
 
 def _reports(kubectl: Kubectl, jobs: Iterable[JobView]) -> dict[str, Report]:
-    """red-box's report of each job by its uid; one token for each service account."""
-    accesses: dict[tuple[str, str], RedboxAccess] = {}
+    """What red-box measured of each job, by its uid: one question for each service account."""
     reports: dict[str, Report] = {}
+    by_account: dict[tuple[str, str], list[JobView]] = {}
     for job in jobs:
-        of = (job.cluster, job.service_account)
-        if of not in accesses:
-            accesses[of] = access_of(kubectl, cluster_named(kubectl, job.cluster), job.service_account)
+        by_account.setdefault((job.cluster, job.service_account), []).append(job)
+    for (cluster, account), its_jobs in by_account.items():
         try:
-            reports[job.uid] = accesses[of].get(f"/v1/jobs/{quote(job.uid)}/usage?attempt={job.attempt}")
+            access = access_of(kubectl, cluster_named(kubectl, cluster), account)
+            measured = {(one["key"], one["attempt"]): one for one in access.get("/v1/usage")["items"]}
         except PluginError as error:
-            note(f"{job.name}: {error}")
+            note(f"{', '.join(job.name for job in its_jobs)}: {error}")
+            continue
+        reports |= {job.uid: found for job in its_jobs if (found := measured.get((job.uid, job.attempt)))}
     return reports
 
 
 def _row(job: JobView, report: Report | None) -> Row:
     asked = asked_for(job)
-    report = report or {}
-    asked = AskedFor(report.get("cpus") or asked.cpus, report.get("memMb") or asked.mem_mb)
     took_s = job.elapsed_s(datetime.now(UTC))
-    used = None
-    if "cpuSeconds" in report:
-        used = UsedSoFar(float(report["cpuSeconds"]), int(report.get("memoryBytes") or 0))
+    used = UsedSoFar(float(report["cpuSeconds"]), int(report["memoryBytes"])) if report else None
     return [
         job.job_id,
         job.name,

@@ -241,9 +241,8 @@ def _dependencies(value: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _environment(requested: Requested) -> dict[str, str]:
-    words = list(requested.own.get("env", ()))
-    for given in requested.own.get("export", ()):
-        words += [word for word in given.split(",") if word not in {"", "NONE", "NIL"}]
+    exported = [word for given in requested.own.get("export", ()) for word in given.split(",")]
+    words = [word for word in exported if word not in {"", "NONE", "NIL"}] + requested.own.get("env", [])
     env: dict[str, str] = {}
     for word in words:
         name, has_value, value = word.partition("=")
