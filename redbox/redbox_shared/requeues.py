@@ -11,6 +11,11 @@ REFUSED = "RequeueRefused"
 """The reason of the event about a requeue that was refused; its message begins with the value."""
 
 
-def requeue_of(job_id: str, run: int) -> str:
-    """The annotation's value."""
-    return f"{job_id}/{run}"
+def requeue_of(job_id: str, run: int, request: str = "") -> str:
+    """The annotation's value; `request` tells a second request for a run from a first that was refused."""
+    return f"{job_id}/{run}" + (f"/{request}" if request else "")
+
+
+def asks_for(value: str, job_id: str, run: int) -> bool:
+    """Whether the value is about this run."""
+    return value.split("/")[:2] == [job_id, str(run)]

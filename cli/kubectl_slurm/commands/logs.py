@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kubectl_slurm.errors import BadUsage, PluginError
-from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job
 from kubectl_slurm.slurmjobs.following import going_on, until_begun
-from kubectl_slurm.slurmjobs.job import JobView
 from kubectl_slurm.slurmjobs.output import (
     STREAMS,
     TaskFilter,
     follow_output,
     print_output,
-    splits_streams,
     write_stdout,
 )
+from kubectl_slurm.slurmjobs.stream_output import copy_stream
 from kubectl_slurm.terminal.screen import note
 
 TEXT = "A job's output. Without -f what there is now; with it from the start until the job ends."
-ONE_STREAM_NEEDS = (
-    "this cluster cannot tell stdout and stderr of a pod apart: Kubernetes needs the feature "
-    "PodLogsQuerySplitStreams for it. Without --stdout and --stderr both are shown; the job's own files "
-    "have them apart"
-)
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -50,25 +43,23 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     if options.task is not None and not job.is_array and job.in_slurm:
         raise BadUsage(f"{job.name} is no array, so it has no task {options.task}")
     task = TaskFilter(options.task, write_stdout) if options.task is not None else None
-    write, chosen = task or write_stdout, options.stream or ""
+    write = task or write_stdout
     if options.follow and not job.finished:
         with going_on(lambda: job):
             job = until_begun(call.kubectl, job)
             if not job.in_slurm:
                 raise PluginError(f"{job.name} has no output: {job.message or 'it was never submitted'}")
-            _refuse_unless_split(call.kubectl, job, chosen)
-            follow_output(call.kubectl, job, write, stream=chosen)
+            if options.stream:
+                copy_stream(call.kubectl, job, write, options.stream, follow=True)
+            else:
+                follow_output(call.kubectl, job, write)
+    elif options.stream:
+        copy_stream(call.kubectl, job, write, options.stream, follow=False)
     else:
-        _refuse_unless_split(call.kubectl, job, chosen)
-        print_output(call.kubectl, job, write, stream=chosen)
+        print_output(call.kubectl, job, write)
     if task is not None:
         task.finish()
         if not task.found:
             note(f"{job.name} has no task {options.task}, or that has not ended: its output is shown then.")
             return 1
     return 0
-
-
-def _refuse_unless_split(kubectl: Kubectl, job: JobView, stream: str) -> None:
-    if stream and not splits_streams(kubectl, job):
-        raise PluginError(ONE_STREAM_NEEDS)

@@ -22,6 +22,8 @@ from kubectl_slurm.slurmjobs.job import JobView
 from redbox_shared.own_lines import PREFIX
 
 CHUNK = 65536
+NOT_SPLIT = "stream: Forbidden"
+"""From an API server that cannot tell the streams of a pod apart."""
 NOT_YET = (
     "ContainerCreating",
     "PodInitializing",
@@ -129,17 +131,6 @@ def follow_output(kubectl: Kubectl, job: JobView, write: Write, *, stream: str =
         pause = min(pause * 2, LONGEST_PAUSE_S)
         if current.finished and why and pause >= LONGEST_PAUSE_S:
             raise _no_log(why, current, kubectl)
-
-
-def splits_streams(kubectl: Kubectl, job: JobView) -> bool:
-    """Whether the cluster tells stdout and stderr apart: one that does not ignores the request silently."""
-    parts: list[bytes] = []
-    for stream in STREAMS.values():
-        query = urlencode({"stream": stream, "limitBytes": CHUNK})
-        path = f"/api/v1/namespaces/{job.namespace}/pods/{job.pod}/log?{query}"
-        code, out, _ = kubectl.outcome("get", "--raw", path)
-        parts.append(out.encode() if code == 0 else b"")
-    return parts[0] != parts[1] or not parts[0]
 
 
 def _no_log(why: str, job: JobView, kubectl: Kubectl) -> Refusal:

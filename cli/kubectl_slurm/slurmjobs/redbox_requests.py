@@ -11,6 +11,7 @@ import http.client
 import json
 import re
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,11 +20,13 @@ from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.terminal.screen import printable
+from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
 LIFETIME = "10m"
 DEADLINE_S = 5.0
 LARGEST = 16 * 1024 * 1024
-OK = 200
+CHUNK = 65536
+OK, NO_CONTENT = 200, 204
 ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 PORT = 8443
 
@@ -46,21 +49,50 @@ class RedboxAccess:
 
     def get(self, path: str) -> dict[str, Any]:
         """The answer to a GET."""
+        connection, answer = self._ask(path, DEADLINE_S)
+        try:
+            body = answer.read(LARGEST)
+        except (OSError, http.client.HTTPException) as error:
+            raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
+        finally:
+            connection.close()
+        return _read(answer.status, body)
+
+    def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
+        """Pieces of a log, with the file's generation and the offset behind each; none where it is complete."""
+        connection, answer = self._ask(path, DEADLINE_S * 12)
+        try:
+            if answer.status == NO_CONTENT:
+                return
+            if answer.status != OK:
+                _read(answer.status, answer.read(LARGEST))
+            generation = answer.headers.get(GENERATION_HEADER, "")
+            offset = int(answer.headers.get(OFFSET_HEADER, "0"))
+            while piece := answer.read1(CHUNK):
+                offset += len(piece)
+                yield generation, offset, piece
+            yield generation, offset, b""
+        except (OSError, http.client.HTTPException) as error:
+            raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
+        finally:
+            connection.close()
+
+    def _ask(
+        self, path: str, deadline_s: float
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         address = urlsplit(self.endpoint)
+        connection: http.client.HTTPConnection | None = None
         try:
             context = ssl.create_default_context(cadata=self.authority)
             connection = http.client.HTTPSConnection(
-                address.hostname or "", address.port or PORT, timeout=DEADLINE_S, context=context
+                address.hostname or "", address.port or PORT, timeout=deadline_s, context=context
             )
-            try:
-                connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
-                answer = connection.getresponse()
-                body = answer.read(LARGEST)
-            finally:
-                connection.close()
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+            return connection, connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
+            if connection is not None:
+                connection.close()
             raise RedboxNotReached(f"{self.endpoint} is not reached from this machine: {error}") from error
-        return _read(answer.status, body)
 
 
 def _read(status: int, body: bytes) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The annotation names job id and run, so that it is done once: the next run has a
 
 from __future__ import annotations
 
+import secrets
 from datetime import UTC, datetime, timedelta
 
 from kubectl_slurm.errors import Refusal
@@ -20,7 +21,7 @@ EACH = timedelta(seconds=3)
 
 def request_requeue(kubectl: Kubectl, job: JobView) -> JobView:
     """The SlurmJob once Slurm has it in its queue again."""
-    wanted = requeue_of(job.job_id, job.run)
+    wanted = requeue_of(job.job_id, job.run, secrets.token_hex(4))
     newest = patch(kubectl, job, {"metadata": {"annotations": {ANNOTATION: wanted}}})
     last = newest
     give_up_at = datetime.now(UTC) + WITHIN

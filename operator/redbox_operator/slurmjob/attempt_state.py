@@ -128,7 +128,7 @@ def requested_requeue(job: SlurmJob, row: Job) -> str | None:
     runs = row.phase in {Phase.RUNNING, Phase.SUSPENDED} and not job.spec.suspend
     if requested is None or not runs or row.job_id is None:
         return None
-    return requested if requested == requeues.requeue_of(row.job_id, row.run) else None
+    return requested if requeues.asks_for(requested, row.job_id, row.run) else None
 
 
 def is_recorded(status: SlurmJobStatus, row: Job) -> bool:

@@ -30,7 +30,7 @@ async def test_a_running_job_is_requeued_once_by_the_run_that_the_annotation_nam
     assert stand.event_reasons()[-1] == "Requeued"
 
 
-@pytest.mark.parametrize("value", ["7/1", "7/3", "8/2", "", "now"])
+@pytest.mark.parametrize("value", ["7/1", "7/3", "8/2", "", "now", "7/22"])
 async def test_an_annotation_about_another_run_is_left_alone(stand: Stand, value: str) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING, run=2)
@@ -56,7 +56,9 @@ async def test_a_refusal_is_an_event_with_its_words_and_is_not_repeated(
     await stand.change(annotations={requeues.ANNOTATION: requeues.requeue_of("7", 1)})
     await stand.look()
     assert stand.link.done == ["requeue 1 run 1"]
-    (event,) = [event for event in stand.api.of_kind("Event") if event["reason"] == requeues.REFUSED]
+    await stand.change(annotations={requeues.ANNOTATION: requeues.requeue_of("7", 1, "again")})
+    assert stand.link.done == ["requeue 1 run 1"] * 2
+    (event, _) = [event for event in stand.api.of_kind("Event") if event["reason"] == requeues.REFUSED]
     assert event["message"] == "7/1: The caller may not do this: no role requeue"
 
 
