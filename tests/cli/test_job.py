@@ -42,6 +42,9 @@ def test_a_job_that_waits_shows_its_reason_and_one_that_runs_its_nodes() -> None
     assert place(view(phase="Submitted", state="PENDING", reason="Priority")) == "(Priority)"
     assert place(view(phase="Running", state="RUNNING", nodeList="n[1-3]")) == "n[1-3]"
     assert place(view(phase="Pending", jobID=None, reason="NoSuchCluster")) == "(NoSuchCluster)"
+    assert place(view(phase="Suspended", state="SUSPENDED", nodeList="n1")) == "n1"
+    gone = {"nodeList": "n1", "reason": "Suspended"}  # cancelled to suspend it: those nodes are another's
+    assert place(view(phase="Suspended", state="CANCELLED", **gone)) == "(Suspended)"
     assert place(JobView({"metadata": {"name": "new"}, "spec": {}})) == "(Submitting)"
 
 

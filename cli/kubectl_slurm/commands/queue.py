@@ -174,7 +174,8 @@ def place(job: JobView) -> str:
     """Where it runs, or in brackets why it does not."""
     if job.being_deleted and not job.finished:
         return "(Cancelling)"
-    if job.node_list and job.phase in {"Running", "Suspended", "Succeeded"}:
+    paused_by_slurm = job.phase == "Suspended" and job.state in {"SUSPENDED", "STOPPED"}
+    if job.node_list and (job.phase in {"Running", "Succeeded"} or paused_by_slurm):
         return job.node_list
     reason = job.reason or ("Submitting" if not job.in_slurm else "None")
     return f"({reason})"

@@ -59,7 +59,7 @@ class RedboxAccess:
         return _read(answer.status, body)
 
     def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
-        """Pieces of a log, with the file's generation and the offset behind each; none where it is complete."""
+        """Pieces of a log, with the file's generation and the offset behind each; none at its end."""
         connection, answer = self._ask(path, DEADLINE_S * 12)
         try:
             if answer.status == NO_CONTENT:

@@ -18,7 +18,8 @@ from kubectl_slurm.slurmjobs.redbox_requests import access_of
 
 STREAM_NEEDS = (
     "this Kubernetes cluster cannot tell stdout and stderr of a pod apart (its feature "
-    "PodLogsQuerySplitStreams is off), and red-box cannot be asked: {0}. Without --stdout and --stderr both are shown"
+    "PodLogsQuerySplitStreams is off), and red-box cannot be asked: {0}. Without "
+    "--stdout and --stderr both are shown"
 )
 Write = Callable[[bytes], None]
 
