@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 
 ENDS = {"Succeeded": "Complete", "Failed": "Failed", "Cancelled": "Failed"}
 
@@ -37,8 +37,8 @@ def slurmjob(
     }
 
 
-def view(name: str = "train-abc12", phase: str = "Running", **more: Any) -> JobView:
-    return JobView(slurmjob(name, phase, **more))
+def view(name: str = "train-abc12", phase: str = "Running", **more: Any) -> SlurmJobView:
+    return SlurmJobView(slurmjob(name, phase, **more))
 
 
 def condition(kind: str, status: str, reason: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from kubectl_slurm.commands.queue import place
 from kubectl_slurm.slurmjobs.clusters import ClusterView
-from kubectl_slurm.slurmjobs.job import COMPACT, JobView
+from kubectl_slurm.slurmjobs.job import COMPACT, SlurmJobView
 from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met, seconds_of
 from kubectl_slurm.slurmjobs.usage import UsedSoFar, asked_for, percent
 from redbox.jobs.record.messages import ENDINGS, REASONS
@@ -34,7 +34,7 @@ def test_each_state_of_slurm_has_squeues_code() -> None:
         (view(phase="Failed", jobID=None), 65),
     ],
 )
-def test_a_wait_ends_with_the_jobs_own_exit_code_or_one_that_says_why(job: JobView, code: int) -> None:
+def test_a_wait_ends_with_the_jobs_own_exit_code_or_one_that_says_why(job: SlurmJobView, code: int) -> None:
     assert job.pod_exit_code() == code
 
 
@@ -45,11 +45,11 @@ def test_a_job_that_waits_shows_its_reason_and_one_that_runs_its_nodes() -> None
     assert place(view(phase="Suspended", state="SUSPENDED", nodeList="n1")) == "n1"
     gone = {"nodeList": "n1", "reason": "Suspended"}  # cancelled to suspend it: those nodes are another's
     assert place(view(phase="Suspended", state="CANCELLED", **gone)) == "(Suspended)"
-    assert place(JobView({"metadata": {"name": "new"}, "spec": {}})) == "(Submitting)"
+    assert place(SlurmJobView({"metadata": {"name": "new"}, "spec": {}})) == "(Submitting)"
 
 
 def test_an_object_that_has_nothing_yet_is_shown() -> None:
-    job = JobView({"metadata": {"name": "new"}, "spec": {}})
+    job = SlurmJobView({"metadata": {"name": "new"}, "spec": {}})
     assert (job.code, job.shown_id, job.nodes, job.finished) == ("-", "-", "", False)
     assert job.elapsed_s(datetime.now(UTC)) is None
 
@@ -71,14 +71,14 @@ def test_each_reason_and_end_that_red_box_explains_has_a_cure() -> None:
 def test_limits_that_a_job_meets_are_named() -> None:
     partition = (ClusterView(slurmcluster()).partitions or [])[0]
     asks = {"resources": {"time": "2:00:00", "nodes": 5, "memPerNode": "8G", "cpusPerTask": 8}}
-    met = "; ".join(limits_met(JobView(slurmjob(spec=asks)), partition))
+    met = "; ".join(limits_met(SlurmJobView(slurmjob(spec=asks)), partition))
     assert "2:00:00 of time; partition debug allows 30:00" in met
     assert "5 nodes; partition debug allows 2" in met
     assert "debug has 3" in met
     assert "8 CPUs on a node; the largest of debug has 4" in met
     assert "8G on a node" in met
     modest = {"resources": {"time": "30", "nodes": 2, "memPerNode": "1G"}}
-    assert limits_met(JobView(slurmjob(spec=modest)), partition) == []
+    assert limits_met(SlurmJobView(slurmjob(spec=modest)), partition) == []
 
 
 @pytest.mark.parametrize(

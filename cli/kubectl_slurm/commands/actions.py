@@ -12,7 +12,7 @@ from kubectl_slurm.errors import PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs, patch
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.requeues import request_requeue
 from kubectl_slurm.terminal.screen import note, printable
 
@@ -26,7 +26,7 @@ TEXTS = {
     "resume": "Run suspended jobs again.",
 }
 EXIT_SOME_FAILED = 1
-Act = Callable[[Invocation, JobView, argparse.Namespace], str]
+Act = Callable[[Invocation, SlurmJobView, argparse.Namespace], str]
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -63,7 +63,7 @@ def _names(call: Invocation, options: argparse.Namespace) -> Sequence[str]:
     return names
 
 
-def _cancel(call: Invocation, job: JobView, options: argparse.Namespace) -> str:
+def _cancel(call: Invocation, job: SlurmJobView, options: argparse.Namespace) -> str:
     if job.finished:
         raise Refusal(
             f"{job.name} has ended ({job.state or job.phase}): `kubectl delete slurmjob {job.name}` removes "
@@ -74,7 +74,7 @@ def _cancel(call: Invocation, job: JobView, options: argparse.Namespace) -> str:
     return f"{_named(job)} is cancelled" + ("" if options.wait else ", and deleted when Slurm has ended it")
 
 
-def _hold(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
+def _hold(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     _refuse_ended(job)
     if job.running:
         raise Refusal(
@@ -85,7 +85,7 @@ def _hold(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
     return f"{_named(job)} is held: `kubectl slurm release {job.name}` lets it start"
 
 
-def _release(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
+def _release(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     _refuse_ended(job)
     if job.suspended:
         raise Refusal(f"{job.name} is suspended: `kubectl slurm resume {job.name}` lets it run")
@@ -96,7 +96,7 @@ def _release(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
     return f"{_named(job)} is released"
 
 
-def _suspend(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
+def _suspend(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     _refuse_ended(job)
     if job.suspended:
         raise Refusal(f"{job.name} is suspended already")
@@ -107,7 +107,7 @@ def _suspend(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
     return f"{_named(job)} is suspended: it starts after {later}"
 
 
-def _resume(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
+def _resume(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     _refuse_ended(job)
     if not job.suspended:
         cure = f": `kubectl slurm release {job.name}` lets it start" if job.held else ""
@@ -118,7 +118,7 @@ def _resume(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
     )
 
 
-def _requeue(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
+def _requeue(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     _refuse_ended(job)
     if job.phase not in {"Running", "Suspended"} or not job.in_slurm:
         raise Refusal(f"{job.name} does not run, so there is nothing to requeue: it is {job.phase}")
@@ -128,14 +128,14 @@ def _requeue(call: Invocation, job: JobView, _: argparse.Namespace) -> str:
     return f"{_named(again)} is queued again: run {again.run} begins when Slurm starts it"
 
 
-def _refuse_ended(job: JobView) -> None:
+def _refuse_ended(job: SlurmJobView) -> None:
     if job.finished:
         raise Refusal(f"{job.name} has ended ({job.state or job.reason or job.phase}): submit it again")
     if job.being_deleted:
         raise Refusal(f"{job.name} is being cancelled")
 
 
-def _named(job: JobView) -> str:
+def _named(job: SlurmJobView) -> str:
     return f"{job.name} (Slurm job {job.job_id})" if job.in_slurm else job.name
 
 

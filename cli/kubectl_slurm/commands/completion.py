@@ -19,7 +19,7 @@ from kubectl_slurm.errors import BadUsage, PluginError
 from kubectl_slurm.options import GLOBAL_VALUES, invocation, take_global
 from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.clusters import list_clusters
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 
 NAMES_OF = {
     "cancel": "unfinished", "hold": "unfinished", "release": "unfinished", "requeue": "running",
@@ -165,7 +165,7 @@ def _partitions(options: Sequence[str], environment: Mapping[str, str]) -> list[
     return sorted(name for name in names if name.isprintable())
 
 
-def _is_wanted(job: JobView, which: str) -> bool:
+def _is_wanted(job: SlurmJobView, which: str) -> bool:
     match which:
         case "running":
             return job.running

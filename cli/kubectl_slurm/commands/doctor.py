@@ -144,7 +144,7 @@ def _clusters(kubectl: Kubectl, found: list[ClusterView]) -> Iterator[Examined]:
     found += list_clusters(kubectl)
     if not found:
         cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints"
-        yield Examined(Health.NOT_WELL, "SlurmClusters", "there is none", cure)
+        yield Examined(Health.NOT_WELL, "SlurmClusters", "no SlurmCluster exists", cure)
     for cluster in found:
         yield from _cluster(cluster)
 
@@ -273,8 +273,8 @@ def _images(kubectl: Kubectl) -> Iterator[Examined]:
     stuck = [
         (pod["metadata"]["name"], waiting)
         for pod in pods
-        for one in pod.get("status", {}).get("containerStatuses") or ()
-        if (waiting := (one.get("state") or {}).get("waiting") or {}).get("reason") in NOT_PULLED
+        for state in pod.get("status", {}).get("containerStatuses") or ()
+        if (waiting := (state.get("state") or {}).get("waiting") or {}).get("reason") in NOT_PULLED
     ]
     for name, waiting in stuck:
         cure = "an administrator of Kubernetes makes Red Box's image reachable for its nodes"

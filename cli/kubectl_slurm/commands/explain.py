@@ -10,9 +10,9 @@ from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import events_of, get_job, list_jobs
-from kubectl_slurm.slurmjobs.clusters import ClusterView, PartitionView, cluster_named
+from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, cluster_named
 from kubectl_slurm.slurmjobs.following import with_partitions
-from kubectl_slurm.slurmjobs.job import JobView, read_time
+from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
 from kubectl_slurm.terminal.screen import printable
 from kubectl_slurm.terminal.table import Column, render
@@ -48,7 +48,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     return 0
 
 
-def _paragraphs(call: Invocation, job: JobView) -> Iterator[str]:
+def _paragraphs(call: Invocation, job: SlurmJobView) -> Iterator[str]:
     cluster = _cluster(call.kubectl, job)
     yield _headline(job)
     lines = dict(_facts(call.kubectl, job, cluster))
@@ -58,13 +58,13 @@ def _paragraphs(call: Invocation, job: JobView) -> Iterator[str]:
     if depends := job.spec.get("dependsOn"):
         yield "\n" + render(DEPENDENCIES, list(_dependencies(call.kubectl, depends)), call.screen)
     if conditions := job.status.get("conditions"):
-        yield "\n" + render(CONDITIONS, [_condition(one) for one in conditions], call.screen)
+        yield "\n" + render(CONDITIONS, [_condition(item) for item in conditions], call.screen)
     events = [*events_of(call.kubectl, "SlurmJob", job.uid), *_pod_events(call.kubectl, job)]
     if events:
         yield "\n" + render(EVENTS, [_event(event) for event in events[-SHOWN_EVENTS:]], call.screen)
 
 
-def _headline(job: JobView) -> str:
+def _headline(job: SlurmJobView) -> str:
     place = f" on {job.node_list}" if job.node_list and job.phase in {"Running", "Suspended"} else ""
     if job.finished:
         what = f"ended {job.state or job.phase}"
@@ -82,7 +82,7 @@ def _headline(job: JobView) -> str:
     return printable(f"{job.name} {what}{ago or took}.")
 
 
-def _facts(kubectl: Kubectl, job: JobView, cluster: ClusterView | None) -> Iterator[tuple[str, str]]:
+def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> Iterator[tuple[str, str]]:
     if job.in_slurm:
         of = f" of {job.user}" if job.user else ""
         where = f" on {job.cluster}" + (f", partition {job.partition}" if job.partition else "")
@@ -114,32 +114,36 @@ def _facts(kubectl: Kubectl, job: JobView, cluster: ClusterView | None) -> Itera
         yield "Its pod", pod
 
 
-def _cluster(kubectl: Kubectl, job: JobView) -> ClusterView | None:
+def _cluster(kubectl: Kubectl, job: SlurmJobView) -> ClusterView | None:
     try:
         return cluster_named(kubectl, job.cluster)
     except PluginError:
         return None  # no right to read it, or not one that is named
 
 
-def _partition(cluster: ClusterView | None, job: JobView) -> PartitionView | None:
+def _partition(cluster: ClusterView | None, job: SlurmJobView) -> ListedPartition | None:
     partitions = (cluster.partitions if cluster else None) or []
     return next(
-        (one for one in partitions if one.name == job.partition or (not job.partition and one.is_default)),
+        (
+            item
+            for item in partitions
+            if item.name == job.partition or (not job.partition and item.is_default)
+        ),
         None,
     )
 
 
 def _dependencies(kubectl: Kubectl, depends: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
     jobs = {job.name: job for job in list_jobs(kubectl)}
-    for one in depends:
-        other = jobs.get(one["name"])
+    for item in depends:
+        other = jobs.get(item["name"])
         state = f"{other.phase} {other.state}".strip() if other else "there is no such SlurmJob yet"
-        yield [one["name"], one.get("type") or "afterok", state]
+        yield [item["name"], item.get("type") or "afterok", state]
 
 
-def _condition(one: Mapping[str, Any]) -> list[str]:
-    since = clock(read_time(one.get("lastTransitionTime")))
-    return [one["type"], one["status"], one.get("reason", ""), since, one.get("message", "")]
+def _condition(item: Mapping[str, Any]) -> list[str]:
+    since = clock(read_time(item.get("lastTransitionTime")))
+    return [item["type"], item["status"], item.get("reason", ""), since, item.get("message", "")]
 
 
 def _event(event: Mapping[str, Any]) -> list[str]:
@@ -147,7 +151,7 @@ def _event(event: Mapping[str, Any]) -> list[str]:
     return [clock(read_time(at)), event.get("reason", ""), event.get("message", "")]
 
 
-def _pod_events(kubectl: Kubectl, job: JobView) -> list[dict[str, Any]]:
+def _pod_events(kubectl: Kubectl, job: SlurmJobView) -> list[dict[str, Any]]:
     """Warnings about its pod, while that is what it waits for."""
     uid = (job.status.get("companion") or {}).get("uid")
     if job.in_slurm or not uid:
@@ -155,7 +159,7 @@ def _pod_events(kubectl: Kubectl, job: JobView) -> list[dict[str, Any]]:
     return [event for event in events_of(kubectl, "Pod", uid) if event.get("type") == "Warning"]
 
 
-def _pod_trouble(kubectl: Kubectl, job: JobView) -> str:
+def _pod_trouble(kubectl: Kubectl, job: SlurmJobView) -> str:
     """Why its pod does not run."""
     code, _, _ = kubectl.outcome("get", "pod", "--output=name", "--", job.pod)
     if code:
@@ -164,14 +168,14 @@ def _pod_trouble(kubectl: Kubectl, job: JobView) -> str:
     status = pod.get("status", {})
     waiting = [
         state["waiting"]
-        for one in status.get("containerStatuses") or ()
-        if "waiting" in (state := one.get("state") or {})
+        for item in status.get("containerStatuses") or ()
+        if "waiting" in (state := item.get("state") or {})
     ]
-    words = [f"{one.get('reason', '')} {one.get('message', '')}".strip() for one in waiting]
+    words = [f"{item.get('reason', '')} {item.get('message', '')}".strip() for item in waiting]
     unscheduled = [
-        str(one.get("message"))
-        for one in status.get("conditions") or ()
-        if one.get("type") == "PodScheduled" and one.get("status") == "False"
+        str(item.get("message"))
+        for item in status.get("conditions") or ()
+        if item.get("type") == "PodScheduled" and item.get("status") == "False"
     ]
     text = "; ".join([*words, *unscheduled])
     return f"{job.pod} does not run: {text}" if text and text != "ContainerCreating" else ""

@@ -20,7 +20,7 @@ from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.entering import JobEntry, entry_of
 from kubectl_slurm.terminal.screen import note
 
-TEXT = "Forward ports of this machine to ports of a running job. Whoever is on this machine reaches them."
+TEXT = "Forward ports of this machine to ports of a running job. Other users of this machine reach them, too."
 PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
 HIGHEST = 65535
 AT_ONCE = 4

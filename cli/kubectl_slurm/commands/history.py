@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
-from kubectl_slurm.slurmjobs.job import JobView, read_time
+from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.table import Cell, Column, Row, render
 from kubectl_slurm.terminal.times import clock, elapsed
@@ -72,12 +72,12 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     return 0
 
 
-def ended(job: JobView) -> datetime | None:
+def ended(job: SlurmJobView) -> datetime | None:
     """Of one that was never in Slurm there is only the time at which it was refused."""
     return job.ended_at or read_time(job.condition("Finished").get("lastTransitionTime"))
 
 
-def _row(job: JobView, *, everywhere: bool) -> Row:
+def _row(job: SlurmJobView, *, everywhere: bool) -> Row:
     state = job.state if job.in_slurm and job.state else (job.reason or job.phase).upper()
     return [
         *((job.namespace,) if everywhere else ()),
@@ -106,5 +106,5 @@ def since(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: 2026-11-24, 14:30, or 90m, 6h, 7d ago"
+            f"{text!r} is not a time: 2026-11-24, 14:30, or 90m, 6h, 7d ago"
         ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kubectl_slurm.options import invocation_of, parser_of
-from kubectl_slurm.slurmjobs.clusters import ClusterView, PartitionView, list_clusters
+from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, list_clusters
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.screen import note, printable
 from kubectl_slurm.terminal.table import Cell, Column, Row, render
@@ -42,7 +42,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     parser.add_argument("--noheader", action="store_true", help="no headings")
     options = parser.parse_args(words)
     call = invocation_of(options, given, environment)
-    clusters = [one for one in list_clusters(call.kubectl) if options.cluster in {None, one.name}]
+    clusters = [cluster for cluster in list_clusters(call.kubectl) if options.cluster in {None, cluster.name}]
     if not clusters:
         wanted = f" {options.cluster}" if options.cluster else ""
         note(f"There is no SlurmCluster{wanted}: an administrator applies the one that `redbox init` prints.")
@@ -75,8 +75,8 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     return 0
 
 
-def _by_name(cluster: ClusterView) -> list[PartitionView]:
-    return [PartitionView(cluster.name, {"name": name}) for name in cluster.partition_names]
+def _by_name(cluster: ClusterView) -> list[ListedPartition]:
+    return [ListedPartition(cluster.name, {"name": name}) for name in cluster.partition_names]
 
 
 def _nodes_of(clusters: Sequence[ClusterView]) -> None:
@@ -85,7 +85,7 @@ def _nodes_of(clusters: Sequence[ClusterView]) -> None:
             note(f"{cluster.name} has {_states(nodes)} nodes in all.")
 
 
-def _row(partition: PartitionView, *, several: bool, wide: bool) -> Row:
+def _row(partition: ListedPartition, *, several: bool, wide: bool) -> Row:
     state = partition.state
     is_published = bool(state)
     row: list[str | Cell] = [
@@ -101,7 +101,7 @@ def _row(partition: PartitionView, *, several: bool, wide: bool) -> Row:
     return [*row, *_limits(partition)] if wide else row
 
 
-def _limits(partition: PartitionView) -> list[str]:
+def _limits(partition: ListedPartition) -> list[str]:
     default, memory = partition.limit("defaultTimeS"), partition.limit("maxMemMbPerNode")
     cpus, largest = partition.amount("largestNode", "cpus"), partition.amount("largestNode", "memMb")
     gpus = partition.amount("largestNode", "gpus")
@@ -119,7 +119,7 @@ def _number(value: int | None) -> str:
     return "unlimited" if value is None else str(value)
 
 
-def _share(partition: PartitionView, name: str, shown: Callable[[float], str] = str) -> str:
+def _share(partition: ListedPartition, name: str, shown: Callable[[float], str] = str) -> str:
     """free/total."""
     free, total = partition.amount("free", name), partition.amount("total", name)
     if total is None:

@@ -41,7 +41,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     if options.task is not None and options.stream:
         raise BadUsage("--task shows both streams: leave out --stdout and --stderr")
     if options.task is not None and not job.is_array and job.in_slurm:
-        raise BadUsage(f"{job.name} is no array, so it has no task {options.task}")
+        raise BadUsage(f"{job.name} is not an array, so it has no task {options.task}")
     task = TaskFilter(options.task, write_stdout) if options.task is not None else None
     write = task or write_stdout
     if options.follow and not job.finished:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.screen import CLEAR, note
 from kubectl_slurm.terminal.table import Cell, Column, Row, render
@@ -81,7 +81,7 @@ def _seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds: write --watch last") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds: write --watch last") from None
     if not SHORTEST_S <= seconds <= LONGEST_S:
         raise argparse.ArgumentTypeError("between 0.5 and 3600 seconds")
     return seconds
@@ -120,18 +120,18 @@ def _text(call: Invocation, options: argparse.Namespace) -> str:
     )
 
 
-def _mine(jobs: Sequence[JobView], call: Invocation, options: argparse.Namespace) -> list[JobView]:
+def _mine(jobs: Sequence[SlurmJobView], call: Invocation, options: argparse.Namespace) -> list[SlurmJobView]:
     """Those that run as the Unix user of my service account; its jobs that are not in Slurm yet, too."""
     here = call.kubectl.namespace
 
-    def of_my_account(job: JobView) -> bool:
+    def of_my_account(job: SlurmJobView) -> bool:
         return job.namespace == here and job.service_account == options.service_account
 
     users = {(job.cluster, job.user) for job in jobs if of_my_account(job) and job.user}
     return [job for job in jobs if of_my_account(job) or (job.cluster, job.user) in users]
 
 
-def _is_wanted(job: JobView, options: argparse.Namespace) -> bool:
+def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
     if options.names and not {job.name, job.job_id} & set(options.names):
         return False
     if options.partition and job.partition not in options.partition.split(","):
@@ -143,7 +143,12 @@ def _is_wanted(job: JobView, options: argparse.Namespace) -> bool:
 
 
 def table(
-    jobs: Sequence[JobView], call: Invocation, *, everywhere: bool, wide: bool = False, headings: bool = True
+    jobs: Sequence[SlurmJobView],
+    call: Invocation,
+    *,
+    everywhere: bool,
+    wide: bool = False,
+    headings: bool = True,
 ) -> str:
     now = datetime.now(UTC)
     columns = [*((NAMESPACE,) if everywhere else ()), *COLUMNS, *(WIDE[:-1] if wide else ()), PLACE]
@@ -152,7 +157,7 @@ def table(
     return render(columns, rows, call.screen, headings=headings)
 
 
-def _row(job: JobView, now: datetime, *, everywhere: bool, wide: bool) -> Row:
+def _row(job: SlurmJobView, now: datetime, *, everywhere: bool, wide: bool) -> Row:
     code = job.code
     row: list[str | Cell] = [
         *((job.namespace,) if everywhere else ()),
@@ -170,7 +175,7 @@ def _row(job: JobView, now: datetime, *, everywhere: bool, wide: bool) -> Row:
     return [*row, job.message] if wide else row
 
 
-def place(job: JobView) -> str:
+def place(job: SlurmJobView) -> str:
     """Where it runs, or in brackets why it does not."""
     if job.being_deleted and not job.finished:
         return "(Cancelling)"

@@ -20,7 +20,7 @@ from kubectl_slurm.slurmjobs.following import (
     until_finished,
     until_submitted,
 )
-from kubectl_slurm.slurmjobs.job import REFUSED_EXIT, JobView
+from kubectl_slurm.slurmjobs.job import REFUSED_EXIT, SlurmJobView
 from kubectl_slurm.slurmjobs.manifest import (
     LARGEST_CONFIGMAP,
     BatchScript,
@@ -93,7 +93,7 @@ def _script(requested: Requested) -> BatchScript | None:
     """None: the job is a container."""
     command = requested.last("wrap")
     given = [requested.script, command, requested.last("container")]
-    if sum(one is not None for one in given) > 1:
+    if sum(source is not None for source in given) > 1:
         raise BadUsage("a job is one of SCRIPT, --wrap and --container")
     if requested.last("container") is not None:
         return None
@@ -117,7 +117,7 @@ def _read(path: str | None) -> BatchScript:
 
 
 def _shown(requested: Requested, manifests: Manifests) -> str:
-    documents = [one for one in (manifests.config_map, manifests.slurmjob) if one is not None]
+    documents = [document for document in (manifests.config_map, manifests.slurmjob) if document is not None]
     match requested.format:
         case "json":
             return "".join(as_json(document) for document in documents)
@@ -135,16 +135,16 @@ def _names_of_ids(kubectl: Kubectl, requested: Requested) -> dict[str, str]:
     }
 
 
-def create(kubectl: Kubectl, manifests: Manifests) -> JobView:
+def create(kubectl: Kubectl, manifests: Manifests) -> SlurmJobView:
     """The SlurmJob; the ConfigMap of its script is deleted with it."""
     if manifests.config_map is None:
-        return JobView(_created(kubectl, manifests.slurmjob))
+        return SlurmJobView(_created(kubectl, manifests.slurmjob))
     config_map = _created(kubectl, manifests.config_map)
     name = config_map["metadata"]["name"]
     reference = {**manifests.slurmjob["spec"]["batchFrom"]["configMapKeyRef"], "name": name}
     spec = {**manifests.slurmjob["spec"], "batchFrom": {"configMapKeyRef": reference}}
     try:
-        job = JobView(_created(kubectl, {**manifests.slurmjob, "spec": spec}))
+        job = SlurmJobView(_created(kubectl, {**manifests.slurmjob, "spec": spec}))
     except PluginError:
         kubectl.outcome("delete", "configmap", "--wait=false", "--", name)
         raise
@@ -160,10 +160,10 @@ def _created(kubectl: Kubectl, manifest: dict[str, Any]) -> dict[str, Any]:
     return kubectl.json("create", "--filename=-", stdin=json.dumps(manifest))
 
 
-def _report(call: Invocation, requested: Requested, job: JobView) -> int:
+def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
     current = job
 
-    def newest() -> JobView:
+    def newest() -> SlurmJobView:
         return current
 
     parsable, quiet = "parsable" in requested.flags, "quiet" in requested.flags
@@ -197,7 +197,7 @@ def _report(call: Invocation, requested: Requested, job: JobView) -> int:
     return code
 
 
-def _waited_for(kubectl: Kubectl, requested: Requested, job: JobView) -> JobView:
+def _waited_for(kubectl: Kubectl, requested: Requested, job: SlurmJobView) -> SlurmJobView:
     if "follow" not in requested.flags:
         return until_finished(kubectl, job)
     job = until_begun(kubectl, job)

@@ -11,7 +11,7 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs
 from kubectl_slurm.slurmjobs.clusters import cluster_named
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.redbox_requests import access_of
 from kubectl_slurm.slurmjobs.usage import UsedSoFar, asked_for, percent
 from kubectl_slurm.terminal.screen import note
@@ -56,16 +56,16 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     return 0
 
 
-def _reports(kubectl: Kubectl, jobs: Iterable[JobView]) -> dict[str, Report]:
+def _reports(kubectl: Kubectl, jobs: Iterable[SlurmJobView]) -> dict[str, Report]:
     """What red-box measured of each job, by its uid: one question for each service account."""
     reports: dict[str, Report] = {}
-    by_account: dict[tuple[str, str], list[JobView]] = {}
+    by_account: dict[tuple[str, str], list[SlurmJobView]] = {}
     for job in jobs:
         by_account.setdefault((job.cluster, job.service_account), []).append(job)
     for (cluster, account), its_jobs in by_account.items():
         try:
             access = access_of(kubectl, cluster_named(kubectl, cluster), account)
-            measured = {(one["key"], one["attempt"]): one for one in access.get("/v1/usage")["items"]}
+            measured = {(item["key"], item["attempt"]): item for item in access.get("/v1/usage")["items"]}
         except PluginError as error:
             note(f"{', '.join(job.name for job in its_jobs)}: {error}")
             continue
@@ -73,7 +73,7 @@ def _reports(kubectl: Kubectl, jobs: Iterable[JobView]) -> dict[str, Report]:
     return reports
 
 
-def _row(job: JobView, report: Report | None) -> Row:
+def _row(job: SlurmJobView, report: Report | None) -> Row:
     asked = asked_for(job)
     took_s = job.elapsed_s(datetime.now(UTC))
     used = UsedSoFar(float(report["cpuSeconds"]), int(report["memoryBytes"])) if report else None

@@ -12,33 +12,33 @@ from urllib.parse import urlencode
 from kubectl_slurm.errors import JobTrouble, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 
 GONE = 410
 WATCH_S = 240
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
 
-def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[JobView]:
+def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobView]:
     """SlurmJobs of the namespace, or of all that the user may see; the oldest first."""
     scope = ["--all-namespaces"] if everywhere else []
     found = kubectl.json("get", SLURMJOBS, *scope)["items"]
-    jobs = [JobView(obj) for obj in found]
+    jobs = [SlurmJobView(obj) for obj in found]
     return sorted(jobs, key=lambda job: (job.metadata.get("creationTimestamp", ""), job.name))
 
 
-def get_job(kubectl: Kubectl, name: str) -> JobView:
+def get_job(kubectl: Kubectl, name: str) -> SlurmJobView:
     """The SlurmJob of this name, or of this Slurm job id."""
     name = name.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
     try:
-        return JobView(kubectl.json("get", SLURMJOBS, "--", name))
+        return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
     except ObjectNotFound:
         if not name.isdecimal():
             raise
     return job_of_id(kubectl, name)
 
 
-def job_of_id(kubectl: Kubectl, job_id: str) -> JobView:
+def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
     """The newest SlurmJob that has this job id: Slurm uses ids again."""
     found = [job for job in list_jobs(kubectl) if job.job_id == job_id]
     if not found:
@@ -49,11 +49,11 @@ def job_of_id(kubectl: Kubectl, job_id: str) -> JobView:
     return found[-1]
 
 
-def patch(kubectl: Kubectl, job: JobView, change: dict[str, Any]) -> JobView:
+def patch(kubectl: Kubectl, job: SlurmJobView, change: dict[str, Any]) -> SlurmJobView:
     """A merge patch, of this very SlurmJob."""
     change = {**change, "metadata": {**change.get("metadata", {}), "uid": job.uid}}
     words = ["patch", SLURMJOBS, "--type=merge", f"--patch={json.dumps(change)}", "--", job.name]
-    return JobView(kubectl.json(*words))
+    return SlurmJobView(kubectl.json(*words))
 
 
 def events_of(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
@@ -66,8 +66,8 @@ def events_of(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
 
 
 def watch_job(
-    kubectl: Kubectl, job: JobView, *, say: Callable[[str], None], until: datetime | None = None
-) -> Iterator[JobView]:
+    kubectl: Kubectl, job: SlurmJobView, *, say: Callable[[str], None], until: datetime | None = None
+) -> Iterator[SlurmJobView]:
     """The SlurmJob as it is, then after each change; ends with it, or at a time.
 
     What breaks is begun again: the API server may restart, and the laptop sleep.
@@ -97,15 +97,15 @@ def watch_job(
         job = current
 
 
-def get_again(kubectl: Kubectl, job: JobView) -> JobView:
+def get_again(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     """The same SlurmJob; ObjectNotFound where another one has its name."""
-    found = JobView(kubectl.json("get", SLURMJOBS, "--", job.name))
+    found = SlurmJobView(kubectl.json("get", SLURMJOBS, "--", job.name))
     if found.uid != job.uid:
         raise ObjectNotFound(f"{job.name} is another SlurmJob now")
     return found
 
 
-def _changes(kubectl: Kubectl, job: JobView, until: datetime | None) -> Iterator[JobView]:
+def _changes(kubectl: Kubectl, job: SlurmJobView, until: datetime | None) -> Iterator[SlurmJobView]:
     left = timedelta(seconds=WATCH_S) if until is None else until - datetime.now(until.tzinfo)
     seconds = max(1, min(WATCH_S, int(left.total_seconds())))
     query = {
@@ -125,7 +125,7 @@ def _changes(kubectl: Kubectl, job: JobView, until: datetime | None) -> Iterator
             if event["type"] == "DELETED":
                 raise ObjectNotFound(f"{job.name} was deleted")
             if event["type"] != "BOOKMARK":
-                yield JobView(event["object"])
+                yield SlurmJobView(event["object"])
         code = process.wait()
     if code:
         raise refusal_of(errors.text(), kubectl.namespace_option)

@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class PartitionView:
+class ListedPartition:
     """A partition in the status of its SlurmCluster."""
 
     cluster: str
@@ -64,19 +64,19 @@ class ClusterView:
         return dict(self.obj.get("status") or {})
 
     def condition(self, kind: str) -> Object:
-        return next((one for one in self.status.get("conditions") or () if one.get("type") == kind), {})
+        return next((item for item in self.status.get("conditions") or () if item.get("type") == kind), {})
 
     @property
     def partition_names(self) -> list[str]:
         return [str(name) for name in self.status.get("partitionNames") or ()]
 
     @property
-    def partitions(self) -> list[PartitionView] | None:
+    def partitions(self) -> list[ListedPartition] | None:
         """None: this operator publishes their names alone."""
         published = self.status.get("partitions")
         if not isinstance(published, list):
             return None
-        return [PartitionView(self.name, partition) for partition in published]
+        return [ListedPartition(self.name, partition) for partition in published]
 
     @property
     def trouble(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from kubectl_slurm.errors import BadUsage, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.access import get_job
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import printable
 
 TAINT_SLURM = "redbox.dev/slurm"
@@ -22,7 +22,7 @@ SHELL = ("/bin/sh", "-c", 'if [ -x "$SHELL" ]; then exec "$SHELL" -l; fi; exec /
 class JobEntry:
     """A job that runs, and the pod through which it is entered."""
 
-    job: JobView
+    job: SlurmJobView
     pod: dict[str, Any]
 
     @property

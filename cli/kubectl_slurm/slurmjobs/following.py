@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from kubectl_slurm.errors import PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMCLUSTERS, Kubectl
 from kubectl_slurm.slurmjobs.access import watch_job
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import note, printable
 
 SUBMITTED_WITHIN = timedelta(seconds=60)
 
 
-def until_submitted(kubectl: Kubectl, job: JobView) -> JobView:
+def until_submitted(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     """Once Slurm has it, or has refused it; after a minute as it is then."""
     until = datetime.now(UTC) + SUBMITTED_WITHIN
     last, current = "", job
@@ -28,7 +28,7 @@ def until_submitted(kubectl: Kubectl, job: JobView) -> JobView:
     return current
 
 
-def until_begun(kubectl: Kubectl, job: JobView) -> JobView:
+def until_begun(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     """Once it runs or has ended; says each change of why it waits."""
     last: tuple[str, str] | None = None
     current = job
@@ -41,7 +41,7 @@ def until_begun(kubectl: Kubectl, job: JobView) -> JobView:
     return current
 
 
-def until_finished(kubectl: Kubectl, job: JobView) -> JobView:
+def until_finished(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     current = job
     for current in watch_job(kubectl, job, say=note):
         if current.finished:
@@ -49,13 +49,13 @@ def until_finished(kubectl: Kubectl, job: JobView) -> JobView:
     return current
 
 
-def _waiting(job: JobView) -> str:
+def _waiting(job: SlurmJobView) -> str:
     words = printable(job.message) or (f"Slurm says {job.reason}." if job.reason not in {"", "None"} else "")
     return f"{job.name} is {job.phase}. {words}".strip()
 
 
 @contextlib.contextmanager
-def going_on(job: Callable[[], JobView]) -> Iterator[None]:
+def going_on(job: Callable[[], SlurmJobView]) -> Iterator[None]:
     """Ctrl-C ends the looking, and not the job."""
     try:
         yield
@@ -68,7 +68,7 @@ def going_on(job: Callable[[], JobView]) -> Iterator[None]:
         raise
 
 
-def end_of(job: JobView) -> str:
+def end_of(job: SlurmJobView) -> str:
     """How it ended, in one sentence."""
     state = job.state or job.phase.upper()
     what = f"Slurm job {job.job_id}" if job.in_slurm else "It was not submitted"
@@ -80,7 +80,7 @@ def end_of(job: JobView) -> str:
     return f"{job.name} ended {state}{code} ({what}).{message}"
 
 
-def with_partitions(kubectl: Kubectl, job: JobView) -> str:
+def with_partitions(kubectl: Kubectl, job: SlurmJobView) -> str:
     """Slurm's refusal; where it is about the partition, with those that there are."""
     text = printable(job.message)
     if "partition" not in text.lower():
@@ -94,5 +94,5 @@ def with_partitions(kubectl: Kubectl, job: JobView) -> str:
     return text
 
 
-def refused(kubectl: Kubectl, job: JobView) -> Refusal:
+def refused(kubectl: Kubectl, job: SlurmJobView) -> Refusal:
     return Refusal(f"{job.name} was refused: {with_partitions(kubectl, job)}")

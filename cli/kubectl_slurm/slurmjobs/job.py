@@ -24,7 +24,7 @@ NOT_IN_SLURM = "-"
 
 
 @dataclass(frozen=True)
-class JobView:
+class SlurmJobView:
     """One SlurmJob. Of what is not known a field is empty or None."""
 
     obj: Object
@@ -197,7 +197,7 @@ class JobView:
         return max(0.0, ((self.ended_at or now) - self.started_at).total_seconds())
 
     def condition(self, kind: str) -> Object:
-        return next((one for one in self.status.get("conditions") or () if one.get("type") == kind), {})
+        return next((item for item in self.status.get("conditions") or () if item.get("type") == kind), {})
 
     def pod_exit_code(self) -> int:
         """As its pod exits, and so `--wait`: the job's own code, or one that says how it ended."""
@@ -217,7 +217,7 @@ class JobView:
 
 
 def read_time(text: object) -> datetime | None:
-    """A time of the API server; None where there is none that can be read."""
+    """A time of the API server; None if it cannot be read."""
     if not isinstance(text, str):
         return None
     try:

@@ -65,7 +65,7 @@ def read_script(data: bytes, source: str) -> BatchScript:
     if not data.strip():
         raise BadUsage(f"{source} is empty: a batch script begins with #!, such as #!/bin/bash")
     if b"\0" in data:
-        raise BadUsage(f"{source} is no text: it has a NUL byte. To run a program use --wrap")
+        raise BadUsage(f"{source} is not text: it has a NUL byte. To run a program use --wrap")
     if not data.startswith(b"#!"):
         raise BadUsage(NO_SHEBANG.format(source))
     if b"\r\n" in data:

@@ -18,7 +18,7 @@ from kubectl_slurm.errors import JobTrouble, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
 from kubectl_slurm.slurmjobs.access import get_again
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from redbox_shared.own_lines import PREFIX
 
 CHUNK = 65536
@@ -71,10 +71,10 @@ def write_stdout(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-class JobOutput:
+class PodOutput:
     """The output of one pod, of which a part is written already."""
 
-    def __init__(self, kubectl: Kubectl, job: JobView, write: Write, *, stream: str = "") -> None:
+    def __init__(self, kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> None:
         self._kubectl = kubectl
         self._job = job
         self._write = write
@@ -102,16 +102,16 @@ class JobOutput:
                 self._written += len(new)
 
 
-def print_output(kubectl: Kubectl, job: JobView, write: Write, *, stream: str = "") -> None:
+def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> None:
     """What there is now."""
-    if why := JobOutput(kubectl, job, write, stream=stream).copy(follow=False):
+    if why := PodOutput(kubectl, job, write, stream=stream).copy(follow=False):
         raise _no_log(why, job, kubectl)
 
 
-def follow_output(kubectl: Kubectl, job: JobView, write: Write, *, stream: str = "") -> JobView:
+def follow_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> SlurmJobView:
     """Write the output until the job has ended; returns it as it is then. Later attempts follow."""
     pause = FIRST_PAUSE_S
-    output = JobOutput(kubectl, job, write, stream=stream)
+    output = PodOutput(kubectl, job, write, stream=stream)
     while True:
         why = output.copy(follow=True)
         try:
@@ -121,7 +121,7 @@ def follow_output(kubectl: Kubectl, job: JobView, write: Write, *, stream: str =
         except Refusal:
             current = job  # the API server is away: tried again below
         if current.attempt != job.attempt and not current.finished:
-            output, pause = JobOutput(kubectl, current, write, stream=stream), FIRST_PAUSE_S
+            output, pause = PodOutput(kubectl, current, write, stream=stream), FIRST_PAUSE_S
         elif current.finished and not why:
             return current
         elif why and not any(sign in why for sign in NOT_YET) and current.finished:
@@ -133,7 +133,7 @@ def follow_output(kubectl: Kubectl, job: JobView, write: Write, *, stream: str =
             raise _no_log(why, current, kubectl)
 
 
-def _no_log(why: str, job: JobView, kubectl: Kubectl) -> Refusal:
+def _no_log(why: str, job: SlurmJobView, kubectl: Kubectl) -> Refusal:
     if any(sign in why for sign in NOT_YET):
         where = f"it is {job.phase}" + (f" ({job.reason})" if job.reason else "")
         return Refusal(

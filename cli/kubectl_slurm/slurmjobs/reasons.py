@@ -5,8 +5,8 @@ What happened is the SlurmJob's own message; this is the cure.
 
 from __future__ import annotations
 
-from kubectl_slurm.slurmjobs.clusters import PartitionView
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.clusters import ListedPartition
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.usage import megabytes_of
 from kubectl_slurm.terminal.times import limit, megabytes
 
@@ -49,7 +49,7 @@ END_CURES = {
 }
 
 
-def cure_of(job: JobView) -> str:
+def cure_of(job: SlurmJobView) -> str:
     """What to do, or nothing where nothing is known."""
     if job.finished:
         return END_CURES.get(job.state, "").format(name=job.name)
@@ -58,7 +58,7 @@ def cure_of(job: JobView) -> str:
     return text.format(name=job.name)
 
 
-def limits_met(job: JobView, partition: PartitionView | None) -> list[str]:
+def limits_met(job: SlurmJobView, partition: ListedPartition | None) -> list[str]:
     """The limits of its partition that its own fields exceed."""
     if partition is None:
         return []
@@ -80,7 +80,7 @@ def limits_met(job: JobView, partition: PartitionView | None) -> list[str]:
     return [*found, *_memory(job, partition)]
 
 
-def _memory(job: JobView, partition: PartitionView) -> list[str]:
+def _memory(job: SlurmJobView, partition: ListedPartition) -> list[str]:
     asked, largest = megabytes_of(job.resources.get("memPerNode")), partition.amount("largestNode", "memMb")
     if asked and largest is not None and asked > largest:
         has = megabytes(largest)

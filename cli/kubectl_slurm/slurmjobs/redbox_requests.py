@@ -113,7 +113,7 @@ def access_of(kubectl: Kubectl, cluster: ClusterView, service_account: str) -> R
     if not audience or not endpoint:
         raise Refusal(f"SlurmCluster {cluster.name} has no endpoint and audience")
     if not ACCOUNT.fullmatch(service_account):
-        raise BadUsage(f"{printable(service_account)!r} is no name of a service account")
+        raise BadUsage(f"{printable(service_account)!r} is not a name of a service account")
     words = ["create", "token", service_account, f"--audience={audience}", f"--duration={LIFETIME}"]
     token = kubectl.text(*words).strip()
     return RedboxAccess(endpoint, base64.b64decode(cluster.spec.get("caBundle", "")).decode(), token)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from kubectl_slurm.errors import Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.access import events_of, patch, watch_job
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import note, printable
 from redbox_shared.requeues import ANNOTATION, REFUSED, requeue_of
 
@@ -19,7 +19,7 @@ WITHIN = timedelta(seconds=30)
 EACH = timedelta(seconds=3)
 
 
-def request_requeue(kubectl: Kubectl, job: JobView) -> JobView:
+def request_requeue(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     """The SlurmJob once Slurm has it in its queue again."""
     wanted = requeue_of(job.job_id, job.run, secrets.token_hex(4))
     newest = patch(kubectl, job, {"metadata": {"annotations": {ANNOTATION: wanted}}})

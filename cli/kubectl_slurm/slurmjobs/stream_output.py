@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import cluster_named
-from kubectl_slurm.slurmjobs.job import JobView
-from kubectl_slurm.slurmjobs.output import NOT_SPLIT, JobOutput, follow_output, print_output
+from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.slurmjobs.output import NOT_SPLIT, PodOutput, follow_output, print_output
 from kubectl_slurm.slurmjobs.redbox_requests import access_of
 
 STREAM_NEEDS = (
@@ -24,9 +24,9 @@ STREAM_NEEDS = (
 Write = Callable[[bytes], None]
 
 
-def copy_stream(kubectl: Kubectl, job: JobView, write: Write, stream: str, *, follow: bool) -> None:
+def copy_stream(kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str, *, follow: bool) -> None:
     """Write one stream: what there is, or until the job has ended."""
-    if NOT_SPLIT not in JobOutput(kubectl, job, lambda _: None, stream=stream).copy(follow=False):
+    if NOT_SPLIT not in PodOutput(kubectl, job, lambda _: None, stream=stream).copy(follow=False):
         copy = follow_output if follow else print_output
         copy(kubectl, job, write, stream=stream)
         return
@@ -36,7 +36,9 @@ def copy_stream(kubectl: Kubectl, job: JobView, write: Write, stream: str, *, fo
         raise PluginError(STREAM_NEEDS.format(error)) from error
 
 
-def _copy_from_redbox(kubectl: Kubectl, job: JobView, write: Write, stream: str, *, follow: bool) -> None:
+def _copy_from_redbox(
+    kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str, *, follow: bool
+) -> None:
     access = access_of(kubectl, cluster_named(kubectl, job.cluster), job.service_account)
     generation, offset = "", 0
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kubectl_slurm.slurmjobs.job import JobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 
 MEMORY = re.compile(r"([0-9]+)([KMGT]?)")
 MEGABYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
@@ -39,7 +39,7 @@ class UsedSoFar:
         return self.memory_bytes / BYTES_IN_MB / asked.mem_mb
 
 
-def asked_for(job: JobView) -> AskedFor:
+def asked_for(job: SlurmJobView) -> AskedFor:
     """From the fields of the SlurmJob: #SBATCH lines of its script are not among them."""
     resources = job.resources
     nodes = int(resources.get("nodes") or 0)
@@ -56,7 +56,7 @@ def asked_for(job: JobView) -> AskedFor:
 
 
 def megabytes_of(text: object) -> float:
-    """A --mem of sbatch; 0 where there is none that can be read."""
+    """A --mem of sbatch; 0 if it cannot be read."""
     found = MEMORY.fullmatch(str(text or ""))
     return int(found[1]) * MEGABYTES[found[2]] if found else 0.0
 
