@@ -215,6 +215,9 @@ def _unix_user(kubectl: Kubectl, cluster: ClusterView, account: str) -> Examined
         return Examined(Health.NOT_WELL, what, str(error), cure)
     except (RedboxNotReached, NotPermitted) as error:
         return _by_last_job(kubectl, cluster, account, str(error))
+    except PluginError as error:
+        cure = f"`kubectl get serviceaccounts --namespace={kubectl.namespace}` lists those that there are"
+        return Examined(Health.NOT_WELL, what, str(error), cure)
     if not whoami.get("user"):
         cure = "the HPC administrator adds a rule with `user` and the role submit in mapping.rules"
         return Examined(Health.NOT_WELL, what, "red-box maps it to no Unix user", cure)

@@ -1,4 +1,4 @@
-"""`top`: what jobs use, against what they asked for; of ended ones how much of it they used."""
+"""`top`: what running jobs use, against what they asked for."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kubectl_slurm.terminal.table import Column, Row, render
 from kubectl_slurm.terminal.times import elapsed, megabytes
 
 TEXT = (
-    "What running jobs use, against what they asked for; with names also how well ended jobs used it. "
-    "Measured by Slurm: needs the right to create tokens of the jobs' service account, and a way to red-box."
+    "What running jobs use, against what they asked for, as Slurm measured it. Needs the right to create tokens of "
+    "the jobs' service account, and a way to red-box."
 )
 COLUMNS = (
     Column("JOBID", right=True, importance=6),
@@ -38,14 +38,17 @@ Report = Mapping[str, Any]
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
     parser = parser_of(command, TEXT)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="only these; ended ones too")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
     parser.add_argument("--noheader", action="store_true", help="no headings")
     options = parser.parse_args(words)
     call = invocation_of(options, given, environment)
     named = [get_job(call.kubectl, name) for name in options.names]
-    jobs = [job for job in named or list_jobs(call.kubectl) if job.in_slurm and (job.running or named)]
+    for job in named:
+        if job.finished and job.in_slurm:
+            note(f"{job.name} has ended: on the login node `seff {job.job_id}` shows what it used.")
+    jobs = [job for job in named or list_jobs(call.kubectl) if job.in_slurm and job.running]
     if not jobs:
-        note(f"No SlurmJob of namespace {call.kubectl.namespace} runs.")
+        note(f"No {'such ' if named else ''}SlurmJob of namespace {call.kubectl.namespace} runs.")
         return 0
     reports = _reports(call.kubectl, jobs)
     rows = [_row(job, reports.get(job.uid)) for job in jobs]
