@@ -81,15 +81,14 @@ def _download(kubectl: Kubectl, run_in_job: RunInJob, path: str, target: Path) -
     if not destination.is_dir():
         raise BadUsage(f"there is no folder {destination}")
     with kubectl.process(*run_in_job(command, stdin=False)) as (process, errors):
-        fault = _unpack(process.stdout, destination, name, renamed)
+        fault = unpack(process.stdout, destination, name, renamed)
         code = process.wait()
     if code or fault:
         raise PluginError(f"{path} was not copied whole: {printable(errors.text()) or fault or 'see above'}")
 
 
-def _unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str | None) -> str:
+def unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str | None) -> str:
     """Write the members; returns what is wrong with the archive."""
-    count = 0
     try:
         with tarfile.open(fileobj=source, mode="r|") as archive:
             for member in archive:
@@ -97,9 +96,8 @@ def _unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str
                 if renamed is not None and name and (inside == name or inside.startswith(f"{name}/")):
                     member.name = renamed + inside[len(name) :]
                 archive.extract(member, destination, filter="data")
-                count += 1
-    except tarfile.TarError as error:
-        return f"{error}" if count else ""
+    except (tarfile.TarError, OSError) as error:
+        return str(error) or type(error).__name__
     return ""
 
 

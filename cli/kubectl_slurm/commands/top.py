@@ -19,8 +19,8 @@ from kubectl_slurm.terminal.table import Column, Row, render
 from kubectl_slurm.terminal.times import elapsed, megabytes
 
 TEXT = (
-    "What running jobs use, against what they asked for, as Slurm measured it. Needs the right to create tokens of "
-    "the jobs' service account, and a way to red-box."
+    "What running jobs use, against what they asked for, as Slurm measured it. Needs the right to create "
+    "tokens of the jobs' service account, and a way to red-box."
 )
 COLUMNS = (
     Column("JOBID", right=True, importance=6),

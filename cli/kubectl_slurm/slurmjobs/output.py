@@ -103,8 +103,8 @@ class PodOutput:
 
 
 def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> None:
-    """What there is now."""
-    if why := PodOutput(kubectl, job, write, stream=stream).copy(follow=False):
+    """What there is now; of a job that has ended all of it, which its companion may still be relaying."""
+    if why := PodOutput(kubectl, job, write, stream=stream).copy(follow=job.finished):
         raise _no_log(why, job, kubectl)
 
 

@@ -31,7 +31,7 @@ def copy_stream(kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str, 
         copy(kubectl, job, write, stream=stream)
         return
     try:
-        _copy_from_redbox(kubectl, job, write, stream, follow=follow)
+        _copy_from_redbox(kubectl, job, write, stream, follow=follow or job.finished)
     except PluginError as error:
         raise PluginError(STREAM_NEEDS.format(error)) from error
 
