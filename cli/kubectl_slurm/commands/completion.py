@@ -74,7 +74,7 @@ usage: kubectl slurm completion bash|zsh|fish
 Print the completion script of a shell, for the program's name kubectl-slurm:
 
   bash   source <(kubectl-slurm completion bash)
-  zsh    source <(kubectl-slurm completion zsh)
+  zsh    source <(kubectl-slurm completion zsh)     # after compinit
   fish   kubectl-slurm completion fish | source
 
 `kubectl slurm` itself is completed by kubectl's completion (kubectl completion --help), in each of these
