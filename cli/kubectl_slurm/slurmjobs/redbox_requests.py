@@ -49,18 +49,25 @@ class RedboxAccess:
 
     def get(self, path: str) -> dict[str, Any]:
         """The answer to a GET."""
-        connection, answer = self._ask(path, DEADLINE_S)
+        return self._answer("GET", path, None)
+
+    def post(self, path: str, document: object) -> dict[str, Any]:
+        """The answer to a POST."""
+        return self._answer("POST", path, json.dumps(document).encode())
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        connection, answer = self._ask(method, path, DEADLINE_S, body)
         try:
-            body = answer.read(LARGEST)
+            answered = answer.read(LARGEST)
         except (OSError, http.client.HTTPException) as error:
             raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
         finally:
             connection.close()
-        return _read(answer.status, body)
+        return _read(answer.status, answered)
 
     def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
         """Pieces of a log, with the file's generation and the offset behind each; none at its end."""
-        connection, answer = self._ask(path, DEADLINE_S * 12)
+        connection, answer = self._ask("GET", path, DEADLINE_S * 12)
         try:
             if answer.status == NO_CONTENT:
                 return
@@ -78,7 +85,7 @@ class RedboxAccess:
             connection.close()
 
     def _ask(
-        self, path: str, deadline_s: float
+        self, method: str, path: str, deadline_s: float, body: bytes | None = None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         address = urlsplit(self.endpoint)
         connection: http.client.HTTPConnection | None = None
@@ -87,7 +94,8 @@ class RedboxAccess:
             connection = http.client.HTTPSConnection(
                 address.hostname or "", address.port or PORT, timeout=deadline_s, context=context
             )
-            connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+            connection.request(method, path, body, headers)
             return connection, connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             if connection is not None:
