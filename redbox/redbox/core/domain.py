@@ -17,6 +17,7 @@ class Role(StrEnum):
     `volumes`: delete the folders that red-box made for its cluster's volumes, and nothing else.
     `exec`: beside `submit`, enter own jobs where `exec.roles` asks for it.
     `requeue`: beside `operator`, end running jobs of the cluster and have them run again.
+    `metrics`: read Slurm's metrics, which count the jobs of all users.
     """
 
     SUBMIT = "submit"
@@ -25,6 +26,7 @@ class Role(StrEnum):
     VOLUMES = "volumes"
     EXEC = "exec"
     REQUEUE = "requeue"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True, slots=True)
