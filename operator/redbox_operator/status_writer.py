@@ -67,13 +67,16 @@ class StatusWriter:
     async def publish(self, where: ResourcePath, uid: str, events: Sequence[ConditionEvent]) -> None:
         """Create these events. A failure is only logged: the condition has the same text."""
         for condition_event in events:
-            event = event_of(where, uid, condition_event)
-            try:
-                await self.objects.create(event.where, event.body(datetime.now(UTC)))
-            except ApiError as error:
-                log.warning("event not written", about=where.path(), reason=event.reason, error=str(error))
-            else:
-                self.count("Event", "create")
+            await self.publish_event(event_of(where, uid, condition_event))
+
+    async def publish_event(self, event: Event) -> None:
+        """Create it. A failure is only logged."""
+        try:
+            await self.objects.create(event.where, event.body(datetime.now(UTC)))
+        except ApiError as error:
+            log.warning("event not written", about=event.about.path(), reason=event.reason, error=str(error))
+        else:
+            self.count("Event", "create")
 
     def count(self, kind: str, verb: str) -> None:
         self._metrics.writes.labels(kind, verb).inc()

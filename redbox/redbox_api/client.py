@@ -180,10 +180,16 @@ class RedboxClient:
         *,
         attempt: int = 1,
         signal: str | None = None,
+        run: int | None = None,
         owner: OwnerRef | None = None,
     ) -> Job:
-        """Hold, release, requeue or signal; an operator may hold and release the jobs of others."""
+        """Hold, release, requeue or signal; an operator may hold and release the jobs of others.
+
+        With the role requeue it may requeue them, too. `run` limits a requeue to that run.
+        """
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
+        if run is not None:
+            query["run"] = run
         return await self._ask(Job, "POST", f"{_job(key)}/{act}", query)
 
     async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:

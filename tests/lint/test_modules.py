@@ -53,7 +53,7 @@ def test_the_programs_as_they_are_sent_need_only_the_standard_library(program: P
 
 
 def test_no_source_root_shadows_a_module_of_the_standard_library() -> None:
-    roots = [ROOT / name for name in ("redbox", "companion", "operator", "resourced", "deploy/local")]
+    roots = [ROOT / name for name in ("redbox", "companion", "operator", "resourced", "cli", "deploy/local")]
     assert [str(root) for root in roots if (root / "__init__.py").exists()] == []
     packages = [module.parent.name for root in roots for module in root.glob("*/__init__.py")]
     assert set(packages).isdisjoint(sys.stdlib_module_names)

@@ -18,6 +18,7 @@ PACKAGES = {
     "operator/redbox_kube",
     "operator/redbox_operator",
     "resourced/redbox_resourced",
+    "cli/kubectl_slurm",
 }
 BED = "deploy/local/redbox_bed"
 

@@ -30,7 +30,7 @@ GONE = (
     r"(?-i:is none)\b",
 )
 VARIABLES = {"known", "seen", "told", "said", "one"}
-PACKAGES = ("redbox", "companion", "operator", "resourced")
+PACKAGES = ("redbox", "companion", "operator", "resourced", "cli")
 PROSE = {".py", ".md", ".yaml", ".yml", ".tpl", ".txt", ".toml", ".sh", ".service", ".go", ".in"}
 NOT_OURS = {"CHANGELOG.md", "requirements.lock"}
 """CHANGELOG.md is history. The rest is generated."""

@@ -79,8 +79,10 @@ class Link:
             raise NoSuchJob(NO_SUCH_JOB)
         return of
 
-    async def act(self, wanted: RowKey, act: str) -> None:
-        self.done.append(f"{act} {wanted.attempt}")
+    async def act(self, wanted: RowKey, act: str, *, run: int | None = None) -> None:
+        self.done.append(f"{act} {wanted.attempt}" + (f" run {run}" if run else ""))
+        if self.refusal and act == "requeue":
+            raise self.refusal
 
 
 class Stand:

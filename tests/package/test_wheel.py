@@ -25,6 +25,8 @@ class Part:
     packages: tuple[str, ...]
 
 
+PLUGIN = Part("kubectl-slurm", "cli", ("kubectl_slurm", "redbox_shared"))
+"""Works without its extra, but for YAML."""
 COMPANION = Part("redbox-companion", "", ("redbox_companion", "redbox_shared"))
 WITH_EXTRA = (
     Part("redbox", "server", ("redbox", "redbox_api", "redbox_shared")),
@@ -103,7 +105,7 @@ def bare(wheel: Path, constraints: Path, tmp_path_factory: pytest.TempPathFactor
     return environment_with(wheel, "", constraints, tmp_path_factory)
 
 
-@pytest.fixture(scope="module", params=WITH_EXTRA, ids=lambda part: part.extra)
+@pytest.fixture(scope="module", params=[*WITH_EXTRA, PLUGIN], ids=lambda part: part.extra)
 def part(request: pytest.FixtureRequest) -> Part:
     chosen: Part = request.param
     return chosen
@@ -132,7 +134,8 @@ def assert_starts(environment: Environment, program: str) -> None:
     assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\n", version.stdout), version.stderr
     usage = environment.run(program, "--help")
     assert usage.returncode == 0, usage.stderr
-    assert f"usage: {program}" in usage.stdout.lower().replace("  ", " ")
+    typed = program.replace("kubectl-", "kubectl ")
+    assert f"usage: {typed}" in usage.stdout.lower().replace("  ", " ")
 
 
 def test_without_an_extra_the_companion_starts(bare: Environment) -> None:
@@ -149,6 +152,14 @@ def test_a_program_whose_extra_is_missing_says_so_in_one_line(bare: Environment,
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert f"pip install 'WHEEL[{lacking.extra}]'" in line
+
+
+def test_without_its_extra_the_plugin_says_what_yaml_needs(bare: Environment) -> None:
+    assert_starts(bare, PLUGIN.program)
+    ended = bare.run(PLUGIN.program, "submit", "--dry-run", "--wrap", "true")
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert "pip install 'WHEEL[cli]'" in line
 
 
 def test_with_its_extra_a_program_starts(with_extra: Environment, part: Part) -> None:

@@ -156,10 +156,10 @@ class RedboxLink:
         """Versions and nodes."""
         return await self._call_slurm(self.client.cluster)
 
-    async def act(self, key: RowKey, act: str) -> Job:
-        """Hold or release a pending job."""
+    async def act(self, key: RowKey, act: str, *, run: int | None = None) -> Job:
+        """Hold or release a pending job, or requeue this run of a running one."""
         return await self._call_slurm(
-            lambda: self.client.act_on_job(key.key, act, attempt=key.attempt, owner=_owner(key))
+            lambda: self.client.act_on_job(key.key, act, attempt=key.attempt, run=run, owner=_owner(key))
         )
 
     async def _call_slurm(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:

@@ -19,6 +19,7 @@ from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempts import Attempt
 from redbox_operator.slurmjob.status import HoldState, StatusInputs
+from redbox_shared import requeues
 from redbox_shared.wire import HELD_BY_USER, HELD_REASONS
 
 
@@ -119,6 +120,15 @@ def pending_action(row: Job, status: SlurmJobStatus) -> str | None:
     if held.reason == HoldState.HELD and row.reason not in HELD_REASONS:
         return "hold"
     return "release" if held.reason == HoldState.RELEASING and row.reason == HELD_BY_USER else None
+
+
+def requested_requeue(job: SlurmJob, row: Job) -> str | None:
+    """The requeue that the SlurmJob's annotation asks for, while it is about the run that there is."""
+    requested = job.annotations.get(requeues.ANNOTATION)
+    runs = row.phase in {Phase.RUNNING, Phase.SUSPENDED} and not job.spec.suspend
+    if requested is None or not runs or row.job_id is None:
+        return None
+    return requested if requeues.asks_for(requested, row.job_id, row.run) else None
 
 
 def is_recorded(status: SlurmJobStatus, row: Job) -> bool:

@@ -56,9 +56,11 @@ from redbox_operator.slurmjob.attempt_state import (
     is_recorded,
     pending_action,
     pod_of,
+    requested_requeue,
     status_inputs,
 )
 from redbox_operator.slurmjob.deletion import Deletion
+from redbox_operator.slurmjob.requeues import Requeues
 from redbox_operator.slurmjob.status import status_of
 from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
@@ -96,6 +98,7 @@ class Reconciler:
         self._host_paths = host_paths
         self._companions = CompanionLifecycle(writer, image, cache.update_companion)
         self._deletion = Deletion(writer, self._cache_written)
+        self._requeues = Requeues(writer)
         self._failures: dict[SlurmJobRef, int] = {}
         self._warnings = GroupedWarnings("SlurmJobs not reconciled")
         self._clusters_listed = False
@@ -134,6 +137,7 @@ class Reconciler:
         """A SlurmJob is gone."""
         self.cache.remove_job(ref, uid)
         self._failures.pop(ref, None)
+        self._requeues.forget(uid)
         self._warnings.recovered(ref.full_name)
         self.queue.forget(ref)
         self._wake_dependents(ref)
@@ -357,6 +361,8 @@ class Reconciler:
                 await link.cancel(state.row_key, all_attempts=False)
             elif action := pending_action(row, status):
                 await link.act(state.row_key, action)
+            elif requested := requested_requeue(state.job, row):
+                await self._requeues.act(state, link, row, requested)
         except (NoSuchJob, Conflict, Busy) as refusal:
             log.info("action refused by red-box", slurmjob=state.job.ref.full_name, error=str(refusal))
             self.queue.add_later(state.job.ref, AWAY_PAUSE_S)

@@ -16,6 +16,7 @@ class Role(StrEnum):
 
     `volumes`: delete the folders that red-box made for its cluster's volumes, and nothing else.
     `exec`: beside `submit`, enter own jobs where `exec.roles` asks for it.
+    `requeue`: beside `operator`, end running jobs of the cluster and have them run again.
     `metrics`: read Slurm's metrics, which count the jobs of all users.
     """
 
@@ -24,6 +25,7 @@ class Role(StrEnum):
     READER = "reader"
     VOLUMES = "volumes"
     EXEC = "exec"
+    REQUEUE = "requeue"
     METRICS = "metrics"
 
 

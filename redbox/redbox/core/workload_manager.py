@@ -279,8 +279,13 @@ class WorkloadManager(Protocol):
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         """Whether it would be accepted, and when it would start."""
 
-    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
-        """Act as the job's user, bound to id and mark, and read back the result."""
+    async def act(
+        self, handle: JobHandle, act: JobAction, *, signal: str | None = None, run: int | None = None
+    ) -> ActionResult:
+        """Act as the job's user, bound to id and mark, and read back the result.
+
+        With `run` only that run is requeued: one that another run follows already needs nothing.
+        """
 
     async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:
         """Replace the dependencies of a waiting job, as the job's user, bound to id and mark."""

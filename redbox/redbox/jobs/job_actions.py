@@ -15,9 +15,10 @@ from datetime import datetime
 
 import structlog
 
-from redbox.core.domain import JobKey
+from redbox.core.domain import Caller, JobKey, Role
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, JobStates, Observation
 from redbox.jobs.context import Context, JobsComponent
+from redbox.jobs.errors import Forbidden
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.record import JobRecord, Lineage, Stage, lineage
 from redbox.observability.job_audit import REDBOX, AuditEntry
@@ -37,9 +38,11 @@ class JobActions(JobsComponent):
         self._backoff = Backoff(context.settings.cancel_again_s, LONGEST_PAUSE_S, jitter=0.0)
         self._sent: dict[tuple[str, int], tuple[float, int]] = {}  # (id, run) -> when last, how often
 
-    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
+    async def act(
+        self, handle: JobHandle, act: JobAction, *, signal: str | None = None, run: int | None = None
+    ) -> ActionResult:
         """Send it once, with the deadline of all calls."""
-        return await self._context.call(self._workload.act(handle, act, signal=signal))
+        return await self._context.call(self._workload.act(handle, act, signal=signal, run=run))
 
     def follow(self, record: JobRecord, found: SnapshotMatch, _: SnapshotIndex) -> None:
         """After each poll: send the cancel that is due, and cancel duplicates."""
@@ -112,6 +115,17 @@ class JobActions(JobsComponent):
         record = self._store.index.get(key)
         if record is not None:
             await self._store.change_free([record], lambda current: with_warning(current, warning))
+
+
+def may_act_for_others(caller: Caller, act: JobAction) -> bool:
+    """Whether an operator does this to jobs of others, beside cancelling them."""
+    if act is not JobAction.REQUEUE or not caller.may(Role.OPERATOR):
+        return act in {JobAction.HOLD, JobAction.RELEASE}
+    if not caller.may(Role.REQUEUE):
+        raise Forbidden(
+            f"{caller.identity} may not requeue jobs of others: its roles do not include requeue."
+        )
+    return True
 
 
 def has_grace(record: JobRecord, now: datetime) -> bool:

@@ -27,7 +27,7 @@ from redbox.jobs.errors import (
     RateLimited,
     RefusedBySlurm,
 )
-from redbox.jobs.job_actions import JobActions
+from redbox.jobs.job_actions import JobActions, may_act_for_others
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
 from redbox.jobs.poll.dependents import Dependents
 from redbox.jobs.poll.missing_jobs import MissingJobs
@@ -349,25 +349,25 @@ class JobService:
         act: JobAction,
         *,
         signal: str | None = None,
+        run: int | None = None,
         owner: Owner | None = None,
     ) -> Job:
-        """Hold, release, requeue or signal an own job; Slurm's refusal is RefusedBySlurm.
+        """Hold, release, requeue or signal an own job, or by its owner one of an operator's cluster.
 
-        An operator names the owner, and may hold and release: it suspends what Kubernetes suspends.
+        Slurm's refusal is RefusedBySlurm.
         """
-        if owner is None or act not in {JobAction.HOLD, JobAction.RELEASE}:
+        if owner is None or not may_act_for_others(caller, act):
             self._submitter(caller)
             owner = None
         record = await self._record(caller, key, attempt, owner)
-        handle = record.handle
-        if handle is None:
+        if (handle := record.handle) is None:
             raise JobConflict("The job is still being submitted: there is nothing to act on yet.")
         if record.held_retry and act is JobAction.RELEASE:
             raise JobsBusy(
                 "red-box itself holds this job until it is certain that it is the only one.", retry_after=10
             )
         try:
-            outcome = await self._actions.act(handle, act, signal=signal)
+            outcome = await self._actions.act(handle, act, signal=signal, run=run)
         except (WorkloadManagerError, TimeoutError) as fault:
             self._context.audit(audit_entry(caller, act, record.key, "unknown", job_id=handle.job_id))
             raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault

@@ -126,7 +126,10 @@ class LocalManager:
         return False
 
     # ------------------------------------------------------------------------------------------ actions
-    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
+    async def act(
+        self, handle: JobHandle, act: JobAction, *, signal: str | None = None, run: int | None = None
+    ) -> ActionResult:
+        del run  # a local job has one
         status = self._store.get(handle.job_id)
         if status is None or status.job.mark != handle.mark or handle.user.uid != self._account.pw_uid:
             return ActionResult(done=False, gone=True, detail=f"There is no such job {handle.job_id}.")

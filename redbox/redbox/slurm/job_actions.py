@@ -28,11 +28,15 @@ class SlurmActions:
         self._commands = commands
         self._queries = queries
 
-    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
+    async def act(
+        self, handle: JobHandle, act: JobAction, *, signal: str | None = None, run: int | None = None
+    ) -> ActionResult:
         rows = await self._queries.rows_of(handle.user, [handle.job_id])
         refusal = reason_not_to_act(handle, rows, act)
         if refusal is not None:
             return refusal
+        if run is not None and act is JobAction.REQUEUE and run_of(rows) > run:
+            return ActionResult(done=True, detail=f"Job {handle.job_id} is in run {run_of(rows)} already.")
         try:
             argv = command_for(handle, act, signal)
         except RequestRefused as refused:
@@ -84,6 +88,11 @@ def reason_not_to_act(job: JobHandle, rows: Sequence[QueueRow], action: JobActio
         wanted_its_end = action in {JobAction.CANCEL, JobAction.STOP}
         return ActionResult(done=wanted_its_end, detail=f"Job {job.job_id} had already ended.")
     return None
+
+
+def run_of(rows: Sequence[QueueRow]) -> int:
+    """Which run it is, by a fresh look: 1, and one more for each requeue."""
+    return 1 + max(row.restarts for row in rows)
 
 
 def is_same_job(job: JobHandle, rows: Sequence[QueueRow]) -> bool:

@@ -214,7 +214,10 @@ class SimulatedSlurm:
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         return Check(valid=True, detail=f"{user.name} {submission.working_directory}")
 
-    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
+    async def act(
+        self, handle: JobHandle, act: JobAction, *, signal: str | None = None, run: int | None = None
+    ) -> ActionResult:
+        del run
         self._reachable()
         self.tick()
         job = self.jobs.get(handle.job_id)

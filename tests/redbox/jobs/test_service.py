@@ -88,6 +88,16 @@ def test_an_operator_holds_and_releases_by_naming_the_owner_and_does_nothing_els
             world.run(world.jobs.act(operator(), KEY, 1, act, owner=HERS))
 
 
+def test_an_operator_requeues_only_with_the_role_for_it(world: World) -> None:
+    put(world)
+    with pytest.raises(Forbidden, match="roles do not include requeue"):
+        world.run(world.jobs.act(operator(), KEY, 1, JobAction.REQUEUE, owner=HERS))
+    assert world.slurm.acts == []
+    requeuer = replace(operator(), roles=operator().roles | {Role.REQUEUE})
+    world.run(world.jobs.act(requeuer, KEY, 1, JobAction.REQUEUE, run=1, owner=HERS))
+    assert world.slurm.acts == [(JobAction.REQUEUE, "1")]
+
+
 @pytest.mark.parametrize("who", [*STRANGERS.values(), READER], ids=[*STRANGERS, "a reader"])
 def test_nobody_else_holds_anothers_job_by_naming_its_owner(world: World, who: Caller) -> None:
     put(world)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redbox.agents.errors import AgentUnavailable
@@ -16,7 +18,7 @@ RUNNING, HELD = job("7", State="RUNNING"), job("7", Reason="JobHeldUser")
 
 
 async def act(
-    agents: ScriptedAgents, what: JobAction = JobAction.CANCEL, handle: JobHandle = HANDLE, **more: str
+    agents: ScriptedAgents, what: JobAction = JobAction.CANCEL, handle: JobHandle = HANDLE, **more: Any
 ) -> ActionResult:
     return await SlurmManager(agents, REDBOX, clock=SkippingClock()).act(handle, what, **more)
 
@@ -53,6 +55,17 @@ async def test_a_job_that_has_ended_needs_no_cancel_and_can_do_nothing_else() ->
     held = await act(agents, JobAction.HOLD)
     assert (held.done, held.gone) == (False, False)
     assert not agents.called("scancel")
+
+
+async def test_a_requeue_of_one_run_touches_no_later_run() -> None:
+    second = queue(job("7", State="RUNNING", RestartCnt="1"))
+    agents = ScriptedAgents({"squeue": second, "scontrol requeue": done()})
+    assert (await act(agents, JobAction.REQUEUE, run=1)).done
+    assert not agents.called("scontrol requeue")
+    third = queue(job("7", State="PENDING", RestartCnt="2"))
+    agents = ScriptedAgents({"squeue": [second, third], "scontrol requeue": done()})
+    assert (await act(agents, JobAction.REQUEUE, run=2)).done
+    assert agents.called("scontrol requeue") == [["scontrol", "requeue", "7"]]
 
 
 async def test_a_cancel_that_shows_no_effect_is_not_said_to_be_done() -> None:

@@ -103,6 +103,7 @@ class Rule(Section):
     """Opaque tokens by id (redbox token list); '*' is all of them. Each has the user it was created for."""
     roles: Annotated[frozenset[Role], Field(min_length=1)] = frozenset({Role.SUBMIT})
     """submit (own jobs), operator (watch, cancel, hold, release its cluster's), reader (see partitions),
+    requeue (beside operator: end its cluster's running jobs and have them run again),
     volumes (delete folders that red-box made for its cluster's volumes), exec (beside submit: sessions in own
     jobs, where exec.roles asks for it), metrics (read Slurm's metrics, of the jobs of all users)."""
     user: Annotated[Name, AfterValidator(_user_or_template)] | None = Field(None, examples=["alice"])
@@ -141,6 +142,8 @@ class Rule(Section):
     def _check_roles(self) -> None:
         if Role.EXEC in self.roles and Role.SUBMIT not in self.roles:
             raise ValueError("the role exec is for callers with jobs of their own: give submit, too")
+        if Role.REQUEUE in self.roles and Role.OPERATOR not in self.roles:
+            raise ValueError("the role requeue is for jobs of others: give operator, too")
         names_accounts = isinstance(self.namespaces, tuple) and self.service_accounts is not None
         for role, name in ROLES_OF_SERVICES:
             if self.roles >= {role, Role.SUBMIT}:

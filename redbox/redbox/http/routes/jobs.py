@@ -83,9 +83,17 @@ async def release(ref: JobRefDep, services: ServicesDep, owner: OwnerDep) -> Job
 
 
 @router.post("/v1/jobs/{key}/requeue", response_model_exclude_none=True, responses=ACTS)
-async def requeue(ref: JobRefDep, services: ServicesDep) -> Job:
-    """Requeue a job: the same job runs again."""
-    return await services.jobs.act(ref.caller, ref.key, ref.attempt, JobAction.REQUEUE)
+async def requeue(
+    ref: JobRefDep,
+    services: ServicesDep,
+    owner: OwnerDep,
+    run: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+) -> Job:
+    """Requeue a job: the same job runs again. With `run` only that run: a repeated request is harmless.
+
+    An operator needs the role requeue.
+    """
+    return await services.jobs.act(ref.caller, ref.key, ref.attempt, JobAction.REQUEUE, run=run, owner=owner)
 
 
 @router.post("/v1/jobs/{key}/signal", response_model_exclude_none=True, responses=ACTS)

@@ -169,14 +169,13 @@ def first_settings(options: InitOptions, audience: str, layout: Layout) -> Mappi
 
 
 def _rules_for_controllers(options: InitOptions) -> list[Mapping[str, Any]]:
-    """Both controllers watch all jobs; with pods resourced alone also deletes the folders of claims."""
+    """Both controllers watch all jobs; the operator alone requeues; resourced deletes folders of claims."""
     where = {"cluster": options.cluster, "namespaces": [options.operator_namespace]}
     roles = ["operator", "reader"]
-    if not options.pods:
-        return [{**where, "service_accounts": [OPERATOR_ACCOUNT, RESOURCED_ACCOUNT], "roles": roles}]
+    volumes = ["volumes"] if options.pods else []
     return [
-        {**where, "service_accounts": [OPERATOR_ACCOUNT], "roles": roles},
-        {**where, "service_accounts": [RESOURCED_ACCOUNT], "roles": [*roles, "volumes"]},
+        {**where, "service_accounts": [OPERATOR_ACCOUNT], "roles": [*roles, "requeue"]},
+        {**where, "service_accounts": [RESOURCED_ACCOUNT], "roles": [*roles, *volumes]},
     ]
 
 

@@ -22,9 +22,10 @@ from redbox.slurm.text.batch_script import (
     with_default_outputs,
 )
 from redbox.slurm.text.error_messages import classify, lines_of, with_remedy, words_of
-from redbox.slurm.text.sbatch_options import read_directives, read_options
+from redbox.slurm.text.sbatch_options import read_options
 from redbox.slurm.text.values import TIME_FORMAT
 from redbox_api.models import Check, JobRequest
+from redbox_shared.sbatch_options import read_directives
 
 CHECK_ENVIRONMENT = TIME_FORMAT
 JOB_ID = re.compile(r"^([0-9]+)(?:;(\S+))?$", re.MULTILINE)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.text.sbatch_options import NEVER_IN_SCRIPT, Directive
+from redbox.slurm.text.sbatch_options import NEVER_IN_SCRIPT
 from redbox_api.models import MAX_SCRIPT_BYTES
+from redbox_shared.sbatch_options import Directive
 
 DEFAULT_OUTPUT = "slurm-%j"
 DEFAULT_ARRAY_OUTPUT = "slurm-%A_%a"

@@ -1,4 +1,4 @@
-"""sbatch's options: those that a request may give unchanged, and those in a script's #SBATCH lines. Pure.
+"""sbatch's options that a request may give unchanged. Pure.
 
 Only full names of this list reach sbatch: an abbreviation or an option without its value could consume the
 mark that follows it. Options that are fields of the request are refused.
@@ -7,50 +7,12 @@ mark that follows it. Options that are fields of the request are refused.
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from redbox.slurm.errors import RequestRefused
+from redbox_shared.sbatch_options import ALLOWED, FIELDS, RESERVED, WITH_VALUE, WITHOUT_VALUE
 
-WITH_VALUE = frozenset({
-    "acctg-freq", "batch", "bb", "bbf", "cluster-constraint", "constraint", "container", "container-id",
-    "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
-    "distribution", "exclude", "extra", "extra-node-info", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
-    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "input", "kill-on-invalid-dep",
-    "licenses", "mail-type", "mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu",
-    "mincpus", "network", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu",
-    "ntasks-per-node", "ntasks-per-socket", "open-mode", "prefer", "priority", "profile", "reservation",
-    "segment", "signal", "sockets-per-node", "switches", "thread-spec", "threads-per-core", "time",
-    "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
-})  # fmt: skip
-WITH_OPTIONAL_VALUE = frozenset({
-    "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "requeue", "resv-ports",
-})  # fmt: skip
-WITHOUT_VALUE = frozenset({
-    "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot",
-    "spread-job", "stepmgr", "use-min-nodes",
-})  # fmt: skip
-ALLOWED = WITH_VALUE | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
-FIELDS = {
-    "account": "account",
-    "array": "array",
-    "begin": "begin",
-    "chdir": "workingDirectory",
-    "dependency": "dependencies",
-    "error": "error",
-    "hold": "hold",
-    "job-name": "name",
-    "output": "output",
-    "partition": "partition",
-    "qos": "qos",
-}
 IN_SLURMJOBS = {"dependency": "dependsOn", "job-name": "metadata.name"}
 """Fields that have another name in a SlurmJob than in red-box's API."""
-RESERVED = frozenset({
-    "cluster", "clusters", "comment", "export", "export-file", "get-user-env", "gid", "help", "parsable",
-    "quiet", "test-only", "uid", "usage", "verbose", "version", "wait", "wrap",
-})  # fmt: skip
 NEVER_IN_SCRIPT = {
     "wait": "sbatch would wait for the job's end",
     "test-only": "nothing would be submitted",
@@ -63,18 +25,6 @@ NEVER_IN_SCRIPT = {
     "usage": "nothing would be submitted",
     "version": "nothing would be submitted",
 }
-_SHORT = {
-    "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint",
-    "c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus",
-    "H": "hold", "h": "help", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses",
-    "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output",
-    "p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time",
-    "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
-}  # fmt: skip
-_SHORT_FLAGS = frozenset("HhkOQsVvW")
-_SWITCHES = {"hold", "help", "parsable", "quiet", "test-only", "usage", "verbose", "version", "wait"}
-_LONG_FLAGS = _SWITCHES | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
-_NAMES = ALLOWED | FIELDS.keys() | RESERVED
 OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -101,66 +51,3 @@ def _read_option(option: str) -> str:
     if name in WITHOUT_VALUE and value is not None:
         raise RequestRefused(f"options: --{name} takes no value.")
     return option
-
-
-@dataclass(frozen=True, slots=True)
-class Directive:
-    """One option of a script's #SBATCH (or #PBS) lines, by its full name."""
-
-    line: int
-    name: str
-    value: str | None
-
-
-def read_directives(script: str) -> Iterator[Directive]:
-    """The options in the lines before the script's first command, as sbatch reads them."""
-    for number, line in enumerate(script.split("\n"), 1):
-        text = line.strip()
-        if line.startswith("#SBATCH"):
-            for name, value in _read_words(_split(line.removeprefix("#SBATCH"))):
-                yield Directive(number, name, value)
-        elif line.startswith("#PBS"):
-            yield from _read_pbs(number, _split(line.removeprefix("#PBS")))
-        elif text and not text.startswith("#"):
-            return
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError:  # an unclosed quote: sbatch rejects the script
-        return text.split()
-
-
-def _read_pbs(number: int, words: list[str]) -> Iterator[Directive]:
-    """Of the PBS options that sbatch supports only the paths of output matter here."""
-    for word, value in zip(words, [*words[1:], None], strict=True):
-        if word[:2] in ("-o", "-e"):
-            yield Directive(number, "output" if word[1] == "o" else "error", word[2:] or value)
-
-
-def _read_words(words: list[str]) -> Iterator[tuple[str, str | None]]:
-    rest = iter(words)
-    for word in rest:
-        if word.startswith("--"):
-            name, has_value, value = word[2:].partition("=")
-            name = full_name(name)
-            yield name, value if has_value else (None if name in _LONG_FLAGS else next(rest, None))
-        elif word.startswith("-"):
-            yield from _read_short(word[1:], rest)
-
-
-def _read_short(letters: str, rest: Iterator[str]) -> Iterator[tuple[str, str | None]]:
-    while letters:
-        letter, letters = letters[0], letters[1:]
-        name = _SHORT.get(letter, letter)
-        if letter not in _SHORT_FLAGS:
-            yield name, letters or next(rest, None)
-            return
-        yield name, None
-
-
-def full_name(name: str) -> str:
-    """Getopt accepts an abbreviation that only one name begins with."""
-    longer = [full for full in _NAMES if full.startswith(name)]
-    return longer[0] if name not in _NAMES and len(longer) == 1 else name

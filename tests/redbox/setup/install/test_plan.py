@@ -75,7 +75,8 @@ def test_a_fresh_host_gets_all_that_the_server_needs(layout: Layout) -> None:
     assert settings.name == "hpc1"
     assert settings.jobs.mark_secret == layout.mark_secret
     assert [rule.service_accounts for rule in settings.mapping.rules] == [
-        ("redbox-operator", "redbox-resourced"),
+        ("redbox-operator",),
+        ("redbox-resourced",),
     ]
     assert len(read_secret(layout.mark_secret)) == 32
     server = CertificateAndKey(layout.certificate.read_bytes(), layout.key.read_bytes())
@@ -201,7 +202,7 @@ def test_with_pods_resourced_alone_gets_the_role_volumes(layout: Layout) -> None
         ("redbox-operator",),
         ("redbox-resourced",),
     )
-    assert operator.roles == {Role.OPERATOR, Role.READER}
+    assert operator.roles == {Role.OPERATOR, Role.READER, Role.REQUEUE}
     assert resourced.roles == {Role.OPERATOR, Role.READER, Role.VOLUMES}
     assert list(check_volumes_role([operator, resourced])) == []
 

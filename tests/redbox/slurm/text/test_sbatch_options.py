@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.text.sbatch_options import (
+from redbox.slurm.text.sbatch_options import read_options
+from redbox_shared.sbatch_options import (
     ALLOWED,
     FIELDS,
     RESERVED,
@@ -15,7 +16,6 @@ from redbox.slurm.text.sbatch_options import (
     Directive,
     full_name,
     read_directives,
-    read_options,
 )
 
 

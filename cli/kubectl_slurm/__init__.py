@@ -1,0 +1,1 @@
+"""`kubectl slurm`: SlurmJobs for those who think in sbatch and squeue."""

@@ -1,0 +1,1 @@
+"""One module a command: its options, and what it does and prints."""

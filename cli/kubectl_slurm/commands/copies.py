@@ -1,0 +1,122 @@
+"""`cp`: files from and to a running job, as a tar archive through a session of it.
+
+What comes from the job is a stranger's archive: nothing is written outside of the destination, no device, no
+setuid file, and no link that leads out of it.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+from kubectl_slurm.errors import BadUsage, PluginError
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.options import invocation_of, parser_of
+from kubectl_slurm.slurmjobs.entering import entry_of
+from kubectl_slurm.terminal.screen import printable
+
+TEXT = "Copy a file or folder from a running job (NAME:PATH LOCAL) or to it (LOCAL NAME:PATH)."
+EPILOG = "A PATH that does not begin with / is below the folder in which the job's script began."
+UNPACK = """\
+if [ -d "$1" ]; then
+    folder=$1 name=$2
+else
+    folder=$(dirname -- "$1") name=$(basename -- "$1")
+fi
+temporary=$(mktemp -d -- "$folder/.cp-XXXXXX") &&
+    tar -xpf - -C "$temporary" &&
+    mv -f -T -- "$temporary/$2" "$folder/$name"
+code=$?
+rm -rf -- "$temporary"
+exit $code
+"""
+"""In the job: a file that is there is replaced as a whole, or not at all."""
+REMOTE = re.compile(r"([a-z0-9][a-z0-9.-]*):(.*)", re.DOTALL)
+
+
+class RunInJob(Protocol):
+    """The arguments of kubectl that run a command in the job."""
+
+    def __call__(self, command: Sequence[str], *, stdin: bool) -> list[str]: ...
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    parser = parser_of(command, TEXT, epilog=EPILOG)
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("target", metavar="TARGET")
+    parser.add_argument("--node", metavar="NODE", help="of this node of the job")
+    parser.add_argument("--task", type=int, metavar="INDEX", help="of this task of an array")
+    options = parser.parse_args(words)
+    remote, local = REMOTE.fullmatch(options.source), REMOTE.fullmatch(options.target)
+    if (remote is None) == (local is None):
+        raise BadUsage("exactly one of SOURCE and TARGET is NAME:PATH, of a running job")
+    call = invocation_of(options, given, environment)
+    name, path = (remote or local or [""])[1], (remote or local or ["", "", ""])[2]
+    if not path:
+        raise BadUsage(f"which file of {name}? NAME:PATH")
+    entry = entry_of(call.kubectl, name)
+
+    def run_in_job(command: Sequence[str], *, stdin: bool) -> list[str]:
+        words = entry.arguments(command, stdin=stdin, node=options.node, task=options.task)
+        return [word for word in words if word != "--tty"]
+
+    if remote is not None:
+        _download(call.kubectl, run_in_job, path, Path(options.target))
+    else:
+        _upload(call.kubectl, run_in_job, Path(options.source), path)
+    return 0
+
+
+def _download(kubectl: Kubectl, run_in_job: RunInJob, path: str, target: Path) -> None:
+    folder, name = posixpath.split(path.rstrip("/") or "/")
+    command = ["tar", "-cf", "-", "-C", folder or ".", "--", f"./{name}" if name else "."]
+    destination, renamed = (target, None) if target.is_dir() else (target.parent, target.name)
+    if not destination.is_dir():
+        raise BadUsage(f"there is no folder {destination}")
+    with kubectl.process(*run_in_job(command, stdin=False)) as (process, errors):
+        fault = unpack(process.stdout, destination, name, renamed)
+        code = process.wait()
+    if code or fault:
+        raise PluginError(f"{path} was not copied whole: {printable(errors.text()) or fault or 'see above'}")
+
+
+def unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str | None) -> str:
+    """Write the members; returns what is wrong with the archive."""
+    try:
+        with tarfile.open(fileobj=source, mode="r|") as archive:
+            for member in archive:
+                inside = posixpath.normpath(member.name)
+                if renamed is not None and name and (inside == name or inside.startswith(f"{name}/")):
+                    member.name = renamed + inside[len(name) :]
+                archive.extract(member, destination, filter="data")
+    except (tarfile.TarError, OSError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> None:
+    """Into PATH if it is a folder there, else as PATH."""
+    if not os.access(source, os.R_OK):
+        raise BadUsage(f"{source} cannot be read")
+    name = source.resolve().name
+    command = ["sh", "-c", UNPACK, "cp", path, name]
+    argv = kubectl.argv(*run_in_job(command, stdin=True))
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
+        if process.stdin is None:
+            raise PluginError("kubectl has no stdin")
+        try:
+            with process.stdin, tarfile.open(fileobj=process.stdin, mode="w|") as archive:
+                archive.add(source, arcname=name)
+        except BrokenPipeError:
+            pass  # kubectl has said why
+        code = process.wait()
+    if code:
+        sys.stderr.flush()
+        raise PluginError(f"{source} was not copied (exit code {code}): its reason is above")

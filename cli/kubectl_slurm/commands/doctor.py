@@ -1,0 +1,292 @@
+"""`doctor`: the whole way from this terminal to Slurm, as this user: each line is well, or has its cure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from kubectl_slurm.errors import NotPermitted, PluginError
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.options import Invocation, invocation_of, parser_of
+from kubectl_slurm.slurmjobs.access import list_jobs
+from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters
+from kubectl_slurm.slurmjobs.redbox_requests import RedboxNotReached, RedboxRefused, access_of
+from kubectl_slurm.terminal.screen import printable
+
+TEXT = "Check the whole way from here to Slurm: each line is well, or has its cure. Then it exits with 1."
+RIGHTS = (
+    ("create", "slurmjobs.redbox.dev", "submit"),
+    ("list", "slurmjobs.redbox.dev", "queue and history"),
+    ("watch", "slurmjobs.redbox.dev", "submit --wait and --follow"),
+    ("patch", "slurmjobs.redbox.dev", "hold, release, requeue, suspend, resume"),
+    ("delete", "slurmjobs.redbox.dev", "cancel"),
+    ("list", "slurmclusters.redbox.dev", "info"),
+    ("get", "pods/log", "logs"),
+    ("create", "pods/exec", "shell, exec, cp, forward"),
+    ("create", "serviceaccounts/token", "top"),
+    ("create", "configmaps", "long scripts"),
+)
+NEEDED = 5
+"""The rights without which nothing works come first."""
+NOT_PULLED = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
+ROLE_LABEL = "redbox.dev/role"
+COUNTED = ("pods", "count/pods", "count/slurmjobs.redbox.dev")
+
+
+class Health(Enum):
+    """How a line of the report is marked."""
+
+    WELL = ("ok", "green")
+    NOT_WELL = ("!!", "red")
+    UNKNOWN = ("??", "yellow")
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One line: what was looked at, what was found, and the cure."""
+
+    health: Health
+    what: str
+    found: str
+    cure: str = ""
+
+
+Look = Callable[[], Iterator[Examined]]
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    parser = parser_of(command, TEXT)
+    parser.add_argument(
+        "--service-account", default="default", metavar="NAME", help="the account that the jobs name"
+    )
+    options = parser.parse_args(words)
+    call = invocation_of(options, given, environment)
+    is_well = True
+    for line in _lines(call.kubectl, options.service_account):
+        is_well = is_well and line.health is not Health.NOT_WELL
+        call.screen.write(_written(call, line))
+    return 0 if is_well else 1
+
+
+def _written(call: Invocation, line: Examined) -> str:
+    mark, colour = line.health.value
+    cure = f"\n   {call.screen.paint('cure:', 'bold')} {printable(line.cure)}" if line.cure else ""
+    return f"{call.screen.paint(mark, colour)} {line.what}: {printable(line.found)}{cure}"
+
+
+def _lines(kubectl: Kubectl, account: str) -> Iterator[Examined]:
+    """In the order of the way; what cannot go on without a step ends with it."""
+    yield from _kubeconfig(kubectl)
+    login = _login(kubectl)
+    yield login
+    if login.health is Health.NOT_WELL:
+        return
+    kinds = _kinds(kubectl)
+    yield kinds
+    if kinds.health is Health.NOT_WELL:
+        return
+    clusters: list[ClusterView] = []
+    looks: tuple[tuple[str, Look], ...] = (
+        ("SlurmClusters", partial(_clusters, kubectl, clusters)),
+        ("rights", partial(_rights, kubectl)),
+        ("Unix user", partial(_unix_users, kubectl, clusters, account)),
+        ("quota", partial(_quota, kubectl)),
+        ("images", partial(_images, kubectl)),
+    )
+    for what, look in looks:
+        try:
+            yield from look()
+        except NotPermitted as error:
+            yield Examined(Health.UNKNOWN, what, str(error))
+        except PluginError as error:
+            yield Examined(Health.NOT_WELL, what, str(error))
+
+
+def _kubeconfig(kubectl: Kubectl) -> Iterator[Examined]:
+    code, out, _ = kubectl.outcome("config", "current-context")
+    context = next((word.partition("=")[2] for word in kubectl.options if word.startswith("--context=")), "")
+    if code and not context:
+        yield Examined(
+            Health.UNKNOWN, "kubeconfig", "it has no current context", "kubectl config use-context NAME"
+        )
+        return
+    yield Examined(
+        Health.WELL, "kubeconfig", f"context {context or out.strip()}, namespace {kubectl.namespace}"
+    )
+
+
+def _login(kubectl: Kubectl) -> Examined:
+    try:
+        kubectl.raw("/version")
+        user = kubectl.json("auth", "whoami")["status"]["userInfo"]["username"]
+    except PluginError as error:
+        return Examined(Health.NOT_WELL, "login", str(error))
+    return Examined(Health.WELL, "login", f"Kubernetes sees you as {user}")
+
+
+def _kinds(kubectl: Kubectl) -> Examined:
+    code, out, error = kubectl.outcome(
+        "api-resources", "--api-group=redbox.dev", "--output=name", "--cached=false"
+    )
+    if code:
+        return Examined(Health.UNKNOWN, "kinds", error.strip())
+    missing = [kind for kind in ("slurmjobs", "slurmclusters") if f"{kind}.redbox.dev" not in out.split()]
+    if missing:
+        cure = "ask the administrator of this Kubernetes cluster to install Red Box's chart"
+        return Examined(Health.NOT_WELL, "kinds", f"this cluster has no {' and no '.join(missing)}", cure)
+    return Examined(Health.WELL, "kinds", "SlurmJob and SlurmCluster, redbox.dev/v1alpha1")
+
+
+def _clusters(kubectl: Kubectl, found: list[ClusterView]) -> Iterator[Examined]:
+    found += list_clusters(kubectl)
+    if not found:
+        cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints"
+        yield Examined(Health.NOT_WELL, "SlurmClusters", "no SlurmCluster exists", cure)
+    for cluster in found:
+        yield from _cluster(cluster)
+
+
+def _cluster(cluster: ClusterView) -> Iterator[Examined]:
+    what, status = f"SlurmCluster {cluster.name}", cluster.status
+    observed, generation = status.get("observedGeneration"), cluster.obj["metadata"].get("generation")
+    if not cluster.condition("Reachable") or observed != generation:
+        cure = "its administrator reads: kubectl logs -n redbox-system deployment/redbox-operator"
+        yield Examined(Health.NOT_WELL, "operator", f"it has not written the status of {cluster.name}", cure)
+        return
+    yield Examined(Health.WELL, "operator", f"it has written the status of {cluster.name}")
+    if cluster.trouble:
+        cure = "tell the administrators; jobs go on, and are shown as they were"
+        yield Examined(Health.NOT_WELL, what, cluster.trouble, cure)
+    else:
+        versions = f"Slurm {status.get('version', '?')}, red-box {status.get('redboxVersion', '?')}"
+        yield Examined(
+            Health.WELL, what, f"{versions}, partitions {', '.join(cluster.partition_names) or 'none'}"
+        )
+    yield from _resourced(cluster)
+
+
+def _resourced(cluster: ClusterView) -> Iterator[Examined]:
+    if not (cluster.spec.get("pods") or {}).get("enabled"):
+        yield Examined(Health.WELL, "resourced", f"pods of {cluster.name} are off: SlurmJobs do not need it")
+        return
+    condition = cluster.condition("PodsReady")
+    health = Health.WELL if condition.get("status") == "True" else Health.NOT_WELL
+    message = str(
+        condition.get("message") or condition.get("reason") or "it has not reported whether pods run"
+    )
+    yield Examined(health, "resourced", message)
+
+
+def _rights(kubectl: Kubectl) -> Iterator[Examined]:
+    lacking = [right for right in RIGHTS if not _may(kubectl, *right[:2])]
+    if not lacking:
+        yield Examined(Health.WELL, "rights", f"all that the commands need in namespace {kubectl.namespace}")
+        return
+    for verb, kind, use in lacking:
+        is_needed = (verb, kind, use) in RIGHTS[:NEEDED]
+        health = Health.NOT_WELL if is_needed else Health.UNKNOWN
+        cure = f"ask for it in namespace {kubectl.namespace}: redbox-editor of the chart, beside edit, has it"
+        yield Examined(health, "rights", f"you may not {verb} {kind}, which {use} needs", cure)
+
+
+def _may(kubectl: Kubectl, verb: str, kind: str) -> bool:
+    resource, _, sub = kind.partition("/")
+    _, out, _ = kubectl.outcome("auth", "can-i", verb, resource, *([f"--subresource={sub}"] if sub else []))
+    return out.strip() == "yes"
+
+
+def _unix_users(kubectl: Kubectl, clusters: Sequence[ClusterView], account: str) -> Iterator[Examined]:
+    for cluster in clusters:
+        yield _unix_user(kubectl, cluster, account)
+
+
+def _unix_user(kubectl: Kubectl, cluster: ClusterView, account: str) -> Examined:
+    """By the account's own identity at red-box; else by its last job."""
+    what = f"service account {account} on {cluster.name}"
+    try:
+        whoami = access_of(kubectl, cluster, account).get("/v1/whoami")
+    except RedboxRefused as error:
+        cure = (
+            f"the HPC administrator maps namespace {kubectl.namespace} and account {account} in mapping.rules"
+        )
+        return Examined(Health.NOT_WELL, what, str(error), cure)
+    except (RedboxNotReached, NotPermitted) as error:
+        return _by_last_job(kubectl, cluster, account, str(error))
+    except PluginError as error:
+        cure = f"`kubectl get serviceaccounts --namespace={kubectl.namespace}` lists those that there are"
+        return Examined(Health.NOT_WELL, what, str(error), cure)
+    if not whoami.get("user"):
+        cure = "the HPC administrator adds a rule with `user` and the role submit in mapping.rules"
+        return Examined(Health.NOT_WELL, what, "red-box maps it to no Unix user", cure)
+    if "submit" not in whoami.get("roles", ()):
+        cure = "the HPC administrator gives its rule the role submit"
+        return Examined(Health.NOT_WELL, what, f"it is {whoami['user']}, and may not submit", cure)
+    return Examined(Health.WELL, what, _rights_in_slurm(whoami))
+
+
+def _rights_in_slurm(whoami: Mapping[str, Any]) -> str:
+    parts = [f"Unix user {whoami['user']}"]
+    for name, words in (
+        ("slurmAccounts", "accounts"),
+        ("slurmQos", "QOS"),
+        ("partitions", "only partitions"),
+    ):
+        if whoami.get(name):
+            parts.append(f"{words} {', '.join(whoami[name])}")
+    return "; ".join(parts)
+
+
+def _by_last_job(kubectl: Kubectl, cluster: ClusterView, account: str, why: str) -> Examined:
+    what = f"service account {account} on {cluster.name}"
+    jobs = [
+        job
+        for job in list_jobs(kubectl)
+        if job.user and job.service_account == account and job.cluster == cluster.name
+    ]
+    if jobs:
+        found = f"its last SlurmJob, {jobs[-1].name}, was Unix user {jobs[-1].user} ({why})"
+        return Examined(Health.WELL, what, found)
+    cure = "submit a job: `kubectl slurm submit --follow --wrap id` shows whose it is"
+    return Examined(Health.UNKNOWN, what, why, cure)
+
+
+def _quota(kubectl: Kubectl) -> Iterator[Examined]:
+    quotas = kubectl.json("get", "resourcequotas")["items"]
+    full = [
+        (quota["metadata"]["name"], name, used[name], hard[name])
+        for quota in quotas
+        for used, hard in [(quota["status"].get("used", {}), quota["status"].get("hard", {}))]
+        for name in COUNTED
+        if name in hard and int(used.get(name, 0)) >= int(hard[name])
+    ]
+    for quota, name, used, hard in full:
+        cure = (
+            "delete SlurmJobs that have ended, or ask for more: each SlurmJob needs a pod until it is deleted"
+        )
+        yield Examined(Health.NOT_WELL, f"quota {quota}", f"{name}: {used} of {hard} are used", cure)
+    if not full:
+        yield Examined(Health.WELL, "quota", f"{len(quotas)} quotas, with room" if quotas else "no quota")
+
+
+def _images(kubectl: Kubectl) -> Iterator[Examined]:
+    pods = kubectl.json("get", "pods", f"--selector={ROLE_LABEL}")["items"]
+    stuck = [
+        (pod["metadata"]["name"], waiting)
+        for pod in pods
+        for state in pod.get("status", {}).get("containerStatuses") or ()
+        if (waiting := (state.get("state") or {}).get("waiting") or {}).get("reason") in NOT_PULLED
+    ]
+    for name, waiting in stuck:
+        cure = "an administrator of Kubernetes makes Red Box's image reachable for its nodes"
+        yield Examined(
+            Health.NOT_WELL, "images", f"{name}: {waiting.get('message') or waiting['reason']}", cure
+        )
+    if stuck:
+        return
+    if pods:
+        yield Examined(Health.WELL, "images", f"the {len(pods)} pods of jobs here have theirs")
+    else:
+        yield Examined(Health.UNKNOWN, "images", "no job has a pod here yet")

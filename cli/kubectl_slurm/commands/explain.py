@@ -1,0 +1,202 @@
+"""`explain`: why a job is where it is, what to do, and what led there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from kubectl_slurm.errors import PluginError
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.options import Invocation, invocation_of, parser_of
+from kubectl_slurm.slurmjobs.access import events_of, get_job, list_jobs
+from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, cluster_named
+from kubectl_slurm.slurmjobs.following import with_partitions
+from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
+from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
+from kubectl_slurm.slurmjobs.redbox_requests import access_of
+from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.table import Column, render
+from kubectl_slurm.terminal.times import clock, elapsed
+
+TEXT = "Why a job is where it is, what to do about it, and what led there."
+SHOWN_EVENTS = 8
+REQUESTED = (
+    *("batch", "partition", "account", "qos", "resources", "workingDirectory", "output", "error", "array"),
+    *("begin", "options"),
+)
+"""Fields that a SlurmJob and a request to red-box have in common."""
+CONDITIONS = (
+    Column("CONDITION", importance=9),
+    Column("STATUS", importance=8),
+    Column("REASON", importance=7),
+    Column("SINCE", importance=3),
+    Column("MESSAGE", importance=9),
+)
+EVENTS = (Column("LAST SEEN", importance=5), Column("EVENT", importance=8), Column("MESSAGE", importance=9))
+DEPENDENCIES = (Column("WAITS FOR", importance=9), Column("TYPE"), Column("STATE", importance=8))
+PHASES = {
+    "Pending": "is not in Slurm yet",
+    "Submitted": "waits in Slurm's queue",
+    "Running": "runs",
+    "Suspended": "is suspended",
+}
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    parser = parser_of(command, TEXT)
+    parser.add_argument("name", metavar="NAME", help="a SlurmJob, or its Slurm job id")
+    options = parser.parse_args(words)
+    call = invocation_of(options, given, environment)
+    job = get_job(call.kubectl, options.name)
+    for paragraph in _paragraphs(call, job):
+        call.screen.write(paragraph)
+    return 0
+
+
+def _paragraphs(call: Invocation, job: SlurmJobView) -> Iterator[str]:
+    cluster = _cluster(call.kubectl, job)
+    yield _headline(job)
+    lines = dict(_facts(call.kubectl, job, cluster))
+    longest = max(map(len, lines), default=0)
+    for name, text in lines.items():
+        yield f"  {call.screen.paint(f'{name}:'.ljust(longest + 1), 'bold')} {printable(text)}"
+    if depends := job.spec.get("dependsOn"):
+        yield "\n" + render(DEPENDENCIES, list(_dependencies(call.kubectl, depends)), call.screen)
+    if conditions := job.status.get("conditions"):
+        yield "\n" + render(CONDITIONS, [_condition(item) for item in conditions], call.screen)
+    events = [*events_of(call.kubectl, "SlurmJob", job.uid), *_pod_events(call.kubectl, job)]
+    if events:
+        yield "\n" + render(EVENTS, [_event(event) for event in events[-SHOWN_EVENTS:]], call.screen)
+
+
+def _headline(job: SlurmJobView) -> str:
+    place = f" on {job.node_list}" if job.node_list and job.phase in {"Running", "Suspended"} else ""
+    if job.finished:
+        what = f"ended {job.state or job.phase}"
+    elif job.being_deleted:
+        what = "is being cancelled: its SlurmJob is gone when Slurm has ended it"
+    else:
+        what = PHASES.get(job.phase, f"is {job.phase}") + place
+    since = job.ended_at or job.started_at if job.has_begun else job.submitted_at
+    ago = f", {elapsed((datetime.now(UTC) - since).total_seconds())} ago" if since and job.finished else ""
+    took = (
+        ""
+        if job.finished or since is None
+        else f", for {elapsed((datetime.now(UTC) - since).total_seconds())}"
+    )
+    return printable(f"{job.name} {what}{ago or took}.")
+
+
+def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> Iterator[tuple[str, str]]:
+    if job.in_slurm:
+        of = f" of {job.user}" if job.user else ""
+        where = f" on {job.cluster}" + (f", partition {job.partition}" if job.partition else "")
+        again = f"; attempt {job.attempt}" if job.attempt > 1 else ""
+        yield "Job", f"Slurm job {job.job_id}{of}{where}{again}" + (f", run {job.run}" if job.run > 1 else "")
+    message = with_partitions(kubectl, job) if job.finished and not job.in_slurm else job.message
+    reason = f" [{job.reason}]" if job.reason and job.reason != "None" and not job.running else ""
+    if message or reason:
+        yield "Why", f"{message}{reason}".strip()
+    partition = _partition(cluster, job)
+    if not job.finished and (met := limits_met(job, partition)):
+        yield "Limit", "; ".join(met)
+    if cure := cure_of(job):
+        yield "What to do", cure
+    if job.phase == "Submitted":
+        yield "Starts", _expected_start(kubectl, job, cluster)
+    if job.time_limit and job.running:
+        yield "Time limit", job.time_limit
+    if cluster is not None and cluster.trouble and not job.finished:
+        yield "Old", f"what is shown may be old: {cluster.trouble}"
+    if partition is not None and partition.state not in {"up", ""}:
+        yield (
+            "Partition",
+            f"{partition.name} is {partition.state}"
+            + (f": {partition.obj.get('reason')}" if partition.obj.get("reason") else ""),
+        )
+    if not job.finished and (pod := _pod_trouble(kubectl, job)):
+        yield "Its pod", pod
+
+
+def _expected_start(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> str:
+    """By Slurm's own calculation for such a job, if red-box can be asked from here."""
+    by_hand = f"`squeue --start -j {job.job_id}` on the login node shows Slurm's estimate"
+    request = {name: job.spec[name] for name in REQUESTED if name in job.spec}
+    if cluster is None or "batch" not in request:
+        return by_hand
+    try:
+        checked = access_of(kubectl, cluster, job.service_account).post("/v1/check", request)
+    except PluginError:
+        return by_hand
+    expected = clock(read_time(checked.get("wouldStartAt")))
+    if not expected:
+        return f"Slurm has no estimate: {checked.get('detail') or by_hand}"
+    return f"a job like it, submitted now, would start at {expected}; {by_hand}"
+
+
+def _cluster(kubectl: Kubectl, job: SlurmJobView) -> ClusterView | None:
+    try:
+        return cluster_named(kubectl, job.cluster)
+    except PluginError:
+        return None  # no right to read it, or not one that is named
+
+
+def _partition(cluster: ClusterView | None, job: SlurmJobView) -> ListedPartition | None:
+    partitions = (cluster.partitions if cluster else None) or []
+    return next(
+        (
+            item
+            for item in partitions
+            if item.name == job.partition or (not job.partition and item.is_default)
+        ),
+        None,
+    )
+
+
+def _dependencies(kubectl: Kubectl, depends: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
+    jobs = {job.name: job for job in list_jobs(kubectl)}
+    for item in depends:
+        other = jobs.get(item["name"])
+        state = f"{other.phase} {other.state}".strip() if other else "there is no such SlurmJob yet"
+        yield [item["name"], item.get("type") or "afterok", state]
+
+
+def _condition(item: Mapping[str, Any]) -> list[str]:
+    since = clock(read_time(item.get("lastTransitionTime")))
+    return [item["type"], item["status"], item.get("reason", ""), since, item.get("message", "")]
+
+
+def _event(event: Mapping[str, Any]) -> list[str]:
+    at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
+    return [clock(read_time(at)), event.get("reason", ""), event.get("message", "")]
+
+
+def _pod_events(kubectl: Kubectl, job: SlurmJobView) -> list[dict[str, Any]]:
+    """Warnings about its pod, while that is what it waits for."""
+    uid = (job.status.get("companion") or {}).get("uid")
+    if job.in_slurm or not uid:
+        return []
+    return [event for event in events_of(kubectl, "Pod", uid) if event.get("type") == "Warning"]
+
+
+def _pod_trouble(kubectl: Kubectl, job: SlurmJobView) -> str:
+    """Why its pod does not run."""
+    code, _, _ = kubectl.outcome("get", "pod", "--output=name", "--", job.pod)
+    if code:
+        return ""
+    pod = kubectl.json("get", "pod", "--", job.pod)
+    status = pod.get("status", {})
+    waiting = [
+        state["waiting"]
+        for item in status.get("containerStatuses") or ()
+        if "waiting" in (state := item.get("state") or {})
+    ]
+    words = [f"{item.get('reason', '')} {item.get('message', '')}".strip() for item in waiting]
+    unscheduled = [
+        str(item.get("message"))
+        for item in status.get("conditions") or ()
+        if item.get("type") == "PodScheduled" and item.get("status") == "False"
+    ]
+    text = "; ".join([*words, *unscheduled])
+    return f"{job.pod} does not run: {text}" if text and text != "ContainerCreating" else ""

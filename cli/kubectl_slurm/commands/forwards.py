@@ -1,0 +1,125 @@
+"""`forward`: local ports that lead to ports of a running job.
+
+Where the job's pod serves the port itself, kubectl forwards it: a port of `spec.ports`, and any port of a
+pod on a virtual node. For all others each connection is a session in the job, of which a companion carries
+four at once.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kubectl_slurm.errors import BadUsage
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.options import invocation_of, parser_of
+from kubectl_slurm.slurmjobs.entering import JobEntry, entry_of
+from kubectl_slurm.terminal.screen import note
+
+TEXT = "Forward ports of this machine to ports of a running job. Other users of this machine reach them, too."
+PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
+HIGHEST = 65535
+AT_ONCE = 4
+RELAY = """\
+import os, select, socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sources = {0: s.fileno(), s.fileno(): 1}
+while sources:
+    for source in select.select(list(sources), [], [])[0]:
+        data = os.read(source, 65536)
+        target = sources[source]
+        if not data:
+            del sources[source]
+            if target == 1:
+                sys.exit()
+            s.shutdown(socket.SHUT_WR)
+        while data:
+            data = data[os.write(target, data):]
+"""
+
+
+@dataclass(frozen=True)
+class PortPair:
+    """A port of this machine, and the port of the job that it leads to."""
+
+    local: int
+    remote: int
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    parser = parser_of(command, TEXT)
+    parser.add_argument("name", metavar="NAME", help="a SlurmJob, or its Slurm job id")
+    parser.add_argument("ports", metavar="[LOCAL:]PORT", nargs="+", help="a port of the job's first node")
+    options = parser.parse_args(words)
+    pairs = [port_pair(text) for text in options.ports]
+    call = invocation_of(options, given, environment)
+    entry = entry_of(call.kubectl, options.name)
+    served = [_served(entry, pair) for pair in pairs]
+    if all(served):
+        call.kubectl.become("port-forward", f"pod/{entry.job.pod}", *filter(None, served))
+    if entry.job.is_array:
+        raise BadUsage(f"{entry.job.name} is an array: forward ports of a job of its own")
+    _serve(call.kubectl, entry, pairs)
+    return 0
+
+
+def port_pair(text: str) -> PortPair:
+    found = PORTS.fullmatch(text)
+    ports = [int(port) for port in (found[1] or found[2], found[2])] if found else [0]
+    if not all(1 <= port <= HIGHEST for port in ports):
+        raise BadUsage(f"{text!r} is not [LOCAL:]PORT with ports from 1 to {HIGHEST}")
+    return PortPair(*ports)
+
+
+def _served(entry: JobEntry, pair: PortPair) -> str | None:
+    """What kubectl forwards; None where the pod does not serve this port."""
+    if entry.is_virtual:
+        return f"{pair.local}:{pair.remote}"
+    for port in entry.job.spec.get("ports") or ():
+        if pair.remote == (port.get("targetPort") or port["port"]) and not port.get("node"):
+            return f"{pair.local}:{port['port']}"
+    return None
+
+
+def _serve(kubectl: Kubectl, entry: JobEntry, pairs: Sequence[PortPair]) -> None:
+    """Until Ctrl-C."""
+    slots = threading.Semaphore(AT_ONCE)
+    listeners = [_listener(pair) for pair in pairs]
+    for listener, pair in zip(listeners, pairs, strict=True):
+        note(f"Forwarding from 127.0.0.1:{pair.local} -> {pair.remote} of {entry.job.name}; Ctrl-C ends it.")
+        arguments = (kubectl, entry, listener, pair, slots)
+        threading.Thread(target=_accept, args=arguments, daemon=True).start()
+    threading.Event().wait()
+
+
+def _listener(pair: PortPair) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", pair.local))
+    except OSError as error:
+        raise BadUsage(f"port {pair.local} of this machine cannot be used: {error.strerror}") from error
+
+
+def _accept(
+    kubectl: Kubectl, entry: JobEntry, listener: socket.socket, pair: PortPair, slots: threading.Semaphore
+) -> None:
+    while True:
+        connection, _ = listener.accept()
+        arguments = (kubectl, entry, connection, pair, slots)
+        threading.Thread(target=_relay, args=arguments, daemon=True).start()
+
+
+def _relay(
+    kubectl: Kubectl, entry: JobEntry, connection: socket.socket, pair: PortPair, slots: threading.Semaphore
+) -> None:
+    """One connection; kubectl has both ends of it and says what goes wrong."""
+    command = ["python3", "-c", RELAY, str(pair.remote)]
+    arguments = [word for word in entry.arguments(command, stdin=True) if word != "--tty"]
+    with slots, connection:
+        process = subprocess.Popen(
+            kubectl.argv(*arguments), stdin=connection.fileno(), stdout=connection.fileno()
+        )
+        process.wait()

@@ -1,0 +1,110 @@
+"""`history`: what has ended, in sacct's columns."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from kubectl_slurm.options import invocation_of, parser_of
+from kubectl_slurm.slurmjobs.access import list_jobs
+from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
+from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
+from kubectl_slurm.terminal.table import Cell, Column, Row, render
+from kubectl_slurm.terminal.times import clock, elapsed
+
+TEXT = (
+    "What has ended: SlurmJobs that are still there, in sacct's columns. Deleted ones are in `sacct` alone."
+)
+COLUMNS = (
+    Column("JOBID", right=True, importance=7),
+    Column("NAME", importance=9, longest=32),
+    Column("PARTITION", importance=3),
+    Column("USER", importance=1),
+    Column("NODES", right=True, importance=1),
+    Column("START", importance=2),
+    Column("END", importance=4),
+    Column("ELAPSED", right=True, importance=5),
+    Column("EXIT", right=True, importance=6),
+    Column("STATE", importance=9),
+)
+UNITS = {"m": 60, "h": 3600, "d": 86400}
+COLOURS = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow"}
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    parser = parser_of(command, TEXT)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    parser.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="of all namespaces that you may see"
+    )
+    parser.add_argument(
+        "-S",
+        "--starttime",
+        type=since,
+        metavar="TIME",
+        help="ended since then: 2026-11-24, 14:30, or 90m, 6h, 7d ago",
+    )
+    parser.add_argument("-o", "--output", choices=("json", "yaml", "name"), help="another form")
+    parser.add_argument("--noheader", action="store_true", help="no headings")
+    options = parser.parse_args(words)
+    call = invocation_of(options, given, environment)
+    jobs = [
+        job
+        for job in list_jobs(call.kubectl, everywhere=options.all_namespaces)
+        if job.finished
+        and (not options.names or {job.name, job.job_id} & set(options.names))
+        and (options.starttime is None or (ended(job) or options.starttime) >= options.starttime)
+    ]
+    jobs.sort(key=lambda job: ended(job) or datetime.min.replace(tzinfo=UTC))
+    match options.output:
+        case "json":
+            call.screen.write(as_json(listing([job.obj for job in jobs])))
+        case "yaml":
+            call.screen.write(as_yaml(listing([job.obj for job in jobs])))
+        case "name":
+            call.screen.write("".join(f"slurmjob.redbox.dev/{job.name}\n" for job in jobs))
+        case _:
+            columns = [*((Column("NAMESPACE", importance=8),) if options.all_namespaces else ()), *COLUMNS]
+            rows = [_row(job, everywhere=options.all_namespaces) for job in jobs]
+            call.screen.write(render(columns, rows, call.screen, headings=not options.noheader))
+    return 0
+
+
+def ended(job: SlurmJobView) -> datetime | None:
+    """Of one that was never in Slurm there is only the time at which it was refused."""
+    return job.ended_at or read_time(job.condition("Finished").get("lastTransitionTime"))
+
+
+def _row(job: SlurmJobView, *, everywhere: bool) -> Row:
+    state = job.state if job.in_slurm and job.state else (job.reason or job.phase).upper()
+    return [
+        *((job.namespace,) if everywhere else ()),
+        job.job_id or "-",
+        job.name,
+        job.partition,
+        job.user,
+        job.nodes,
+        clock(job.started_at),
+        clock(ended(job)),
+        elapsed(job.elapsed_s(datetime.now(UTC))),
+        job.exit_status(),
+        Cell(state, COLOURS.get(job.phase, "")),
+    ]
+
+
+def since(text: str) -> datetime:
+    """A time of the user's own zone."""
+    if found := re.fullmatch(r"([0-9]{1,6})([mhd])", text):
+        return datetime.now(UTC) - timedelta(seconds=int(found[1]) * UNITS[found[2]])
+    now = datetime.now().astimezone()
+    try:
+        if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+            hours, minutes, *_ = map(int, text.split(":"))
+            return now.replace(hour=hours, minute=minutes, second=0, microsecond=0)
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time: 2026-11-24, 14:30, or 90m, 6h, 7d ago"
+        ) from None

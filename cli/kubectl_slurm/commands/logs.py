@@ -1,0 +1,65 @@
+"""`logs`: a job's output, of all attempts, of one stream, or of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kubectl_slurm.errors import BadUsage, PluginError
+from kubectl_slurm.options import invocation_of, parser_of
+from kubectl_slurm.slurmjobs.access import get_job
+from kubectl_slurm.slurmjobs.following import going_on, until_begun
+from kubectl_slurm.slurmjobs.output import (
+    STREAMS,
+    TaskFilter,
+    follow_output,
+    print_output,
+    write_stdout,
+)
+from kubectl_slurm.slurmjobs.stream_output import copy_stream
+from kubectl_slurm.terminal.screen import note
+
+TEXT = "A job's output. Without -f what there is now; with it from the start until the job ends."
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    parser = parser_of(command, TEXT)
+    parser.add_argument("name", metavar="NAME", help="a SlurmJob, or its Slurm job id")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="until the job ends; Ctrl-C leaves it alone"
+    )
+    stream = parser.add_mutually_exclusive_group()
+    for name in STREAMS:
+        stream.add_argument(
+            f"--{name}", dest="stream", action="store_const", const=name, help=f"{name} alone"
+        )
+    parser.add_argument(
+        "--task", type=int, metavar="INDEX", help="of one task of an array, once that has ended"
+    )
+    options = parser.parse_args(words)
+    call = invocation_of(options, given, environment)
+    job = get_job(call.kubectl, options.name)
+    if options.task is not None and options.stream:
+        raise BadUsage("--task shows both streams: leave out --stdout and --stderr")
+    if options.task is not None and not job.is_array and job.in_slurm:
+        raise BadUsage(f"{job.name} is not an array, so it has no task {options.task}")
+    task = TaskFilter(options.task, write_stdout) if options.task is not None else None
+    write = task or write_stdout
+    if options.follow and not job.finished:
+        with going_on(lambda: job):
+            job = until_begun(call.kubectl, job)
+            if not job.in_slurm:
+                raise PluginError(f"{job.name} has no output: {job.message or 'it was never submitted'}")
+            if options.stream:
+                copy_stream(call.kubectl, job, write, options.stream, follow=True)
+            else:
+                follow_output(call.kubectl, job, write)
+    elif options.stream:
+        copy_stream(call.kubectl, job, write, options.stream, follow=False)
+    else:
+        print_output(call.kubectl, job, write)
+    if task is not None:
+        task.finish()
+        if not task.found:
+            note(f"{job.name} has no task {options.task}, or that has not ended: its output is shown then.")
+            return 1
+    return 0

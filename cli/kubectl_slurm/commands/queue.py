@@ -1,0 +1,186 @@
+"""`queue`: what waits and runs, in squeue's columns."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from kubectl_slurm.errors import BadUsage
+from kubectl_slurm.options import Invocation, invocation_of, parser_of
+from kubectl_slurm.slurmjobs.access import list_jobs
+from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
+from kubectl_slurm.terminal.screen import CLEAR, note
+from kubectl_slurm.terminal.table import Cell, Column, Row, render
+from kubectl_slurm.terminal.times import clock, elapsed
+
+TEXT = "What waits and runs: the SlurmJobs of a namespace, in squeue's columns."
+FORMATS = ("wide", "json", "yaml", "name")
+SHORTEST_S, LONGEST_S = 0.5, 3600
+COLOURS = {"R": "green", "CG": "green", "PD": "yellow", "S": "yellow", "-": "yellow"}
+NAMESPACE = Column("NAMESPACE", importance=8)
+COLUMNS = (
+    Column("JOBID", right=True, importance=7),
+    Column("PARTITION", importance=3),
+    Column("NAME", importance=9, longest=32),
+    Column("USER", importance=2),
+    Column("ST", importance=9),
+    Column("TIME", right=True, importance=6),
+    Column("NODES", right=True, importance=1),
+)
+PLACE = Column("NODELIST(REASON)", importance=9)
+WIDE = (
+    Column("CLUSTER", importance=4),
+    Column("TIME_LIMIT", right=True, importance=2),
+    Column("SUBMIT_TIME", importance=2),
+    Column("ATTEMPT", right=True, importance=1),
+    Column("MESSAGE", importance=4),
+)
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    options = _parser(command).parse_args(words)
+    if options.watch is not None and options.output in {"json", "yaml"}:
+        raise BadUsage(f"--watch redraws a table: leave out --output={options.output}")
+    call = invocation_of(options, given, environment)
+    if options.watch is None:
+        call.screen.write(_text(call, options))
+        return 0
+    return _watch(call, options)
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = parser_of(command, TEXT)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    parser.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="of all namespaces that you may see"
+    )
+    parser.add_argument("--me", action="store_true", help="only jobs of my Unix user")
+    parser.add_argument(
+        "--service-account", default="default", metavar="NAME", help="the account whose Unix user is me"
+    )
+    parser.add_argument("-p", "--partition", metavar="NAMES", help="only of these partitions: a,b")
+    parser.add_argument(
+        "-t",
+        "--states",
+        metavar="STATES",
+        default="",
+        help="Slurm's states (PD,RUNNING), or all: ended ones too",
+    )
+    parser.add_argument(
+        "-w", "--watch", nargs="?", type=_seconds, const=2.0, metavar="SECONDS", help="redraw, every 2 s"
+    )
+    parser.add_argument("-o", "--output", choices=FORMATS, help="another form")
+    parser.add_argument("--noheader", action="store_true", help="no headings")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds: write --watch last") from None
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise argparse.ArgumentTypeError("between 0.5 and 3600 seconds")
+    return seconds
+
+
+def _watch(call: Invocation, options: argparse.Namespace) -> int:
+    """On a terminal the screen is drawn again; elsewhere each state that differs from the last is printed."""
+    last = ""
+    while True:
+        text = _text(call, options)
+        if call.screen.is_terminal:
+            call.screen.write(f"{CLEAR}{datetime.now().astimezone():%H:%M:%S}  Ctrl-C ends this.\n{text}")
+        elif text != last:
+            call.screen.write(text)
+        last = text
+        time.sleep(options.watch)
+
+
+def _text(call: Invocation, options: argparse.Namespace) -> str:
+    everywhere = options.all_namespaces
+    jobs = list_jobs(call.kubectl, everywhere=everywhere)
+    if options.me:
+        jobs = _mine(jobs, call, options)
+    jobs = [job for job in jobs if _is_wanted(job, options)]
+    match options.output:
+        case "json":
+            return as_json(listing([job.obj for job in jobs]))
+        case "yaml":
+            return as_yaml(listing([job.obj for job in jobs]))
+        case "name":
+            return "".join(f"slurmjob.redbox.dev/{job.name}\n" for job in jobs)
+    if not jobs and call.screen.is_terminal and options.watch is None:
+        note("No SlurmJob waits or runs." if not options.states else "There is no such SlurmJob.")
+    return table(
+        jobs, call, everywhere=everywhere, wide=options.output == "wide", headings=not options.noheader
+    )
+
+
+def _mine(jobs: Sequence[SlurmJobView], call: Invocation, options: argparse.Namespace) -> list[SlurmJobView]:
+    """Those that run as the Unix user of my service account; its jobs that are not in Slurm yet, too."""
+    here = call.kubectl.namespace
+
+    def of_my_account(job: SlurmJobView) -> bool:
+        return job.namespace == here and job.service_account == options.service_account
+
+    users = {(job.cluster, job.user) for job in jobs if of_my_account(job) and job.user}
+    return [job for job in jobs if of_my_account(job) or (job.cluster, job.user) in users]
+
+
+def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
+    if options.names and not {job.name, job.job_id} & set(options.names):
+        return False
+    if options.partition and job.partition not in options.partition.split(","):
+        return False
+    wanted = {word.upper() for word in options.states.split(",") if word}
+    if not wanted:
+        return bool(options.names) or not job.finished
+    return "ALL" in wanted or bool({job.state, job.code} & wanted)
+
+
+def table(
+    jobs: Sequence[SlurmJobView],
+    call: Invocation,
+    *,
+    everywhere: bool,
+    wide: bool = False,
+    headings: bool = True,
+) -> str:
+    now = datetime.now(UTC)
+    columns = [*((NAMESPACE,) if everywhere else ()), *COLUMNS, *(WIDE[:-1] if wide else ()), PLACE]
+    columns += [WIDE[-1]] if wide else []
+    rows = [_row(job, now, everywhere=everywhere, wide=wide) for job in jobs]
+    return render(columns, rows, call.screen, headings=headings)
+
+
+def _row(job: SlurmJobView, now: datetime, *, everywhere: bool, wide: bool) -> Row:
+    code = job.code
+    row: list[str | Cell] = [
+        *((job.namespace,) if everywhere else ()),
+        job.shown_id,
+        job.partition,
+        job.name,
+        job.user,
+        Cell(code, COLOURS.get(code, "red" if job.finished and job.phase != "Succeeded" else "")),
+        elapsed(job.elapsed_s(now)) or "0:00",
+        job.nodes,
+    ]
+    if wide:
+        row += [job.cluster, job.time_limit, clock(job.submitted_at), str(job.attempt)]
+    row.append(place(job))
+    return [*row, job.message] if wide else row
+
+
+def place(job: SlurmJobView) -> str:
+    """Where it runs, or in brackets why it does not."""
+    if job.being_deleted and not job.finished:
+        return "(Cancelling)"
+    paused_by_slurm = job.phase == "Suspended" and job.state in {"SUSPENDED", "STOPPED"}
+    if job.node_list and (job.phase in {"Running", "Succeeded"} or paused_by_slurm):
+        return job.node_list
+    reason = job.reason or ("Submitting" if not job.in_slurm else "None")
+    return f"({reason})"

@@ -1,0 +1,206 @@
+"""`submit`: from a script to a SlurmJob, as sbatch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kubectl_slurm.errors import BadUsage, JobTrouble, PluginError
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.options import Invocation, invocation
+from kubectl_slurm.slurmjobs.access import job_of_id
+from kubectl_slurm.slurmjobs.following import (
+    end_of,
+    going_on,
+    refused,
+    until_begun,
+    until_finished,
+    until_submitted,
+)
+from kubectl_slurm.slurmjobs.job import REFUSED_EXIT, SlurmJobView
+from kubectl_slurm.slurmjobs.manifest import (
+    LARGEST_CONFIGMAP,
+    BatchScript,
+    Manifests,
+    dependency_ids,
+    manifests_of,
+    read_script,
+    with_arguments,
+    wrapped,
+)
+from kubectl_slurm.slurmjobs.output import follow_output, write_stdout
+from kubectl_slurm.slurmjobs.requested import Requested, read_command_line
+from kubectl_slurm.terminal.documents import as_json, as_yaml
+from kubectl_slurm.terminal.screen import note
+from redbox_shared.job_end import EXIT_CANCELLED
+
+HELP = """\
+usage: kubectl slurm submit [options] SCRIPT [ARGUMENT...]
+       kubectl slurm submit [options] --wrap COMMAND
+       kubectl slurm submit [options] --container IMAGE [COMMAND...]
+
+Submit a batch script to Slurm as a SlurmJob. Without SCRIPT it is read from stdin. Its #SBATCH lines count;
+an option takes precedence over a line.
+
+as sbatch:
+  -J --job-name NAME        the beginning of the SlurmJob's name        -p --partition NAME
+  -A --account NAME         -q --qos NAME        -t --time LIMIT        -C --constraint LIST
+  -N --nodes N              -n --ntasks N        -c --cpus-per-task N   --ntasks-per-node N
+  --mem SIZE                --mem-per-cpu SIZE   -G --gpus N            --gpus-per-node N    --gres LIST
+  -a --array 0-9%4          -b --begin TIME      -H --hold              -D --chdir FOLDER
+  -o --output FILE          -e --error FILE      --export NAME=VALUE,...
+  -d --dependency TYPE:NAME,...   NAME is a SlurmJob or a Slurm job id; afterok, afterany, afternotok, after
+  -W --wait                 wait for the end, and exit as the job did
+  --parsable                print the SlurmJob's name alone
+  others of sbatch are passed to it: --exclusive, --mail-type=END, --reservation=NAME
+
+of this command:
+  --follow                  print the output until the end, exit as the job did; Ctrl-C leaves the job alone
+  --dry-run [-o yaml|json]  print the SlurmJob instead of creating it
+  --collect PATH=PVC        copy PATH of the working directory into this PersistentVolumeClaim at the end
+  --name NAME               the SlurmJob's whole name
+  --cluster NAME            the SlurmCluster; needed where there are several
+  --env NAME=VALUE          a variable whose value may have commas
+  --service-account NAME    the account that decides which Unix user the job is
+  --backoff-limit N         how often a failed job is submitted again
+  --namespace, --context, --kubeconfig, --as, --as-group   as for kubectl; -n is --ntasks here
+"""
+GLOBAL = ("namespace", "context", "kubeconfig", "as", "as-group")
+STDIN = "stdin"
+
+
+def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
+    del command
+    requested = read_command_line(words)
+    if "help" in requested.flags:
+        sys.stdout.write(HELP)
+        return 0
+    script = _script(requested)
+    options = [*given, *(f"--{name}={value}" for name in GLOBAL for value in requested.own.get(name, ()))]
+    if "dry-run" in requested.flags:
+        sys.stdout.write(_shown(requested, manifests_of(requested, script)))
+        return 0
+    call = invocation(options, environment)
+    manifests = manifests_of(requested, script, _names_of_ids(call.kubectl, requested))
+    job = create(call.kubectl, manifests)
+    return _report(call, requested, job)
+
+
+def _script(requested: Requested) -> BatchScript | None:
+    """None: the job is a container."""
+    command = requested.last("wrap")
+    given = [requested.script, command, requested.last("container")]
+    if sum(source is not None for source in given) > 1:
+        raise BadUsage("a job is one of SCRIPT, --wrap and --container")
+    if requested.last("container") is not None:
+        return None
+    if command is not None:
+        if requested.arguments:
+            raise BadUsage(f"--wrap is the whole command: put {requested.arguments[0]!r} into it")
+        return wrapped(command)
+    return with_arguments(_read(requested.script), requested.arguments)
+
+
+def _read(path: str | None) -> BatchScript:
+    if path is None or path == "-":
+        if sys.stdin.isatty():
+            note("Reading the batch script from the terminal; Ctrl-D ends it.")
+        return read_script(sys.stdin.buffer.read(LARGEST_CONFIGMAP + 1), STDIN)
+    try:
+        with Path(path).open("rb") as file:
+            return read_script(file.read(LARGEST_CONFIGMAP + 1), path)
+    except OSError as error:
+        raise BadUsage(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _shown(requested: Requested, manifests: Manifests) -> str:
+    documents = [document for document in (manifests.config_map, manifests.slurmjob) if document is not None]
+    match requested.format:
+        case "json":
+            return "".join(as_json(document) for document in documents)
+        case "name":
+            metadata = manifests.slurmjob["metadata"]
+            return f"slurmjob.redbox.dev/{metadata.get('name') or metadata['generateName']}\n"
+        case _:
+            return as_yaml(*documents)
+
+
+def _names_of_ids(kubectl: Kubectl, requested: Requested) -> dict[str, str]:
+    return {
+        job_id: job_of_id(kubectl, job_id).name
+        for job_id in dependency_ids(requested.sbatch.get("dependency"))
+    }
+
+
+def create(kubectl: Kubectl, manifests: Manifests) -> SlurmJobView:
+    """The SlurmJob; the ConfigMap of its script is deleted with it."""
+    if manifests.config_map is None:
+        return SlurmJobView(_created(kubectl, manifests.slurmjob))
+    config_map = _created(kubectl, manifests.config_map)
+    name = config_map["metadata"]["name"]
+    reference = {**manifests.slurmjob["spec"]["batchFrom"]["configMapKeyRef"], "name": name}
+    spec = {**manifests.slurmjob["spec"], "batchFrom": {"configMapKeyRef": reference}}
+    try:
+        job = SlurmJobView(_created(kubectl, {**manifests.slurmjob, "spec": spec}))
+    except PluginError:
+        kubectl.outcome("delete", "configmap", "--wait=false", "--", name)
+        raise
+    owner = {"apiVersion": job.obj["apiVersion"], "kind": "SlurmJob", "name": job.name, "uid": job.uid}
+    change = json.dumps({"metadata": {"ownerReferences": [owner]}})
+    code, _, error = kubectl.outcome("patch", "configmap", "--type=merge", f"--patch={change}", "--", name)
+    if code:
+        note(f"ConfigMap {name} has the script and stays when {job.name} is deleted: {error.strip()}")
+    return job
+
+
+def _created(kubectl: Kubectl, manifest: dict[str, Any]) -> dict[str, Any]:
+    return kubectl.json("create", "--filename=-", stdin=json.dumps(manifest))
+
+
+def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
+    current = job
+
+    def newest() -> SlurmJobView:
+        return current
+
+    parsable, quiet = "parsable" in requested.flags, "quiet" in requested.flags
+    with going_on(newest):
+        current = until_submitted(call.kubectl, job)
+        if parsable:
+            call.screen.write(current.name)
+        elif current.in_slurm and not quiet:
+            call.screen.write(
+                f"Submitted batch job {current.job_id}\nslurmjob.redbox.dev/{current.name} created"
+            )
+        if current.finished and not current.in_slurm:
+            error = refused(call.kubectl, current)
+            note(f"kubectl slurm: {error}")
+            return REFUSED_EXIT
+        if not current.in_slurm:
+            why = current.message or "Red Box's operator has not answered: `kubectl slurm doctor` checks why"
+            if not parsable and not quiet:
+                call.screen.write(f"slurmjob.redbox.dev/{current.name} created")
+            note(f"{current.name} is not in Slurm yet: {why}")
+        if not {"follow", "wait"} & requested.flags:
+            return 0
+        try:
+            current = _waited_for(call.kubectl, requested, current)
+        except JobTrouble as trouble:
+            note(f"kubectl slurm: {trouble}")
+            return EXIT_CANCELLED
+    code = current.pod_exit_code()
+    if code or "follow" in requested.flags:
+        note(end_of(current))
+    return code
+
+
+def _waited_for(kubectl: Kubectl, requested: Requested, job: SlurmJobView) -> SlurmJobView:
+    if "follow" not in requested.flags:
+        return until_finished(kubectl, job)
+    job = until_begun(kubectl, job)
+    if not job.in_slurm:
+        return job
+    return until_finished(kubectl, follow_output(kubectl, job, write_stdout))

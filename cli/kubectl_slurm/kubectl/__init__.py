@@ -1,0 +1,1 @@
+"""The only way to the API server: the kubectl that called this plugin."""

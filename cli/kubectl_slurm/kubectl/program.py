@@ -1,0 +1,164 @@
+"""kubectl as the client of the API server.
+
+A plugin is called by kubectl, and users expect it to reach the cluster as kubectl does: the same contexts,
+files in KUBECONFIG, exec plugins, client certificates, proxies, impersonation. client-go inside of kubectl
+has all of that, and one call of it takes 60 to 100 ms; docs/decisions/plugin.md has the measurements of the
+Python clients, and what each lacks.
+
+Lines on kubectl's stderr that are not its own, such as the instructions of a login, pass through at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any, NoReturn
+
+from kubectl_slurm.errors import PluginError
+from kubectl_slurm.kubectl.refusals import is_own_line, refusal_of
+
+Object = dict[str, Any]
+
+SLURMJOBS = "slurmjobs.v1alpha1.redbox.dev"
+SLURMCLUSTERS = "slurmclusters.v1alpha1.redbox.dev"
+DEADLINE = "30s"
+PROGRAM_VARIABLE = "KUBECTL"
+NO_PROGRAM = "kubectl is not in PATH: install it, or name it in the variable KUBECTL"
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """kubectl with the options that select cluster, user and namespace."""
+
+    program: str
+    options: tuple[str, ...] = ()
+    _namespace: list[str] = field(default_factory=list, compare=False)
+
+    def json(self, *arguments: str, stdin: str | None = None) -> Object:
+        """What kubectl prints as JSON."""
+        text = self.text(arguments[0], "--output=json", *arguments[1:], stdin=stdin)
+        try:
+            found: Object = json.loads(text)
+        except ValueError:
+            raise PluginError(f"kubectl {arguments[0]} printed no JSON: {text[:200]!r}") from None
+        return found
+
+    def raw(self, path: str) -> Object:
+        """The answer to a GET of this path."""
+        found: Object = json.loads(self.text("get", "--raw", path))
+        return found
+
+    def text(self, *arguments: str, stdin: str | None = None) -> str:
+        """What kubectl prints; raises Refusal with the cure where it fails."""
+        code, out, err = self.outcome(*arguments, stdin=stdin)
+        if code:
+            raise refusal_of(err, self.namespace_option)
+        return out
+
+    def outcome(self, *arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
+        """Exit code, stdout, and kubectl's own lines of stderr."""
+        with self.process(f"--request-timeout={DEADLINE}", *arguments, stdin=stdin) as (process, errors):
+            out = process.stdout.read() if process.stdout else b""
+            code = process.wait()
+        return code, out.decode("utf-8", "replace"), errors.text()
+
+    @contextmanager
+    def process(
+        self, *arguments: str, stdin: str | None = None
+    ) -> Iterator[tuple[subprocess.Popen[bytes], ErrorLines]]:
+        """A kubectl that runs, and what it writes to stderr; ended with the block."""
+        given = subprocess.PIPE if stdin is not None else None
+        with subprocess.Popen(
+            self.argv(*arguments), stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            errors = ErrorLines(process.stderr)
+            try:
+                if process.stdin is not None:
+                    _send(process.stdin, (stdin or "").encode())
+                yield process, errors
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                errors.end()
+
+    def stream(self, *arguments: str) -> tuple[int, str]:
+        """Run with stdout as it is; returns the exit code, and kubectl's own lines of stderr."""
+        with subprocess.Popen(self.argv(*arguments), stderr=subprocess.PIPE) as process:
+            errors = ErrorLines(process.stderr)
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                process.terminate()
+                raise
+            errors.end()
+        return code, errors.text()
+
+    def become(self, *arguments: str) -> NoReturn:
+        """Go on as this kubectl: it has the terminal, the signals and the exit code."""
+        sys.stdout.flush()
+        os.execv(self.program, self.argv(*arguments))  # noqa: S606 (no shell is the point)
+
+    def argv(self, *arguments: str) -> list[str]:
+        return [self.program, *self.options, *arguments]
+
+    @property
+    def namespace_option(self) -> str | None:
+        prefix = "--namespace="
+        return next((word.removeprefix(prefix) for word in self.options if word.startswith(prefix)), None)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that requests go to; asked of kubectl once."""
+        if given := self.namespace_option:
+            return given
+        if not self._namespace:
+            code, out, _ = self.outcome("config", "view", "--minify", "--output=jsonpath={..namespace}")
+            self._namespace.append((out.split() or ["default"])[0] if code == 0 else "default")
+        return self._namespace[0]
+
+
+class ErrorLines:
+    """stderr of a kubectl: its own lines are kept, all others are passed on."""
+
+    def __init__(self, source: IO[bytes] | None) -> None:
+        self._kept: list[str] = []
+        self._reader = threading.Thread(target=self._read, args=(source,), daemon=True)
+        self._reader.start()
+
+    def _read(self, source: IO[bytes] | None) -> None:
+        for raw in source or ():
+            line = raw.decode("utf-8", "replace")
+            if self._kept or is_own_line(line):
+                self._kept.append(line)
+            else:
+                sys.stderr.write(line)
+                sys.stderr.flush()
+
+    def end(self) -> None:
+        self._reader.join()
+
+    def text(self) -> str:
+        return "".join(self._kept)
+
+
+def _send(pipe: IO[bytes], data: bytes) -> None:
+    try:
+        with pipe:
+            pipe.write(data)
+    except BrokenPipeError:
+        pass  # it has ended, and says why
+
+
+def find_kubectl(options: Sequence[str], environment: Mapping[str, str]) -> Kubectl:
+    """The kubectl of this environment."""
+    program = environment.get(PROGRAM_VARIABLE) or shutil.which("kubectl", path=environment.get("PATH"))
+    if not program:
+        raise PluginError(NO_PROGRAM)
+    return Kubectl(program, tuple(options))

@@ -1,0 +1,1 @@
+"""SlurmJobs as users of Slurm think of them. Pure."""

@@ -1,0 +1,131 @@
+"""SlurmJobs at the API server: found by name or by Slurm's job id, listed, changed, and watched."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from kubectl_slurm.errors import JobTrouble, ObjectNotFound, Refusal
+from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
+from kubectl_slurm.kubectl.refusals import refusal_of
+from kubectl_slurm.slurmjobs.job import SlurmJobView
+
+GONE = 410
+WATCH_S = 240
+PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+
+
+def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobView]:
+    """SlurmJobs of the namespace, or of all that the user may see; the oldest first."""
+    scope = ["--all-namespaces"] if everywhere else []
+    found = kubectl.json("get", SLURMJOBS, *scope)["items"]
+    jobs = [SlurmJobView(obj) for obj in found]
+    return sorted(jobs, key=lambda job: (job.metadata.get("creationTimestamp", ""), job.name))
+
+
+def get_job(kubectl: Kubectl, name: str) -> SlurmJobView:
+    """The SlurmJob of this name, or of this Slurm job id."""
+    name = name.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
+    try:
+        return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
+    except ObjectNotFound:
+        if not name.isdecimal():
+            raise
+    return job_of_id(kubectl, name)
+
+
+def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
+    """The newest SlurmJob that has this job id: Slurm uses ids again."""
+    found = [job for job in list_jobs(kubectl) if job.job_id == job_id]
+    if not found:
+        raise ObjectNotFound(
+            f"no SlurmJob of namespace {kubectl.namespace} is Slurm job {job_id}: `kubectl slurm queue "
+            "--states all` lists them with their ids"
+        )
+    return found[-1]
+
+
+def patch(kubectl: Kubectl, job: SlurmJobView, change: dict[str, Any]) -> SlurmJobView:
+    """A merge patch, of this very SlurmJob."""
+    change = {**change, "metadata": {**change.get("metadata", {}), "uid": job.uid}}
+    words = ["patch", SLURMJOBS, "--type=merge", f"--patch={json.dumps(change)}", "--", job.name]
+    return SlurmJobView(kubectl.json(*words))
+
+
+def events_of(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
+    """The events of an object, the oldest first."""
+    selector = f"--field-selector=involvedObject.uid={uid},involvedObject.kind={kind}"
+    found: list[dict[str, Any]] = kubectl.json("get", "events", selector)["items"]
+    return sorted(
+        found, key=lambda event: event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
+    )
+
+
+def watch_job(
+    kubectl: Kubectl, job: SlurmJobView, *, say: Callable[[str], None], until: datetime | None = None
+) -> Iterator[SlurmJobView]:
+    """The SlurmJob as it is, then after each change; ends with it, or at a time.
+
+    What breaks is begun again: the API server may restart, and the laptop sleep.
+    """
+    failures = 0
+    while True:
+        try:
+            yield job
+            for change in _changes(kubectl, job, until):
+                failures = 0
+                job = change
+                yield job
+            if until is not None and datetime.now(until.tzinfo) >= until:
+                return
+            current = get_again(kubectl, job)
+            failures = 0
+        except ObjectNotFound as gone:
+            raise JobTrouble(f"{job.name} was deleted, and its job cancelled") from gone
+        except Refusal as refusal:
+            if failures >= len(PAUSES_S):
+                raise
+            if not failures:
+                say(f"{refusal}; trying again, the job is not affected")
+            time.sleep(PAUSES_S[failures])
+            failures += 1
+            continue
+        job = current
+
+
+def get_again(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
+    """The same SlurmJob; ObjectNotFound where another one has its name."""
+    found = SlurmJobView(kubectl.json("get", SLURMJOBS, "--", job.name))
+    if found.uid != job.uid:
+        raise ObjectNotFound(f"{job.name} is another SlurmJob now")
+    return found
+
+
+def _changes(kubectl: Kubectl, job: SlurmJobView, until: datetime | None) -> Iterator[SlurmJobView]:
+    left = timedelta(seconds=WATCH_S) if until is None else until - datetime.now(until.tzinfo)
+    seconds = max(1, min(WATCH_S, int(left.total_seconds())))
+    query = {
+        "watch": "true",
+        "fieldSelector": f"metadata.name={job.name}",
+        "resourceVersion": job.version,
+        "timeoutSeconds": str(seconds),
+    }
+    path = f"/apis/redbox.dev/v1alpha1/namespaces/{job.namespace}/slurmjobs?{urlencode(query)}"
+    with kubectl.process("get", "--raw", path) as (process, errors):
+        for line in process.stdout or ():
+            event = json.loads(line)
+            if event["type"] == "ERROR":
+                if event["object"].get("code") == GONE:
+                    return
+                raise Refusal(str(event["object"].get("message", "the watch failed")))
+            if event["type"] == "DELETED":
+                raise ObjectNotFound(f"{job.name} was deleted")
+            if event["type"] != "BOOKMARK":
+                yield SlurmJobView(event["object"])
+        code = process.wait()
+    if code:
+        raise refusal_of(errors.text(), kubectl.namespace_option)

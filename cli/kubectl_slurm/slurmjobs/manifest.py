@@ -1,0 +1,272 @@
+"""From what the command line asks for to a SlurmJob. Pure.
+
+A script's #SBATCH lines stay in the script: red-box passes it to sbatch, which reads them, and a field takes
+precedence over a line as an option does. Only the job's name is read from them, because it is the SlurmJob's.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from kubectl_slurm.errors import BadUsage
+from kubectl_slurm.slurmjobs.requested import Requested
+from redbox_shared.sbatch_options import FIELDS, read_directives
+
+Object = dict[str, Any]
+
+API_VERSION = "redbox.dev/v1alpha1"
+LARGEST_BATCH = 200_000  # characters that a SlurmJob holds
+LARGEST_CONFIGMAP = 900_000
+SCRIPT_KEY = "script.sh"
+LONGEST_STEM = 48  # the API server appends five characters, and the pod's name four more
+RESOURCES = {
+    "nodes": ("nodes", r"[1-9][0-9]{0,5}"),
+    "ntasks": ("tasks", r"[1-9][0-9]{0,7}"),
+    "ntasks-per-node": ("tasksPerNode", r"[1-9][0-9]{0,5}"),
+    "cpus-per-task": ("cpusPerTask", r"[1-9][0-9]{0,5}"),
+    "mem": ("memPerNode", r"[0-9]{1,12}[KMGT]?"),
+    "mem-per-cpu": ("memPerCpu", r"[0-9]{1,12}[KMGT]?"),
+    "gpus-per-node": ("gpusPerNode", r"([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}"),
+    "gres": ("gres", r"[A-Za-z0-9_.:,()/=-]{1,512}"),
+    "time": ("time", r"(UNLIMITED|[0-9]+|[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?|[0-9]+-[0-9]+(:[0-9]+){0,2})"),
+}
+"""Options with a field, where the value has the field's form; others go to `options`, for sbatch to judge."""
+NUMBERS = frozenset({"nodes", "tasks", "tasksPerNode", "cpusPerTask"})
+NAMED_ELSEWHERE = frozenset({"job-name", "dependency", "hold"})
+DEPENDENCY_TYPES = ("afterok", "afternotok", "afterany", "after", "aftercorr")
+SHELLS = re.compile(r"#!\s*\S*?(?:/env\s+(?:-S\s+)?)?(?:[^\s/]*/)*(ba|da|k|z|a|)sh(\s|$)")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+NO_SHEBANG = (
+    "{0} does not look like a batch script: its first line must begin with #!, followed by an interpreter, "
+    "such as #!/bin/bash"
+)
+
+
+@dataclass(frozen=True)
+class BatchScript:
+    """A script, and the name that it came by."""
+
+    text: str
+    source: str
+
+
+def wrapped(command: str) -> BatchScript:
+    """As sbatch --wrap makes it."""
+    return BatchScript(f"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n", "wrap")
+
+
+def read_script(data: bytes, source: str) -> BatchScript:
+    """The text of a script that sbatch would take."""
+    if not data.strip():
+        raise BadUsage(f"{source} is empty: a batch script begins with #!, such as #!/bin/bash")
+    if b"\0" in data:
+        raise BadUsage(f"{source} is not text: it has a NUL byte. To run a program use --wrap")
+    if not data.startswith(b"#!"):
+        raise BadUsage(NO_SHEBANG.format(source))
+    if b"\r\n" in data:
+        raise BadUsage(
+            f"{source} has DOS line breaks, which sbatch rejects: convert it by `dos2unix {source}`"
+        )
+    if len(data) > LARGEST_CONFIGMAP:
+        raise BadUsage(
+            f"{source} has {len(data):,} bytes: a script of a SlurmJob has at most {LARGEST_CONFIGMAP:,}; "
+            "put its data on the cluster's storage"
+        )
+    try:
+        return BatchScript(data.decode(), source)
+    except UnicodeDecodeError as error:
+        raise BadUsage(f"{source} is not UTF-8 (byte {error.start}): convert it by iconv") from error
+
+
+def with_arguments(script: BatchScript, arguments: Sequence[str]) -> BatchScript:
+    """The script with its arguments, which a SlurmJob has no field for: `set --` before its first command."""
+    if not arguments:
+        return script
+    if not SHELLS.match(script.text):
+        interpreter = script.text.split("\n", 1)[0]
+        raise BadUsage(
+            f"arguments can only be given to scripts of a shell, and this one has {interpreter}: give it "
+            "variables by --export=NAME=VALUE"
+        )
+    lines = script.text.split("\n")
+    first = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
+    setting = f"set -- {shlex.join(arguments)}"
+    if first > 1 and not lines[first - 1].strip():
+        lines[first - 1] = setting  # in place of an empty line: the numbers of lines in errors stay true
+    else:
+        lines.insert(first, setting)
+    return BatchScript("\n".join(lines), script.source)
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The SlurmJob, and the ConfigMap of a script that is too long for it."""
+
+    slurmjob: Object
+    config_map: Object | None = None
+
+
+def manifests_of(
+    requested: Requested, script: BatchScript | None, names_of_ids: dict[str, str] | None = None
+) -> Manifests:
+    """What is created; `names_of_ids` are the SlurmJobs of the Slurm job ids in --dependency."""
+    options = dict(requested.sbatch)
+    name = requested.last("name")
+    stem = stem_of(options.get("job-name") or _name_in(script) or _source_of(requested, script))
+    metadata: Object = {"name": name} if name else {"generateName": f"{stem}-"}
+    spec: Object = {}
+    config_map = None
+    if cluster := requested.last("cluster") or requested.last("clusters"):
+        spec["cluster"] = cluster
+    if script is None:
+        spec["container"] = _container(requested)
+    elif len(script.text) <= LARGEST_BATCH:
+        spec["batch"] = script.text
+    else:
+        config_map = _config_map(metadata, script)
+        reference = {"name": config_map["metadata"].get("name", ""), "key": SCRIPT_KEY}
+        spec["batchFrom"] = {"configMapKeyRef": reference}
+    spec |= _fields(options)
+    spec |= _of_this_command(requested, options, names_of_ids or {})
+    slurmjob = {"apiVersion": API_VERSION, "kind": "SlurmJob", "metadata": metadata, "spec": spec}
+    return Manifests(slurmjob, config_map)
+
+
+def dependency_ids(value: str | None) -> Iterator[str]:
+    """The Slurm job ids among what --dependency names."""
+    for _, name in _dependencies(value):
+        if name.isdecimal():
+            yield name
+
+
+def stem_of(name: str) -> str:
+    """A name as Kubernetes takes it."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return plain[:LONGEST_STEM].strip("-") or "job"
+
+
+def _name_in(script: BatchScript | None) -> str | None:
+    found = [line.value for line in read_directives(script.text) if line.name == "job-name"] if script else []
+    return found[-1] if found else None
+
+
+def _source_of(requested: Requested, script: BatchScript | None) -> str:
+    if script is not None:
+        return PurePosixPath(script.source).stem
+    return PurePosixPath(requested.last("container") or "").name.partition(":")[0].removesuffix(".sif")
+
+
+def _container(requested: Requested) -> Object:
+    container: Object = {"image": requested.last("container")}
+    if requested.arguments:
+        container["command"], container["args"] = requested.arguments[:1], requested.arguments[1:]
+    return {key: value for key, value in container.items() if value}
+
+
+def _config_map(metadata: Object, script: BatchScript) -> Object:
+    """Its name is the SlurmJob's, or made by the API server like the SlurmJob's."""
+    own = {key: f"{value.removesuffix('-')}-script" for key, value in metadata.items()}
+    if "generateName" in own:
+        own["generateName"] += "-"
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": own, "data": {SCRIPT_KEY: script.text}}
+
+
+def _fields(options: dict[str, str | None]) -> Object:
+    """Fields of the spec, and `options` for what has none."""
+    spec: Object = {}
+    resources: Object = {}
+    others: list[str] = []
+    for name, value in options.items():
+        if name in NAMED_ELSEWHERE:
+            continue
+        if name in FIELDS:
+            spec[FIELDS[name]] = value
+        elif name in RESOURCES and re.fullmatch(RESOURCES[name][1], value or ""):
+            field = RESOURCES[name][0]
+            resources[field] = int(value or 0) if field in NUMBERS else value
+        else:
+            others.append(f"--{name}" if value is None else f"--{name}={value}")
+    if resources:
+        spec["resources"] = resources
+    if others:
+        spec["options"] = others
+    return spec
+
+
+def _of_this_command(
+    requested: Requested, options: dict[str, str | None], names_of_ids: dict[str, str]
+) -> Object:
+    spec: Object = {}
+    if "hold" in requested.flags:
+        spec["hold"] = True
+    if depends := [
+        {"name": names_of_ids.get(name, name), **({} if kind == "afterok" else {"type": kind})}
+        for kind, name in _dependencies(options.get("dependency"))
+    ]:
+        spec["dependsOn"] = depends
+    if env := _environment(requested):
+        spec["env"] = [{"name": name, "value": value} for name, value in env.items()]
+    if account := requested.last("service-account"):
+        spec["serviceAccountName"] = account
+    if limit := requested.last("backoff-limit"):
+        if not limit.isdecimal():
+            raise BadUsage(f"--backoff-limit is a number of retries, not {limit!r}")
+        spec["backoffLimit"] = int(limit)
+    if collected := requested.own.get("collect"):
+        spec["results"] = _results(collected)
+    return spec
+
+
+def _dependencies(value: str | None) -> Iterator[tuple[str, str]]:
+    """Type and name of each: `afterok:a:b,afterany:c`."""
+    if value is None:
+        return
+    if "?" in value:
+        raise BadUsage(
+            "--dependency: SlurmJobs wait for all that they depend on: separate them by a comma, not ?"
+        )
+    for part in value.split(","):
+        kind, *names = part.split(":")
+        if kind not in DEPENDENCY_TYPES or not names or not all(names):
+            raise BadUsage(
+                f"--dependency: {part!r} is not TYPE:NAME with one of {', '.join(DEPENDENCY_TYPES)} and the "
+                "name of a SlurmJob"
+            )
+        yield from ((kind, name.removeprefix("slurmjob/")) for name in names)
+
+
+def _environment(requested: Requested) -> dict[str, str]:
+    exported = [word for given in requested.own.get("export", ()) for word in given.split(",")]
+    words = [word for word in exported if word not in {"", "NONE", "NIL"}] + requested.own.get("env", [])
+    env: dict[str, str] = {}
+    for word in words:
+        name, has_value, value = word.partition("=")
+        if name == "ALL" and not has_value:
+            raise BadUsage(
+                "--export=ALL: the environment of this machine is not the cluster's: name what the job "
+                "needs, --export=NAME=VALUE"
+            )
+        if not has_value or not ENV_NAME.fullmatch(name):
+            raise BadUsage(f"--export: {word!r} is not NAME=VALUE")
+        env[name] = value
+    return env
+
+
+def _results(collected: Sequence[str]) -> Object:
+    paths, claims = [], set()
+    for given in collected:
+        path, separator, claim = given.rpartition("=")
+        if not separator or not path or not claim:
+            raise BadUsage(f"--collect: {given!r} is not PATH=PVC, as in --collect 'plots/*.svg=results'")
+        paths.append(path)
+        claims.add(claim)
+    if len(claims) > 1:
+        raise BadUsage(
+            f"--collect: a SlurmJob has one volume for its results, not {', '.join(sorted(claims))}"
+        )
+    return {"from": paths, "volume": {"persistentVolumeClaim": {"claimName": claims.pop()}}}

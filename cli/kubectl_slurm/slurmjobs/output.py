@@ -1,0 +1,142 @@
+"""A job's output: its pod's log, from the start, as a whole, across broken connections and attempts.
+
+The API server gives no position in a log. So after a break it is read from the start, and what was already
+written is left out: the log of a job's pod only grows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import IO
+from urllib.parse import urlencode
+
+from kubectl_slurm.errors import JobTrouble, ObjectNotFound, Refusal
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.kubectl.refusals import refusal_of
+from kubectl_slurm.slurmjobs.access import get_again
+from kubectl_slurm.slurmjobs.job import SlurmJobView
+from redbox_shared.own_lines import PREFIX
+
+CHUNK = 65536
+NOT_SPLIT = "stream: Forbidden"
+"""From an API server that cannot tell the streams of a pod apart."""
+NOT_YET = (
+    "ContainerCreating",
+    "PodInitializing",
+    "is waiting to start",
+    "not have a host assigned",
+    "not found",
+)
+"""Why a pod has no log yet."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
+STREAMS = {"stdout": "Stdout", "stderr": "Stderr"}
+HEADING = re.compile(rf"^{re.escape(PREFIX)}task ([0-9]+): ".encode())
+Write = Callable[[bytes], None]
+
+
+class TaskFilter:
+    """Passes the output of one task of an array: its heading and what follows, up to the next heading."""
+
+    def __init__(self, task: int, write: Write) -> None:
+        self._task = task
+        self._write = write
+        self._passes = False
+        self._rest = b""
+        self.found = False
+
+    def __call__(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._line(line + b"\n")
+
+    def finish(self) -> None:
+        if self._rest:
+            self._line(self._rest)
+            self._rest = b""
+
+    def _line(self, line: bytes) -> None:
+        if heading := HEADING.match(line):
+            self._passes = int(heading[1]) == self._task
+            self.found = self.found or self._passes
+        elif self._passes:
+            self._write(line)
+
+
+def write_stdout(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+class PodOutput:
+    """The output of one pod, of which a part is written already."""
+
+    def __init__(self, kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> None:
+        self._kubectl = kubectl
+        self._job = job
+        self._write = write
+        self._stream = stream
+        self._written = 0
+
+    def copy(self, *, follow: bool) -> str:
+        """Write what is new; returns why it ended early, and nothing where the log was read to its end."""
+        query = {"follow": "true"} if follow else {}
+        if self._stream:
+            query["stream"] = STREAMS[self._stream]
+        path = f"/api/v1/namespaces/{self._job.namespace}/pods/{self._job.pod}/log?{urlencode(query)}"
+        with self._kubectl.process("get", "--raw", path) as (process, errors):
+            if process.stdout is not None:
+                self._copy_new(process.stdout)
+            code = process.wait()
+        return errors.text() if code else ""
+
+    def _copy_new(self, source: IO[bytes]) -> None:
+        skip = self._written
+        while data := os.read(source.fileno(), CHUNK):
+            new, skip = data[skip:], max(0, skip - len(data))
+            if new:
+                self._write(new)
+                self._written += len(new)
+
+
+def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> None:
+    """What there is now; of a job that has ended all of it, which its companion may still be relaying."""
+    if why := PodOutput(kubectl, job, write, stream=stream).copy(follow=job.finished):
+        raise _no_log(why, job, kubectl)
+
+
+def follow_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> SlurmJobView:
+    """Write the output until the job has ended; returns it as it is then. Later attempts follow."""
+    pause = FIRST_PAUSE_S
+    output = PodOutput(kubectl, job, write, stream=stream)
+    while True:
+        why = output.copy(follow=True)
+        try:
+            current = get_again(kubectl, job)
+        except ObjectNotFound as gone:
+            raise JobTrouble(f"{job.name} was deleted, and its job cancelled") from gone
+        except Refusal:
+            current = job  # the API server is away: tried again below
+        if current.attempt != job.attempt and not current.finished:
+            output, pause = PodOutput(kubectl, current, write, stream=stream), FIRST_PAUSE_S
+        elif current.finished and not why:
+            return current
+        elif why and not any(sign in why for sign in NOT_YET) and current.finished:
+            raise _no_log(why, current, kubectl)
+        job = current
+        time.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE_S)
+        if current.finished and why and pause >= LONGEST_PAUSE_S:
+            raise _no_log(why, current, kubectl)
+
+
+def _no_log(why: str, job: SlurmJobView, kubectl: Kubectl) -> Refusal:
+    if any(sign in why for sign in NOT_YET):
+        where = f"it is {job.phase}" + (f" ({job.reason})" if job.reason else "")
+        return Refusal(
+            f"{job.name} has no output yet: {where}. `kubectl slurm logs -f {job.name}` waits for it"
+        )
+    return refusal_of(why, kubectl.namespace_option)

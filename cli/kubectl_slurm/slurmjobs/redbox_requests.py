@@ -1,0 +1,127 @@
+"""Requests to red-box as a job's own identity: a token of the job's service account, for that red-box alone.
+
+The token is issued by Kubernetes to users who may create tokens of the account, lives for ten minutes, and
+stays in memory. The address and the authority are the SlurmCluster's.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from kubectl_slurm.errors import BadUsage, PluginError, Refusal
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.slurmjobs.clusters import ClusterView
+from kubectl_slurm.terminal.screen import printable
+from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
+
+LIFETIME = "10m"
+DEADLINE_S = 5.0
+LARGEST = 16 * 1024 * 1024
+CHUNK = 65536
+OK, NO_CONTENT = 200, 204
+ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+PORT = 8443
+
+
+class RedboxNotReached(PluginError):
+    """red-box does not answer at this address, from this machine."""
+
+
+class RedboxRefused(PluginError):
+    """red-box answered with a problem."""
+
+
+@dataclass(frozen=True)
+class RedboxAccess:
+    """A red-box, and a token of one service account for it."""
+
+    endpoint: str
+    authority: str
+    token: str
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The answer to a GET."""
+        return self._answer("GET", path, None)
+
+    def post(self, path: str, document: object) -> dict[str, Any]:
+        """The answer to a POST."""
+        return self._answer("POST", path, json.dumps(document).encode())
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        connection, answer = self._ask(method, path, DEADLINE_S, body)
+        try:
+            answered = answer.read(LARGEST)
+        except (OSError, http.client.HTTPException) as error:
+            raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
+        finally:
+            connection.close()
+        return _read(answer.status, answered)
+
+    def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
+        """Pieces of a log, with the file's generation and the offset behind each; none at its end."""
+        connection, answer = self._ask("GET", path, DEADLINE_S * 12)
+        try:
+            if answer.status == NO_CONTENT:
+                return
+            if answer.status != OK:
+                _read(answer.status, answer.read(LARGEST))
+            generation = answer.headers.get(GENERATION_HEADER, "")
+            offset = int(answer.headers.get(OFFSET_HEADER, "0"))
+            while piece := answer.read1(CHUNK):
+                offset += len(piece)
+                yield generation, offset, piece
+            yield generation, offset, b""
+        except (OSError, http.client.HTTPException) as error:
+            raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
+        finally:
+            connection.close()
+
+    def _ask(
+        self, method: str, path: str, deadline_s: float, body: bytes | None = None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        address = urlsplit(self.endpoint)
+        connection: http.client.HTTPConnection | None = None
+        try:
+            context = ssl.create_default_context(cadata=self.authority)
+            connection = http.client.HTTPSConnection(
+                address.hostname or "", address.port or PORT, timeout=deadline_s, context=context
+            )
+            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+            connection.request(method, path, body, headers)
+            return connection, connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            if connection is not None:
+                connection.close()
+            raise RedboxNotReached(f"{self.endpoint} is not reached from this machine: {error}") from error
+
+
+def _read(status: int, body: bytes) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(body)
+    except ValueError:
+        raise RedboxRefused(f"red-box answered {status}, and no JSON") from None
+    if status != OK:
+        raise RedboxRefused(
+            f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}"
+        )
+    return document
+
+
+def access_of(kubectl: Kubectl, cluster: ClusterView, service_account: str) -> RedboxAccess:
+    """A token of this account; NotPermitted where the user may not create one."""
+    audience, endpoint = str(cluster.spec.get("audience", "")), str(cluster.spec.get("endpoint", ""))
+    if not audience or not endpoint:
+        raise Refusal(f"SlurmCluster {cluster.name} has no endpoint and audience")
+    if not ACCOUNT.fullmatch(service_account):
+        raise BadUsage(f"{printable(service_account)!r} is not a name of a service account")
+    words = ["create", "token", service_account, f"--audience={audience}", f"--duration={LIFETIME}"]
+    token = kubectl.text(*words).strip()
+    return RedboxAccess(endpoint, base64.b64decode(cluster.spec.get("caBundle", "")).decode(), token)

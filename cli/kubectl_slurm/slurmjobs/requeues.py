@@ -1,0 +1,44 @@
+"""A requeue: asked for by an annotation, which the operator acts on, and awaited here.
+
+The annotation names job id and run, so that it is done once: the next run has another number.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime, timedelta
+
+from kubectl_slurm.errors import Refusal
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.slurmjobs.access import events_of, patch, watch_job
+from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.terminal.screen import note, printable
+from redbox_shared.requeues import ANNOTATION, REFUSED, requeue_of
+
+WITHIN = timedelta(seconds=30)
+EACH = timedelta(seconds=3)
+
+
+def request_requeue(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
+    """The SlurmJob once Slurm has it in its queue again."""
+    wanted = requeue_of(job.job_id, job.run, secrets.token_hex(4))
+    newest = patch(kubectl, job, {"metadata": {"annotations": {ANNOTATION: wanted}}})
+    last = newest
+    give_up_at = datetime.now(UTC) + WITHIN
+    while datetime.now(UTC) < give_up_at:
+        for newest in watch_job(kubectl, last, say=note, until=datetime.now(UTC) + EACH):
+            if newest.run > job.run or newest.job_id != job.job_id:
+                return newest
+            if newest.finished:
+                raise Refusal(f"{job.name} has ended before it could be requeued")
+        last = newest
+        refusals = [
+            event for event in events_of(kubectl, "SlurmJob", job.uid) if event.get("reason") == REFUSED
+        ]
+        words = [str(event.get("message", "")) for event in refusals]
+        if refused := next((text for text in reversed(words) if text.startswith(f"{wanted}: ")), None):
+            raise Refusal(f"{job.name} was not requeued: {printable(refused.removeprefix(f'{wanted}: '))}")
+    raise Refusal(
+        f"{job.name} was not requeued within {WITHIN.seconds} s: does Red Box's operator run, and is it of "
+        "this release? `kubectl slurm doctor` looks"
+    )

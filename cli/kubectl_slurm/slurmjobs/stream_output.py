@@ -1,0 +1,58 @@
+"""stdout or stderr of a job alone.
+
+Kubernetes tells the streams of a pod apart where its feature PodLogsQuerySplitStreams is on. Elsewhere
+red-box does, which is asked as the job's own service account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import quote, urlencode
+
+from kubectl_slurm.errors import PluginError
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.slurmjobs.clusters import cluster_named
+from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.slurmjobs.output import NOT_SPLIT, PodOutput, follow_output, print_output
+from kubectl_slurm.slurmjobs.redbox_requests import access_of
+
+STREAM_NEEDS = (
+    "this Kubernetes cluster cannot tell stdout and stderr of a pod apart (its feature "
+    "PodLogsQuerySplitStreams is off), and red-box cannot be asked: {0}. Without "
+    "--stdout and --stderr both are shown"
+)
+Write = Callable[[bytes], None]
+
+
+def copy_stream(kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str, *, follow: bool) -> None:
+    """Write one stream: what there is, or until the job has ended."""
+    if NOT_SPLIT not in PodOutput(kubectl, job, lambda _: None, stream=stream).copy(follow=False):
+        copy = follow_output if follow else print_output
+        copy(kubectl, job, write, stream=stream)
+        return
+    try:
+        _copy_from_redbox(kubectl, job, write, stream, follow=follow or job.finished)
+    except PluginError as error:
+        raise PluginError(STREAM_NEEDS.format(error)) from error
+
+
+def _copy_from_redbox(
+    kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str, *, follow: bool
+) -> None:
+    access = access_of(kubectl, cluster_named(kubectl, job.cluster), job.service_account)
+    generation, offset = "", 0
+    while True:
+        query = {
+            "attempt": job.attempt,
+            "generation": generation,
+            "offset": offset,
+            "follow": str(follow).lower(),
+        }
+        path = f"/v1/jobs/{quote(job.uid)}/logs/{stream}?{urlencode(query)}"
+        is_complete = True
+        for position in access.output(path):
+            is_complete = False
+            generation, offset, piece = position
+            write(piece)
+        if is_complete or not follow:
+            return

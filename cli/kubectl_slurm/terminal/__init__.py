@@ -1,0 +1,1 @@
+"""What is shown: tables, colours, times, questions of width. Pure but for the terminal itself."""

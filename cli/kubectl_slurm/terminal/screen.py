@@ -1,0 +1,63 @@
+"""The terminal, if there is one: its width, its colours, and text that cannot change it.
+
+Without a terminal nothing is cut and nothing has a colour, so that programs read what people see.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+CLEAR = "\x1b[H\x1b[J"
+RESET = "\x1b[0m"
+COLOURS = {"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m", "bold": "\x1b[1m"}
+NARROWEST = 20
+Paint = Callable[[str, str], str]
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where a command writes to."""
+
+    out: TextIO
+    is_terminal: bool
+    width: int | None
+    """Columns; None: unlimited."""
+    has_colours: bool
+
+    def write(self, text: str) -> None:
+        """Lines; each ends with a newline."""
+        self.out.write(text if text.endswith("\n") or not text else f"{text}\n")
+        self.out.flush()
+
+    def paint(self, text: str, colour: str) -> str:
+        return f"{COLOURS[colour]}{text}{RESET}" if self.has_colours and colour else text
+
+
+def screen_of(out: TextIO, environment: Mapping[str, str]) -> Screen:
+    """NO_COLOR and TERM=dumb have no colours; COLUMNS counts before the terminal's own size."""
+    is_terminal = out.isatty()
+    width = max(NARROWEST, shutil.get_terminal_size((80, 24)).columns) if is_terminal else None
+    plain = environment.get("NO_COLOR") or environment.get("TERM", "dumb") == "dumb"
+    return Screen(out, is_terminal, width, is_terminal and not plain)
+
+
+def note(text: str) -> None:
+    """A sentence beside the output, which programs do not read."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def printable(text: object) -> str:
+    """In one line, without control characters: names and messages come from strangers."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
+
+
+def silence(out: TextIO) -> None:
+    """After a broken pipe: what Python still flushes at its end goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, out.fileno())

@@ -1,0 +1,125 @@
+"""sbatch's options: their names, and how sbatch reads them from words and from #SBATCH lines. Pure.
+
+red-box and the command-line plugin read them, so that both take a line for the same option.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WITH_VALUE = frozenset({
+    "acctg-freq", "batch", "bb", "bbf", "cluster-constraint", "constraint", "container", "container-id",
+    "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
+    "distribution", "exclude", "extra", "extra-node-info", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
+    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "input", "kill-on-invalid-dep",
+    "licenses", "mail-type", "mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu",
+    "mincpus", "network", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu",
+    "ntasks-per-node", "ntasks-per-socket", "open-mode", "prefer", "priority", "profile", "reservation",
+    "segment", "signal", "sockets-per-node", "switches", "thread-spec", "threads-per-core", "time",
+    "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
+})  # fmt: skip
+WITH_OPTIONAL_VALUE = frozenset({
+    "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "requeue", "resv-ports",
+})  # fmt: skip
+WITHOUT_VALUE = frozenset({
+    "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot",
+    "spread-job", "stepmgr", "use-min-nodes",
+})  # fmt: skip
+ALLOWED = WITH_VALUE | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
+FIELDS = {
+    "account": "account",
+    "array": "array",
+    "begin": "begin",
+    "chdir": "workingDirectory",
+    "dependency": "dependencies",
+    "error": "error",
+    "hold": "hold",
+    "job-name": "name",
+    "output": "output",
+    "partition": "partition",
+    "qos": "qos",
+}
+RESERVED = frozenset({
+    "cluster", "clusters", "comment", "export", "export-file", "get-user-env", "gid", "help", "parsable",
+    "quiet", "test-only", "uid", "usage", "verbose", "version", "wait", "wrap",
+})  # fmt: skip
+SHORT = {
+    "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint",
+    "c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus",
+    "H": "hold", "h": "help", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses",
+    "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output",
+    "p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time",
+    "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
+}  # fmt: skip
+SHORT_FLAGS = frozenset("HhkOQsVvW")
+_SWITCHES = {"hold", "help", "parsable", "quiet", "test-only", "usage", "verbose", "version", "wait"}
+LONG_FLAGS = _SWITCHES | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
+NAMES = ALLOWED | FIELDS.keys() | RESERVED
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """One option of a script's #SBATCH (or #PBS) lines, by its full name."""
+
+    line: int
+    name: str
+    value: str | None
+
+
+def read_directives(script: str) -> Iterator[Directive]:
+    """The options in the lines before the script's first command, as sbatch reads them."""
+    for number, line in enumerate(script.split("\n"), 1):
+        text = line.strip()
+        if line.startswith("#SBATCH"):
+            for name, value in read_words(_split(line.removeprefix("#SBATCH"))):
+                yield Directive(number, name, value)
+        elif line.startswith("#PBS"):
+            yield from _read_pbs(number, _split(line.removeprefix("#PBS")))
+        elif text and not text.startswith("#"):
+            return
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:  # an unclosed quote: sbatch rejects the script
+        return text.split()
+
+
+def _read_pbs(number: int, words: list[str]) -> Iterator[Directive]:
+    """Of the PBS options that sbatch supports only the paths of output matter here."""
+    for word, value in zip(words, [*words[1:], None], strict=True):
+        if word[:2] in ("-o", "-e"):
+            yield Directive(number, "output" if word[1] == "o" else "error", word[2:] or value)
+
+
+def read_words(words: list[str]) -> Iterator[tuple[str, str | None]]:
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("--"):
+            name, has_value, value = word[2:].partition("=")
+            name = full_name(name)
+            yield name, value if has_value else (None if name in LONG_FLAGS else next(rest, None))
+        elif word.startswith("-"):
+            yield from _read_short(word[1:], rest)
+
+
+def _read_short(letters: str, rest: Iterator[str]) -> Iterator[tuple[str, str | None]]:
+    while letters:
+        letter, letters = letters[0], letters[1:]
+        name = SHORT.get(letter, letter)
+        if letter not in SHORT_FLAGS:
+            yield name, letters or next(rest, None)
+            return
+        yield name, None
+
+
+def full_name(name: str) -> str:
+    """Getopt accepts an abbreviation that only one name begins with."""
+    longer = [full for full in NAMES if full.startswith(name)]
+    return longer[0] if name not in NAMES and len(longer) == 1 else name

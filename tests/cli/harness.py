@@ -1,0 +1,159 @@
+"""`kubectl-slurm` as a program: with a kubectl that answers from files, and in a terminal with a screen."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyte
+
+PROGRAM = str(Path(sys.executable).parent / "kubectl-slurm")
+WITHIN_S = 30.0
+SCRIPTED = """\
+#!/bin/sh
+echo "$@" >>"$ANSWERS/calls"
+case "$*" in
+    *"config view"*) printf '%s' "${NAMESPACE:-alice}" ;;
+    *"--raw"*"watch=true"*) cat "$ANSWERS/watch" 2>/dev/null; exec sleep 300 ;;
+    *get*slurmjobs*" -- "*) cat "$ANSWERS/job" ;;
+    *get*slurmjobs*) cat "$ANSWERS/jobs" ;;
+    *get*slurmclusters*) cat "$ANSWERS/clusters" ;;
+    *create*) cat >"$ANSWERS/created"; cat "$ANSWERS/job" ;;
+    *patch*) cat "$ANSWERS/job" ;;
+    *) echo "error: no answer to $*" >&2; exit 1 ;;
+esac
+"""
+
+
+class Kubectl:
+    """A kubectl that prints what a test has put there: the real one is on the bed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._answers = folder / "answers"
+        self._answers.mkdir()
+        self.program = folder / "kubectl"
+        self.program.write_text(SCRIPTED)
+        self.program.chmod(0o755)
+
+    def answers(self, name: str, document: Any) -> None:
+        whole = {"items": document} if isinstance(document, list) else document
+        (self._answers / name).write_text(json.dumps(whole))
+
+    @property
+    def calls(self) -> list[str]:
+        return (self._answers / "calls").read_text().splitlines()
+
+    @property
+    def created(self) -> Any:
+        return json.loads((self._answers / "created").read_text())
+
+    def environment(self, **more: str) -> dict[str, str]:
+        plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        own = {"KUBECTL": str(self.program), "ANSWERS": str(self._answers), "TZ": "UTC", "TERM": "xterm"}
+        return {**plain, **own, "LANG": "C.UTF-8", **more}
+
+
+def run(
+    kubectl: Kubectl, *words: str, stdin: str = "", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Without a terminal."""
+    return subprocess.run(
+        [PROGRAM, *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WITHIN_S,
+        env=dict(env or kubectl.environment()),
+    )
+
+
+class Terminal:
+    """A terminal with a program in it, and its screen."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int, columns: int, rows: int) -> None:
+        self.process = process
+        self.raw = b""
+        self._descriptor = descriptor
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is on the screen, without empty lines at its end."""
+        lines = [line.rstrip() for line in self._screen.display]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def colour_of(self, word: str) -> str:
+        """The colour in which this word stands."""
+        for row, line in enumerate(self._screen.display):
+            if (column := line.find(word)) >= 0:
+                return str(self._screen.buffer[row][column].fg)
+        raise AssertionError(f"{word} is not on the screen: {self.lines}")
+
+    def until(self, holds: Callable[[list[str]], object]) -> list[str]:
+        """The screen once this holds of it."""
+        deadline = time.monotonic() + WITHIN_S
+        while not holds(self.lines):
+            assert time.monotonic() < deadline, self.lines
+            self._read()
+        return self.lines
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._descriptor, keys)
+
+    def end(self) -> int:
+        """Read to the end; the exit code."""
+        deadline = time.monotonic() + WITHIN_S
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.lines
+            self._read()
+        while self._read():
+            pass
+        return self.process.returncode
+
+    def _read(self) -> bool:
+        if not select.select([self._descriptor], [], [], 0.05)[0]:
+            return False
+        try:
+            data = os.read(self._descriptor, 65536)
+        except OSError:  # the other end is closed
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return bool(data)
+
+
+@contextlib.contextmanager
+def terminal(
+    *words: str, env: Mapping[str, str], columns: int = 100, rows: int = 24, program: str = PROGRAM
+) -> Iterator[Terminal]:
+    """The program in a terminal of its own, which ends with the block."""
+    screen, inside = pty.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    process = subprocess.Popen(
+        ["setsid", "--ctty", program, *words], stdin=inside, stdout=inside, stderr=inside, env=dict(env)
+    )
+    os.close(inside)
+    try:
+        yield Terminal(process, screen, columns, rows)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait(WITHIN_S)
+        os.close(screen)

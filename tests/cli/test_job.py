@@ -1,0 +1,107 @@
+"""A SlurmJob in Slurm's words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from kubectl_slurm.commands.queue import place
+from kubectl_slurm.slurmjobs.clusters import ClusterView
+from kubectl_slurm.slurmjobs.job import COMPACT, SlurmJobView
+from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met, seconds_of
+from kubectl_slurm.slurmjobs.usage import UsedSoFar, asked_for, percent
+from redbox.jobs.record.messages import ENDINGS, REASONS
+from redbox.slurm.text.states import PHASES
+from tests.cli.factories import slurmcluster, slurmjob, view
+
+
+def test_each_state_of_slurm_has_squeues_code() -> None:
+    without = {"EXPEDITING", "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL"}  # squeue has none for these
+    assert PHASES.keys() - COMPACT.keys() == without
+    assert len(set(COMPACT.values())) == len(COMPACT)
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        (view(phase="Succeeded", state="COMPLETED"), 0),
+        (view(phase="Failed", state="FAILED", exitCode=3), 3),
+        (view(phase="Failed", state="FAILED", signal=9), 137),
+        (view(phase="Failed", state="TIMEOUT"), 124),
+        (view(phase="Cancelled", state="CANCELLED"), 143),
+        (view(phase="Failed", end="Lost"), 70),
+        (view(phase="Failed", jobID=None), 65),
+    ],
+)
+def test_a_wait_ends_with_the_jobs_own_exit_code_or_one_that_says_why(job: SlurmJobView, code: int) -> None:
+    assert job.pod_exit_code() == code
+
+
+def test_a_job_that_waits_shows_its_reason_and_one_that_runs_its_nodes() -> None:
+    assert place(view(phase="Submitted", state="PENDING", reason="Priority")) == "(Priority)"
+    assert place(view(phase="Running", state="RUNNING", nodeList="n[1-3]")) == "n[1-3]"
+    assert place(view(phase="Pending", jobID=None, reason="NoSuchCluster")) == "(NoSuchCluster)"
+    assert place(view(phase="Suspended", state="SUSPENDED", nodeList="n1")) == "n1"
+    gone = {"nodeList": "n1", "reason": "Suspended"}  # cancelled to suspend it: those nodes are another's
+    assert place(view(phase="Suspended", state="CANCELLED", **gone)) == "(Suspended)"
+    assert place(SlurmJobView({"metadata": {"name": "new"}, "spec": {}})) == "(Submitting)"
+
+
+def test_an_object_that_has_nothing_yet_is_shown() -> None:
+    job = SlurmJobView({"metadata": {"name": "new"}, "spec": {}})
+    assert (job.code, job.shown_id, job.nodes, job.finished) == ("-", "-", "", False)
+    assert job.elapsed_s(datetime.now(UTC)) is None
+
+
+def test_an_array_that_waits_shows_its_indexes() -> None:
+    assert view(phase="Submitted", spec={"array": "0-9%4"}).shown_id == "12_[0-9%4]"
+    assert view(phase="Running", spec={"array": "0-9%4"}).shown_id == "12"
+
+
+def test_each_reason_and_end_that_red_box_explains_has_a_cure() -> None:
+    by_administrators = {"user_env_retrieval_failed_requeued_held", "launch_failed_requeued_held"}
+    assert REASONS.keys() - CURES.keys() == by_administrators | {"JobArrayTaskLimit"}
+    assert ENDINGS.keys() <= END_CURES.keys()
+    assert "kubectl slurm release train-abc12" in cure_of(view(phase="Submitted", reason="JobHeldUser"))
+    assert "--qos" in cure_of(view(phase="Submitted", reason="QOSMaxJobsPerUserLimit"))
+    assert "--mem" in cure_of(view(phase="Failed", state="OUT_OF_MEMORY"))
+
+
+def test_limits_that_a_job_meets_are_named() -> None:
+    partition = (ClusterView(slurmcluster()).partitions or [])[0]
+    asks = {"resources": {"time": "2:00:00", "nodes": 5, "memPerNode": "8G", "cpusPerTask": 8}}
+    met = "; ".join(limits_met(SlurmJobView(slurmjob(spec=asks)), partition))
+    assert "2:00:00 of time; partition debug allows 30:00" in met
+    assert "5 nodes; partition debug allows 2" in met
+    assert "debug has 3" in met
+    assert "8 CPUs on a node; the largest of debug has 4" in met
+    assert "8G on a node" in met
+    modest = {"resources": {"time": "30", "nodes": 2, "memPerNode": "1G"}}
+    assert limits_met(SlurmJobView(slurmjob(spec=modest)), partition) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400),
+        ("1:30", 90),
+        ("2:00:00", 7200),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("UNLIMITED", None),
+        ("", None),
+    ],
+)
+def test_time_limits_are_read_as_sbatch_reads_them(text: str, seconds: int | None) -> None:
+    assert seconds_of(text) == seconds
+
+
+def test_usage_is_a_share_of_what_was_asked_for() -> None:
+    job = view(spec={"resources": {"nodes": 2, "tasksPerNode": 2, "cpusPerTask": 2, "memPerNode": "1G"}})
+    asked = asked_for(job)
+    assert (asked.cpus, asked.mem_mb) == (8, 2048)
+    used = UsedSoFar(cpu_s=400, memory_bytes=512 * 1024 * 1024)
+    assert percent(used.cpu_share(asked, 100)) == "50%"
+    assert percent(used.memory_share(asked)) == "25%"
+    assert percent(used.cpu_share(asked_for(view()), 100)) == "?"

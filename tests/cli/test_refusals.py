@@ -1,0 +1,55 @@
+"""kubectl's words, as v1.34 prints them, and the sentences with a cure that become of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubectl_slurm.errors import KindsMissing, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.kubectl.refusals import is_own_line, refusal_of
+
+LOG = "E1124 20:00:00.123456    1234 memcache.go:265] couldn't get current server API group list: "
+NO_CONFIG = (
+    "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
+)
+EXPIRED = (
+    "Unable to connect to the server: getting credentials: exec: executable aws failed with exit code 255"
+)
+FORBIDDEN = (
+    'Error from server (Forbidden): slurmjobs.redbox.dev is forbidden: User "eve" cannot list resource '
+    '"slurmjobs" in API group "redbox.dev" in the namespace "alice"'
+)
+INVALID = 'The SlurmJob "x" is invalid: spec.resources.nodes: Invalid value: 0: should be >= 1'
+NO_KINDS = 'error: the server doesn\'t have a resource type "slurmjobs"'
+NOT_FOUND = 'Error from server (NotFound): slurmjobs.redbox.dev "train" not found'
+MISSING = "there is no slurmjob train in namespace alice: `kubectl slurm queue"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "sentence"),
+    [
+        (NO_CONFIG, Refusal, "there is no kubeconfig"),
+        (f"{LOG}dial tcp 127.0.0.1:8080: connect: connection refused\n{NO_CONFIG}", Refusal, "no kubeconfig"),
+        ('error: context "prod" does not exist', Refusal, "no context prod"),
+        (NO_KINDS, KindsMissing, "install Red Box's chart"),
+        ("error: You must be logged in to the server (Unauthorized)", Refusal, "log in again"),
+        (EXPIRED, Refusal, "log in again"),
+        (NOT_FOUND, ObjectNotFound, MISSING),
+        ('Error from server (NotFound): namespaces "ghost" not found', ObjectNotFound, "no namespace ghost"),
+        (FORBIDDEN, NotPermitted, "redbox-editor"),
+        (INVALID, Refusal, "SlurmJob x is not valid: spec.resources.nodes"),
+        ("Unable to connect to the server: dial tcp 10.0.0.1:6443: i/o timeout", Refusal, "does not answer"),
+        ("", Refusal, "printed no reason"),
+        ("error: something new", Refusal, "something new"),
+    ],
+)
+def test_each_failure_of_kubectl_has_its_cure(words: str, kind: type[Refusal], sentence: str) -> None:
+    refusal = refusal_of(words, "alice")
+    assert type(refusal) is kind
+    assert sentence in str(refusal)
+    assert "\n" not in str(refusal)
+
+
+def test_a_login_programs_lines_are_not_kubectls() -> None:
+    assert not is_own_line("To sign in, open https://login.example.org and enter the code ABC\n")
+    assert is_own_line("error: You must be logged in to the server (Unauthorized)\n")
+    assert is_own_line(LOG)

@@ -1,0 +1,177 @@
+"""What stands on a terminal, wide and narrow, and what is printed where there is none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+import yaml
+
+from tests.cli.factories import slurmcluster, slurmjob
+from tests.cli.harness import PROGRAM, Kubectl, run, terminal
+
+
+def test_the_queue_has_squeues_columns_on_a_terminal(kubectl: Kubectl) -> None:
+    with terminal("queue", env=kubectl.environment()) as shown:
+        assert shown.end() == 0
+        heading, new, running, waiting = shown.lines
+        assert heading.startswith("   JOBID  PARTITION  NAME         USER   ST")
+        assert heading.endswith("NODES  NODELIST(REASON)")
+        assert running.split()[:5] == ["12", "debug", "train-abc12", "alice", "R"]
+        assert running.endswith("2  n[1-2]")
+        assert waiting.startswith("13_[0-9]  debug      wait-def34   alice  PD")
+        assert waiting.endswith("(Priority)")
+        assert new.split() == ["-", "new-ghi56", "-", "0:00", "(NoSuchCluster)"]
+        assert (shown.colour_of("PD"), shown.colour_of("alice")) == ("brown", "default")
+
+
+def test_forty_columns_show_the_most_important_ones_in_whole_lines(kubectl: Kubectl) -> None:
+    with terminal("queue", env=kubectl.environment(), columns=40) as shown:
+        assert shown.end() == 0
+        assert shown.lines == [
+            "   JOBID  NAME         ST  NODELIST(REA…",
+            "       -  new-ghi56    -   (NoSuchClust…",
+            "      12  train-abc12  R   n[1-2]",
+            "13_[0-9]  wait-def34   PD  (Priority)",
+        ]
+
+
+@pytest.mark.parametrize(
+    "words", [["info"], ["history"], ["queue", "-A", "-o", "wide"], ["queue", "-t", "all"]]
+)
+@pytest.mark.parametrize("columns", [40, 80])
+def test_no_line_of_a_table_is_wider_than_the_terminal(
+    kubectl: Kubectl, words: list[str], columns: int
+) -> None:
+    with terminal(*words, env=kubectl.environment(NO_COLOR="1"), columns=columns) as shown:
+        assert shown.end() == 0
+        lines = shown.raw.decode().splitlines()
+        assert len(lines) > 1
+        assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("setting", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours_can_be_turned_off(kubectl: Kubectl, setting: dict[str, str]) -> None:
+    with terminal("queue", env=kubectl.environment(**setting)) as shown:
+        assert shown.end() == 0
+        assert b"\x1b" not in shown.raw
+
+
+def test_without_a_terminal_nothing_is_cut_and_nothing_has_a_colour(kubectl: Kubectl) -> None:
+    name = "x" * 59
+    kubectl.answers("jobs", [slurmjob(name, state="RUNNING")])
+    ended = run(kubectl, "queue", env=kubectl.environment(COLUMNS="40"))
+    assert ended.returncode == 0
+    assert name in ended.stdout
+    assert "\x1b" not in ended.stdout
+    assert ended.stderr == ""
+
+
+def test_a_strangers_text_cannot_change_the_terminal(kubectl: Kubectl) -> None:
+    hostile = "\x1b]0;owned\x07\x1b[2Jgone\nanother line"
+    kubectl.answers("jobs", [slurmjob(state="RUNNING", nodeList=hostile, message=hostile)])
+    ended = run(kubectl, "queue", "-o", "wide")
+    assert "\x1b" not in ended.stdout
+    assert "\x07" not in ended.stdout
+    assert len(ended.stdout.splitlines()) == 2
+
+
+def test_a_watched_queue_is_drawn_again_and_ctrl_c_ends_it(kubectl: Kubectl) -> None:
+    with terminal("queue", "--watch=0.5", env=kubectl.environment()) as shown:
+        shown.until(lambda lines: any("train-abc12" in line for line in lines))
+        kubectl.answers("jobs", [slurmjob("other-mno90", state="RUNNING")])
+        lines = shown.until(lambda lines: any("other-mno90" in line for line in lines))
+        assert not any("train-abc12" in line for line in lines)
+        shown.press(b"\x03")
+        assert shown.end() == 130
+        assert not any("Traceback" in line for line in shown.lines)
+
+
+def test_ctrl_c_while_a_job_is_followed_says_that_it_goes_on(kubectl: Kubectl) -> None:
+    kubectl.answers(
+        "job", slurmjob(phase="Submitted", state="PENDING", reason="Priority", message="It waits.")
+    )
+    with terminal("submit", "--follow", "--wrap", "sleep 9", env=kubectl.environment(), columns=120) as shown:
+        shown.until(lambda lines: any("train-abc12 is Submitted. It waits." in line for line in lines))
+        shown.press(b"\x03")
+        assert shown.end() == 130
+        text = " ".join(shown.lines)
+        assert "train-abc12 goes on." in text
+        assert "`kubectl slurm cancel train-abc12` cancels it" in text
+        assert "Traceback" not in text
+
+
+def test_a_broken_pipe_is_silent(kubectl: Kubectl) -> None:
+    kubectl.answers("jobs", [slurmjob(f"job-{number}", state="RUNNING") for number in range(3000)])
+    reader = "head -1; exit ${PIPESTATUS[0]}"
+    script = f'set -o pipefail; "$0" queue | {{ {reader}; }}'
+    ended = subprocess.run(
+        ["bash", "-c", script, PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=kubectl.environment(),
+    )
+    assert ended.stderr == ""
+    assert ended.stdout.startswith("JOBID")
+
+
+def test_other_forms_are_whole_documents(kubectl: Kubectl) -> None:
+    as_json = json.loads(run(kubectl, "queue", "-o", "json").stdout)
+    assert [item["metadata"]["name"] for item in as_json["items"]] == [
+        "new-ghi56",
+        "train-abc12",
+        "wait-def34",
+    ]
+    assert yaml.safe_load(run(kubectl, "queue", "-o", "yaml").stdout) == as_json
+    names = run(kubectl, "queue", "-o", "name", "-t", "all").stdout.split()
+    assert "slurmjob.redbox.dev/done-jkl78" in names
+
+
+def test_a_dry_run_shows_the_script_as_a_block_and_asks_no_server(
+    kubectl: Kubectl,
+) -> None:
+    script = "#!/bin/bash\n#SBATCH -p long\necho 'a: b'\n"
+    ended = run(kubectl, "submit", "--dry-run", "-o", "yaml", "-N", "2", stdin=script)
+    assert "  batch: |\n    #!/bin/bash\n    #SBATCH -p long\n    echo 'a: b'\n" in ended.stdout
+    assert yaml.safe_load(ended.stdout)["spec"] == {"batch": script, "resources": {"nodes": 2}}
+    with pytest.raises(FileNotFoundError):
+        _ = kubectl.calls
+
+
+def test_partitions_have_limits_and_what_is_free_of_them(kubectl: Kubectl) -> None:
+    lines = run(kubectl, "info").stdout.splitlines()
+    assert lines[0].split() == [
+        "PARTITION",
+        "AVAIL",
+        "TIMELIMIT",
+        "NODES",
+        "CPUS",
+        "MEMORY",
+        "GPUS",
+        "STATES",
+    ]
+    assert lines[1].split() == [
+        "debug*",
+        "up",
+        "30:00",
+        "2/3",
+        "9/12",
+        "11.7G/11.7G",
+        "0",
+        "2",
+        "idle,",
+        "1",
+        "mixed",
+    ]
+    assert lines[2].split()[:7] == ["long", "down", "infinite", "3/3", "12/12", "11.7G/11.7G", "0/2"]
+
+
+def test_a_slurmcluster_of_an_older_operator_is_shown_as_far_as_it_goes(kubectl: Kubectl) -> None:
+    kubectl.answers("clusters", [slurmcluster(partitions=2, nodes={"idle": 3})])
+    ended = run(kubectl, "info")
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == ["PARTITION", "debug", "long"]
+    assert "not what is free" in ended.stderr
+    assert "3 idle nodes in all" in ended.stderr

@@ -1,0 +1,56 @@
+"""One install for both files of this folder, on which sessions and requeues are allowed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from tests.e2e.harness.kubectl_slurm import PROGRAMS, SERVES, Plugin, allow_sessions_and_requeues
+from tests.e2e.harness.slurmjobs import SlurmJobs, eventually
+
+
+@pytest.fixture(scope="module")
+def plugin(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
+    """Red Box is installed; sessions and requeues are allowed, as the HPC administrator would."""
+    SlurmJobs.on(bed)
+    login = bed.host("login")
+    before = login.read(login_node.SETTINGS)
+    allow_sessions_and_requeues(login)
+    folder = tmp_path_factory.mktemp("home")
+    path = f"{bed.places.state / 'bin'}:{PROGRAMS}:{os.environ['PATH']}"
+    env = {"PATH": path, "HOME": str(folder), "KUBECONFIG": str(bed.places.kubeconfig), "LANG": "C.UTF-8"}
+    plugin = Plugin(bed, {**env, "TERM": "xterm"})
+    yield plugin
+    plugin("cancel", "--all", "--wait")
+    kubectl = str(bed.places.state / "bin/kubectl")
+    words = [kubectl, "delete", "slurmjobs", "--all", "--namespace=alice", "--timeout=60s"]
+    subprocess.run(words, check=True, env=plugin.env, capture_output=True)
+    login.write(login_node.SETTINGS, before)
+    login_node.restart(login)
+
+
+@pytest.fixture(scope="module")
+def nearby(plugin: Plugin, tmp_path_factory: pytest.TempPathFactory) -> Plugin:
+    """From a machine of the bed's network, which reaches red-box itself."""
+    config = yaml.safe_load(plugin.bed.places.kubeconfig.read_text())
+    for cluster in config["clusters"]:
+        cluster["cluster"]["server"] = f"https://{plugin.bed.plan.host('k0').address}:6443"
+    file = tmp_path_factory.mktemp("nearby") / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    network = ("nsenter", "--net", f"--target={plugin.bed.host('login').need_pid()}")
+    return Plugin(plugin.bed, {**plugin.env, "KUBECONFIG": str(file)}, network)
+
+
+@pytest.fixture(scope="module")
+def running(plugin: Plugin) -> str:
+    """A job that serves a port for as long as the tests of this file enter it."""
+    name = plugin.submitted("--name", "served", "-t", "20", "-c", "1", "--mem=100", "--wrap", SERVES)
+    eventually(lambda: "R" in plugin.well("queue", "--noheader", name).split())
+    eventually(lambda: plugin("exec", name, "--", "true").returncode == 0)
+    return name

@@ -1,0 +1,234 @@
+"""kubectl slurm on the bed: each command as a user types it, with the real kubectl, operator and Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tests.e2e.harness.kubectl_slurm import Plugin
+from tests.e2e.harness.slurmjobs import eventually
+from tests.e2e.harness.terminals import read_until, terminal
+
+# ---------------------------------------------------------------------------------------------- submitting
+
+
+def test_a_script_is_submitted_followed_and_its_exit_code_passed_on(plugin: Plugin, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(
+        '#!/bin/bash\n#SBATCH -J Trains -t 5\n\necho "$1 on $SLURM_JOB_NUM_NODES as $(id -un)"\nexit 3\n'
+    )
+    ended = plugin("submit", "--follow", "-N", "2", str(script), "it's ok")
+    assert ended.returncode == 3
+    submitted, created, *output = ended.stdout.splitlines()
+    job_id = re.fullmatch(r"Submitted batch job (\d+)", submitted)
+    name = re.fullmatch(r"slurmjob.redbox.dev/(trains-\w+) created", created)
+    assert job_id is not None
+    assert name is not None
+    assert output == ["it's ok on 2 as alice"]
+    assert f"{name[1]} ended FAILED, exit code 3" in ended.stderr
+    assert re.search(rf"{job_id[1]} +{name[1]} .* 3:0 +FAILED", plugin.well("history"))
+    explained = plugin.well("explain", job_id[1])
+    assert "It exited with code 3." in explained
+    assert f"kubectl slurm logs {name[1]}" in explained
+    assert plugin.well("logs", name[1]) == "it's ok on 2 as alice\n"
+
+
+def test_stdin_a_dependency_by_id_and_a_wait(plugin: Plugin) -> None:
+    first = plugin.well("submit", "--wrap", "true").split()[3]
+    script = "#!/bin/sh\necho $GREETING\n"
+    second = plugin("submit", "--wait", "-d", f"afterok:{first}", "--export=GREETING=moo", stdin=script)
+    assert second.returncode == 0, second.stderr
+    assert plugin.well("logs", second.stdout.split()[3]) == "moo\n"
+
+
+def test_a_long_script_goes_into_a_config_map_that_ends_with_the_job(
+    plugin: Plugin,
+) -> None:
+    script = "#!/bin/sh\necho long\n" + "# filling\n" * 30_000
+    name = plugin.submitted("--name", "big", "--wait", stdin=script)
+    assert plugin.well("logs", name) == "long\n"
+    kubectl = plugin.bed.places.state / "bin/kubectl"
+
+    def config_maps() -> str:
+        words = [str(kubectl), "get", "configmaps", "--namespace=alice", "--output=name"]
+        return subprocess.run(words, check=True, env=plugin.env, capture_output=True, text=True).stdout
+
+    assert "configmap/big-script" in config_maps()
+    words = [str(kubectl), "delete", "slurmjob", name, "--namespace=alice"]
+    subprocess.run(words, check=True, env=plugin.env, capture_output=True)
+    eventually(lambda: "configmap/big-script" not in config_maps())
+
+
+def test_a_partition_that_is_not_there_is_refused_with_those_that_are(plugin: Plugin) -> None:
+    ended = plugin("submit", "-p", "nowhere", "--wrap", "true")
+    assert ended.returncode == 65
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert "invalid partition" in line.lower()
+    assert "The partitions of hpc1: GPU_big, debug, long." in line
+
+
+def test_one_task_of_an_array_is_shown(plugin: Plugin) -> None:
+    script = "#!/bin/sh\necho task $SLURM_ARRAY_TASK_ID\n"
+    name = plugin.submitted("--wait", "-a", "0-2", stdin=script)
+    assert plugin.well("logs", name, "--task=1") == "task 1\n"
+    missing = plugin("logs", name, "--task=9")
+    assert (missing.returncode, missing.stdout) == (1, "")
+
+
+def test_results_are_asked_for_by_path_and_claim(plugin: Plugin) -> None:
+    shown = plugin.well("submit", "--dry-run", "-o", "yaml", "--collect", "plots=claim", "--wrap", "true")
+    kubectl = [str(plugin.bed.places.state / "bin/kubectl"), "create", "--dry-run=server", "--filename=-"]
+    ended = subprocess.run(
+        [*kubectl, "--namespace=alice"],
+        input=shown,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=plugin.env,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert yaml.safe_load(shown)["spec"]["results"]["from"] == ["plots"]
+
+
+# ---------------------------------------------------------------------------------------------- actions
+
+
+def test_a_job_is_held_released_and_cancelled(plugin: Plugin) -> None:
+    name = plugin.submitted("-H", "--wrap", "sleep 600")
+    eventually(lambda: "(JobHeldUser)" in plugin.well("queue", name))
+    assert "kubectl slurm release" in plugin.well("explain", name)
+    assert "is released" in plugin.well("release", name)
+    eventually(lambda: " R " in plugin.well("queue", name))
+    refused = plugin("hold", name)
+    assert refused.returncode == 1
+    assert "only waiting jobs are held" in refused.stderr
+    assert "is cancelled" in plugin.well("cancel", "--wait", name)
+    gone = plugin("explain", name)
+    assert f"there is no slurmjob {name}" in gone.stderr
+
+
+def test_a_running_job_is_suspended_by_a_cancel_which_is_said_and_resumed(plugin: Plugin) -> None:
+    name = plugin.submitted("--wrap", "sleep 600")
+    eventually(lambda: " R " in plugin.well("queue", name))
+    assert "it is cancelled, and runs again from the beginning" in plugin.well("suspend", name)
+    eventually(lambda: "(Suspended)" in plugin.well("queue", name))
+    assert "is resumed" in plugin.well("resume", name)
+    eventually(lambda: " R " in plugin.well("queue", "-o", "wide", name))
+    plugin.well("cancel", name)
+
+
+def test_a_requeue_runs_the_same_job_once_more_and_slurms_refusal_is_said(plugin: Plugin) -> None:
+    name = plugin.submitted("--wrap", "sleep 600")
+    stays = plugin.submitted("--no-requeue", "--wrap", "sleep 600")
+    eventually(lambda: plugin.well("queue", name, stays).count(" R ") == 2)
+    assert "is queued again: run 2" in plugin.well("requeue", name)
+    refused = plugin("requeue", stays)
+    assert refused.returncode == 1
+    assert "was not requeued" in refused.stderr
+    items = json.loads(plugin.well("queue", "-o", "json", name, stays))["items"]
+    assert {item["metadata"]["name"]: item["status"]["run"] for item in items} == {name: 2, stays: 1}
+    plugin.well("cancel", name, stays)
+
+
+# ---------------------------------------------------------------------------------------------- looking
+
+
+def test_the_queue_of_all_namespaces_and_mine(plugin: Plugin, running: str) -> None:
+    everywhere = plugin.well("queue", "-A", "--me")
+    assert re.search(rf"alice +\d+ +debug +{running} +alice +R", everywhere)
+    assert plugin.well("queue", "-o", "name", running) == f"slurmjob.redbox.dev/{running}\n"
+
+
+def test_partitions_are_listed(plugin: Plugin) -> None:
+    names = [line.split()[0].rstrip("*") for line in plugin.well("info", "--noheader").splitlines()]
+    assert sorted(names) == ["GPU_big", "debug", "long"]
+
+
+def test_the_doctor_goes_the_whole_way(nearby: Plugin) -> None:
+    ended = nearby("doctor")
+    assert ended.returncode == 0, ended.stdout
+    assert "ok service account default on hpc1: Unix user alice; accounts biology, physics" in ended.stdout
+    assert {line[:2] for line in ended.stdout.splitlines()} == {"ok"}
+
+
+def test_the_doctor_names_what_is_wrong_with_its_cure(plugin: Plugin) -> None:
+    ended = plugin("doctor", "--service-account=stranger")
+    assert ended.returncode == 1
+    assert "cure:" in ended.stdout
+
+
+def test_usage_stands_beside_what_was_asked_for(nearby: Plugin, running: str) -> None:
+    def measured() -> re.Match[str] | None:
+        return re.search(rf"{running} +\S+ +1 +\d+:\d+ +\d+% +\S+M +100M +\d+%", nearby.well("top"))
+
+    eventually(measured)
+
+
+def test_stderr_alone_is_red_boxs_where_kubernetes_cannot_tell(nearby: Plugin) -> None:
+    name = nearby.submitted("--wait", "--wrap", "echo out; echo err >&2")
+    assert nearby.well("logs", "--stderr", name) == "err\n"
+    assert nearby.well("logs", "--stdout", name) == "out\n"
+
+
+# ---------------------------------------------------------------------------------------------- bad input
+
+
+def test_no_kubeconfig_an_expired_login_and_a_wrong_context_each_have_their_cure(
+    plugin: Plugin, tmp_path: Path
+) -> None:
+    none = plugin("queue", env={"KUBECONFIG": "", "HOME": str(tmp_path)})
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+    assert "there is no kubeconfig" in none.stderr
+    config = yaml.safe_load(plugin.bed.places.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": "expired"}
+    (tmp_path / "expired").write_text(yaml.safe_dump(config))
+    expired = plugin("queue", env={"KUBECONFIG": str(tmp_path / "expired")})
+    assert "log in again" in expired.stderr
+    assert "no context ghost" in plugin("queue", "--context=ghost").stderr
+
+
+def test_a_login_programs_words_are_shown_and_its_failure_is_a_sentence(
+    plugin: Plugin, tmp_path: Path
+) -> None:
+    config = yaml.safe_load(plugin.bed.places.kubeconfig.read_text())
+    script = "echo 'open https://login.example.org' >&2; exit 1"
+    execute = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
+    for user in config["users"]:
+        user["user"] = {"exec": {**execute, "interactiveMode": "Never"}}
+    (tmp_path / "login").write_text(yaml.safe_dump(config))
+    ended = plugin("queue", env={"KUBECONFIG": str(tmp_path / "login")})
+    assert "open https://login.example.org" in ended.stderr
+    assert "log in again" in ended.stderr
+
+
+def test_without_rights_the_missing_one_is_named(plugin: Plugin) -> None:
+    ended = plugin("queue", "--as=eve")
+    assert ended.returncode == 1
+    assert "redbox-editor" in ended.stderr
+
+
+# ---------------------------------------------------------------------------------------------- completion
+
+
+def test_kubectl_completes_names_of_jobs(plugin: Plugin, running: str) -> None:
+    words = ["kubectl", "__complete", "slurm", "logs", "--namespace=alice", running[:4]]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True, env=plugin.env)
+    assert running in ended.stdout.splitlines()
+
+
+def test_bash_completes_commands_and_names(plugin: Plugin, running: str) -> None:
+    with terminal(["env", *(f"{name}={value}" for name, value in plugin.env.items()), "bash", "--norc"]) as (
+        _,
+        screen,
+    ):
+        os.write(screen, b"source <(kubectl-slurm completion bash); echo rea''dy\n")
+        read_until(screen, rb"ready")
+        os.write(screen, b"kubectl-slurm -n alice expl\t" + running[:4].encode() + b"\t")
+        read_until(screen, rb"explain " + running.encode())

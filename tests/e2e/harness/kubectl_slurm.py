@@ -1,0 +1,67 @@
+"""`kubectl slurm` as a user of the bed types it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from redbox_bed.hosts.host import Host
+
+WITHIN_S = 120
+PROGRAMS = Path(sys.executable).parent
+ROLES = ["operator", "reader", "requeue"]
+NODE_PORT = 18777
+SERVES = f"cd $(mktemp -d); echo of $SLURM_JOB_ID >index.html; exec python3 -m http.server {NODE_PORT}"
+Ended = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """`kubectl slurm` of a user whose kubeconfig is the bed's, in alice's namespace."""
+
+    bed: Bed
+    env: dict[str, str]
+    inside: tuple[str, ...] = ()
+    """What stands before it where it runs in the bed's network."""
+
+    def __call__(
+        self, command: str, *words: str, stdin: str = "", env: dict[str, str] | None = None
+    ) -> Ended:
+        return subprocess.run(
+            [*self.inside, *self.argv(command, *words)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WITHIN_S,
+            env={**self.env, **(env or {})},
+        )
+
+    def argv(self, command: str, *words: str) -> list[str]:
+        return ["kubectl", "slurm", command, "--namespace=alice", *words]
+
+    def well(self, command: str, *words: str, stdin: str = "") -> str:
+        """Its output; a failure fails the test."""
+        ended = self(command, *words, stdin=stdin)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def submitted(self, *words: str, stdin: str = "") -> str:
+        """The name of a new SlurmJob that Slurm has."""
+        return self.well("submit", "--parsable", *words, stdin=stdin).strip()
+
+
+def allow_sessions_and_requeues(login: Host) -> None:
+    """As the HPC administrator does it."""
+    settings = yaml.safe_load(login.read(login_node.SETTINGS))
+    where = {"cluster": "bed", "namespaces": ["redbox-system"], "service_accounts": ["redbox-operator"]}
+    settings["mapping"]["rules"].insert(0, {**where, "roles": ROLES})
+    settings["exec"] = {"enabled": True}
+    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
+    login_node.restart(login)
