@@ -30,6 +30,7 @@ from redbox_api.models import FINAL_PHASES, Dependency
 from redbox_kube.api.objects import ApiError, Object
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator.api.conditions import condition_events
 from redbox_operator.api.constants import FINALIZER, PodRole
@@ -60,7 +61,7 @@ from redbox_operator.slurmjob.attempt_state import (
 )
 from redbox_operator.slurmjob.deletion import Deletion
 from redbox_operator.slurmjob.status import status_of
-from redbox_operator.slurmjob.status_details import WaitingDetails
+from redbox_operator.slurmjob.status_details import is_detail
 from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from redbox_operator.status_writer import StatusWriter, path_of
@@ -333,7 +334,7 @@ class Reconciler:
     ) -> tuple[SlurmJobStatus, float | None]:
         """Returns the status that is written, and when details are due that wait for the next change."""
         before, after = state.before, status_of(status_inputs(state, companion, self.cache.companions, now()))
-        pause_s = self._details.pause_s(state.job.ref, before, after, now())
+        pause_s = self._details.pause_s(state.job.ref, now().timestamp(), is_detail=is_detail(before, after))
         if after == before or pause_s:
             if state.link is not None:
                 state.link.take_lag(state.row_key)  # nothing is written: the next change has its own lag

@@ -164,9 +164,7 @@ def _reason(job: Job) -> str:
 
 
 def _why(job: Job) -> str:
-    """Red-box's message, else Slurm's state and reason. Right after the submit there is no state yet."""
-    if job.phase is Phase.PENDING and not (job.message or job.reason):
-        return "It is in Slurm's queue"
+    """Red-box's message, else Slurm's state and reason."""
     words = " ".join(filter(None, (job.state, job.reason))) or job.phase.value
     return (job.message or f"Slurm says: {words}")[:LONGEST_MESSAGE]
 

@@ -295,7 +295,8 @@ def test_an_event_tells_what_leaves_the_ordinary_course_of_a_job_and_conditions_
     for before, after in ((SlurmJobStatus(), new), (new, submitted), (submitted, running)):
         assert events_between(before, after) == []
     assert events_between(running, succeeded) == []
-    assert [submitted.condition(kind) is not None for kind in ("Submitted", "Running")] == [True, True]
+    assert submitted.holds(ConditionType.SUBMITTED)
+    assert running.holds(ConditionType.RUNNING)
     assert events_between(running, failed) == [("Warning", "Failed")]
     assert events_between(failed, failed) == []
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
+from redbox_kube.runtime.waiting_details import LONGEST_WAIT_S
 from redbox_operator.slurmjob.status import status_of
-from redbox_operator.slurmjob.status_details import LONGEST_WAIT_S, is_detail
+from redbox_operator.slurmjob.status_details import is_detail
 from tests.operator.factories import job_row, status_inputs
 from tests.operator.harness import Stand
 
@@ -42,6 +43,18 @@ def test_what_slurm_adds_to_a_job_in_its_queue_is_a_detail(change: dict[str, Any
 )
 def test_what_a_user_or_another_part_waits_for_is_none(change: dict[str, Any]) -> None:
     assert not is_detail(SUBMITTED, SUBMITTED.model_copy(update=change))
+
+
+def test_slurms_reason_in_a_condition_is_a_detail_too() -> None:
+    waits = status_of(
+        status_inputs(job_row(Phase.PENDING, reason="Priority", message="It waits."), before=SUBMITTED)
+    )
+    assert [one.message for one in waits.conditions] != [one.message for one in SUBMITTED.conditions]
+    assert is_detail(SUBMITTED, waits)
+
+
+def test_a_status_that_has_not_changed_has_no_details() -> None:
+    assert not is_detail(SUBMITTED, SUBMITTED.model_copy())
 
 
 def test_a_reason_in_another_phase_is_none() -> None:
