@@ -346,10 +346,8 @@ class Reconciler:
         self._cache_written(state.job, written)
         self._wake_dependents(state.job.ref)
         if state.link is not None:
-            lag_s = state.link.take_lag(state.row_key)
-            self._metrics.observe_status(
-                lag_s, before, after, state.job.metadata.get("creationTimestamp", "")
-            )
+            created = state.job.metadata.get("creationTimestamp", "")
+            self._metrics.observe_status(state.link.take_lag(state.row_key), before, after, created)
         events = condition_events(before.conditions, after.conditions)
         await self._writer.publish(path, state.job.uid, events)
         return after, None

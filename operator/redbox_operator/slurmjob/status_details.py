@@ -19,5 +19,7 @@ def _main_part(status: SlurmJobStatus, *, in_queue: bool) -> SlurmJobStatus:
     left_out: dict[str, object] = dict.fromkeys(DETAILS)
     if in_queue:
         left_out |= dict.fromkeys(QUEUE_DETAILS)
-        left_out["conditions"] = [one.model_copy(update={"message": ""}) for one in status.conditions]
+        left_out["conditions"] = [
+            condition.model_copy(update={"message": ""}) for condition in status.conditions
+        ]
     return status.model_copy(update=left_out)
