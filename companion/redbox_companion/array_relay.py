@@ -6,14 +6,15 @@ Each task has a heading on stderr, then its stdout, then its stderr (see `redbox
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
 from redbox_companion.log_relay import LogRelay, LogUnreadable
 from redbox_shared.job_end import FINAL_PHASES
 from redbox_shared.own_lines import REREAD_AT_ONCE, late_output, task_heading
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     # Of a task, by the stream's name; each calls its argument before its first byte.
     RelaysOf = Callable[[int, Callable[[], None]], Mapping[str, LogRelay]]

@@ -12,7 +12,6 @@ import threading
 import time
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from redbox_companion.array_relay import follow_tasks
 from redbox_companion.log_relay import LogRelay, LogUnreadable, OutputClosed, OutputStream
@@ -24,9 +23,11 @@ from redbox_shared import job_end
 from redbox_shared.own_lines import own_line
 from redbox_shared.pod_contract import PORTS_ONLY, RESULTS_ONLY, SUBMIT_ONLY
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+    from typing import Any, NoReturn
 
     from redbox_companion.results import ResultsOutcome
 

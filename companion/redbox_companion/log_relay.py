@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
 
 from redbox_companion.redbox_client import AnswerStream, BlockingClient, RedboxUnreachable
 from redbox_companion.retrier import Retrier
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
 PIECE = 65536
 EMPTY_PAUSE_S = 0.2  # red-box waits for the first byte; this is in case it does not

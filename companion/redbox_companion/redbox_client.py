@@ -8,26 +8,25 @@ read again for each request, because the kubelet rotates it.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import http.client
 import json
 import os
 import socket
 import ssl
 from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
+from redbox_companion.connection.http_connection import HttpConnection, HttpResponse, MalformedResponse
 from redbox_companion.settings import PodMisconfigured
 from redbox_shared import pod_contract
 from redbox_shared.keep_alive import KEEP_ALIVE
 from redbox_shared.wire import PROBLEMS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from typing import Any
 
     from redbox_companion.settings import CompanionSettings
 
@@ -86,16 +85,16 @@ class UpgradedConnection:
 
     def __init__(
         self,
-        connection: http.client.HTTPSConnection,
-        response: http.client.HTTPResponse,
+        connection: HttpConnection,
+        response: HttpResponse,
         token: Callable[[], str],
     ) -> None:
         self.token = token
-        self.socket: ssl.SSLSocket = connection.sock
+        self.socket: ssl.SSLSocket = connection.socket
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(0.0)
         with suppress(BlockingIOError, ssl.SSLWantReadError):
-            self.received = bytes(response.fp.peek())
+            self.received = response.peek()
             return
         self.received = b""
 
@@ -103,14 +102,14 @@ class UpgradedConnection:
 class AnswerStream:
     """A response that is read piece by piece."""
 
-    def __init__(self, endpoint: str, response: http.client.HTTPResponse) -> None:
+    def __init__(self, endpoint: str, response: HttpResponse) -> None:
         self._endpoint = endpoint
         self._response = response
         self.status = response.status
 
     def header(self, name: str) -> str:
         """Empty if it is missing."""
-        return self._response.getheader(name, "")
+        return self._response.header(name)
 
     def read(self, size: int) -> bytes:
         """Exactly `size` bytes; fewer at the end only."""
@@ -120,7 +119,7 @@ class AnswerStream:
     def read_some(self, size: int) -> bytes:
         """The bytes that are there, at least one; none at the end only."""
         with _reaching(self._endpoint):
-            return self._response.read1(size)
+            return self._response.read_some(size)
 
     def whole(self) -> RedboxAnswer:
         raw = self.read(MOST_BYTES)
@@ -174,12 +173,14 @@ class BlockingClient:
                 if body is not None:
                     headers["Content-Type"] = "application/json"
                 connection = self._connection(opened, silent_s)
-                connection.request(method, self._url(path, query), body, headers)
-                response = connection.getresponse()
+                response = connection.request(method, self._url(path, query), headers, body)
             yield AnswerStream(endpoint, response)
 
     def upgrade(self, path: str, query: Mapping[str, Any], protocol: str) -> UpgradedConnection:
         """A WebSocket of this subprotocol; raises `UpgradeRefused` with red-box's own answer."""
+        import base64  # noqa: PLC0415 - memory, for the jobs that need it
+        import hashlib  # noqa: PLC0415
+
         endpoint, key = self._settings.endpoint, base64.b64encode(os.urandom(16)).decode()
         with ExitStack() as opened:
             with _reaching(endpoint):
@@ -192,8 +193,7 @@ class BlockingClient:
                     "Sec-WebSocket-Protocol": protocol,
                 }
                 connection = self._connection(opened, RESPONSE_S)
-                connection.request("GET", self._url(path, query), None, headers)
-                response = connection.getresponse()
+                response = connection.request("GET", self._url(path, query), headers)
             answer = AnswerStream(endpoint, response)
             if response.status != HTTPStatus.SWITCHING_PROTOCOLS:
                 raise UpgradeRefused(answer.whole())
@@ -206,16 +206,13 @@ class BlockingClient:
             opened.pop_all()
             return upgraded
 
-    def _connection(self, opened: ExitStack, silent_s: float) -> http.client.HTTPSConnection:
+    def _connection(self, opened: ExitStack, silent_s: float) -> HttpConnection:
         address = self._address
-        connection = http.client.HTTPSConnection(
-            address.hostname or "", address.port or 443, timeout=CONNECT_S, context=self._trust
-        )
+        connection = HttpConnection(address.hostname or "", address.port or 443, self._trust, CONNECT_S)
         opened.callback(connection.close)
-        connection.connect()
         for option in KEEP_ALIVE:
-            connection.sock.setsockopt(*option)
-        connection.sock.settimeout(silent_s)
+            connection.socket.setsockopt(*option)
+        connection.socket.settimeout(silent_s)
         return connection
 
     def _url(self, path: str, query: Mapping[str, Any]) -> str:
@@ -233,7 +230,7 @@ def _reaching(endpoint: str) -> Iterator[None]:
     """Every failure between us and red-box becomes `RedboxUnreachable`."""
     try:
         yield
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, MalformedResponse, ValueError) as error:
         raise RedboxUnreachable(f"{endpoint}: {str(error) or type(error).__name__}") from error
 
 

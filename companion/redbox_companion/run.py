@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 from redbox_companion import settings
 from redbox_companion.companion import CompanionProcess, exit_on_signal, write_termination_message
@@ -13,6 +12,7 @@ from redbox_companion.redbox_client import BlockingClient
 from redbox_shared import job_end
 from redbox_shared.wire import PROBLEMS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -6,10 +6,10 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from redbox_shared.pod_contract import sessions_address
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from redbox_companion.redbox_client import BlockingClient
 

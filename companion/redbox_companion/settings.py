@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from redbox_shared import pod_contract
 from redbox_shared.job_end import LOST_AFTER_S
 from redbox_shared.pod_contract import JOB_VARIABLE_PREFIX, PORTS_ONLY, RESULTS_ONLY, SUBMIT_ONLY, WHOLE
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
 LONGEST_KEY = 64
 MODES = (WHOLE, SUBMIT_ONLY, RESULTS_ONLY, PORTS_ONLY)

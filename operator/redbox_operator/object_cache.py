@@ -10,7 +10,7 @@ import json
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from redbox_kube.names import GROUP
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
@@ -80,15 +80,14 @@ class ObjectCache:
     _refs: dict[str, SlurmJobRef] = field(default_factory=dict)  # by uid
     _dependents: dict[tuple[str, str], set[SlurmJobRef]] = field(default_factory=dict)
 
-    def is_newer(self, job: SlurmJob) -> bool:
-        """Whether it is newer than the cached version, or another object of that name."""
-        before = self.jobs.get(job.ref)
-        version = str(job.metadata.get("resourceVersion", ""))
-        return not before or before.uid != job.uid or _is_higher(version, before.version)
+    def is_newer(self, ref: SlurmJobRef, uid: str, version: str) -> bool:
+        """Whether this is newer than the cached version, or another object of that name."""
+        before = self.jobs.get(ref)
+        return not before or before.uid != uid or _is_higher(version, before.version)
 
     def update_job(self, job: SlurmJob) -> bool:
         """Cache this version unless a newer one is cached; returns whether it was stored."""
-        if not self.is_newer(job):
+        if not self.is_newer(job.ref, job.uid, str(job.metadata.get("resourceVersion", ""))):
             return False
         before = self.jobs.get(job.ref)
         if before and before.uid != job.uid:
@@ -135,13 +134,13 @@ class ObjectCache:
         return (job for job in list(self.jobs.values()) if job.cluster == cluster)
 
     def update_companion(self, pod: CompanionPod) -> bool:
-        """Cache this version unless a newer one is cached; returns whether it was stored."""
+        """Cache this version unless a newer one is cached; returns whether it differs in anything else."""
         name = (pod.namespace, pod.name)
         before = self.companions.get(name)
         if before and before.uid == pod.uid and not _is_higher(pod.version, before.version):
             return False
         self.companions[name] = pod
-        return True
+        return before is None or replace(before, version=pod.version) != pod
 
     def remove_companion(self, namespace: str, name: str, uid: str | None = None) -> None:
         """Remove it; with `uid`, only if the cached pod has it."""

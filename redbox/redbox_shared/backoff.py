@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 MOST_DOUBLINGS = 64  # a float overflows at 1024
 
 
@@ -19,6 +17,8 @@ class Backoff:
 
     def pause_s(self, failures: int) -> float:
         """How long to wait after so many failures in a row; 0 and 1 both give the first pause."""
+        import random  # noqa: PLC0415 - memory of each companion, which seldom waits
+
         jitter = random.uniform(1.0 - self._jitter, 1.0)  # noqa: S311 (spreads load)
         return self.full_pause_s(failures) * jitter
 

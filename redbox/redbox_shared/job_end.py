@@ -20,10 +20,11 @@ A pod that only collects results ends with 74 where it could not. docs/reference
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 SUCCEEDED, FAILED, CANCELLED, LOST = "Succeeded", "Failed", "Cancelled", "Lost"
 FINAL_PHASES = frozenset({SUCCEEDED, FAILED, CANCELLED, LOST})

@@ -38,7 +38,7 @@ STOPPED = 130
 def chosen(only: str | None, *, short: bool) -> tuple[Benchmark, ...]:
     known = all_benchmarks()
     if only is None:
-        return tuple(benchmark for benchmark in known if benchmark.has_target or not short)
+        return tuple(benchmark for benchmark in known if benchmark.is_in_short_form or not short)
     wanted = tuple(benchmark for benchmark in known if benchmark.is_called(only))
     if not wanted:
         names = ", ".join(benchmark.name for benchmark in known)

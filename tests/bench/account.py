@@ -70,6 +70,7 @@ class Accountant:
         quiet = self._window(lambda: time.sleep(took + TAIL_S))
         one = Costs(float, {name: (busy[name] - quiet[name]) / count for name in busy.keys() | quiet.keys()})
         one["own"] = sum(one[name] for name in own)
+        one["controllers"] = one["operator"] + one["resourced"]
         one["rate"] = count / took
         return one
 

@@ -22,7 +22,7 @@ from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.kubectl import Kubectl
 from tests.bench.processor_time import Costs
-from tests.bench.rows import Figure
+from tests.bench.rows import Figure, Target
 from tests.e2e.harness.virtual_chart import virtual_delivery
 
 MANY = sized(50, 10)
@@ -45,6 +45,7 @@ CPU = {
     "agent": "the agent",
     "operator": "the operator",
     "resourced": "resourced",
+    "controllers": "operator and resourced together",
     "pods": "the companion, with what holds its pod",
     "squeue": "squeue and sacct, run by red-box",
     "sbatch": "sbatch, run by the agent",
@@ -69,9 +70,19 @@ OF_KUBERNETES = ("operator", "apiserver", "etcd", "kube-others", "kubelet", "con
 OF_A_READER = ("own", "redbox", "agent", "apiserver", "kubelet", "containerd", "all")
 
 
+CONTROLLERS_MS = Target("value", "<=", 13.3)
+"""Of a SlurmJob's whole life: half of what it was at 1b8d8381, in turn with later versions."""
+
+
 def figures(act: str, what: str, rate: str, parts: Sequence[str]) -> tuple[Figure, ...]:
     """One for each part, in the order of the account."""
-    cpu = (Figure(f"{act}-cpu-{part}", f"{what}: CPU of {CPU[part]}", "ms") for part in CPU if part in parts)
+    targets = {"account-virtual-cpu-controllers": CONTROLLERS_MS}
+    cpu = (
+        Figure(name, f"{what}: CPU of {CPU[part]}", "ms", targets.get(name))
+        for part in CPU
+        if part in parts
+        for name in [f"{act}-cpu-{part}"]
+    )
     counted = (
         Figure(f"{act}-{part}", f"{what}: {label}", unit)
         for part, (label, unit) in COUNTS.items()
@@ -153,7 +164,9 @@ def account_container(bed: Bed) -> Iterator[Trial]:
 
 
 @benchmark(
-    *figures(VIRTUAL, "one SlurmJob, virtual delivery", "jobs/s", (*OF_A_SLURM_JOB, "resourced")),
+    *figures(
+        VIRTUAL, "one SlurmJob, virtual delivery", "jobs/s", (*OF_A_SLURM_JOB, "resourced", "controllers")
+    ),
     *figures(
         CHANGE,
         "one change of state, virtual delivery",

@@ -97,7 +97,7 @@ def _clear(bed: Bed, host: Host) -> None:
         "companion-start",
         "the companion is started -> its first connection",
         "ms",
-        Target("value", "<=", 100),
+        Target("value", "<=", 45),
     ),
     takes_s=30,
     short_s=20,

@@ -26,11 +26,12 @@ from tests.bench.bench_kubernetes import (
     namespace,
 )
 from tests.bench.benchmark import Trial, benchmark
+from tests.bench.effort import sized
 from tests.bench.kubectl import Kubectl, pod
-from tests.bench.rows import Figure
+from tests.bench.rows import Figure, Target
 from tests.e2e.harness.redbox_server import end_red_box
 
-MANY = 100
+MANY = sized(100, 40)
 LABEL = {"app": "bench"}
 MANY_WITHIN_S = 300
 FIFO_FOLDER = "/tmp/bench-slurmjobs"
@@ -243,7 +244,12 @@ def slurmjob_log_throughput(bed: Bed) -> Iterator[Trial]:
 
 
 @benchmark(
-    Figure("slurmjobs-100-submitted", f"{MANY} SlurmJobs created at once, until all are in Slurm", "s"),
+    Figure(
+        "slurmjobs-100-submitted",
+        f"{MANY} SlurmJobs created at once, until all are in Slurm",
+        "s",
+        Target("ratio", "<=", 1.15),
+    ),
     takes_s=290,
     rounds=1,
     baseline_name=f"{MANY} native pods, until all have run",

@@ -51,16 +51,16 @@ class Benchmark:
     baseline_name: str | None
     takes_s: float = 60
     """About how long it takes, for the estimate before it was ever measured here."""
-    short_s: float = 60
-    """The same in the short form."""
+    short_s: float = 0
+    """The same in the short form; 0: it is no part of it."""
     warm_up: bool = True
     """Whether a first round that does not count comes before the others."""
     within: Installed | None = None
 
     @property
-    def has_target(self) -> bool:
-        """Whether it is part of the short form."""
-        return any(figure.target for figure in self.figures)
+    def is_in_short_form(self) -> bool:
+        """Those with a target are, but for a few that take too long."""
+        return self.short_s > 0
 
     def is_called(self, name: str) -> bool:
         return name == self.name or name in {figure.name for figure in self.figures}

@@ -12,6 +12,9 @@ from redbox_operator.api.slurmjob_status import ConditionStatus, ConditionType, 
 
 WAITING = "Waiting"
 RESULTS_FAILED = "ResultsFailed"
+SUSPENDED = "Suspended"
+SUCCEEDED = "Succeeded"
+UNFINISHED = "Unfinished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +63,49 @@ def _condition(
 def condition_events(
     before: Iterable[StatusCondition], after: Iterable[StatusCondition]
 ) -> list[ConditionEvent]:
-    """The events that report the changes from one to the other."""
-    previous = {condition.type: (condition.status, condition.reason) for condition in before}
+    """The events about the changes from one to the other.
+
+    Each is a write, and the conditions have their times: so an event reports what leaves the ordinary course
+    of a job, and its return there. That a job is submitted, runs and succeeds is in the conditions alone.
+    """
+    previous = {condition.type: condition for condition in before}
     current = {condition.type: condition for condition in after}
     submitted = current.get(ConditionType.SUBMITTED)
     never_submitted = submitted is None or submitted.status is not ConditionStatus.TRUE
-    return [
-        event
-        for condition in current.values()
-        if previous.get(condition.type) != (condition.status, condition.reason)
-        for event in _events_of(condition, never_submitted=never_submitted)
-    ]
+    events = []
+    for condition in current.values():
+        old = previous.get(condition.type)
+        old_reason = old.reason if old else ""
+        has_changed = old is None or (old.status, old.reason) != (condition.status, condition.reason)
+        if has_changed and _is_news(condition, old_reason, never_submitted=never_submitted):
+            message = condition.message or condition.reason
+            events.append(ConditionEvent(_severity(condition), condition.reason, message, condition))
+    return events
 
 
-def _events_of(condition: StatusCondition, *, never_submitted: bool) -> list[ConditionEvent]:
+def _is_news(condition: StatusCondition, old_reason: str, *, never_submitted: bool) -> bool:
+    """`old_reason` is that of the same condition before; empty where it is new."""
     holds, reason = condition.status is ConditionStatus.TRUE, condition.reason
-    severity = NORMAL
-    match condition.type:
-        case ConditionType.SUBMITTED:
-            is_news = holds or reason != WAITING
-            severity = NORMAL if holds else WARNING
-        case ConditionType.RUNNING:
-            is_news = holds or reason == "Suspended"
-        case ConditionType.HELD:
-            is_news = holds or reason == "Released"
-        case ConditionType.SYNCED:
-            is_news, severity = not holds, WARNING
-        case ConditionType.FINISHED:
-            # An event of Submitted has the reason why it was never submitted.
-            is_news = (holds and not never_submitted) or (not holds and reason != "Unfinished")
-            severity = NORMAL if reason in {"Succeeded", "Cancelling"} else WARNING
-        case ConditionType.RESULTS_COLLECTED:
-            is_news = reason != WAITING
-            severity = WARNING if reason == RESULTS_FAILED else NORMAL
-        case _:
-            is_news = False
-    return [ConditionEvent(severity, reason, condition.message or reason, condition)] if is_news else []
+    news = {
+        ConditionType.SUBMITTED: old_reason not in {"", WAITING} if holds else reason != WAITING,
+        ConditionType.RUNNING: (old_reason if holds else reason) == SUSPENDED,
+        ConditionType.HELD: holds or reason == "Released",
+        ConditionType.SYNCED: not holds,
+        # Where it was never submitted, an event of Submitted has the reason.
+        ConditionType.FINISHED: reason != SUCCEEDED and not never_submitted
+        if holds
+        else reason != UNFINISHED,
+        ConditionType.RESULTS_COLLECTED: reason != WAITING,
+    }
+    return news.get(ConditionType(condition.type), False)
+
+
+def _severity(condition: StatusCondition) -> str:
+    holds, reason = condition.status is ConditionStatus.TRUE, condition.reason
+    is_warning = {
+        ConditionType.SUBMITTED: not holds,
+        ConditionType.SYNCED: True,
+        ConditionType.FINISHED: reason not in {SUCCEEDED, "Cancelling"},
+        ConditionType.RESULTS_COLLECTED: reason == RESULTS_FAILED,
+    }
+    return WARNING if is_warning.get(ConditionType(condition.type), False) else NORMAL

@@ -71,6 +71,7 @@ class CompanionTarget:
     cluster: SlurmCluster
     attempt: int
     dependencies: Sequence[Dependency] = ()
+    job_has_ended: bool = False
 
     @property
     def name(self) -> str:
@@ -107,8 +108,11 @@ class CompanionLifecycle:
         role: PodRole = PodRole.JOB,
     ) -> CompanionState:
         """One step towards the final message of the companion, or of a pod beside it that existed before."""
-        plan_next = plan_for if role is PodRole.JOB else plan_for_auxiliary
-        plan = plan_next(recorded, pod, target.job.uid, reaches(target.cluster), now)
+        inputs = recorded, pod, target.job.uid, reaches(target.cluster), now
+        if role is PodRole.JOB:
+            plan = plan_for(*inputs, job_has_ended=target.job_has_ended)
+        else:
+            plan = plan_for_auxiliary(*inputs)
         name = pod_name(target.job.name, target.attempt, role)
         match plan.step:
             case Step.MAKE if role is PodRole.JOB:

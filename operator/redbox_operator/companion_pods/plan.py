@@ -61,6 +61,11 @@ class CompanionPod:
     final_message: FinalMessage | None = None
     problem: StatusProblem | None = None
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it has no container that connects to red-box."""
+        return not self.reaches
+
 
 class Step(Enum):
     """The next step for a companion."""
@@ -83,9 +88,18 @@ class Plan:
 
 
 def plan_for(
-    recorded: CompanionStatus | None, pod: CompanionPod | None, job_uid: str, reaches: str, now: datetime
+    recorded: CompanionStatus | None,
+    pod: CompanionPod | None,
+    job_uid: str,
+    reaches: str,
+    now: datetime,
+    *,
+    job_has_ended: bool = False,
 ) -> Plan:
-    """The next step towards a final message; the companion has to reach red-box at its current address."""
+    """The next step towards a final message; the companion has to reach red-box at its current address.
+
+    On a virtual node it has no log to relay: its message is the end of the job, and need not be waited for.
+    """
     if recorded is not None and recorded.done:
         return Plan(Step.KEEP)
     if pod is None:
@@ -96,7 +110,8 @@ def plan_for(
         # Ours by its ownerReference: created before a crash, and its uid never recorded. It is not trusted.
         return Plan(Step.DELETE if pod.owner_uid == job_uid else Step.FOREIGN)
     if not pod.ended:
-        return _while_it_runs(pod, reaches)
+        is_over = job_has_ended and pod.is_virtual
+        return Plan(Step.RECORD_FINAL_MESSAGE) if is_over else _while_it_runs(pod, reaches)
     return Plan(Step.RECORD_FINAL_MESSAGE if pod.final_message else Step.DELETE)
 
 

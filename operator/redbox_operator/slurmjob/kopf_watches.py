@@ -75,12 +75,12 @@ def _watch_jobs(
         raw: Object = dict(event["object"])
         if event["type"] is None:
             relisted()
+        metadata = raw["metadata"]
+        ref = SlurmJobRef(resource, metadata["namespace"], metadata["name"])
         if event["type"] == "DELETED":
-            metadata = raw["metadata"]
-            ref = SlurmJobRef(resource, metadata["namespace"], metadata["name"])
             reconciler.job_deleted(ref, metadata["uid"])
-        else:
-            reconciler.job_updated(read_job(resource, raw))
+        elif reconciler.cache.is_newer(ref, metadata["uid"], metadata["resourceVersion"]):
+            reconciler.job_updated(read_job(resource, raw))  # most events are about writes of our own
 
 
 def settings_for(namespaces: Sequence[str]) -> kopf.OperatorSettings:
@@ -91,9 +91,43 @@ def settings_for(namespaces: Sequence[str]) -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10.0
     settings.watching.chunk_size = CHUNK
     settings.posting.enabled = False
+    settings.persistence.diffbase_storage = NothingStored()
+    settings.persistence.progress_storage = NoProgress()
     settings.scanning.disabled = bool(namespaces)
     settings.process.ultimate_exiting_timeout = None
     return settings
+
+
+class NothingStored(kopf.DiffBaseStorage):
+    """`on.event` handlers need no earlier version: kopf's default copies each object of an event."""
+
+    def build(self, **_: object) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: object) -> None:
+        return None
+
+    def store(self, **_: object) -> None:
+        """It is never called."""
+
+
+class NoProgress(kopf.ProgressStorage):
+    """The same of the progress of handlers."""
+
+    def fetch(self, **_: object) -> None:
+        return None
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+    def store(self, **_: object) -> None:
+        """It is never called."""
+
+    def purge(self, **_: object) -> None:
+        """It is never called."""
+
+    def touch(self, **_: object) -> None:
+        """There is nothing to touch."""
 
 
 def service_account_login(environ: Mapping[str, str]) -> kopf.ConnectionInfo | None:

@@ -30,6 +30,7 @@ from redbox_api.models import FINAL_PHASES, Dependency
 from redbox_kube.api.objects import ApiError, Object
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator.api.conditions import condition_events
 from redbox_operator.api.constants import FINALIZER, PodRole
@@ -62,6 +63,7 @@ from redbox_operator.slurmjob.attempt_state import (
 from redbox_operator.slurmjob.deletion import Deletion
 from redbox_operator.slurmjob.requeues import Requeues
 from redbox_operator.slurmjob.status import status_of
+from redbox_operator.slurmjob.status_details import is_detail
 from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from redbox_operator.status_writer import StatusWriter, path_of
@@ -100,6 +102,7 @@ class Reconciler:
         self._deletion = Deletion(writer, self._cache_written)
         self._requeues = Requeues(writer)
         self._failures: dict[SlurmJobRef, int] = {}
+        self._details = WaitingDetails()
         self._warnings = GroupedWarnings("SlurmJobs not reconciled")
         self._clusters_listed = False
 
@@ -138,6 +141,7 @@ class Reconciler:
         self.cache.remove_job(ref, uid)
         self._failures.pop(ref, None)
         self._requeues.forget(uid)
+        self._details.forget(ref)
         self._warnings.recovered(ref.full_name)
         self.queue.forget(ref)
         self._wake_dependents(ref)
@@ -204,10 +208,11 @@ class Reconciler:
         companion = await self._reconcile_companion(state)
         if companion is None:
             return None
-        status = await self._write_status(state, companion)
+        status, details_due_in = await self._write_status(state, companion)
         await self._act_in_slurm(state, status)
         self._forget_rows(state, status)
         pauses = (
+            details_due_in,
             companion.requeue_after_s,
             self._refusal_pause(ref, companion),
             _next_attempt_in(state, status),
@@ -271,14 +276,15 @@ class Reconciler:
         if link is None:
             problem = self._links.problem_of(cluster_of(job, self._links.names()))
             return CompanionState(recorded, pod, None if before.finished else problem)
-        target = CompanionTarget(job, link.cluster, state.attempt.number, for_slurm)
+        has_ended = state.row is not None and state.row.phase in FINAL_PHASES
+        target = CompanionTarget(job, link.cluster, state.attempt.number, for_slurm, job_has_ended=has_ended)
         companion = await self._companions.reconcile(target, recorded, pod, now())
         if companion.is_first:
             link.presume_absent(state.row_key)
         companion = self._unless_given_up(job.ref, companion)
         if companion == CompanionState(None, None):
             return None
-        if state.row is not None and state.row.phase in FINAL_PHASES and not before.results:
+        if has_ended and not before.results:
             await self._companions.create_collector(target)
         return await self._reconcile_auxiliary(state, target, companion)
 
@@ -327,26 +333,28 @@ class Reconciler:
 
     # -- 4. status
 
-    async def _write_status(self, state: AttemptState, companion: CompanionState) -> SlurmJobStatus:
+    async def _write_status(
+        self, state: AttemptState, companion: CompanionState
+    ) -> tuple[SlurmJobStatus, float | None]:
+        """Returns the status that is written, and when details are due that wait for the next change."""
         before, after = state.before, status_of(status_inputs(state, companion, self.cache.companions, now()))
-        if after == before:
+        pause_s = self._details.pause_s(state.job.ref, now().timestamp(), is_detail=is_detail(before, after))
+        if after == before or pause_s:
             if state.link is not None:
-                state.link.take_lag(state.row_key)  # the change altered nothing: the next one has its own lag
-            return after
+                state.link.take_lag(state.row_key)  # nothing is written: the next change has its own lag
+            return before, pause_s or None
         path = path_of(state.job.ref)
         written = await self._writer.status(path, state.job.uid, after.written())
         if written is None:
-            return after
+            return after, None
         self._cache_written(state.job, written)
         self._wake_dependents(state.job.ref)
         if state.link is not None:
-            lag_s = state.link.take_lag(state.row_key)
-            self._metrics.observe_status(
-                lag_s, before, after, state.job.metadata.get("creationTimestamp", "")
-            )
+            created = state.job.metadata.get("creationTimestamp", "")
+            self._metrics.observe_status(state.link.take_lag(state.row_key), before, after, created)
         events = condition_events(before.conditions, after.conditions)
         await self._writer.publish(path, state.job.uid, events)
-        return after
+        return after, None
 
     # -- 5. Slurm
 

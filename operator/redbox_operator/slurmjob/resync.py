@@ -155,10 +155,10 @@ class Resync:
 
     async def _read_job(self, ref: SlurmJobRef) -> None:
         raw = await self._objects.get(path_of(ref))
-        job = read_job(ref.resource, raw) if raw else None
-        if job is not None and self._reconciler.cache.is_newer(job):
+        metadata = raw["metadata"] if raw else {}
+        if raw and self._reconciler.cache.is_newer(ref, metadata["uid"], metadata["resourceVersion"]):
             self._metrics.missed.labels("SlurmJob").inc()
-            self._reconciler.job_updated(job)
+            self._reconciler.job_updated(read_job(ref.resource, raw))
 
     async def _compare_companions(self) -> None:
         cached = self._reconciler.cache.companions

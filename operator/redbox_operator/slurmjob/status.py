@@ -9,7 +9,13 @@ from enum import StrEnum
 
 from redbox_api.hostlists import fold
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_operator.api.conditions import RESULTS_FAILED, WAITING, NewCondition, conditions_of
+from redbox_operator.api.conditions import (
+    RESULTS_FAILED,
+    UNFINISHED,
+    WAITING,
+    NewCondition,
+    conditions_of,
+)
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import (
@@ -52,7 +58,6 @@ ROW_FIELDS = (
     *("ended_at", "stale_since", "run", "array", "working_directory"),
 )
 RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
-UNFINISHED = "Unfinished"
 
 
 class HoldState(StrEnum):

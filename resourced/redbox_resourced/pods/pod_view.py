@@ -118,6 +118,8 @@ class BoundPod:
     timed_tolerations: tuple[TimedToleration, ...]
     """Those that end the pod when resourced is away for long."""
     status_digest: bytes
+    main_digest: bytes
+    """The same without its details."""
     details: PodDetails | None = None
     """Of a pod that runs; None of a companion, and of a pod that never runs."""
 
@@ -189,6 +191,7 @@ def read_pod(pod: Object) -> BoundPod:
         names_virtual_node=names_virtual_node(pod),
         timed_tolerations=timed_tolerations(spec),
         status_digest=digest_of(status),
+        main_digest=digest_of(without_details(status)),
     )
     if bound.role is not BoundPodKind.POD:
         return bound
@@ -209,6 +212,17 @@ def digest_of(status: Object) -> bytes:
         if condition["type"] in CONDITIONS
     }
     return hashlib.blake2b(json.dumps(ours, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def without_details(status: Object) -> Object:
+    """Without the words about what a container waits for: Slurm's reasons change, and it still waits."""
+    shown = [
+        {**container, "state": {"waiting": {**container["state"]["waiting"], "message": ""}}}
+        if "waiting" in container.get("state", {})
+        else container
+        for container in status.get("containerStatuses") or ()
+    ]
+    return {**status, "containerStatuses": shown}
 
 
 def _details(spec: Object, conditions: list[Object]) -> PodDetails:

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from redbox_bed.core.places import CHECKOUT
@@ -29,9 +30,10 @@ COMMAND = ("python3", "-I", "-c", RUN, LIBRARY)
 def install(host: Host) -> None:
     """The checkout's companion, compiled as it is in its image."""
     for package in SOURCES:
-        host.run("install", "-d", "-m", "755", LIBRARY, f"{LIBRARY}/{package.name}")
-        for source in package.glob("*.py"):
-            host.write(f"{LIBRARY}/{package.name}/{source.name}", source.read_bytes())
+        for source in package.rglob("*.py"):
+            path = f"{LIBRARY}/{source.relative_to(package.parent)}"
+            host.run("install", "-d", "-m", "755", LIBRARY, str(Path(path).parent))
+            host.write(path, source.read_bytes())
     host.run("python3", "-m", "compileall", "-q", LIBRARY)
 
 

@@ -49,11 +49,12 @@ async def test_a_look_at_what_has_not_changed_writes_nothing(stand: Stand) -> No
     assert stand.api.writes == writes
 
 
-async def test_what_red_box_says_becomes_the_status_and_an_event(stand: Stand) -> None:
+async def test_what_red_box_says_becomes_the_status_and_a_bad_end_an_event(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     assert (stand.status["phase"], stand.status["jobID"]) == ("Running", "7")
-    assert stand.event_reasons() == ["Submitted", "Running"]
+    await stand.at_redbox(Phase.FAILED)
+    assert stand.event_reasons() == ["Failed"]
 
 
 async def test_a_row_of_another_owner_with_the_same_key_is_not_believed(stand: Stand) -> None:

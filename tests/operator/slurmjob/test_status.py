@@ -286,16 +286,30 @@ def events_between(before: SlurmJobStatus, after: SlurmJobStatus) -> list[tuple[
     return [(item.severity, item.reason) for item in condition_events(before.conditions, after.conditions)]
 
 
-def test_each_change_is_told_once() -> None:
+def test_an_event_tells_what_leaves_the_ordinary_course_of_a_job_and_conditions_have_the_rest() -> None:
     new = status_of(status_inputs())
     submitted = status_of(status_inputs(job_row(Phase.PENDING), before=new))
     running = status_of(status_inputs(job_row(Phase.RUNNING), before=submitted))
-    ended = status_of(status_inputs(job_row(Phase.FAILED), before=running))
-    assert events_between(SlurmJobStatus(), new) == []
-    assert events_between(new, submitted) == [("Normal", "Submitted")]
-    assert events_between(submitted, running) == [("Normal", "Running")]
-    assert events_between(running, ended) == [("Warning", "Failed")]
-    assert events_between(ended, ended) == []
+    succeeded = status_of(status_inputs(job_row(Phase.SUCCEEDED), before=running))
+    failed = status_of(status_inputs(job_row(Phase.FAILED), before=running))
+    for before, after in ((SlurmJobStatus(), new), (new, submitted), (submitted, running)):
+        assert events_between(before, after) == []
+    assert events_between(running, succeeded) == []
+    assert submitted.holds(ConditionType.SUBMITTED)
+    assert running.holds(ConditionType.RUNNING)
+    assert events_between(running, failed) == [("Warning", "Failed")]
+    assert events_between(failed, failed) == []
+
+
+def test_the_return_to_the_ordinary_course_is_an_event() -> None:
+    problem = StatusProblem("CompanionImage", "cannot be pulled")
+    stuck = status_of(status_inputs(pod_problem=problem))
+    submitted = status_of(status_inputs(job_row(Phase.PENDING), before=stuck))
+    suspended = status_of(status_inputs(job_row(Phase.SUSPENDED), before=submitted))
+    running = status_of(status_inputs(job_row(Phase.RUNNING), before=suspended))
+    assert events_between(stuck, submitted) == [("Normal", "Submitted")]
+    assert events_between(submitted, suspended) == [("Normal", "Suspended")]
+    assert events_between(suspended, running) == [("Normal", "Running")]
 
 
 def test_what_is_never_submitted_is_one_event() -> None:
@@ -308,7 +322,7 @@ def test_results_are_told_once_they_came_or_did_not() -> None:
     ended = status_of(status_inputs(job_row(Phase.SUCCEEDED), job=spec))
     word = FinalMessage(results=ResultsStatus(outcome="Failed", message="a: full"))
     failed = status_of(status_inputs(job_row(Phase.SUCCEEDED), job=spec, before=ended, final_message=word))
-    assert events_between(SlurmJobStatus(), ended) == [("Normal", "Submitted"), ("Normal", "Succeeded")]
+    assert events_between(SlurmJobStatus(), ended) == []
     assert events_between(ended, failed) == [("Warning", "ResultsFailed")]
 
 

@@ -2,7 +2,7 @@
 
 What a pod that runs reports is its user's word, and each change of it is a write to etcd. So many of one pod
 are written at once, and then one in some seconds: what is held back is not lost, because the pod is then
-reconciled once more and shown as it is by then. Its last status never waits.
+reconciled once more and shown as it is by then. Details wait for the next change, a last status for nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import structlog
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.fair_slots import FairSlots
-from redbox_resourced.pods.pod_view import ENDED, BoundPod, digest_of
+from redbox_kube.runtime.waiting_details import WaitingDetails
+from redbox_resourced.pods.pod_view import ENDED, BoundPod, digest_of, without_details
 
 log = structlog.get_logger(__name__)
 AT_ONCE, OF_A_NAMESPACE = 32, 8
@@ -44,17 +45,19 @@ class PodStatusWriter:
         self._now = now
         self._budgets: dict[str, StatusBudget] = {}
         """By the pod's uid."""
-        self._held: set[str] = set()
-        """Uids of pods whose newest status is not written."""
+        self._details = WaitingDetails()
+        self._due: dict[str, float] = {}
+        """Of pods whose newest status is not written: when it may be, by uid."""
 
     async def write(self, pod: BoundPod, status: Object) -> None:
-        """Write it, if it is not there and the pod has not had too many; see `due_in`."""
+        """Write it if it is news, and the pod has not had too many; otherwise see `due_in`."""
         status = {"hostIP": self._host, "hostIPs": [{"ip": self._host}], **status}
-        self._held.discard(pod.uid)
+        self._due.pop(pod.uid, None)
         if digest_of(status) == pod.status_digest:
+            self._details.forget(pod.uid)
             return
-        if status["phase"] not in ENDED and not self._take(pod.uid):
-            self._held.add(pod.uid)
+        if pause_s := self._pause_s(pod, status):
+            self._due[pod.uid] = self._now() + pause_s
             return
         body = {"metadata": {"namespace": pod.namespace, "uid": pod.uid}, "status": status}
         async with self.slots.of(pod.namespace):
@@ -69,21 +72,28 @@ class PodStatusWriter:
 
     def due_in(self, pod: BoundPod) -> float | None:
         """When a status that was held back may be written; None where none was."""
-        if pod.uid not in self._held:
-            return None
-        budget = self._budgets[pod.uid]
-        return max(0.0, (1 - budget.left) * REFILL_S - (self._now() - budget.counted_at))
+        due = self._due.get(pod.uid)
+        return None if due is None else max(0.0, due - self._now())
 
     def forget(self, pod: BoundPod) -> None:
         self._budgets.pop(pod.uid, None)
-        self._held.discard(pod.uid)
+        self._details.forget(pod.uid)
+        self._due.pop(pod.uid, None)
 
-    def _take(self, uid: str) -> bool:
+    def _pause_s(self, pod: BoundPod, status: Object) -> float:
+        """Seconds that this status has to wait; 0: it is written now."""
+        has_ended = status["phase"] in ENDED
+        is_detail = not has_ended and digest_of(without_details(status)) == pod.main_digest
+        pause_s = self._details.pause_s(pod.uid, self._now(), is_detail=is_detail)
+        return 0.0 if has_ended else pause_s or self._take(pod.uid)
+
+    def _take(self, uid: str) -> float:
+        """Seconds until the pod may have one more; 0: it has it now."""
         now = self._now()
         budget = self._budgets.setdefault(uid, StatusBudget(BURST, now))
         budget.left = min(BURST, budget.left + (now - budget.counted_at) / REFILL_S)
         budget.counted_at = now
         if budget.left < 1:
-            return False
+            return (1 - budget.left) * REFILL_S
         budget.left -= 1
-        return True
+        return 0.0

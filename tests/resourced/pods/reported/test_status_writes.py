@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from redbox_api.pod_report import PodReport
+from redbox_kube.runtime.waiting_details import LONGEST_WAIT_S
+from redbox_resourced.pods.pod_view import digest_of, without_details
 from redbox_resourced.pods.reported.status_writes import BURST, REFILL_S, PodStatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.pods.factories import RUNS, manifest, pod_job, report, running_pod
@@ -59,6 +62,32 @@ async def test_a_pod_that_is_shown_as_it_is_waits_for_nothing() -> None:
     assert written.writer.due_in(written.pod) is None
 
 
+async def test_details_wait_for_the_next_change_of_the_pod() -> None:
+    written = Written()
+    queued = waiting_status("Queued", "It waits for jobs of higher priority.")
+    written.pod = replace(
+        written.pod,
+        status_digest=digest_of(queued),
+        main_digest=digest_of(without_details(queued)),
+    )
+    await written.writer.write(written.pod, waiting_status("Queued", "It waits for free nodes."))
+    assert written.api.applied == []
+    assert written.writer.due_in(written.pod) == LONGEST_WAIT_S
+    await written.writer.write(written.pod, waiting_status("Suspended", "An administrator suspended it."))
+    assert len(written.api.applied) == 1
+    await written.writer.write(written.pod, waiting_status("Queued", "It waits for free nodes."))
+    written.at += LONGEST_WAIT_S
+    assert written.writer.due_in(written.pod) == 0
+    await written.writer.write(written.pod, waiting_status("Queued", "It waits for free nodes."))
+    assert len(written.api.applied) == 2
+
+
+def waiting_status(reason: str, message: str) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    host = {"hostIP": "10.0.0.7", "hostIPs": [{"ip": "10.0.0.7"}]}
+    return {**host, "phase": "Pending", "containerStatuses": [{"name": "main", "state": state}]}
+
+
 def shows(life: PodLife, reported: PodReport) -> bool:
     return [row.pod for row in life.rows] == [reported]
 
@@ -73,7 +102,7 @@ async def test_a_runner_that_reports_without_end_is_shown_as_it_is_in_the_end() 
             life.redbox.change(pod_job(pod=reported))
             await until(partial(shows, life, reported))
             await until(lambda: life.pods.queue.is_idle)
-        await until(lambda: life.pods._statuses._held == {"pod-uid"})
+        await until(lambda: life.pods._statuses._due.keys() == {"pod-uid"})
         assert len(life.written()) <= BURST
         life.pods._statuses._now = lambda: REFILL_S
         life.pods.enqueue(("alice", "train"))  # sooner than its timer
