@@ -63,7 +63,7 @@ def cost_of_a_look(server: RedboxServer) -> float:
     ),
     Figure("redbox-look-100000", "one look at the queue with them, nothing changes: CPU", "s"),
     takes_s=110,
-    short_s=90,
+    short_s=60,
     rounds=1,
     warm_up=False,
 )
@@ -94,7 +94,7 @@ def redbox_100000(bed: Bed) -> Iterator[Trial]:
     ),
     Figure("redbox-look-foreign-memory", "red-box's resident memory meanwhile", "MiB"),
     takes_s=90,
-    short_s=70,
+    short_s=40,
     rounds=1,
     warm_up=False,
 )
