@@ -1,4 +1,4 @@
-"""Jobs at rest that look after look shows unchanged: nothing is decided about them again, and nothing missed."""
+"""Jobs at rest that looks show unchanged: nothing is decided about them again, and nothing is missed."""
 
 from __future__ import annotations
 
