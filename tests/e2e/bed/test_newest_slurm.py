@@ -17,14 +17,17 @@ from redbox_bed.core.errors import RootUnavailableError
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.plan import Release
 from redbox_bed.hosts import roots
+from tests.e2e.harness import side_bed
 
 NEWEST = Release.V26_05
-PORTS_ABOVE = 250
-"""Workers' beds are 500 apart."""
 OF_ANOTHER_RUN = ("PYTEST_", "TEST_BED")
 PROGRAM = CHECKOUT / "deploy/local/bed"
 TESTS = {
-    "of red-box": ("tests/e2e/redbox/test_slurm_manager.py", "tests/e2e/redbox/test_sessions.py"),
+    "of red-box": (
+        "tests/e2e/redbox/test_slurm_manager.py",
+        "tests/e2e/redbox/test_slurm_metrics.py",
+        "tests/e2e/redbox/test_sessions.py",
+    ),
     "of the bed": ("tests/e2e/bed/test_slurm.py", "-k", "daemon or mpi or memory or survive"),
 }
 
@@ -43,7 +46,7 @@ def environment(bed: Bed) -> Iterator[dict[str, str]]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(OF_ANOTHER_RUN)},
         "BED_DIR": f"{bed.places.state}-{NEWEST}",
-        "BED_PORT_OFFSET": str(bed.plan.options.port_offset + PORTS_ABOVE),
+        "BED_PORT_OFFSET": str(side_bed.port_offset()),
         "BED_RELEASE": NEWEST,
     }
     up = subprocess.run(

@@ -35,6 +35,7 @@ class Following:
     def __init__(self, redbox: ScriptedRedbox) -> None:
         self.changed: list[str] = []
         self.turns: list[bool | None] = []
+        self.partitions_changed: list[str] = []
         client = RedboxClient(
             redbox.endpoint, ca_bundle=redbox.ca.decode(), deadlines=Deadlines(connect=1, answer=2, quiet=20)
         )
@@ -43,6 +44,7 @@ class Following:
             client,
             changed=self.changed.append,
             turned=lambda link: self.turns.append(link.reachable),
+            partitions_changed=self.partitions_changed.append,
         )
 
     async def until(self, holds: Callable[[], object]) -> None:
