@@ -28,7 +28,7 @@ from tests.bench.processor_time import named_processes
 FOLDER = CHECKOUT / "build/profiles"
 SAMPLES_PER_S = 200
 SHOWN = 30
-SUBMITS = 1500
+SUBMITS = 1000
 LOOKS = 10
 ENDS_WITHIN_S = 60
 
