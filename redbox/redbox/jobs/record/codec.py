@@ -28,6 +28,7 @@ RENAMED = {  # field: its key in the journal, which is the name that it had firs
     "held_retry": "unproven",
     "limits_exceeded": "beyond",
 }
+encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each record
 APART = frozenset({"key", "user", "status", "revision", "tasks"})  # fields that are stored otherwise
 
 
@@ -60,7 +61,7 @@ def to_text(record: JobRecord) -> str:
     body["user"] = [record.user.name, record.user.uid]
     status = record.status
     body["seen"] = _encode(status, STATUS_ENCODING) | _encode_tasks(status.tasks, record.job_id)
-    return json.dumps(body, separators=(",", ":"))
+    return encode_json(body)
 
 
 def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
