@@ -120,7 +120,7 @@ def main(
     results: Annotated[Path | None, typer.Option(help="Where the rows are written.")] = None,
     *,
     short: Annotated[
-        bool, typer.Option("--short", help="Only what has a target, and less of it: 25 minutes at most.")
+        bool, typer.Option("--short", help="Only what has a target, and less of it: 27 minutes at most.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Only what was not yet measured on this commit.")

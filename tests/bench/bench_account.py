@@ -16,7 +16,7 @@ from uuid import uuid4
 from redbox_bed.bed import Bed
 from tests.bench.account import SETTLES_S, TAIL_S, Accountant, accounting
 from tests.bench.bench_redbox import BARE, redbox
-from tests.bench.bench_slurm import USER, on_login
+from tests.bench.bench_slurm import USER, clear, on_login
 from tests.bench.bench_slurmjobs import both, slurm_job
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
@@ -136,6 +136,45 @@ def account_submit(bed: Bed) -> Iterator[Trial]:
             return shown(SUBMIT, baselines)
 
         yield Trial(lambda: shown(SUBMIT, accountant.of(put, OWN["submit"])), bare, notes=notes(SUBMITS))
+
+
+SUBMIT_32 = "account-submit-32"
+CALLERS = 32
+SUBMITS_32 = sized(600, 300)
+
+
+@benchmark(
+    Figure(
+        f"{SUBMIT_32}-cpu",
+        f"one submit, {CALLERS} callers: CPU of red-box and the agent, without sbatch",
+        "ms",
+        Target("value", "<=", 2),
+    ),
+    *(
+        Figure(f"{SUBMIT_32}-cpu-{part}", f"one submit, {CALLERS} callers: CPU of {CPU[part]}", "ms")
+        for part in ("redbox", "agent", "sbatch")
+    ),
+    takes_s=140,
+    short_s=40,
+    rounds=3,
+    warm_up=False,
+)
+@contextmanager
+def account_submit_32(bed: Bed) -> Iterator[Trial]:
+    with redbox(bed) as callers:
+        accountant = Accountant(bed, syncs=None)
+
+        def put() -> float:
+            callers.run("submit", count=SUBMITS_32, parallel=CALLERS)
+            return SUBMITS_32
+
+        def measure() -> dict[str, float]:
+            clear(bed)
+            cost = accountant.of(put, ("redbox", "agent"))
+            of_parts = {f"{SUBMIT_32}-cpu-{part}": cost[part] for part in ("redbox", "agent", "sbatch")}
+            return {f"{SUBMIT_32}-cpu": cost["own"], **of_parts}
+
+        yield Trial(measure, notes={**notes(SUBMITS_32), "callers": CALLERS})
 
 
 CONTAINER, VIRTUAL, CHANGE = "account-container", "account-virtual", "account-change"

@@ -100,7 +100,7 @@ def submit_trial(bed: Bed, name: str, parallel: int) -> Iterator[Trial]:
 
 @benchmark(
     Figure("redbox-submit-rate", "PUT of a job, one caller", "jobs/s", Target("ratio", ">=", 0.9)),
-    Figure("redbox-submit-p50", "one PUT of a job: median", "ms", Target("difference", "<=", 5)),
+    Figure("redbox-submit-p50", "one PUT of a job: median", "ms", Target("difference", "<=", 1.5)),
     Figure("redbox-submit-p99", "one PUT of a job: 99th percentile", "ms"),
     takes_s=60,
     short_s=25,
@@ -173,7 +173,7 @@ def tracking_figures(jobs: int, *, promised: bool = True) -> tuple[Figure, Figur
     )
 
 
-MEMORY = Target("value", "<=", 150)
+MEMORY = Target("value", "<=", 130)
 
 
 @benchmark(*tracking_figures(0), takes_s=150, short_s=60, rounds=1)

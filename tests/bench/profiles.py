@@ -1,81 +1,120 @@
-"""Where operator and resourced spend their time under a load, as text: `python -m tests.bench.profiles NAME`.
+"""Where our programs spend their time under a load, as text: `python -m tests.bench.profiles LOAD`.
 
-py-spy samples both while fifty SlurmJobs live, on a bed to which both sides are delivered. The text has, for
-each function, the share of the samples in which it is on the stack, without those in which the process waits.
+py-spy takes the samples, of the threads that hold the interpreter's lock: what waits, for a disk or another
+process, costs no CPU. The bed is up, for `virtual` with Red Box on it; the text is in build/profiles, beside
+the samples of each process, from which flamegraph.pl or speedscope draw their pictures.
 """
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from tests.bench.bench_account import FINAL, MANY, create, delete_all, watching
+from tests.bench.bench_redbox import redbox
+from tests.bench.bench_redbox_scale import CROWDED, KEPT, OFTEN, wait_for_looks
 from tests.bench.kubectl import Kubectl
+from tests.bench.large_queue import LargeQueue, filled_redbox
 from tests.bench.processor_time import named_processes
 
-FOLDER = CHECKOUT / "docs/profiles"
-PROGRAMS = ("operator", "resourced")
-RATE, SECONDS = 200, 20
-WAITS = ("EpollSelector.select", "_worker (concurrent/futures")
-SHOWN_FROM = 1.0
-"""Percent."""
+FOLDER = CHECKOUT / "build/profiles"
+SAMPLES_PER_S = 200
+SHOWN = 30
+SUBMITS = 1000
+LOOKS = 10
+ENDS_WITHIN_S = 60
+
+Load = Literal["submit", "submit-32", "look", "look-foreign", "virtual"]
 
 
-def shares(folded: Iterable[str]) -> Iterator[tuple[float, str]]:
-    """Percent of the samples, and a function: of stacks as py-spy folds them, `a;b;c 7`."""
-    total, inclusive = 0, Counter[str]()
-    for line in folded:
-        stack, _, samples = line.rstrip().rpartition(" ")
-        if any(wait in stack for wait in WAITS):
-            continue
-        total += int(samples)
-        for function in set(stack.split(";")):
-            inclusive[function] += int(samples)
-    return ((count * 100 / total, function) for function, count in inclusive.most_common())
-
-
-def text_of(folded: Iterable[str]) -> str:
-    return "".join(
-        f"{share:5.1f}%  {function}\n" for share, function in shares(folded) if share >= SHOWN_FROM
-    )
+def summary(samples: str) -> str:
+    """Of py-spy's raw format, a stack and its count a line: each function's own share, and the whole one."""
+    own: Counter[str] = Counter()
+    whole: Counter[str] = Counter()
+    for line in samples.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = [frame.rpartition(":")[0] or frame for frame in stack.split(";")]
+        own[frames[-1]] += int(count)
+        for frame in set(frames):
+            whole[frame] += int(count)
+    total = own.total()
+    parts = [f"{total} samples"]
+    for title, counts in (("own", own), ("with what they call", whole)):
+        lines = (f"{count / total:7.1%}  {frame}" for frame, count in counts.most_common(SHOWN))
+        parts += ["", title, *lines]
+    return "\n".join(parts) + "\n"
 
 
 @contextmanager
-def sampled(bed: Bed, folder: Path) -> Iterator[None]:
-    """Both programs, for as long as they are sampled at the least."""
-    command = ("py-spy", "record", "--format=raw", f"--rate={RATE}", f"--duration={SECONDS}")
-    samplers = [
-        subprocess.Popen([*command, f"--output={folder / name}", f"--pid={pid}"], stdout=subprocess.DEVNULL)
-        for _, name, pid in named_processes(bed)
-        if name in PROGRAMS
-    ]
+def profiling(bed: Bed, name: str, processes: Collection[str]) -> Iterator[None]:
+    """Sample these processes, as the account calls them, and write what was seen at the end."""
+    program = shutil.which("py-spy") or f"{CHECKOUT}/.venv/bin/py-spy"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    started: dict[Path, subprocess.Popen[bytes]] = {}
+    for _, process, pid in named_processes(bed):
+        if process in processes:
+            raw = FOLDER / f"{name}-{process}-{pid}.samples"
+            argv = [program, "record", "--gil", "--pid", str(pid), "--rate", str(SAMPLES_PER_S)]
+            argv += ["--duration", "3600", "--format", "raw", "--output", str(raw)]
+            started[raw] = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:
-        for sampler in samplers:
-            sampler.wait(SECONDS + 60)
+        for raw, sampler in started.items():
+            sampler.send_signal(signal.SIGINT)
+            sampler.wait(ENDS_WITHIN_S)
+            text = raw.read_text() if raw.exists() else ""
+            if text:
+                raw.with_suffix(".txt").write_text(summary(text))
 
 
-def main(load: Annotated[str, typer.Argument(help="What the files are called after, as `virtual`.")]) -> None:
-    bed = Bed.open()
+def profile_submits(bed: Bed, name: str, parallel: int) -> None:
+    with redbox(bed) as callers:
+        callers.run("submit", count=parallel, parallel=parallel)  # the agents run
+        with profiling(bed, name, {"redbox", "agent"}):
+            callers.run("submit", count=SUBMITS, parallel=parallel)
+
+
+def profile_looks(bed: Bed, name: str, queue: LargeQueue) -> None:
+    with filled_redbox(bed, queue, dict(OFTEN)) as server:
+        server.start()
+        wait_for_looks(server, 3)
+        with profiling(bed, name, {"redbox"}):
+            wait_for_looks(server, LOOKS)
+
+
+def profile_virtual(bed: Bed, name: str) -> None:
+    """The whole lives of some SlurmJobs on virtual nodes."""
     jobs = Kubectl(bed.places, "alice")
-    with tempfile.TemporaryDirectory() as folder:
-        with sampled(bed, Path(folder)), watching(jobs) as wait:
-            wait(set(create(jobs, MANY, "true")), FINAL)
-        delete_all(jobs)
-        FOLDER.mkdir(exist_ok=True)
-        for file in Path(folder).iterdir():
-            with file.open() as folded:
-                (FOLDER / f"{load}-{file.name}.txt").write_text(text_of(folded))
+    with profiling(bed, name, {"operator", "resourced"}), watching(jobs) as wait:
+        wait(set(create(jobs, MANY, "true")), FINAL)
+    delete_all(jobs)
+
+
+LOADS: dict[str, Callable[[Bed, str], None]] = {
+    "submit": lambda bed, name: profile_submits(bed, name, 1),
+    "submit-32": lambda bed, name: profile_submits(bed, name, 32),
+    "look": lambda bed, name: profile_looks(bed, name, KEPT),
+    "look-foreign": lambda bed, name: profile_looks(bed, name, CROWDED),
+    "virtual": profile_virtual,
+}
+
+
+def main(load: Annotated[Load, typer.Argument(help="what is going on meanwhile")]) -> None:
+    """Profile our programs under a load."""
+    LOADS[load](Bed.open(), load)
+    for text in sorted(FOLDER.glob(f"{load}-*.txt")):
+        typer.echo(f"{text}\n{text.read_text()}")
 
 
 if __name__ == "__main__":

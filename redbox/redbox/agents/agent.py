@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from redbox.agents.errors import AgentDied, AgentTimeout, CommandDetached, FrameError
+from redbox.agents.program.wire import CHUNK
 from redbox.agents.protocol import answers
 from redbox.agents.protocol.connection import AgentConnection, AgentRequest, RequestStream
 from redbox.agents.protocol.frames import AgentFrame, FrameKind
@@ -75,11 +76,13 @@ class AgentClient:
             "replaces": replaces,
             "output_limit": output_limit,
         }
-        request = AgentRequest("run", argv[0], arguments, idempotent=False)
+        data = b"".join((stdin, *blobs.values()))
+        with_request = self.hello.takes_input and len(data) <= CHUNK
+        first, rest = (data, b"") if with_request else (b"", data)
+        request = AgentRequest("run", argv[0], arguments, idempotent=False, data=first)
         try:
             async with self._open(request, deadline + (0 if keep else GRACE_S)) as stream:
-                for data in (stdin, *blobs.values()):
-                    await stream.send(data)
+                await stream.send(rest)
                 if keep:
                     return answers.parse_command_result(await stream.finish())
                 return await collect_output(stream, output_limit)

@@ -1,4 +1,4 @@
-"""The user at the other end of the Unix socket, through a real uvicorn on both event loops."""
+"""The user at the other end of the Unix socket, through a real uvicorn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-import uvloop
 
 from redbox.callers import peers
 from redbox.callers.identities import Peer
@@ -81,11 +80,10 @@ async def answers(path: Path, uid: str) -> list[Any]:
         ]
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_the_kernel_says_who_is_at_the_socket(open_folder: Path, run: Callable[..., Any]) -> None:
+def test_the_kernel_says_who_is_at_the_socket(open_folder: Path) -> None:
     other = "2001" if os.geteuid() == 0 else "-"
     expected = 2001 if os.geteuid() == 0 else os.getuid()
-    mine, theirs, lying = run(answers(open_folder / "redbox.sock", other))
+    mine, theirs, lying = asyncio.run(answers(open_folder / "redbox.sock", other))
     assert mine == [os.getuid(), os.getgid(), True]
     assert theirs[0] == expected
     assert lying == theirs

@@ -17,6 +17,7 @@ import stat
 import threading
 import time
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 IDENTITY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z")
@@ -26,6 +27,7 @@ MAX_UNWRITTEN = 200
 CLAIM = "~"  # suffix of the lock file for the removal of a record; no identity contains it
 
 
+@lru_cache(maxsize=None)
 def boot_id() -> str:
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
@@ -88,6 +90,7 @@ class CommandRecordStore:
     """The records of this user on this host."""
 
     def __init__(self, directories: List[str]) -> None:
+        self._agent = describe_process(os.getpid())
         self._directories = [os.path.join(directory, "redbox-kept") for directory in directories]
         self._in_memory: Dict[str, CommandRecord] = {}  # those under way, and the latest unwritten ones
         self._swept_at: Dict[str, float] = {}  # by directory
@@ -112,7 +115,7 @@ class CommandRecordStore:
                 raise FileExistsError(17, "this recorded command was begun before: recall it", identity)
             record = CommandRecord(identity, self._create(identity))
             self._in_memory[identity] = record
-            record.add({"agent": describe_process(os.getpid())})
+            record.add({"agent": self._agent})
         return record
 
     def end(self, record: CommandRecord, outcome: Dict[str, Any]) -> None:

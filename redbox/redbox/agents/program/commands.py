@@ -59,8 +59,9 @@ def find_tool(name: str, directories: List[str]) -> str:
 
 def unlinked_file() -> IO[bytes]:
     """Return a file without a name, in memory if there is /dev/shm."""
-    directory = MEMORY if os.access(MEMORY, os.W_OK) else None
-    return tempfile.TemporaryFile(dir=directory, buffering=0)
+    with suppress(OSError):  # no such directory, or a file system that has only files with names
+        return open(os.open(MEMORY, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)
 
 
 def receive_file(stream: WorkerStream, length: int, surplus: List[bytes]) -> IO[bytes]:
@@ -129,7 +130,7 @@ class ChildCommand:
         A child that writes more than `output_limit` of either is killed, or the rest is dropped.
         """
         outputs: Dict[Any, bytearray] = {self._process.stdout: bytearray(), self._process.stderr: bytearray()}
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:
             for pipe in outputs:
                 selector.register(pipe, selectors.EVENT_READ, pipe)
             while selector.get_map():
@@ -165,7 +166,7 @@ class ChildCommand:
 
     def _wait(self, limit_s: float) -> int:
         # A child may close its outputs and live on, so its end is polled.
-        pause = 0.001
+        pause = 0.00005  # most end at once
         while self._poll() is None:
             time.sleep(pause)
             pause = min(0.1, pause * 2)
@@ -195,7 +196,7 @@ class CommandOperations:
         lengths = [request["stdin"]] + [length for _, length in request["inherit"]]
         if sum(lengths) > MAX_INPUT or min(lengths) < 0:
             raise ValueError("more than {} bytes of input".format(MAX_INPUT))
-        surplus: List[bytes] = []
+        surplus = [stream.first_input] if stream.first_input else []
         files: List[IO[bytes]] = []
         try:
             files.extend(receive_file(stream, length, surplus) for length in lengths)

@@ -35,6 +35,7 @@ def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "python": "{}.{}.{}".format(*sys.version_info),
+        "takes_input": True,  # with a request's first frame; agents of older releases do not say so
     }
 
 

@@ -1,12 +1,14 @@
 """The agent's requests: read from stdin, run in threads, ended when stdin closes.
 
 Each request has a thread, since it may block for as long as a file server hangs; the reader never waits for
-them. Of a request's `WorkerStream` the reader calls `grant`, `feed`, `end` and `cancel`, which do not block;
+them. A thread whose request has ended takes the next one: starting another costs as much as a small request.
+Of a request's `WorkerStream` the reader calls `grant`, `feed`, `end` and `cancel`, which do not block;
 the thread calls the rest. When stdin closes, all requests are cancelled except recorded submits, which run to
 their end.
 """
 
 import os
+import queue
 import threading
 import time
 from collections import deque
@@ -44,9 +46,10 @@ class RequestCancelled(Exception):
 class WorkerStream:
     """A request, its input and its output."""
 
-    def __init__(self, number: int, request: Dict[str, Any], writer: FrameWriter) -> None:
+    def __init__(self, number: int, request: Dict[str, Any], first_input: bytes, writer: FrameWriter) -> None:
         self.number = number
         self.request = request
+        self.first_input = first_input  # came with the request, and costs no credit
         self.is_recorded = False  # runs to its end even when cancelled
         self._writer = writer
         self._changed = threading.Condition()
@@ -138,6 +141,8 @@ class Session:
         self._writer = FrameWriter(descriptor)
         self._operations = operations
         self._streams: Dict[int, WorkerStream] = {}
+        self._for_idle_threads: "queue.Queue[WorkerStream]" = queue.Queue()
+        self._idle_threads = 0  # that no stream is meant for yet
         self._changed = threading.Condition()
         self._last_frame_at = time.monotonic()
 
@@ -153,7 +158,7 @@ class Session:
     def _dispatch(self, kind: int, number: int, header: Dict[str, Any], payload: bytes) -> None:
         self._last_frame_at = time.monotonic()
         if kind == REQUEST:
-            self._begin(number, header)
+            self._begin(number, header, payload)
         elif kind == PING:
             self._writer.write(PONG, number)
         else:
@@ -172,17 +177,27 @@ class Session:
         elif kind == CANCEL:
             stream.cancel()
 
-    def _begin(self, number: int, header: Dict[str, Any]) -> None:
-        stream = WorkerStream(number, header, self._writer)
+    def _begin(self, number: int, header: Dict[str, Any], payload: bytes) -> None:
+        stream = WorkerStream(number, header, payload, self._writer)
         with self._changed:
             if len(self._streams) >= MAX_REQUESTS:
                 message = "{} requests are under way".format(MAX_REQUESTS)
                 self._writer.write(FAILED, number, encode_header({"kind": "busy", "message": message}))
                 return
             self._streams[number] = stream
-        threading.Thread(target=self._work, args=(stream,), daemon=True).start()
+            is_awaited = self._idle_threads > 0
+            self._idle_threads -= is_awaited
+        if is_awaited:
+            self._for_idle_threads.put(stream)
+        else:
+            threading.Thread(target=self._work, args=(stream,), daemon=True).start()
 
     def _work(self, stream: WorkerStream) -> None:
+        while True:
+            self._perform(stream)
+            stream = self._for_idle_threads.get()
+
+    def _perform(self, stream: WorkerStream) -> None:
         try:
             result = self._operations[stream.request["op"]](stream)
         except RequestCancelled:
@@ -199,6 +214,7 @@ class Session:
         # Removed before the answer, upon which the server may send the next request at once.
         with self._changed:
             del self._streams[stream.number]
+            self._idle_threads += 1
             self._changed.notify_all()
         self._writer.write(kind, stream.number, encode_header(header))
 

@@ -1,9 +1,10 @@
 """The frames on an agent's stdin and stdout: their types, their bounds, and the agent's reader and writer.
 
 A frame is a prefix, a small JSON object and raw bytes. Frames of one request carry its number, which the
-server chooses. DATA and EVENT cost credit (their whole length), which the receiver grants again as it
-consumes them, so that a slow reader blocks only its own stream. The server's reader, which does not trust the
-agent, is in `redbox.agents.protocol.frames`.
+server chooses. The bytes of a REQUEST are the beginning of its input, which costs no credit. DATA and EVENT
+cost credit (their whole length), which the receiver grants again as it consumes them, so that a slow reader
+blocks only its own stream. The server's reader, which does not trust the agent, is in
+`redbox.agents.protocol.frames`.
 """
 
 import hashlib

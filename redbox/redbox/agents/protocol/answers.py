@@ -22,12 +22,16 @@ MAX_FIELDS = 16  # of one header; a match has nine
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """An agent's first frame: its identity and its host."""
+    """An agent's first frame: its identity and its host.
+
+    `takes_input`: with the frame of the request itself. Agents of older releases would ignore it there.
+    """
 
     protocol: int
     uid: int
     home: str
     pid: int
+    takes_input: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,7 @@ def parse_hello(frame: AgentFrame) -> Hello:
         uid=read_integer(header, "uid"),
         home=read_text(header, "home"),
         pid=read_integer(header, "pid"),
+        takes_input="takes_input" in header and read_flag(header, "takes_input"),
     )
 
 

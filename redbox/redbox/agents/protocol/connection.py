@@ -57,12 +57,16 @@ class AgentProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """One operation with its arguments; an idempotent one may be repeated without harm."""
+    """One operation with its arguments; an idempotent one may be repeated without harm.
+
+    `data` is the beginning of its input, for agents that take it with the request.
+    """
 
     operation: str
     target: str
     arguments: Mapping[str, Any]
     idempotent: bool = True
+    data: bytes = b""
 
     def __str__(self) -> str:
         return f"{self.operation} {self.target}"
@@ -140,7 +144,7 @@ class RequestStream:
             if self.ended:
                 return  # the answer, which the caller reads next, holds the reason
             self._send_credit -= len(chunk) + FRAME_COST
-            await self._connection.write(FrameKind.DATA, self.number, payload=chunk)
+            await self._connection.write(encode_frame(FrameKind.DATA, self.number, payload=chunk))
 
     async def send_all(self, chunks: AsyncIterable[bytes] | bytes) -> None:
         if isinstance(chunks, bytes):
@@ -148,7 +152,7 @@ class RequestStream:
         else:
             async for chunk in chunks:
                 await self.send(chunk)
-        await self._connection.write(FrameKind.END, self.number)
+        await self._connection.write(encode_frame(FrameKind.END, self.number))
 
     async def finish(self) -> Mapping[str, Any]:
         """Wait for the result of a request whose answer is its result alone."""
@@ -293,14 +297,12 @@ class AgentConnection:
         if self.end_reason is None:
             self.process.write(encode_frame(FrameKind.CREDIT, number, {"bytes": credit}))
 
-    async def write(
-        self, kind: FrameKind, number: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
-    ) -> None:
+    async def write(self, frame: bytes) -> None:
         """Write a frame of a request; does nothing for a dead agent, whose streams have failed."""
         if self.end_reason is not None:
             return
         try:
-            self.process.write(encode_frame(kind, number, header, payload))
+            self.process.write(frame)
             await self.process.drain()
         except OSError as error:
             self.die(f"the connection to it broke: {error}")
@@ -315,12 +317,12 @@ class AgentConnection:
         stream = RequestStream(next(self._numbers), request, self)
         header = {"op": request.operation, **request.arguments}
         try:
-            encode_frame(FrameKind.REQUEST, stream.number, header)
+            frame = encode_frame(FrameKind.REQUEST, stream.number, header, request.data)
         except FrameError as error:
             raise RequestFailed(f"{request}: {error}") from None
         self._streams[stream.number] = stream
         try:
-            await self.write(FrameKind.REQUEST, stream.number, header)
+            await self.write(frame)
             yield stream
         finally:
             if not stream.ended and self.end_reason is None:

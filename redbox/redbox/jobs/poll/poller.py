@@ -136,6 +136,16 @@ def has_missing_tasks(
     return in_part and shows_all_jobs_of(record.user.uid, snapshot)
 
 
+def is_settled(record: JobRecord, found: SnapshotMatch) -> bool:
+    """Whether the same observation of this unchanged record would lead to nothing, however often it is shown.
+
+    Pods, dependants, arrays and credentials are followed poll by poll.
+    """
+    plain = not (record.is_pod or record.dependencies or record.credentials or record.status.array_size)
+    alone = found.job is not None and not found.duplicates and not found.mark_changed
+    return plain and alone and record.at_rest and not record.final
+
+
 def urgency(records: Iterable[JobRecord], now: datetime, settings: JobsSettings) -> bool | None:
     """True: a job lives; False: some may still change; None: there is nothing to poll for."""
     may_change = False
@@ -169,6 +179,7 @@ class Poller(JobsComponent):
         self.bucket = schedule.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
         self.stale_since: datetime | None = None
         self._users_stale_since: dict[int, datetime] = {}  # by uid: whose jobs the last poll did not show
+        self._settled: dict[int, Observation] = {}  # by the revision of a settled record
 
     def stale_for(self, uid: int) -> datetime | None:
         """Since when no poll has shown all jobs of this user."""
@@ -240,7 +251,11 @@ class Poller(JobsComponent):
             return after_poll(record, found, snapshot, self._clock.now(), self._machine)
 
         marked = [record for mark in snapshot.by_mark if (record := index.marked(mark)) is not None]
-        concerned = index.watched() + [record for record in marked if not record.watched]
+        watched = index.watched()
+        as_before = {record.revision for record in watched if self._is_as_before(record, snapshot)}
+        concerned = [record for record in watched if record.revision not in as_before]
+        concerned += [record for record in marked if not record.watched]
+        newest = index.number
         changed = await self._store.change_free(concerned, decide)
         shown = [(record, found) for key, found in matches.items() if (record := index.get(key)) is not None]
         missing = MissingRecords(
@@ -250,6 +265,10 @@ class Poller(JobsComponent):
         all_shown = snapshot.complete and not missing.whole and len(matches) == len(concerned)
         if all_shown and not changed and all(record.at_rest for record in concerned):
             self._unchanged_polls = unchanged_before + 1
+        self._settled = {revision: self._settled[revision] for revision in as_before}
+        for record, found in shown:
+            if found.job is not None and record.revision <= newest and is_settled(record, found):
+                self._settled[record.revision] = found.job
         due = self._missing_jobs.due(missing)
         if any(due):
             self._background.start("absent jobs", self._investigate(due))
@@ -258,6 +277,13 @@ class Poller(JobsComponent):
                 follower.follow(record, found, snapshot)
         self._note_hidden_users({user.uid for user in users}, snapshot)
         return snapshot.complete or bool(snapshot.whole)
+
+    def _is_as_before(self, record: JobRecord, snapshot: SnapshotIndex) -> bool:
+        """Whether it is settled, and the poll shows its row unchanged: then nothing follows, as last time."""
+        before = self._settled.get(record.revision)
+        shown = snapshot.by_mark.get(record.mark, ())
+        same_controller = not snapshot.boot_time or snapshot.boot_time == record.boot_time
+        return before is not None and len(shown) == 1 and shown[0] is before and same_controller
 
     def _note_hidden_users(self, uids: Iterable[int], snapshot: SnapshotIndex) -> None:
         """If users' own agents poll, one that does not answer makes its own user's jobs stale."""

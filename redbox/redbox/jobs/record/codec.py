@@ -12,8 +12,8 @@ written again whenever one of fifty thousand tasks ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
@@ -21,13 +21,14 @@ from typing import Any
 from redbox.core.domain import JobKey, Limits, UnixUser
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.record.record import JobDependency, JobRecord, ObservedStatus, Stage, shared
-from redbox_api.models import Phase
+from redbox_api.models import FINAL_PHASES, Phase
 
 RENAMED = {  # field: its key in the journal, which is the name that it had first
     "last_submit_at": "doubt_since",
     "held_retry": "unproven",
     "limits_exceeded": "beyond",
 }
+encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each record
 APART = frozenset({"key", "user", "status", "revision", "tasks"})  # fields that are stored otherwise
 
 
@@ -42,13 +43,25 @@ FIELDS_OF_A_GROUP = [item.name for item in fields(TaskObservation) if item.name 
 group_of = attrgetter(*FIELDS_OF_A_GROUP)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredOutline:
+    """These of a record's fields and properties, as they are called there."""
+
+    user: UnixUser
+    mark: str
+    stage: Stage
+    phase: Phase
+    settled_at: datetime
+    watched: bool
+
+
 def to_text(record: JobRecord) -> str:
     """All but key and revision."""
     body = _encode(record, RECORD_ENCODING)
     body["user"] = [record.user.name, record.user.uid]
     status = record.status
     body["seen"] = _encode(status, STATUS_ENCODING) | _encode_tasks(status.tasks, record.job_id)
-    return json.dumps(body, separators=(",", ":"))
+    return encode_json(body)
 
 
 def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
@@ -67,21 +80,50 @@ def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
     return JobRecord(key=key, user=user, revision=revision, status=status, **values)
 
 
+def outline_from_text(text: str) -> StoredOutline:
+    """The little of a stored record that is needed of all of them: a start reads a hundred thousand."""
+    data = json.loads(text)
+    phase = Phase(data.get("phase", Phase.SUBMITTING))
+    settled_at = data.get("final_at") or data[RENAMED["last_submit_at"]]
+    return StoredOutline(
+        user=shared(UnixUser(*data["user"])),
+        mark=data["mark"],
+        stage=Stage(data.get("stage", Stage.INTENT)),
+        phase=phase,
+        settled_at=datetime.fromtimestamp(settled_at, UTC),
+        watched=phase not in FINAL_PHASES or bool(data.get("in_queue") or data.get("credentials")),
+    )
+
+
 def _default(item: Field[Any]) -> object:
     return item.default_factory() if item.default_factory is not MISSING else item.default
 
 
-def _encoding(stored: Mapping[str, Field[Any]]) -> list[tuple[str, str, object]]:
-    return [(key, item.name, _default(item)) for key, item in stored.items()]
+@dataclass(frozen=True)
+class _Encoding:
+    """Of a record's type: the stored keys, what reads their values, and the defaults."""
+
+    keys: tuple[str, ...]
+    values: Callable[[object], tuple[object, ...]]
+    defaults: tuple[object, ...]
+
+
+def _encoding(stored: Mapping[str, Field[Any]]) -> _Encoding:
+    values = attrgetter(*(item.name for item in stored.values()))
+    return _Encoding(tuple(stored), values, tuple(map(_default, stored.values())))
 
 
 RECORD_ENCODING = _encoding(RECORD_FIELDS)
 STATUS_ENCODING = _encoding(STATUS_FIELDS)
 
 
-def _encode(source: object, encoding: Sequence[tuple[str, str, object]]) -> dict[str, object]:
-    values = ((key, getattr(source, name), default) for key, name, default in encoding)
-    return {key: _encode_value(value) for key, value, default in values if value != default}
+def _encode(source: object, encoding: _Encoding) -> dict[str, object]:
+    values = zip(encoding.keys, encoding.values(source), encoding.defaults, strict=True)
+    return {
+        key: _encode_value(value)
+        for key, value, default in values
+        if value is not default and value != default
+    }
 
 
 def _encode_value(value: object) -> object:

@@ -115,10 +115,10 @@ class Marks:
         )
         return self._hash("body", BODY_LENGTH, json.dumps(body, sort_keys=True, default=_plain))
 
-    def body_id(self, request: JobRequest) -> str:
+    def body_id(self, request: JobRequest, body_digest: str | None = None) -> str:
         """The identity of a request: the caller's own digest of its spec, else that of the whole body."""
         if request.spec_digest is None:
-            return self.body_digest(request)
+            return body_digest or self.body_digest(request)
         return self._hash("spec", BODY_LENGTH, request.spec_digest)
 
     def _mac(self, stem: str, uid: int) -> str:

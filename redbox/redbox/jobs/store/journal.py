@@ -78,10 +78,12 @@ class Journal:
     def _commit(self, requests: list[CommitRequest]) -> None:
         fault = self._written([batch for _, batch, _ in requests]) if requests else None
         alone = fault is not None and len(requests) > 1  # a batch that fails must not fail the others
+        answers: dict[asyncio.AbstractEventLoop, list[tuple[OnCommitted, JournalError | None]]] = {}
         for loop, batch, answer in requests:
-            answered = self._written([batch]) if alone else fault
-            with contextlib.suppress(RuntimeError):  # its loop has ended, and with it the caller
-                loop.call_soon_threadsafe(answer, answered)
+            answers.setdefault(loop, []).append((answer, self._written([batch]) if alone else fault))
+        for loop, of_loop in answers.items():
+            with contextlib.suppress(RuntimeError):  # it has ended, and with it the callers
+                loop.call_soon_threadsafe(_answer_all, of_loop)
 
     def _written(self, batches: list[JournalBatch]) -> JournalError | None:
         try:
@@ -91,3 +93,9 @@ class Journal:
         except (ValueError, TypeError) as error:  # text that is not UTF-8, a number too large
             return JournalError(f"This cannot be written to the journal: {error}.")
         return None
+
+
+def _answer_all(answers: list[tuple[OnCommitted, JournalError | None]]) -> None:
+    """In one turn of the loop: to wake it for each costs more than the answer."""
+    for answer, fault in answers:
+        answer(fault)

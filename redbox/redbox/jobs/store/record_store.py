@@ -118,7 +118,7 @@ class RecordStore:
             taken.add(line)
             record = self.index.get(candidate.key)
             decided = record if record is None else decide(record)
-            if record is not None and decided is not None and decided != record:
+            if record is not None and decided is not None and decided is not record and decided != record:
                 pairs.append((record, decided))
         return pairs
 

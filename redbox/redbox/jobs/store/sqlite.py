@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from redbox.core.domain import JobKey, Owner
 from redbox.jobs.errors import JournalError, JournalFull, JournalUnreadable
@@ -45,6 +46,7 @@ ALL_JOBS = """
 """
 KEY = "cluster = ? AND namespace = ? AND account = ? AND account_uid = ? AND key = ? AND attempt = ?"
 FORGET = f"DELETE FROM jobs WHERE {KEY}"  # noqa: S608 - made of constants
+SAVE = "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 UNBURY = f"DELETE FROM tombstones WHERE {KEY}"  # noqa: S608 - made of constants
 
 
@@ -129,15 +131,19 @@ class Database:
                 self._db.execute("ROLLBACK")
 
     def _write(self, batch: JournalBatch) -> None:
-        run = self._db.executemany
-        run(FORGET, map(place, batch.forget))
-        run("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_row, batch.save))
         graves = [(*place(t), t.made_at.timestamp()) for t in batch.bury]
-        run("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)", graves)
-        run(UNBURY, map(place, batch.unbury))
-        run("INSERT OR REPLACE INTO facts VALUES (?, ?)", batch.facts)
-        run(volume_rows.SAVE, map(volume_rows.to_row, batch.volumes))
-        run(volume_rows.FORGET, ((handle,) for handle in batch.forget_volumes))
+        changes: tuple[tuple[str, Collection[object], Callable[[Any], Sequence[object]]], ...] = (
+            (FORGET, batch.forget, place),
+            (SAVE, batch.save, _row),
+            ("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)", graves, tuple),
+            (UNBURY, batch.unbury, place),
+            ("INSERT OR REPLACE INTO facts VALUES (?, ?)", batch.facts, tuple),
+            (volume_rows.SAVE, batch.volumes, volume_rows.to_row),
+            (volume_rows.FORGET, batch.forget_volumes, lambda handle: (handle,)),
+        )
+        for statement, things, to_row in changes:
+            if things:  # most batches are one record
+                self._db.executemany(statement, map(to_row, things))
 
     def close(self) -> None:
         self._db.close()

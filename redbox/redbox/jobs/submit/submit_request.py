@@ -50,7 +50,8 @@ def put_request(
     caller: Caller, user: UnixUser, key: JobKey, request: JobRequest, *, marks: Marks, settings: JobsSettings
 ) -> PutRequest:
     """The PUT with everything that its record and its submission need."""
-    body_id = marks.body_id(request)
+    body_digest = marks.body_digest(request)
+    body_id = marks.body_id(request, body_digest)
     submission = Submission(
         request=request,
         mark=marks.make(key, body_id, user.uid),
@@ -58,7 +59,7 @@ def put_request(
         working_directory=request.working_directory or default_directory(settings.directory, key, request),
         limits=caller.limits,
     )
-    return PutRequest(key, user, submission, body_id, marks.body_digest(request))
+    return PutRequest(key, user, submission, body_id, body_digest)
 
 
 UNSAFE = re.compile(r"[/{%\\]")  # path separators, our own placeholders, sbatch's file name patterns

@@ -6,8 +6,9 @@ paths. Without -r an array's tasks that are not split off yet are one row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from sys import intern
 
 from redbox.slurm.text.job_row import JobRow
@@ -24,8 +25,9 @@ FIELDS = (
     "RestartCnt", "Requeue", "SubmitTime", "StartTime", "EndTime", "Reason", "Partition", "Account", "QOS",
     "NodeList", "UserName", "Name", "Comment", "STDOUT", "STDERR", "WorkDir",
 )  # fmt: skip
-COMMENT, *IDS = map(FIELDS.index, ("Comment", "JobID", "ArrayJobID", "HetJobID"))
+COMMENT, JOB_ID, ARRAY_ID, HET_ID = map(FIELDS.index, ("Comment", "JobID", "ArrayJobID", "HetJobID"))
 SEPARATOR = "\x1f"
+NO_HET_JOB = "0"
 CHUNK = 10_000  # ids in one call: Linux takes no argument of more than 128 KiB
 
 RecordFilter = Callable[[str, str], bool]
@@ -79,14 +81,15 @@ def read_rows(text: str, record_format: RecordFormat, report: ParseReport) -> It
 
 
 class RowReader:
-    """Parses only records that changed since the last poll.
+    """Parses only records that are wanted, and changed since the last poll.
 
-    Most did not: a poll of ten thousand waiting jobs costs little more than comparing text.
+    Most did not: a poll of ten thousand waiting jobs costs little more than comparing digests. Others' jobs,
+    which may be many more, cost a split each.
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, QueueRow] = {}
-        self._now: dict[str, QueueRow] = {}
+        self._last: dict[bytes, QueueRow] = {}  # by the digest of the record
+        self._now: dict[bytes, QueueRow] = {}
 
     def start_poll(self) -> None:
         """Rows that the new poll does not show are dropped at the next one."""
@@ -96,25 +99,24 @@ class RowReader:
         self, text: str, record_format: RecordFormat, report: ParseReport, wanted: RecordFilter | None = None
     ) -> Iterator[QueueRow]:
         for record in split_records(text, record_format, report):
-            plain = record.replace(record_format.field_end, SEPARATOR)
-            row = self._last.get(plain) or self._read(record, record_format, report, wanted)
-            if row is not None:
-                if SEPARATOR not in record:  # else two different records could become equal
-                    self._now[plain] = row
-                yield row
+            fields = split_fields(record, record_format, report)
+            if fields is None or (wanted is not None and not is_wanted(fields, wanted)):
+                continue
+            digest = blake2b(SEPARATOR.join(fields).encode(), digest_size=16).digest()
+            row = self._last.get(digest) or read_row(dict(zip(record_format.fields, fields, strict=True)))
+            if row is None:
+                report.dropped += 1
+                continue
+            if SEPARATOR not in record:  # else two different records could become equal
+                self._now[digest] = row
+            yield row
 
-    def _read(
-        self, record: str, record_format: RecordFormat, report: ParseReport, wanted: RecordFilter | None
-    ) -> QueueRow | None:
-        fields = split_fields(record, record_format, report)
-        if fields is None:
-            return None
-        if wanted is not None and not any(wanted(fields[index], fields[COMMENT]) for index in IDS):
-            return None
-        row = read_row(dict(zip(record_format.fields, fields, strict=True)))
-        if row is None:
-            report.dropped += 1
-        return row
+
+def is_wanted(fields: Sequence[str], wanted: RecordFilter) -> bool:
+    job_id, array_id, comment = fields[JOB_ID], fields[ARRAY_ID], fields[COMMENT]
+    if wanted(job_id, comment) or (array_id != job_id and wanted(array_id, comment)):
+        return True
+    return fields[HET_ID] != NO_HET_JOB and wanted(fields[HET_ID], comment)
 
 
 def read_row(fields: dict[str, str]) -> QueueRow | None:
@@ -130,7 +132,7 @@ def read_row(fields: dict[str, str]) -> QueueRow | None:
         job_id=fields["JobID"],
         array_job_id=fields["ArrayJobID"],
         array_task=text_or_none(fields["ArrayTaskID"]),
-        het_job_id=het_job_id if het_job_id != "0" else None,
+        het_job_id=het_job_id if het_job_id != NO_HET_JOB else None,
         het_offset=read_number(fields["HetJobOffset"]) or 0,
         uid=uid,
         state=intern(state),

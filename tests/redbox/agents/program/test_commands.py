@@ -26,7 +26,7 @@ def test_what_a_command_writes_right_before_its_end_is_not_lost(monkeypatch: pyt
                 return []
             return super().select(timeout)
 
-    monkeypatch.setattr(selectors, "DefaultSelector", Preempted)
+    monkeypatch.setattr(selectors, "PollSelector", Preempted)
     reads, writes = os.pipe()
     with open(reads, "rb") as to_child, open(writes, "wb", buffering=0) as words:  # noqa: PTH123
         child = ChildCommand([b"/bin/cat"], {}, b"/", [to_child])

@@ -10,7 +10,8 @@ import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import TaskObservation
-from redbox.jobs.record.packed_records import PackedRecord, pack, unpack
+from redbox.jobs.record.codec import to_text
+from redbox.jobs.record.packed_records import PackedRecord, pack, summary_from_text, unpack
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
 from redbox_api.models import Phase
 from tests.redbox.jobs.harness import World, caller, request
@@ -57,6 +58,24 @@ def test_a_packed_job_takes_a_few_hundred_bytes() -> None:
 @pytest.mark.parametrize("record", [replace(ENDED, in_queue=True), replace(ENDED, phase=Phase.RUNNING)])
 def test_a_job_that_polls_look_for_is_not_packed(record: JobRecord) -> None:
     assert pack(record) is record
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ENDED,
+        ARRAY,
+        replace(ENDED, final_at=None),
+        replace(ENDED, in_queue=True),
+        replace(ENDED, credentials=True),
+        replace(ENDED, phase=Phase.RUNNING, final_at=None),
+        replace(ENDED, phase=Phase.SUBMITTING, stage=Stage.INTENT, final_at=None),
+    ],
+)
+def test_a_row_of_the_journal_is_summarized_as_its_whole_record_would_be(record: JobRecord) -> None:
+    summary = summary_from_text(record.key, record.revision, to_text(record))
+    assert summary == pack(record)
+    assert unpack(summary) == record
 
 
 def test_what_has_ended_is_packed_also_by_a_server_that_opens_its_journal(world: World) -> None:
