@@ -27,6 +27,8 @@ class SshSettings(Section):
     """Or a directory with one private key for each user, named like the user."""
     observer: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")] = None
     """The account that reads Slurm's queue there; null where red-box itself runs on a login node."""
+    accounts: Literal["host", "login_node"] = "host"
+    """Where users and groups are looked up: on red-box's own host, or on the login node, by the observer."""
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:
@@ -34,6 +36,8 @@ class SshSettings(Section):
             raise ValueError("give exactly one of ca_key_file and key_directory")
         if (self.ca_key_file is not None) != bool(self.addresses):
             raise ValueError("give addresses together with ca_key_file, and only then")
+        if self.accounts == "login_node" and self.observer is None:
+            raise ValueError("accounts: login_node needs an observer, as whom accounts are looked up there")
         return self
 
 
@@ -66,6 +70,11 @@ class AgentsSettings(Section):
     """sudo: on this host; ssh: on a login node; self: for its own account only, a personal install."""
     ssh: SshSettings | None = None
     pool: PoolSettings = PoolSettings()
+
+    @property
+    def accounts_on_login_node(self) -> bool:
+        """Whether this host has no accounts of the users."""
+        return self.ssh is not None and self.ssh.accounts == "login_node"
 
     @model_validator(mode="after")
     def _check_ssh(self) -> Self:

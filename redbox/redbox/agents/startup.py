@@ -19,6 +19,7 @@ from redbox.core.domain import UnixUser
 from redbox_shared.backoff import Backoff
 
 EXIT_STATUS_S = 1.0  # wait for the exit status of a failed start
+UNKNOWN_UID = 2**32 - 1  # (uid_t)-1, which no account has
 
 
 class AgentLauncher:
@@ -41,6 +42,28 @@ class AgentLauncher:
 
     async def greet(self, user: UnixUser, process: AgentProcess) -> tuple[AgentConnection, Hello]:
         """Exchange hellos; where the process is not this user's agent, kill it and raise AgentError."""
+        connection, hello = await self._exchange_hellos(user, process)
+        if hello.uid != user.uid:
+            process.kill()
+            raise AgentRefused(
+                f"the agent of {user.name} runs as uid {hello.uid}, not {user.uid}: check the accounts"
+            )
+        return connection, hello
+
+    async def find_user(self, name: str) -> UnixUser:
+        """Log in as this account, whose uid only the login node has, and return it with its uid."""
+        unknown = UnixUser(name, UNKNOWN_UID)
+        process = await self.start(unknown)
+        try:
+            _, hello = await self._exchange_hellos(unknown, process)
+        finally:
+            process.kill()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EXIT_STATUS_S):
+                    await process.wait()
+        return UnixUser(name, hello.uid)
+
+    async def _exchange_hellos(self, user: UnixUser, process: AgentProcess) -> tuple[AgentConnection, Hello]:
         connection, who = AgentConnection(process), f"the agent of {user.name}"
         try:
             async with asyncio.timeout(self._start_s):
@@ -53,9 +76,6 @@ class AgentLauncher:
         except Exception:
             process.kill()
             raise
-        if hello.uid != user.uid:
-            process.kill()
-            raise AgentRefused(f"{who} runs as uid {hello.uid}, not {user.uid}: check the accounts")
         return connection, hello
 
     async def _start_error(self, user: UnixUser, process: AgentProcess, error: Exception) -> AgentError:

@@ -27,7 +27,8 @@ from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.recovery import RecoveryResult, write
 from redbox.jobs.recovery import recover as recover_jobs
 from redbox.jobs.store.journal import Journal
-from redbox.server.transports import observer_of, transport_of
+from redbox.server.observer import find_observer
+from redbox.server.transports import transport_of
 from redbox.settings import SETTINGS_FILE, RedboxSettings, load_settings
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox_api.log import configure_log
@@ -81,8 +82,9 @@ async def recover_journal(settings: RedboxSettings, users: list[UnixUser]) -> Re
 @asynccontextmanager
 async def workload_of(settings: RedboxSettings) -> AsyncIterator[WorkloadManager]:
     """Return Slurm with the transport and observer of the server."""
-    async with AgentPool(transport_of(settings.agents), settings.agents.pool) as pool:
-        yield SlurmManager(pool, observer_of(settings.agents), settings.slurm)
+    transport = transport_of(settings.agents)
+    async with AgentPool(transport, settings.agents.pool) as pool:
+        yield SlurmManager(pool, await find_observer(settings, transport), settings.slurm)
 
 
 def _require_owner(directory: Path) -> None:

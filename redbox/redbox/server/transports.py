@@ -1,16 +1,12 @@
-"""The agents' transport, and the account that polls Slurm, from the settings."""
+"""The agents' transport, from the settings."""
 
 from __future__ import annotations
-
-import os
-import pwd
 
 from redbox.agents.errors import AgentRefused
 from redbox.agents.settings import AgentsSettings, SshSettings
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.self_ import SelfTransport
 from redbox.agents.transports.sudo import SudoTransport
-from redbox.core.domain import UnixUser
 
 
 def transport_of(settings: AgentsSettings) -> Transport:
@@ -29,15 +25,3 @@ def _ssh_transport(settings: SshSettings) -> Transport:
     if settings.key_directory is None:
         raise AgentRefused("agents.ssh has neither ca_key_file nor key_directory: set one of them")
     return ssh.SshTransport(node, ssh_ca.KeyDirectory(settings.key_directory))
-
-
-def observer_of(settings: AgentsSettings) -> UnixUser:
-    """Return the account whose agent polls Slurm: red-box's own, or that of `agents.ssh.observer`."""
-    if settings.ssh is None or settings.ssh.observer is None:
-        return UnixUser(pwd.getpwuid(os.geteuid()).pw_name, os.geteuid())
-    try:
-        return UnixUser(settings.ssh.observer, pwd.getpwnam(settings.ssh.observer).pw_uid)
-    except KeyError:
-        raise AgentRefused(
-            f"agents.ssh.observer is {settings.ssh.observer}, and there is no such account on this host"
-        ) from None

@@ -17,6 +17,7 @@ import asyncssh
 from redbox.agents.errors import AgentRefused
 from redbox.agents.transports.bootstrap import COMMAND
 from redbox.core.domain import UnixUser
+from redbox.core.secret_files import is_private
 
 VALID_S = 300
 SKEW_S = 30  # of these lie in the past, for a login node whose clock is behind
@@ -78,7 +79,7 @@ class KeyDirectory:
 def read_private_key(path: Path) -> asyncssh.SSHKey:
     """Read a private key; raises AgentRefused if it is missing, malformed or readable by others."""
     try:
-        if path.stat().st_mode & 0o077:
+        if not is_private(path.stat()):
             raise AgentRefused(f"{path} is readable by others: chmod 600 {path}")
         return asyncssh.read_private_key(path)
     except (OSError, asyncssh.KeyImportError) as error:
