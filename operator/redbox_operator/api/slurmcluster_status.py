@@ -43,6 +43,9 @@ class SlurmClusterStatus(SlurmClusterKind):
     version: str | None = Field(None, description="Slurm's version.")
     redbox_version: str | None = None
     accounting: bool | None = Field(None, description="Whether Slurm has accounting of ended jobs.")
+    credentials_expire_at: datetime | None = Field(
+        None, description="When the SSH certificate ends with which red-box logs in, if it has one."
+    )
     partitions: int | None = Field(None, description="Number of partitions.")
     partition_names: list[str] = Field([], max_length=4096)
     nodes: dict[str, int] = Field({}, description="Number of nodes by their state in Slurm.")
@@ -116,6 +119,7 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
             "version": description.version,
             "redbox_version": description.redbox_version,
             "accounting": description.accounting,
+            "credentials_expire_at": description.credentials_expire_at,
             "nodes": dict(sorted(description.nodes.items())),
         }
     if isinstance(before, SlurmEndpointStatus):
@@ -137,8 +141,7 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
         yield NewCondition(
             ClusterCondition.CURRENT, "Stale" if since else "Fresh", message, holds=since is None
         )
-    if facts.description is not None:
-        yield from _credentials_expire(facts.description, facts.now)
+    yield from _credentials_expire(facts)
     if facts.orphans:
         message = f"jobs in Slurm whose SlurmJob is gone: {_some(facts.orphans)}"
         yield NewCondition(ClusterCondition.ORPHANED, "SlurmJobGone", message, holds=True)
@@ -155,8 +158,10 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
         yield NewCondition(ClusterCondition.IN_USE, users.reason, users.message, holds=True)
 
 
-def _credentials_expire(description: Cluster, now: datetime) -> Iterator[NewCondition]:
-    at = description.credentials_expire_at
+def _credentials_expire(facts: ClusterFacts) -> Iterator[NewCondition]:
+    """A red-box that cannot log in any more does not describe Slurm: then the previous time counts."""
+    now, description = facts.now, facts.description
+    at = description.credentials_expire_at if description else facts.before.credentials_expire_at
     reason = next((reason for left, reason in EXPIRY_WARNINGS if at is not None and at - now <= left), None)
     if at is None or reason is None:
         return

@@ -10,6 +10,7 @@ single quotes around the rest. `exec` and `env -i` drop the login shell and its 
 
 from __future__ import annotations
 
+from redbox.agents.program.guard import DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 
 PROGRAM = 'import sys; f = sys.stdin.buffer; exec(compile(f.read(int(f.readline())), "redbox-agent", "exec"))'
@@ -17,7 +18,16 @@ ARGV = ("/usr/bin/python3", "-I", "-S", "-c", PROGRAM)
 COMMAND = f"exec /usr/bin/env -i /usr/bin/python3 -I -S -c '{PROGRAM}'"
 
 
-def bootstrap_preamble() -> bytes:
-    """Return the command's input: the length of the source, and the source."""
+def bootstrap_preamble(path: str | None = None) -> bytes:
+    """Return the command's input: the length of the source, and the source.
+
+    `path` replaces the agent's own directories of tools; agent.conf on the login node takes precedence.
+    """
     source = agent_source()
+    if path is not None:
+        source = source.replace(_default_path(DEFAULT_PATH), _default_path(path))
     return b"%d\n%b" % (len(source), source)
+
+
+def _default_path(path: str) -> bytes:
+    return f'DEFAULT_PATH = "{path}"'.encode()
