@@ -43,7 +43,7 @@ class TlsSettings(Section):
     """The server's certificate: made by `redbox init`, or the site's own."""
 
     certificate_file: AbsolutePath = Path("/etc/redbox/tls/server.crt")
-    """PEM, with the chain; SIGHUP reloads it."""
+    """PEM, with the chain; read again when it changes, and on SIGHUP."""
     key_file: AbsolutePath = Path("/etc/redbox/tls/server.key")
     """PEM, readable by the account redbox alone."""
 

@@ -15,6 +15,7 @@ identitySecret: ""
 audience: ""
 metricsToken: ""
 settings: {}
+maintenance: false
 slurmCluster: {}
 resources:
   requests: {cpu: 50m, memory: 192Mi}

@@ -54,9 +54,14 @@ class LoginNodeLookup:
         return None if fields is None else _number(fields[2], "group", name)
 
     def members(self, name: str) -> tuple[str, ...]:
-        """The members that the group's own entry lists; not those whose primary group it is."""
+        """Those whom its entry lists, and those whose primary group it is, as far as NSS lists users."""
         fields = self._entry("group", name)
-        return () if fields is None else tuple(filter(None, fields[-1].split(",")))
+        if fields is None:
+            return ()
+        shown = self._run(["getent", "passwd"])
+        accounts = [line.split(":") for line in shown.stdout.decode(errors="replace").splitlines()]
+        primary = [account[0] for account in accounts if account[3:4] == [fields[2]]]
+        return tuple(dict.fromkeys([*filter(None, fields[-1].split(",")), *primary]))
 
     def is_in_file(self, name: str) -> bool:
         """Whether it is an account of the login node itself, and of no directory service."""

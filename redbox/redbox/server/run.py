@@ -44,7 +44,7 @@ from redbox.logs.service import LogService
 from redbox.observability.audit import AuditFile
 from redbox.observability.job_audit import AuditEntry
 from redbox.server.cluster_identity import cluster_name
-from redbox.server.listeners import Listener, open_listeners, reload_certificate
+from redbox.server.listeners import Listener, follow_certificate, open_listeners, reload_certificate
 from redbox.server.login_accounts import login_node_accounts
 from redbox.server.lost_journal import check_journal_not_lost
 from redbox.server.observer import observer_of
@@ -105,6 +105,7 @@ class Server:
             background = [
                 group.create_task(self.application.reauthorization.run()),
                 group.create_task(self._stop_with_background_task()),
+                *(group.create_task(follow_certificate(listener.config)) for listener in self.listeners),
             ]
             await asyncio.wait([group.create_task(listener.listen()) for listener in self.listeners])
             for task in background:
