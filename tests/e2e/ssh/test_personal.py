@@ -39,7 +39,7 @@ OUTPUT = "".join(f"{number}\n" for part in range(1, 21) for number in range(part
 
 @pytest.fixture(scope="module")
 def user(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PersonalUser]:
-    """With red-box installed, by typing the page; `mine.yaml` has the bed's addresses in place of the page's."""
+    """With red-box installed, by typing the page; in `mine.yaml` the bed's addresses replace the page's."""
     SlurmJobs.on(bed)
     with personal_user(bed, tmp_path_factory.mktemp("home")) as made:
         for section in SECTION.findall(PAGE)[:2]:
@@ -86,7 +86,8 @@ def test_it_has_no_right_beyond_its_namespace(user: PersonalUser) -> None:
     assert names == {("person", "person")}
 
 
-def test_a_slurmjob_of_another_namespace_cannot_use_it(user: PersonalUser, jobs: SlurmJobs) -> None:
+@pytest.mark.usefixtures("user")
+def test_a_slurmjob_of_another_namespace_cannot_use_it(jobs: SlurmJobs) -> None:
     job = jobs.apply("id -un", namespace="bob", endpoint=NAME)
     job.says("Submitted", "NoSuchCluster")
     assert job.get("pod", job.pod) == {}
@@ -140,7 +141,8 @@ def put_key(user: PersonalUser, key: bytes, certificate: bytes | None = None) ->
         (user.folder / "new.key-cert.pub").write_bytes(certificate)
         more = " --from-file=ssh-certificate=new.key-cert.pub"
     user.types(
-        f"kubectl create secret generic {KEY} --type=kubernetes.io/ssh-auth --from-file=ssh-privatekey=new.key{more}"
+        f"kubectl create secret generic {KEY} --type=kubernetes.io/ssh-auth "
+        f"--from-file=ssh-privatekey=new.key{more}"
         " --dry-run=client --output=yaml | kubectl apply --filename=-\n"
         f"kubectl annotate --overwrite pod redbox-{NAME}-0 redbox.dev/looked-at={time.time():.0f}"
     )
