@@ -14,6 +14,7 @@ from redbox_operator.api.problems import StatusProblem, first_flaw
 from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJob
 from redbox_operator.companion_pods.job_request import LARGEST_REQUEST, job_request, stored_request
 from redbox_operator.companion_pods.placement import cluster_of, partition_of
+from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT
 from redbox_shared.pod_contract import DEFAULT_READINESS_PORT
 
 VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
@@ -45,7 +46,7 @@ def problem_of_cluster(job: SlurmJob, clusters: Collection[str]) -> StatusProble
         message = (
             f"there is no {title_of(name)} (only: {names}): create it, or name another in a new SlurmJob"
         )
-        return StatusProblem("NoSuchCluster", message)
+        return StatusProblem(NO_SUCH_ENDPOINT if is_endpoint(name) else "NoSuchCluster", message)
     return None
 
 

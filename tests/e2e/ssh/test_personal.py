@@ -89,7 +89,7 @@ def test_it_has_no_right_beyond_its_namespace(user: PersonalUser) -> None:
 @pytest.mark.usefixtures("user")
 def test_a_slurmjob_of_another_namespace_cannot_use_it(jobs: SlurmJobs) -> None:
     job = jobs.apply("id -un", namespace="bob", endpoint=NAME)
-    job.says("Submitted", "NoSuchCluster")
+    job.says("Submitted", "NoSuchEndpoint")
     assert job.get("pod", job.pod) == {}
 
 
