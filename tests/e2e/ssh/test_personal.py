@@ -104,6 +104,7 @@ def test_after_kills_and_a_lost_pod_each_job_has_run_once(user: PersonalUser, jo
     for job in applied:
         assert job.reaches("Succeeded", "Failed", "Cancelled", within_s=300)["phase"] == "Succeeded"
         job.has_in_slurm("COMPLETED")
+        job.until(lambda status: status.get("companion", {}).get("done"), 200)
         log = read_in_the_end(user.admin, job.whole_output)
         assert is_whole(log, OUTPUT), f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}"
 
