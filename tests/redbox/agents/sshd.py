@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
+import pytest
 
+from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable
+from redbox.agents.pool import AgentPool
+from redbox.agents.settings import PoolSettings
+from redbox.agents.transports.base import Transport
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import KeyDirectory
-from tests.redbox.agents.login_host import LoginHost, free_port, wait_for_port
+from redbox.core.domain import UnixUser
+from tests.redbox.agents.login_host import ALICE, LoginHost, free_port, wait_for_port
 
 CONFIG = """\
 ListenAddress {address}
@@ -79,3 +85,26 @@ def sshd(
             yield Sshd(host, folder, port)
         finally:
             daemon.terminate()
+
+
+async def failure(
+    transport: Transport, user: UnixUser = ALICE, settings: PoolSettings | None = None
+) -> AgentError:
+    async with AgentPool(transport, settings) as pool:
+        with pytest.raises((AgentRefused, AgentUnavailable)) as raised:
+            await pool.agent(user)
+    return raised.value
+
+
+async def whoami(transport: Transport, user: UnixUser = ALICE) -> str:
+    async with AgentPool(transport) as pool:
+        ran = await (await pool.agent(user)).run(["id", "-un"], deadline=20)
+    return ran.stdout.decode().strip()
+
+
+def key_of_alice(folder: Path, key: asyncssh.SSHKey) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "alice"
+    path.touch(mode=0o600)
+    path.write_bytes(key.export_private_key())
+    return folder
