@@ -1,4 +1,4 @@
-"""The audience of a red-box: in the settings, or in the file that a SlurmEndpoint's ConfigMap is mounted as."""
+"""The audience of a red-box: in the settings, or in the file that a SlurmEndpoint's ConfigMap has."""
 
 from __future__ import annotations
 

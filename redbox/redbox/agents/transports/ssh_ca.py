@@ -160,7 +160,7 @@ def read_private_key(path: Path) -> asyncssh.SSHKey:
 
 
 def read_certificate(path: Path) -> OpenSshCertificate | None:
-    """Read a user certificate; None where there is none; raises AgentRefused."""
+    """Read a user certificate; None without a file; raises AgentRefused."""
     try:
         certificate = asyncssh.read_certificate(path)
     except FileNotFoundError:

@@ -164,10 +164,10 @@ def _why_refused(client: KeyOnlyClient, credential: SshCredential, reason: str) 
 
 
 def _why_not_verified(node: SshHost, where: str, reason: str) -> str:
-    known, authorities, revoked, *_ = asyncssh.match_known_hosts(
+    host_keys, authorities, revoked, *_ = asyncssh.match_known_hosts(
         str(node.known_hosts), node.host, "", node.port
     )
-    if known or authorities or revoked:
+    if host_keys or authorities or revoked:
         return (
             f"the host key of {where} has changed, or another host answers in its place ({reason}): ask "
             f"the site for its new key before you replace the line in {node.known_hosts}"
