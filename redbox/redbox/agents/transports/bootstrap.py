@@ -18,16 +18,20 @@ ARGV = ("/usr/bin/python3", "-I", "-S", "-c", PROGRAM)
 COMMAND = f"exec /usr/bin/env -i /usr/bin/python3 -I -S -c '{PROGRAM}'"
 
 
-def bootstrap_preamble(path: str | None = None) -> bytes:
+def bootstrap_preamble(path: str | None = None, *, home_first: bool = False) -> bytes:
     """Return the command's input: the length of the source, and the source.
 
-    `path` replaces the agent's own directories of tools; agent.conf on the login node takes precedence.
+    `path` replaces the agent's own directories of tools; agent.conf on the login node takes precedence. With
+    `home_first` outcomes are recorded in the home directory, which the hosts of one name share.
     """
     source = agent_source()
     if path is not None:
-        source = source.replace(_default_path(DEFAULT_PATH), _default_path(path))
+        source = _replaced(source, f'DEFAULT_PATH = "{DEFAULT_PATH}"', f'DEFAULT_PATH = "{path}"')
+    if home_first:
+        source = _replaced(source, "HOME_FIRST = False", "HOME_FIRST = True")
     return b"%d\n%b" % (len(source), source)
 
 
-def _default_path(path: str) -> bytes:
-    return f'DEFAULT_PATH = "{path}"'.encode()
+def _replaced(source: bytes, line: str, other: str) -> bytes:
+    assert source.count(line.encode()) == 1, line  # noqa: S101 # a line of our own program
+    return source.replace(line.encode(), other.encode())

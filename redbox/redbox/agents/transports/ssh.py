@@ -3,9 +3,10 @@
 One connection per agent, since each logs in as its own user. Host keys are always checked; no configuration
 file, no ssh-agent and no key of the server's own account is used. The command is a constant.
 
-Where one name has several hosts, all agents go to the address that answered last, as long as it answers:
-there the records of earlier submits are. On another host the absence of a record proves nothing: a submit
-whose outcome is unknown is repeated held, and decided by its mark in Slurm.
+Where one name has several hosts, all agents go to the address that answered last, as long as it answers.
+Outcomes of submits are recorded in the home directory, which another host has, too. Where it has not, the
+absence of a record proves nothing: a submit whose outcome is unknown is repeated held, and decided by its
+mark in Slurm.
 """
 
 from __future__ import annotations
@@ -136,11 +137,13 @@ class SshTransport:
                     opened.abort()
             if isinstance(error, asyncssh.Error):
                 raise AgentUnavailable(
-                    f"{self._node.host} did not start the agent's command: {error}: sshd must allow this "
-                    "account a session (MaxSessions) and a command"
+                    f"{self._node.host} did not start the agent's command: {error}: sshd must allow "
+                    "this account a session (MaxSessions) and a command"
                 ) from error
             raise
-        return RemoteProcess(connection, process, bootstrap_preamble(self._node.path), through)
+        return RemoteProcess(
+            connection, process, bootstrap_preamble(self._node.path, home_first=True), through
+        )
 
     async def _connect(
         self, user: UnixUser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import time
@@ -14,14 +15,19 @@ import pytest
 
 from redbox.agents.errors import AgentRefused, AgentUnavailable, SystemCallFailed
 from redbox.agents.pool import AgentPool
+from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import CertificateAuthority, KeyDirectory
 from redbox.agents.transports.ssh_login import SshHost
 from redbox.core.domain import UnixUser
+from tests.redbox.agents.harness import until
 from tests.redbox.agents.login_host import ALICE, BOB, LoginHost, free_port
 from tests.redbox.agents.sshd import LOOPBACK, failure, key_of_alice, sshd, whoami
 
 # ---------------------------------------------------------------------------- what sshd asks for, and refuses
+
+
+NO_PAUSE = PoolSettings(first_backoff_s=0.0, longest_backoff_s=0.0)
 
 
 async def test_a_key_that_is_not_in_authorized_keys_is_named_as_that(
@@ -208,6 +214,49 @@ async def test_of_several_hosts_the_one_that_answered_last_is_kept_until_it_is_g
             assert await whoami(transport) == "alice"
             assert "Accepted publickey" not in back.log
             assert second.log.count("Accepted publickey") == 2
+
+
+async def test_an_outcome_of_one_host_is_found_on_another_that_shares_the_home(
+    login_host: LoginHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the runtime directory, which each host has for itself and removes with the last login."""
+    port = free_port()
+    name_has(monkeypatch, "127.0.0.2", "127.0.0.3")
+    runtime = f"/run/user/{ALICE.uid}"
+    run(login_host, "install", "-d", "-m", "700", "-o", "alice", "-g", "alice", runtime)
+    try:
+        with sshd(login_host, tmp_path / "b", address="127.0.0.3", port=port) as second:
+            with sshd(login_host, tmp_path / "a", address="127.0.0.2", port=port) as first:
+                known_hosts = first.known_hosts.read_text() + second.known_hosts.read_text()
+                second.known_hosts.write_text(known_hosts)
+                transport = second.transport("login.example")
+                async with AgentPool(transport) as pool:
+                    await (await pool.agent(ALICE)).run(["id", "-un"], deadline=20, keep="of-the-first")
+            run(login_host, "rm", "-rf", f"{runtime}/redbox-kept")
+            async with AgentPool(transport) as pool:
+                recorded = await (await pool.agent(ALICE)).recall("of-the-first")
+            assert "Accepted publickey" in second.log
+    finally:
+        run(login_host, "rm", "-rf", runtime)
+    assert recorded.completed is not None
+    assert recorded.completed.stdout == b"alice\n"
+
+
+async def test_a_login_node_that_restarts_costs_its_agents_and_nothing_else(
+    login_host: LoginHost, tmp_path: Path
+) -> None:
+    port = free_port()
+    with sshd(login_host, tmp_path / "a", port=port) as before:
+        transport = before.transport()
+        async with AgentPool(transport, NO_PAUSE) as pool:
+            agent = await pool.agent(ALICE)
+            pid = agent.hello.pid
+            run(login_host, "kill", "-9", str(pid))
+            await until(lambda: not agent.is_alive)
+            assert (await pool.agent(ALICE)).hello.pid != pid
+    with sshd(login_host, tmp_path / "b", port=port) as after:
+        shutil.copy(after.known_hosts, before.known_hosts)
+        assert await whoami(transport) == "alice"
 
 
 async def test_a_jump_host_is_passed_and_each_host_key_is_checked(
