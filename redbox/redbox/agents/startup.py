@@ -18,6 +18,7 @@ from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
 from redbox_shared.backoff import Backoff
 
+COMMAND_NOT_FOUND = 127
 EXIT_STATUS_S = 1.0  # wait for the exit status of a failed start
 UNKNOWN_UID = 2**32 - 1  # (uid_t)-1, which no account has
 
@@ -70,15 +71,19 @@ class AgentLauncher:
                 hello = await connection.greet()
         except TimeoutError:
             process.kill()
-            raise AgentUnavailable(f"{who} sent no hello within {self._start_s:g} s") from None
+            raise AgentUnavailable(
+                f"{who} sent no hello within {self._start_s:g} s{_in_its_place(connection)}"
+            ) from None
         except (FrameError, OSError) as error:
-            raise await self._start_error(user, process, error) from error
+            raise await self._start_error(user, process, connection, error) from error
         except Exception:
             process.kill()
             raise
         return connection, hello
 
-    async def _start_error(self, user: UnixUser, process: AgentProcess, error: Exception) -> AgentError:
+    async def _start_error(
+        self, user: UnixUser, process: AgentProcess, connection: AgentConnection, error: Exception
+    ) -> AgentError:
         """Explain an end before the hello by the exit status and stderr of the process."""
         status: int | None = None
         process.close()
@@ -90,7 +95,20 @@ class AgentLauncher:
         finally:
             process.kill()
         kind = AgentRefused if self._transport.is_refusal(status, stderr) else AgentUnavailable
-        return kind(f"the agent of {user.name} did not start: {stderr or error}")
+        reason = stderr or str(error)
+        if status == COMMAND_NOT_FOUND:
+            reason += ": the host needs Python 3.6 or newer as /usr/bin/python3"
+        return kind(f"the agent of {user.name} did not start: {reason}{_in_its_place(connection)}")
+
+
+def _in_its_place(connection: AgentConnection) -> str:
+    """The line that came in place of a hello: of a ForceCommand, of nologin, of a shell's question."""
+    if not connection.printed:
+        return ""
+    return (
+        f"; printed was {connection.printed!r}: sshd's ForceCommand or the account's shell must run "
+        "red-box's command, and the shell's start files must neither end it nor wait for input"
+    )
 
 
 @dataclass(frozen=True, slots=True)

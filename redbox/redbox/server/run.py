@@ -213,6 +213,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,
             readiness=Readiness(jobs, authenticator),
+            credentials_expire_at=transport.credentials_expire_at,
             streams=streams,
             reauthorization=reauthorization,
             rejections=RejectionAudit(audit, SystemClock()),

@@ -16,9 +16,23 @@ def transport_of(settings: AgentsSettings) -> Transport:
 
 
 def _ssh_transport(settings: SshSettings) -> Transport:
-    from redbox.agents.transports import ssh, ssh_ca  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
+    from redbox.agents.transports import (  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
+        login_limit,
+        ssh,
+        ssh_ca,
+        ssh_login,
+    )
 
-    node = ssh.LoginNode(settings.host, settings.known_hosts, settings.port)
+    jump = settings.jump
+    node = ssh.LoginNode(
+        settings.host,
+        settings.known_hosts,
+        settings.port,
+        jump=ssh_login.SshHost(jump.host, settings.known_hosts, jump.port) if jump else None,
+        jump_user=jump.user if jump else None,
+        path=settings.path,
+        failed_logins=login_limit.FailedLogins(settings.failed_logins, settings.failed_logins_s),
+    )
     if settings.ca_key_file is not None:
         key = ssh_ca.read_private_key(settings.ca_key_file)
         return ssh.SshTransport(node, ssh_ca.CertificateAuthority(key, settings.addresses))

@@ -17,10 +17,9 @@ from redbox_bed.core.errors import RootUnavailableError
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.plan import Release
 from redbox_bed.hosts import roots
+from tests.e2e.harness import side_bed
 
 NEWEST = Release.V26_05
-PORTS_ABOVE = 250
-"""Workers' beds are 500 apart."""
 OF_ANOTHER_RUN = ("PYTEST_", "TEST_BED")
 PROGRAM = CHECKOUT / "deploy/local/bed"
 TESTS = {
@@ -43,7 +42,7 @@ def environment(bed: Bed) -> Iterator[dict[str, str]]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(OF_ANOTHER_RUN)},
         "BED_DIR": f"{bed.places.state}-{NEWEST}",
-        "BED_PORT_OFFSET": str(bed.plan.options.port_offset + PORTS_ABOVE),
+        "BED_PORT_OFFSET": str(side_bed.port_offset()),
         "BED_RELEASE": NEWEST,
     }
     up = subprocess.run(

@@ -5,18 +5,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from redbox_bed import lifecycle, slow_home
 from redbox_bed.bed import Bed
-from redbox_bed.core.places import Places
-from redbox_bed.core.plan import Options, Source, make_plan
+from redbox_bed.core.plan import Options
 from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import Host
-from tests.e2e.harness.slurm_release import chosen
+from tests.e2e.harness.side_bed import bed_beside
 
 HAPPENS_WITHIN = 60
 HOURS = "10h"
@@ -24,16 +22,8 @@ HOURS = "10h"
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    """A bed of its own beside the usual one: the same addresses, but in namespaces of its own."""
-    usual = Places.of()
-    places = replace(usual, state=usual.state / "slow-home")
-    options = Options(slow_home=True, release=chosen(), fast=True, kube=Source.NONE, port_offset=700)
-    made = Bed(make_plan(options), places)
-    try:
-        lifecycle.up(made, Progress.silent())
+    with bed_beside("slow-home", Options(slow_home=True)) as made:
         yield made
-    finally:
-        lifecycle.down(places, Progress.silent())
 
 
 @pytest.fixture

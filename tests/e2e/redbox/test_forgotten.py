@@ -13,7 +13,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -21,15 +21,14 @@ import pytest
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, NotAccepted, Unreachable
 from redbox_api.models import FINAL_PHASES, Dependency, Job, JobRequest, Phase
-from redbox_bed import lifecycle, slow_home
+from redbox_bed import slow_home
 from redbox_bed.bed import Bed
-from redbox_bed.core.plan import Options, Source, make_plan
-from redbox_bed.core.progress import Progress
+from redbox_bed.core.plan import Options
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
-from tests.e2e.harness.slurm_release import chosen
+from tests.e2e.harness.side_bed import bed_beside
 from tests.e2e.harness.slurmctld_restart import (
     administrator,
     kill_and_start,
@@ -53,17 +52,8 @@ def bed(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Bed]:
         yield bed
         leave_forgotten_ids(bed.host("login"))
         return
-    places = replace(bed.places, state=bed.places.state / "unaccounted")
-    offset = bed.plan.forwards[0].port - make_plan(Options()).forwards[0].port + 900
-    options = Options(
-        accounting=False, slow_home=True, release=chosen(), fast=True, kube=Source.NONE, port_offset=offset
-    )
-    made = Bed(make_plan(options), places)
-    try:
-        lifecycle.up(made, Progress.silent())
+    with bed_beside("unaccounted", Options(accounting=False, slow_home=True)) as made:
         yield made
-    finally:
-        lifecycle.down(places, Progress.silent())
 
 
 @pytest.fixture(scope="module")

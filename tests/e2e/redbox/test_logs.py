@@ -7,18 +7,16 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from redbox_api.client import RedboxClient
 from redbox_api.errors import NotAllowed
-from redbox_bed import lifecycle, slow_home
+from redbox_bed import slow_home
 from redbox_bed.bed import Bed
-from redbox_bed.core.places import Places
-from redbox_bed.core.plan import Options, Source, make_plan
-from redbox_bed.core.progress import Progress
+from redbox_bed.core.plan import Options
 from tests.e2e.harness.redbox_jobs import (
     NOTHING_MORE,
     PATIENCE_S,
@@ -31,7 +29,7 @@ from tests.e2e.harness.redbox_jobs import (
     until,
 )
 from tests.e2e.harness.redbox_server import RedboxServer, running
-from tests.e2e.harness.slurm_release import chosen
+from tests.e2e.harness.side_bed import bed_beside
 
 NODE = "n1"
 AT_NODE = f"#SBATCH --nodelist={NODE}"
@@ -59,17 +57,8 @@ END"""
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
     """A bed of its own beside the usual one, with a slow /home."""
-    usual = Places.of()
-    places = replace(usual, state=usual.state / "slow-logs")
-    made = Bed(
-        make_plan(Options(slow_home=True, release=chosen(), fast=True, kube=Source.NONE, port_offset=2300)),
-        places,
-    )
-    try:
-        lifecycle.up(made, Progress.silent())
+    with bed_beside("slow-logs", Options(slow_home=True)) as made:
         yield made
-    finally:
-        lifecycle.down(places, Progress.silent())
 
 
 @pytest.fixture(scope="module")

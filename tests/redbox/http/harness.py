@@ -219,6 +219,7 @@ async def standing(
                 sessions=sessions,
             ),
             readiness=ready,
+            credentials_expire_at=lambda: None,
             stall_s=stall_s,
             body_limit=body_limit,
         )
@@ -297,6 +298,7 @@ def _services(
         usage=usage,
         metrics=metrics,
         readiness=Ready(),
+        credentials_expire_at=lambda: None,
         streams=streams,
         reauthorization=reauthorization,
         rejections=RejectionAudit(no_audit, SystemClock()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated
 
@@ -28,7 +29,10 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 async def cluster(caller: CallerDep, services: ServicesDep) -> Cluster:
     """Return the Slurm cluster of this red-box."""
     del caller
-    return await services.jobs.cluster()
+    described = await services.jobs.cluster()
+    end = services.credentials_expire_at()
+    at = None if end is None else datetime.fromtimestamp(end, UTC)
+    return described.model_copy(update={"credentials_expire_at": at})
 
 
 class PartitionListQuery(RequestModel):

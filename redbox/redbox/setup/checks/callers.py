@@ -26,7 +26,7 @@ from redbox.setup.checks.pods import check_volumes_role
 from redbox.setup.checks.sessions import check_session_rules
 from redbox.setup.install.manifest import key_instructions
 
-AUDIENCE = re.compile(r"redbox\.dev/[a-z0-9.-]+/[A-Za-z0-9]{8,}")
+AUDIENCE = re.compile(r"redbox\.dev/([a-z0-9.-]+/[A-Za-z0-9]{8,}|ns/[a-z0-9-]+/[0-9a-f-]{36})")
 SYNCHRONISE = "synchronise both with NTP; chronyc tracking and timedatectl show the state"
 UNRELATED_NAMESPACES = ("zz9-plural-z-alpha", "q7", "kube-system")
 """Only a pattern for every namespace matches all of these."""
