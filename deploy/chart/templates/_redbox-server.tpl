@@ -49,6 +49,9 @@ resources:
 {{- end -}}
 {{- $ssh := dict "host" .spec.ssh.host "port" (int .spec.ssh.port) "known_hosts" "/etc/redbox/known_hosts"
       "observer" .spec.observer "accounts" "login_node" -}}
+{{- with .spec.ssh.jump -}}
+{{- $_ := set $ssh "jump" . -}}
+{{- end -}}
 {{- with .spec.credentials.ca -}}
 {{- $_ := set $ssh "ca_key_file" "/run/redbox/ssh/ssh-privatekey" -}}
 {{- $_ := set $ssh "addresses" .addresses -}}
