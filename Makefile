@@ -1,6 +1,6 @@
 # Red Box. `make` lists the targets; each makes first what it needs (deploy/bootstrap, deploy/local/bed).
 .DEFAULT_GOAL := list
-.PHONY: list demo test lint unit e2e bench figures bed-up bed-down bed-status bed-shell generate lock venv
+.PHONY: list demo test lint unit e2e bench figures bed-up bed-down bed-status bed-shell generate lock venv docs release
 HOST ?= login
 
 list: ## this list
@@ -44,7 +44,7 @@ generate: venv ## make anew what is generated and checked for drift (docs/openap
 	@.venv/bin/python deploy/generate.py
 
 lock: venv ## choose anew the versions in requirements.lock from pyproject.toml (UPGRADE=1: the newest)
-	@.venv/bin/uv pip compile pyproject.toml --quiet --all-extras --group dev --universal --python-version 3.11 \
+	@.venv/bin/uv pip compile pyproject.toml --quiet --all-extras --group dev --group docs --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) \
 		--output-file requirements.lock
 	@.venv/bin/uv pip compile pyproject.toml --quiet --extra server --universal --python-version 3.11 \
@@ -53,6 +53,12 @@ lock: venv ## choose anew the versions in requirements.lock from pyproject.toml 
 	@.venv/bin/uv pip compile pyproject.toml --quiet --extra operator --extra resourced --python-version 3.13 \
 		--python-platform linux --constraint requirements.lock --generate-hashes --no-emit-index-url \
 		--custom-compile-command 'make lock' --output-file deploy/images/controllers.lock
+
+docs: venv ## the site of the documentation, in build/site/site, every link checked (needs npm the first time)
+	@.venv/bin/python -m redbox_release site
+
+release: venv ## what is published, in dist/: wheel, packages, images, chart, manifests, SBOM, checksums
+	@.venv/bin/python -m redbox_release dist
 
 venv: ## .venv, from requirements.lock
 	@deploy/bootstrap

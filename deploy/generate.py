@@ -22,7 +22,7 @@ import yaml
 from redbox_bed.core.places import Places
 from redbox_bed.programs.helm import ensure_helm
 from redbox_operator.api.crds import all_crds
-from redbox_operator.api.reference_page import kinds_page
+from redbox_operator.api.schemas.reference_page import kinds_page
 from redbox_resourced.translation.reference_page import pods_page
 
 DEPLOY = Path(__file__).parent
@@ -33,6 +33,8 @@ README = CHART / "README.md"
 MANIFESTS = DEPLOY / "manifests.yaml"
 KINDS = DEPLOY.parent / "docs" / "reference-kinds.md"
 PODS = DEPLOY.parent / "docs" / "reference-pods.md"
+DASHBOARDS = DEPLOY / "dashboards.yaml"
+DATA_SOURCE = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
 EXAMPLES = DEPLOY.parent / "tests" / "deploy" / "chart"
 
 NAMESPACE = "redbox-system"
@@ -142,6 +144,58 @@ def example(values: Path) -> str:
     return _rendered("--values", str(values))
 
 
+def grafana_json(dashboard: Mapping[str, Any]) -> str:
+    """One dashboard as Grafana reads it; beside its queries all panels are alike."""
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    content = {
+        "uid": dashboard["uid"],
+        "title": dashboard["title"],
+        "tags": ["slurm", "red-box"],
+        "refresh": "1m",
+        "time": {"from": "now-6h", "to": "now"},
+        "schemaVersion": 39,
+        "templating": {
+            "list": [DATA_SOURCE, *(_variable(source, *each) for each in dashboard["variables"].items())]
+        },
+        "panels": [_panel(source, number, panel) for number, panel in enumerate(dashboard["panels"])],
+    }
+    return json.dumps(content, ensure_ascii=False) + "\n"
+
+
+def _variable(source: Mapping[str, str], name: str, query: str) -> Mapping[str, Any]:
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": source,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "includeAll": True,
+        "allValue": ".*",
+        "multi": True,
+        "sort": 1,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _panel(source: Mapping[str, str], number: int, panel: Mapping[str, Any]) -> Mapping[str, Any]:
+    width, height, in_a_row = 8, 8, 3
+    place = {"x": number % in_a_row * width, "y": number // in_a_row * height, "w": width, "h": height}
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": panel["title"],
+        "description": panel.get("description", ""),
+        "datasource": source,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.get("unit", "short"), "min": 0}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": [
+            {"refId": chr(ord("A") + order), "expr": expression, "legendFormat": legend, "datasource": source}
+            for order, (legend, expression) in enumerate(panel["queries"].items())
+        ],
+    }
+
+
 def _rendered(*options: str) -> str:
     helm = ensure_helm(Places.of(), lambda text: print(text, file=sys.stderr))
     command = [
@@ -170,6 +224,8 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
         (README, readme),
         (MANIFESTS, manifests),
     )
+    for dashboard in yaml.safe_load(DASHBOARDS.read_text()):
+        yield CHART / "dashboards" / f"{dashboard['uid']}.json", partial(grafana_json, dashboard)
     for values in sorted(EXAMPLES.glob("*.values.yaml")):
         rendered = values.with_name(values.name.replace(".values.", ".rendered."))
         yield rendered, partial(example, values)

@@ -53,7 +53,8 @@ def bed_in_use() -> Iterator[Bed]:
         yield Bed.open()
         return
     try:
-        subprocess.run([BED, "up"], check=True, stdin=subprocess.DEVNULL, timeout=45 * 60)
+        if subprocess.run([BED, "up"], check=False, stdin=subprocess.DEVNULL, timeout=45 * 60).returncode:
+            raise SystemExit(1)  # the bed has printed why
         yield Bed.open()
     finally:
         subprocess.run([BED, "down"], check=True, timeout=300)

@@ -12,11 +12,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from aiohttp import web
 
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
-from redbox_api.models import FINAL_PHASES, Cluster, Job, JobList, PartitionList, Phase, Problem, WatchEvent
+from redbox_api.models import (
+    FINAL_PHASES,
+    Cluster,
+    Job,
+    JobList,
+    Partition,
+    PartitionEvent,
+    PartitionList,
+    Phase,
+    Problem,
+    WatchEvent,
+)
 from redbox_shared.wire import PROBLEMS
 
 PAGE = 500
@@ -35,6 +47,8 @@ class ScriptedRedbox:
         self.slurm_answers.set()
         self.stranger: tuple[int, str] | None = None
         """The status and the text that something else answers in its place."""
+        self.partitions: dict[str, Partition] = {}
+        self._partition_changes: list[PartitionEvent] = []
         self._authority: CertificateAndKey | None = None
         self._changes: list[Job] = []
         self._changed = asyncio.Event()
@@ -43,6 +57,21 @@ class ScriptedRedbox:
         """This is how the job is from now on."""
         self.rows[row.key] = row
         self._changes.append(row)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def put_partition(self, partition: Partition) -> None:
+        """This is how the partition is from now on."""
+        self.partitions[partition.name] = partition
+        self._tell_of_partition("partition", partition)
+
+    def remove_partition(self, name: str) -> None:
+        """It is no longer in Slurm's configuration."""
+        self._tell_of_partition("gone", self.partitions.pop(name))
+
+    def _tell_of_partition(self, kind: Literal["partition", "gone"], partition: Partition) -> None:
+        revision = f"e.{len(self._partition_changes) + 1}"
+        self._partition_changes.append(PartitionEvent(type=kind, revision=revision, partition=partition))
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -138,11 +167,33 @@ class ScriptedRedbox:
         )
         return _json(cluster.model_dump_json(by_alias=True))
 
-    async def _partitions(self, _: web.Request) -> web.Response:
-        return _json(PartitionList(items=[], revision="e.0").model_dump_json(by_alias=True))
+    async def _partitions(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch") == "true":
+            return await self._watch_partitions(request)
+        listing = PartitionList(
+            items=list(self.partitions.values()), revision=f"e.{len(self._partition_changes)}"
+        )
+        return _json(listing.model_dump_json(by_alias=True))
+
+    async def _watch_partitions(self, request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await answer.prepare(request)
+        place = int(request.query.get("since", "e.0").partition(".")[2])
+        with contextlib.suppress(ConnectionResetError):
+            while True:
+                changed = self._changed
+                for event in self._partition_changes[place:]:
+                    place += 1
+                    await _send(answer, event)
+                try:
+                    async with asyncio.timeout(BOOKMARK_S):
+                        await changed.wait()
+                except TimeoutError:
+                    await _send(answer, PartitionEvent(type="bookmark", revision=f"e.{place}"))
+        return answer
 
 
-async def _send(answer: web.StreamResponse, event: WatchEvent) -> None:
+async def _send(answer: web.StreamResponse, event: WatchEvent | PartitionEvent) -> None:
     await answer.write(event.model_dump_json(by_alias=True).encode() + b"\n")
 
 

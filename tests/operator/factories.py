@@ -55,6 +55,7 @@ def with_gateways(*nodes: str) -> SlurmCluster:
             reason="Answers",
             description=None,
             partitions=None,
+            use_is_due=True,
             stale_since=None,
             phases=[],
             orphans=[],

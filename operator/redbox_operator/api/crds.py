@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterSpec
 from redbox_kube.slurm_endpoint import SlurmEndpointSpec
-from redbox_operator.api.openapi import Schema, rule, structural
+from redbox_operator.api.schemas.openapi import Schema, rule, structural
 from redbox_operator.api.slurmcluster_status import SlurmClusterStatus, SlurmEndpointStatus
 from redbox_operator.api.slurmjob import LONGEST_NAME, MUTABLE, SLURM_JOBS, Resource, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
@@ -44,7 +44,7 @@ REACHABLE: Schema = {
 COLUMNS_OF_CLUSTER: list[Schema] = [
     REACHABLE,
     {"name": "Slurm", "type": "string", "jsonPath": ".status.version", "description": "Slurm's version."},
-    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitions"},
+    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitionCount"},
     {"name": "Delivery", "type": "string", "jsonPath": ".spec.delivery"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Endpoint", "type": "string", "jsonPath": ".spec.endpoint", "priority": 1},
@@ -52,7 +52,7 @@ COLUMNS_OF_CLUSTER: list[Schema] = [
 COLUMNS_OF_ENDPOINT: list[Schema] = [
     REACHABLE,
     {"name": "Slurm", "type": "string", "jsonPath": ".status.version", "description": "Slurm's version."},
-    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitions"},
+    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitionCount"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Endpoint", "type": "string", "jsonPath": ".spec.endpoint", "priority": 1},
     {"name": "Audience", "type": "string", "jsonPath": ".status.audience", "priority": 1},

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import Field
 
-from redbox_api.models import Cluster
+from redbox_api.models import Cluster, Partition
 from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_READY, Delivery, SlurmCluster, SlurmClusterKind
 from redbox_operator.api.conditions import NewCondition, conditions_of
+from redbox_operator.api.partition_status import (
+    LISTED_AT_MOST,
+    PartitionStatus,
+    bounded_counts,
+    differ_in_use_only,
+    partition_names,
+    partition_statuses,
+)
 from redbox_operator.api.slurmjob_status import StatusCondition
 
 NAMED_AT_MOST = 20
@@ -46,8 +54,14 @@ class SlurmClusterStatus(SlurmClusterKind):
     credentials_expire_at: datetime | None = Field(
         None, description="When the SSH certificate ends with which red-box logs in, if it has one."
     )
-    partitions: int | None = Field(None, description="Number of partitions.")
+    partition_count: int | None = Field(None, description="Number of partitions.")
     partition_names: list[str] = Field([], max_length=4096)
+    partitions: list[PartitionStatus] = Field(
+        [],
+        max_length=LISTED_AT_MOST,
+        description="The partitions with their free resources: the default one, then by name, at most "
+        f"{LISTED_AT_MOST}.",
+    )
     nodes: dict[str, int] = Field({}, description="Number of nodes by their state in Slurm.")
     jobs: dict[str, int] = Field({}, description="Number of SlurmJobs by phase.")
     conditions: list[StatusCondition] = Field(
@@ -99,7 +113,8 @@ class ClusterFacts:
     trouble: str | None  # why red-box does not answer
     reason: str  # the same in one word
     description: Cluster | None  # from red-box, where it has answered
-    partitions: Sequence[str] | None
+    partitions: Sequence[Partition] | None  # None: red-box has not listed them
+    use_is_due: bool  # changes by jobs alone are written, too
     stale_since: datetime | None
     phases: Iterable[str]
     orphans: Sequence[str]  # ids of jobs in Slurm
@@ -120,12 +135,18 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
             "redbox_version": description.redbox_version,
             "accounting": description.accounting,
             "credentials_expire_at": description.credentials_expire_at,
-            "nodes": dict(sorted(description.nodes.items())),
+            "nodes": bounded_counts(description.nodes),
         }
     if isinstance(before, SlurmEndpointStatus):
         new["audience"] = facts.cluster.spec.audience
     if facts.partitions is not None:
-        new |= {"partitions": len(facts.partitions), "partition_names": sorted(facts.partitions)}
+        statuses = partition_statuses(facts.partitions)
+        kept = not facts.use_is_due and differ_in_use_only(before.partitions, statuses)
+        new |= {
+            "partition_count": len(facts.partitions),
+            "partition_names": partition_names(facts.partitions),
+            "partitions": before.partitions if kept else statuses,
+        }
     generation = facts.cluster.metadata.get("generation")
     conditions = conditions_of(before.conditions, _conditions(facts), facts.now, generation)
     return before.model_copy(update={**new, "conditions": conditions, "observed_generation": generation})
@@ -188,6 +209,15 @@ def _holds_back(facts: ClusterFacts) -> NewCondition:
         f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
     )
     return NewCondition(ClusterCondition.HOLDS_BACK, "NotOneGateway", message, holds=False)
+
+
+def has_older_form(status: Mapping[str, object]) -> bool:
+    """Whether an operator of before `partitions` was a list has written it: that status cannot be applied to.
+
+    A part of it cannot be removed either: without the record of its owners, conditions would have an owner
+    that never removes them.
+    """
+    return isinstance(status.get("partitions"), int)
 
 
 def is_reported(condition: StatusCondition) -> bool:

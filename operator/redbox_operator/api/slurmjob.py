@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from redbox_api.job_parts import SbatchFields
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterKind
-from redbox_operator.api.openapi import rule
+from redbox_operator.api.schemas.openapi import rule
 from redbox_operator.api.slurmjob_fields import (
     DNS_LABEL,
     ContainerSpec,

@@ -12,8 +12,8 @@ from pydantic_core import PydanticCustomError
 from redbox_api.job_parts import Container as RequestedContainer
 from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
 from redbox_kube.slurm_cluster import SlurmClusterKind
-from redbox_operator.api.openapi import one_of, rule
-from redbox_operator.api.volume_schemas import CLAIM_TEMPLATE
+from redbox_operator.api.schemas.openapi import one_of, rule
+from redbox_operator.api.schemas.volume_schemas import CLAIM_TEMPLATE
 
 DNS_LABEL = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]

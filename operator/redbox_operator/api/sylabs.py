@@ -13,10 +13,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from redbox_api.job_parts import ContainerOptions, Resources
 from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.constants import pod_name
+from redbox_operator.api.schemas.volume_schemas import MOUNT
 from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, OfKubernetes, ResultsSpec, Volume
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
-from redbox_operator.api.volume_schemas import MOUNT
 
 WLM_GROUP = "wlm.sylabs.io"
 OLD_VERSION = "v1alpha1"

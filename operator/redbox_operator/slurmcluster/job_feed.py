@@ -23,10 +23,11 @@ import structlog
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob, Unreachable
 from redbox_api.feed import Feed, RowKey, list_active_jobs
-from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Partition, Phase, WatchEvent
+from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Phase, WatchEvent
 from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_operator.slurmcluster.partition_watch import PartitionWatch
 from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
@@ -77,10 +78,12 @@ class RedboxLink:
         changed: Callable[[str], None],
         turned: Callable[[RedboxLink], None],
         namespace_of: Callable[[str], str | None],
+        partitions_changed: Callable[[str], None],
     ) -> None:
         """`changed` is called with the key of each row that changes, `turned` when `reachable` changes.
 
         `namespace_of` returns the namespace of the SlurmJob with this key as its uid, if there is one.
+        `partitions_changed` is called with the key of the SlurmCluster or SlurmEndpoint.
         """
         self.cluster = cluster
         self.client = client
@@ -89,6 +92,7 @@ class RedboxLink:
         self.reachable: bool | None = None
         self.trouble = "no answer yet"
         self.bookmark_message: str | None = None  # of the last bookmark: Slurm does not answer, for instance
+        self.partition_watch = PartitionWatch(cluster.key, client, lambda: partitions_changed(cluster.key))
         self._changed = changed
         self._turned = turned
         self._namespace_of = namespace_of
@@ -100,8 +104,9 @@ class RedboxLink:
         )
 
     async def run(self) -> None:
-        """Follow red-box's jobs until cancelled."""
-        async with self.client:
+        """Follow red-box's jobs and partitions until cancelled."""
+        async with self.client, asyncio.TaskGroup() as group:
+            group.create_task(self.partition_watch.run())
             await self._feed.run()
 
     # -- rows
@@ -158,9 +163,6 @@ class RedboxLink:
     async def describe(self) -> Cluster:
         """Versions and nodes."""
         return await self._call_slurm(self.client.cluster)
-
-    async def partitions(self) -> list[Partition]:
-        return (await self._call_slurm(self.client.partitions)).items
 
     async def act(self, key: RowKey, act: str) -> Job:
         """Hold or release a pending job."""
@@ -263,12 +265,20 @@ def link_to(
     changed: Callable[[str], None],
     turned: Callable[[RedboxLink], None],
     namespace_of: Callable[[str], str | None],
+    partitions_changed: Callable[[str], None],
 ) -> RedboxLink:
     """The link to the red-box of a SlurmCluster or SlurmEndpoint, with tokens for that red-box alone."""
     spec = cluster.spec
     token = RedboxToken(objects, account, spec.audience)
     client = RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle, deadlines=DEADLINES)
-    return RedboxLink(cluster, client, changed=changed, turned=turned, namespace_of=namespace_of)
+    return RedboxLink(
+        cluster,
+        client,
+        changed=changed,
+        turned=turned,
+        namespace_of=namespace_of,
+        partitions_changed=partitions_changed,
+    )
 
 
 def stale_since(bookmark_message: str | None) -> datetime | None:

@@ -36,12 +36,14 @@ from redbox_operator.api.slurmcluster_status import (
     SlurmClusterStatus,
     SlurmEndpointStatus,
     cluster_status_of,
+    has_older_form,
     is_reported,
 )
 from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.endpoint_audience import publish_audience
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
+from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 
@@ -171,6 +173,7 @@ class SlurmClusters:
                 changed=self._wake_uid,
                 turned=self._reachability_changed,
                 namespace_of=self._namespace_of,
+                partitions_changed=self._partitions_changed,
             )
         except (ValueError, OSError) as error:  # an SSLError is an OSError
             self.links.troubles[key] = f"spec.caBundle is not a PEM certificate: {error}"
@@ -202,6 +205,9 @@ class SlurmClusters:
             if link.reachable:
                 self._wake_cluster(key)
 
+    def _partitions_changed(self, name: str) -> None:
+        self._queue.add_later(name, STATES_EVERY_S)
+
     # -- statuses
 
     async def _handle(self, name: str) -> None:
@@ -222,6 +228,9 @@ class SlurmClusters:
         where = _path_of(entry.cluster)
         if "deletionTimestamp" in metadata and not self._jobs_listed:
             return
+        if has_older_form(entry.cluster.status):
+            await self._writer.withdraw_status(where, version=str(metadata["resourceVersion"]))
+            return  # the watch shows it
         finalizers = list(metadata.get("finalizers", []))
         in_use_by = await self._users(entry.cluster)
         is_kept = bool(in_use_by) or _may_still_submit(entry.cluster)
@@ -236,6 +245,8 @@ class SlurmClusters:
         await self._write_status(entry, where, in_use_by)
         if is_kept:
             self._queue.add_later(name, PAUSE_S)
+        if entry.link is not None and entry.link.partition_watch.use_due_in_s:
+            self._queue.add_later(name, entry.link.partition_watch.use_due_in_s)
 
     async def _reconcile_endpoint(self, entry: ClusterEntry, endpoint: SlurmEndpoint) -> None:
         if "deletionTimestamp" in endpoint.metadata:
@@ -246,6 +257,8 @@ class SlurmClusters:
         elif entry.link is None:
             self._connect(entry)
         await self._write_status(entry, _path_of(endpoint), ClusterUsers())
+        if entry.link is not None and entry.link.partition_watch.use_due_in_s:
+            self._queue.add_later(endpoint.key, entry.link.partition_watch.use_due_in_s)
 
     async def _users(self, cluster: SlurmCluster) -> ClusterUsers:
         """Of a SlurmCluster that is being deleted."""
@@ -285,7 +298,8 @@ class SlurmClusters:
 
     async def _write_status(self, entry: ClusterEntry, where: ResourcePath, in_use_by: ClusterUsers) -> None:
         link = entry.link
-        description, partitions = await _describe(link) if link else (None, None)
+        watch = link.partition_watch if link else None
+        description = await _describe(link) if link else None
         status = _read(entry.cluster)
         own = [condition for condition in status.conditions if not is_reported(condition)]
         before = status.model_copy(update={"conditions": own})
@@ -297,7 +311,8 @@ class SlurmClusters:
                 trouble=trouble,
                 reason="Answers" if trouble is None else "Misconfigured" if link is None else "Unreachable",
                 description=description,
-                partitions=partitions,
+                partitions=watch.partitions if watch else None,
+                use_is_due=watch is None or not watch.use_due_in_s,
                 stale_since=stale_since(link.bookmark_message) if link else None,
                 phases=[job.phase for job in self._cache.jobs_of(entry.cluster.key)],
                 orphans=entry.orphans,
@@ -320,6 +335,8 @@ class SlurmClusters:
         )
         if written is not None:
             entry.written = after
+            if watch and after.partitions != before.partitions:
+                watch.written()
             entry.cluster = entry.cluster.model_copy(
                 update={"metadata": written["metadata"], "status": written.get("status", {})}
             )
@@ -334,16 +351,15 @@ def _may_still_submit(cluster: SlurmCluster) -> bool:
     return (now() - datetime.fromisoformat(since)).total_seconds() < SUBMITS_END_S
 
 
-async def _describe(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]:
-    """The cluster and its partitions, where red-box answers and permits it."""
+async def _describe(link: RedboxLink) -> Cluster | None:
+    """The cluster, where red-box answers and permits it."""
     if not link.reachable:
-        return None, None
+        return None
     try:
-        description = await link.describe()
-        return description, [partition.name for partition in await link.partitions()]
+        return await link.describe()
     except (RedboxUnavailable, RedboxError) as error:
         log.info("redbox does not describe itself", slurmcluster=link.cluster.key, error=str(error))
-        return None, None
+        return None
 
 
 def _differ_in_times_only(written: SlurmClusterStatus, after: SlurmClusterStatus) -> bool:

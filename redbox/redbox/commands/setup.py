@@ -18,7 +18,7 @@ from redbox.commands.exit_codes import exit_with
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import SETTINGS_FILE, load_settings
 from redbox.setup.install.apply import InstallError, host_names, read_existing, write_plan
-from redbox.setup.install.host_service import install_on_host, remove_from_host
+from redbox.setup.install.host_service import install_on_host, is_packaged, remove_from_host
 from redbox.setup.install.layout import Layout
 from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
 from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, InitOptions, plan_init
@@ -83,6 +83,7 @@ def init(
         transport=transport,
         pods=pods,
         sessions=_wants_sessions(sessions, is_new=not layout.settings.exists()),
+        packaged=is_packaged(),
     )
     try:
         plan = plan_init(options, read_existing(layout), layout, datetime.now(UTC))

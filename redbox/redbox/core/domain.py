@@ -16,6 +16,7 @@ class Role(StrEnum):
 
     `volumes`: delete the folders that red-box made for its cluster's volumes, and nothing else.
     `exec`: beside `submit`, enter own jobs where `exec.roles` asks for it.
+    `metrics`: read Slurm's metrics, which count the jobs of all users.
     """
 
     SUBMIT = "submit"
@@ -23,6 +24,7 @@ class Role(StrEnum):
     READER = "reader"
     VOLUMES = "volumes"
     EXEC = "exec"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True, slots=True)

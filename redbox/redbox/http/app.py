@@ -21,7 +21,7 @@ from redbox.http.answers import problems
 from redbox.http.answers.streaming import CallerDisconnected
 from redbox.http.middleware.request_middleware import RequestMiddleware, request_id_of
 from redbox.http.openapi import describe
-from redbox.http.routes import cluster, files, jobs, logs, sessions, usage, volumes
+from redbox.http.routes import cluster, files, jobs, logs, metrics, sessions, usage, volumes
 from redbox.http.services import Services
 from redbox.jobs import errors as job_errors
 from redbox.logs import interfaces as log_errors
@@ -58,7 +58,7 @@ def bare_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    for module in (jobs, usage, logs, files, sessions, volumes, cluster):
+    for module in (jobs, usage, logs, files, sessions, volumes, cluster, metrics):
         app.include_router(module.router)
     app.include_router(cluster.public_router)
     describe(app)

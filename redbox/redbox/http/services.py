@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from redbox.callers.authenticator import Authenticator
 from redbox.core.domain import Caller, JobRef, Owner
+from redbox.core.gauges import MetricSource
 from redbox.files.service import JobFileService
 from redbox.http.answers.problems import UnprocessableProblem
 from redbox.http.metrics import ServerMetrics
@@ -63,6 +64,7 @@ class Services:
     streams: CallerBudget
     reauthorization: StreamReauthorization
     rejections: RejectionAudit
+    slurm_metrics: MetricSource | None = None  # None: jobs run without Slurm
     bodies: CallerBudget = field(default_factory=lambda: bodies_budget(0))
     body_limit: int = 8 << 20
     stall_s: float = 60.0  # a reader that takes nothing for so long is disconnected

@@ -217,6 +217,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             streams=streams,
             reauthorization=reauthorization,
             rejections=RejectionAudit(audit, SystemClock()),
+            slurm_metrics=workload.metrics if isinstance(workload, SlurmManager) else None,
             bodies=bodies_budget(settings.limits.body_bytes),
             body_limit=settings.limits.body_bytes,
         )

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
 
 from redbox.core.yaml_document import Section
+
+
+class MetricsSettings(Section):
+    """Slurm's own metrics at /metrics/slurm, for callers with the role metrics."""
+
+    users_accounts: bool = False
+    """Whether /metrics/slurm/users-accounts is served: the jobs of each Unix user and account by name."""
+    every_s: Annotated[float, Field(ge=1)] = 30.0
+    """The age after which squeue, sinfo or sdiag is run again, if somebody scrapes."""
+    values_of_a_label: Annotated[int, Field(ge=1)] = 2_000
+    """Nodes, partitions, users or accounts at most; how many are left out is a metric."""
 
 
 class SlurmSettings(Section):
@@ -32,5 +46,6 @@ class SlurmSettings(Section):
     """For one sbatch; the agent itself ends an sbatch after 120 s, and reports that."""
     facts_s: float = 300.0
     """How long settings that were read from slurm.conf are used before they are read again."""
+    metrics: MetricsSettings = MetricsSettings()
     users_at_most: int = 200
     """Up to so many users, squeue is limited to their jobs; with more it lists those of all users."""

@@ -9,6 +9,7 @@ from redbox.slurm.cluster_queries import ClusterQueries
 from redbox.slurm.command_runner import CommandRunner, OnCall
 from redbox.slurm.job_actions import SlurmActions
 from redbox.slurm.job_queries import JobQueries
+from redbox.slurm.metric_queries import MetricQueries
 from redbox.slurm.session_steps import SessionSteps
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.submit.submitter import SlurmSubmitter
@@ -41,6 +42,7 @@ class SlurmManager:
         self.associations, self.appends = cluster.associations, cluster.appends
         self.boot_time, self.expire_boot_time = cluster.boot_time, cluster.expire_boot_time
 
+        self.metrics = MetricQueries(commands, cluster)
         queries = JobQueries(commands, cluster)
         self.poll, self.glance, self.find_live = queries.poll, queries.glance, queries.find_live
         self.history, self.history_of, self.usage = queries.history, queries.history_of, queries.usage

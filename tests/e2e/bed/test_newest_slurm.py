@@ -23,7 +23,11 @@ NEWEST = Release.V26_05
 OF_ANOTHER_RUN = ("PYTEST_", "TEST_BED")
 PROGRAM = CHECKOUT / "deploy/local/bed"
 TESTS = {
-    "of red-box": ("tests/e2e/redbox/test_slurm_manager.py", "tests/e2e/redbox/test_sessions.py"),
+    "of red-box": (
+        "tests/e2e/redbox/test_slurm_manager.py",
+        "tests/e2e/redbox/test_slurm_metrics.py",
+        "tests/e2e/redbox/test_sessions.py",
+    ),
     "of the bed": ("tests/e2e/bed/test_slurm.py", "-k", "daemon or mpi or memory or survive"),
 }
 

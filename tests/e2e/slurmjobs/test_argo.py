@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 
+import yaml
+
 from redbox_bed.bed import Bed
+from redbox_bed.core.places import CHECKOUT
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 
-SUCCESS = "status.phase == Succeeded"
-FAILURE = "status.phase in (Failed, Cancelled)"
+WORKFLOW = yaml.safe_load((CHECKOUT / "examples/recipes/argo.yaml").read_text())
+STEP = WORKFLOW["spec"]["templates"][0]["resource"]
+SUCCESS, FAILURE = STEP["successCondition"], STEP["failureCondition"]
 
 
 def holds(job: Applied, condition: str) -> bool:

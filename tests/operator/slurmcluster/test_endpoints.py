@@ -176,6 +176,7 @@ def test_credentials_that_expire_are_a_condition_a_day_and_an_hour_before(
             reason="Answers",
             description=description,
             partitions=None,
+            use_is_due=True,
             stale_since=None,
             phases=[],
             orphans=[],

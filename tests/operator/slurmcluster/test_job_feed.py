@@ -38,6 +38,7 @@ class Following:
     def __init__(self, redbox: ScriptedRedbox, cluster: SlurmCluster | None = None) -> None:
         self.changed: list[str] = []
         self.turns: list[bool | None] = []
+        self.partitions_changed: list[str] = []
         client = RedboxClient(
             redbox.endpoint, ca_bundle=redbox.ca.decode(), deadlines=Deadlines(connect=1, answer=2, quiet=20)
         )
@@ -47,6 +48,7 @@ class Following:
             changed=self.changed.append,
             turned=lambda link: self.turns.append(link.reachable),
             namespace_of={"one": "farm", "two": "farm", "three": "farm", "other": "barn"}.get,
+            partitions_changed=self.partitions_changed.append,
         )
 
     async def until(self, holds: Callable[[], object]) -> None:

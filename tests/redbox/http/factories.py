@@ -21,6 +21,7 @@ def write_settings(directory: Path) -> tuple[dict[str, str], Path]:
         {"tokens": [made["operator"].record.id], "roles": ["operator"]},
         {"tokens": [made["reader"].record.id], "roles": ["reader"]},
         {"tokens": [made["volumes"].record.id], "roles": ["volumes"]},
+        {"tokens": [made["metrics"].record.id], "roles": ["metrics"]},
         {"tokens": [made["limited"].record.id], "partitions": ["debug"], "accounts": ["physics"]},
         {"cluster": "prod", "namespaces": ["physics"], "user": "alice"},
     ]
@@ -42,4 +43,5 @@ HOLDERS = {
     "reader": "alice",
     "limited": "bob",
     "volumes": "bob",
+    "metrics": "bob",
 }

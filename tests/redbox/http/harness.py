@@ -29,6 +29,7 @@ from redbox.callers.authenticator import Authenticator
 from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.clock import SystemClock
+from redbox.core.gauges import MetricSource
 from redbox.files.service import JobFileService
 from redbox.http.app import build_app
 from redbox.http.metrics import ServerMetrics, StateCollector
@@ -168,6 +169,7 @@ async def standing(
     stall_s: float = 60.0,
     body_limit: int = BODY_LIMIT,
     exec_settings: ExecSettings | None = None,
+    slurm_metrics: MetricSource | None = None,
     **settings: Any,
 ) -> AsyncIterator[Stand]:
     """Everything, serving; `settings` change those of the jobs."""
@@ -220,6 +222,7 @@ async def standing(
             ),
             readiness=ready,
             credentials_expire_at=lambda: None,
+            slurm_metrics=slurm_metrics,
             stall_s=stall_s,
             body_limit=body_limit,
         )

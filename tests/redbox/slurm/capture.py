@@ -17,7 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from redbox.slurm.commands import sacct, sacctmgr, scontrol, sinfo, squeue, srun, sstat
+from redbox.slurm.commands import (
+    counted_jobs,
+    counted_nodes,
+    sacct,
+    sacctmgr,
+    scontrol,
+    sdiag,
+    sinfo,
+    squeue,
+    srun,
+    sstat,
+)
 from redbox.slurm.text.record_format import RecordFormat
 from redbox.slurm.text.values import TIME_FORMAT
 from redbox_bed.bed import Bed
@@ -199,9 +210,23 @@ class Capture:
         self.save("sacctmgr-config.txt", sacctmgr.configuration_argv())
         self.save("associations.txt", sacctmgr.associations_argv("alice"))
         self.save("sstat.txt", sstat.usage_argv([self.ids["running"]]), user="alice")
+        self.save_counted()
         kinds = self.login.run(*srun.mpi_kinds_argv(), check=False)
         (self.folder / "mpi.txt").write_text(kinds.stdout + kinds.stderr)
         (self.folder / "ids.json").write_text(json.dumps(self.ids, indent=1) + "\n")
+
+    def save_counted(self) -> None:
+        """What Slurm's metrics are made of; where slurmctld has metrics, those of the same moment."""
+        record_format = RecordFormat(counted_jobs.FIELDS, "~F~", "~R~")
+        self.save("counted-jobs.txt", counted_jobs.jobs_argv(record_format), squeue.ENVIRONMENT)
+        self.save("counted-nodes.txt", counted_nodes.nodes_argv())
+        self.save("counted-partitions.txt", scontrol.partitions_argv())
+        self.save("sdiag.json", sdiag.json_argv())
+        self.save("sdiag.txt", sdiag.text_argv())
+        if self.release >= "25.11":
+            for family in ("jobs", "nodes", "partitions", "scheduler", "jobs-users-accts"):
+                own = ["curl", "--silent", "--fail", f"http://ctl:6817/metrics/{family}"]
+                self.save(f"own-{family}.txt", own)
 
     def save_accounting(self) -> None:
         self.controller.run("scancel", "--user=alice")

@@ -37,6 +37,11 @@ class Release(StrEnum):
         """Whether Debian built it with PMIx, by which srun starts MPI's ranks; mpirun needs none."""
         return self is not Release.V26_05
 
+    @property
+    def has_metrics(self) -> bool:
+        """Whether slurmctld serves metrics itself, which it does since 25.11."""
+        return self is Release.V26_05
+
 
 class Source(StrEnum):
     """Whether the bed makes this half itself, uses one that the user has, or goes without."""

@@ -43,6 +43,8 @@ _LOGIN = (
     "tzdata",
 )  # fmt: skip
 _MPI = ("openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev")
+# For examples/recipes.
+_PYTHON = ("python3-mpi4py", "python3-distributed")
 _CONTAINERS = ("uidmap", "squashfs-tools", "squashfuse", "fuse3", "fuse2fs")
 _NODE = (
     "containerd", "runc", "containernetworking-plugins", "iptables", "iproute2", "conntrack", "socat",
@@ -101,7 +103,7 @@ def _unstable_slurm_recipe(release: str) -> Recipe:
 def recipe(name: str) -> Recipe:
     """The recipe of a root by the name that the plan uses."""
     if name == "slurm-24.11":
-        return _slurm_recipe("24.11", "trixie", "apptainer.sh")
+        return _slurm_recipe("24.11", "trixie", "apptainer.sh", *_PYTHON)
     if name == "slurm-22.05":
         return _slurm_recipe("22.05", "bookworm", "apptainer-own-libc.sh", "systemd-standalone-tmpfiles")
     if name == "slurm-26.05":

@@ -20,8 +20,10 @@ def slurm_conf(cluster: SlurmCluster) -> str:
 
 
 def _identity(cluster: SlurmCluster) -> str:
+    # Its own metrics, which red-box's are compared with; releases before 25.11 refuse the line.
+    metrics = "MetricsType=metrics/openmetrics\n" if cluster.release.has_metrics else ""
     return f"""
-ClusterName={cluster.name}
+{metrics}ClusterName={cluster.name}
 SlurmctldHost={cluster.controller}
 SlurmUser=slurm
 AuthType=auth/munge

@@ -79,6 +79,13 @@ Namespaces = tuple[Annotated[Name, AfterValidator(_name_of("namespace", NAMESPAC
 Pattern = Annotated[Name, AfterValidator(_anchored)]
 
 
+ROLES_OF_SERVICES = (
+    (Role.OPERATOR, "an operator"),
+    (Role.VOLUMES, "the role volumes"),
+    (Role.METRICS, "the role metrics"),
+)
+
+
 class Rule(Section):
     """Its callers are service accounts (`cluster`), users of this host (`unix_users`) or `tokens`."""
 
@@ -97,7 +104,7 @@ class Rule(Section):
     roles: Annotated[frozenset[Role], Field(min_length=1)] = frozenset({Role.SUBMIT})
     """submit (own jobs), operator (watch, cancel, hold, release its cluster's), reader (see partitions),
     volumes (delete folders that red-box made for its cluster's volumes), exec (beside submit: sessions in own
-    jobs, where exec.roles asks for it)."""
+    jobs, where exec.roles asks for it), metrics (read Slurm's metrics, of the jobs of all users)."""
     user: Annotated[Name, AfterValidator(_user_or_template)] | None = Field(None, examples=["alice"])
     """The Unix user that jobs run as: a name, or {namespace} or {service_account}."""
     allowed_users: Annotated[tuple[UserName, ...], AfterValidator(_some)] | None = None
@@ -135,7 +142,7 @@ class Rule(Section):
         if Role.EXEC in self.roles and Role.SUBMIT not in self.roles:
             raise ValueError("the role exec is for callers with jobs of their own: give submit, too")
         names_accounts = isinstance(self.namespaces, tuple) and self.service_accounts is not None
-        for role, name in ((Role.OPERATOR, "an operator"), (Role.VOLUMES, "the role volumes")):
+        for role, name in ROLES_OF_SERVICES:
             if self.roles >= {role, Role.SUBMIT}:
                 raise ValueError(f"{name} submits nothing: give submit by another rule, to another account")
             if role in self.roles and self.cluster is not None and not names_accounts:

@@ -1,10 +1,9 @@
-"""`/v1/cluster`, `/v1/partitions`, `/v1/whoami`, health, metrics and the OpenAPI document."""
+"""`/v1/cluster`, `/v1/partitions`, `/v1/whoami`, health and the OpenAPI document."""
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -22,7 +21,6 @@ from redbox_api.models import Cluster, PartitionEvent, PartitionList, WhoAmI
 
 router = authenticated_router("cluster")
 public_router = APIRouter(tags=["health"], responses=problem_responses(500))
-EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @router.get("/v1/cluster", response_model_exclude_none=True)
@@ -92,13 +90,6 @@ async def _is_authenticated(request: Request, services: Services) -> bool:
     except AuthenticationError:
         return False
     return True
-
-
-@router.get("/metrics", response_class=Response, responses={200: {"content": {EXPOSITION: {}}}})
-async def metrics(caller: CallerDep, services: ServicesDep) -> Response:
-    """Return the metrics, to callers of any role: counts and times, without names of users or jobs."""
-    del caller
-    return Response(services.metrics.exposition(), HTTPStatus.OK, media_type=EXPOSITION)
 
 
 @router.get("/openapi.json", include_in_schema=False)

@@ -22,9 +22,17 @@ from redbox.setup.install.plan import NewFile
 USERS_GROUP = "redbox-users"
 PROGRAM = Path("/usr/local/bin/redbox")
 UNIT = Path("etc/systemd/system/redbox.service")
+NEXT = f"next: usermod -aG {USERS_GROUP} USER for each user, then run redbox check"
 HEADING = "# Red Box"
 MADE_BY_INIT = "Made by `redbox init`"
 COMMAND_TIMEOUT_S = 60
+PACKAGED = "packaged"
+"""A file of the Debian package, in its environment."""
+
+
+def is_packaged(environment: Path = Path(sys.prefix)) -> bool:
+    """Whether this red-box is a package of the distribution, which then owns the files of the host."""
+    return (environment / PACKAGED).exists()
 
 
 def host_files(program: Path, root: Path = Path("/")) -> tuple[NewFile, ...]:
@@ -44,6 +52,8 @@ def _host_file(path: Path, content: str, mode: int = 0o644) -> NewFile:
 
 def install_on_host() -> list[str]:
     """Install account, files, and the program in PATH, as root; return a line for each step."""
+    if is_packaged():
+        return _packaged_notes()
     program = _program()
     notes = []
     for file in host_files(program):
@@ -58,15 +68,26 @@ def install_on_host() -> list[str]:
         PROGRAM.unlink(missing_ok=True)
         PROGRAM.symlink_to(program)
         notes.append(f"linked {PROGRAM} to {program}")
-    notes.append(f"next: usermod -aG {USERS_GROUP} USER for each user, then run redbox check")
+    notes.append(NEXT)
     if Path("/run/systemd/system").exists():
         _run("systemctl", "daemon-reload")
         notes.append("then: systemctl enable --now redbox    # after an upgrade: systemctl restart redbox")
     return notes
 
 
+def _packaged_notes() -> list[str]:
+    return [
+        "kept account, unit, sudoers rule and log rotation: they belong to the package red-box",
+        NEXT,
+        "then: systemctl enable --now redbox",
+    ]
+
+
 def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
     """Remove what `init` wrote; `purge` also removes settings, journal, audit log, account and group."""
+    if is_packaged():
+        command = "purge" if purge else "remove"
+        raise InstallError(f"red-box is a package of this host: apt-get {command} red-box removes it")
     server_socket = layout.runtime / "redbox.sock"
     if server_socket.is_socket() and accepts_connections(server_socket):
         raise InstallError("red-box is running: stop it first (systemctl disable --now redbox)")

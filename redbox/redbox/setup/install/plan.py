@@ -46,6 +46,7 @@ class InitOptions:
     transport: Literal["sudo", "self"] = "sudo"
     pods: bool = False  # whether pods run as jobs: resourced then gets the role volumes
     sessions: bool = False  # whether users may enter their running jobs
+    packaged: bool = False  # whether the distribution's package manager owns the agent and the host's files
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,10 @@ def _plan_mark_secret(plan: _PlanBuilder) -> None:
 
 def _plan_agent(plan: _PlanBuilder) -> None:
     layout = plan.layout
-    plan.write(layout.agent, agent_source(), 0o755, "root", "the agent, the only file that sudo may run")
+    if plan.options.packaged:
+        plan.keep(layout.agent, "it belongs to the package red-box")
+    else:
+        plan.write(layout.agent, agent_source(), 0o755, "root", "the agent, the only file that sudo may run")
     if plan.existing.has_agent_settings:
         plan.keep(layout.agent_settings, "the agent's limits are the administrator's")
         return

@@ -7,7 +7,7 @@ read the stored object any more: the whole kind cannot be listed.
 
 from __future__ import annotations
 
-from redbox_operator.api.openapi import Schema
+from redbox_operator.api.schemas.openapi import Schema
 
 
 def _object(**properties: Schema) -> Schema:

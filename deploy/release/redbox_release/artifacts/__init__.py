@@ -1,0 +1,1 @@
+"""The files of a release, each the same bytes from the same commit."""

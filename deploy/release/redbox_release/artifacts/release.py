@@ -1,0 +1,119 @@
+"""All files of a release, in one folder, with their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from redbox_bed.core.errors import BedError
+from redbox_bed.core.places import CHECKOUT, Places
+from redbox_bed.core.progress import Progress
+from redbox_bed.images.contents import FOLDER, read_image_list
+from redbox_bed.images.oci import write_archive
+from redbox_bed.images.project_images import Workshop
+from redbox_release.artifacts.archives import compressed, pack_folder
+from redbox_release.artifacts.debian import SCRIPTS, build_package
+from redbox_release.artifacts.environment import LOCK, write_environment
+from redbox_release.artifacts.sbom import bill_of_materials, debian_packages
+from redbox_release.artifacts.source import Source
+
+CHECKSUMS = "SHA256SUMS"
+_WITHIN_S = 300
+
+
+def build_release(folder: Path, *, images: bool, progress: Callable[[str], object]) -> list[Path]:
+    """Build everything into `folder`, emptied first; without `images` no root is needed."""
+    if images and os.geteuid() != 0:
+        raise BedError(
+            "images are built from a Debian root, which needs root: run it as root, or with --no-images"
+        )
+    source = Source.of_checkout()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    progress(f"red-box {source.version} for {source.architecture}")
+    with tempfile.TemporaryDirectory(prefix="red-box-release-") as scratch:
+        _write_packages(folder, source, Path(scratch), progress)
+    _write_chart(folder, source)
+    shutil.copyfile(CHECKOUT / "deploy/manifests.yaml", folder / f"{source.stem}-manifests.yaml")
+    locks = {"login-node": LOCK}
+    debian: dict[str, str] = {}
+    if images:
+        progress("images")
+        locks["controllers"] = FOLDER / "controllers.lock"
+        debian = debian_packages(_write_images(folder, source) / "tree")
+    (folder / f"{source.stem}.cdx.json").write_text(bill_of_materials(source, locks, debian))
+    return _write_checksums(folder)
+
+
+def _write_packages(folder: Path, source: Source, scratch: Path, progress: Callable[[str], object]) -> None:
+    progress("wheel")
+    wheel = _build_wheel(folder, source)
+    progress("environment for login nodes")
+    environment = scratch / "tarball" / "redbox"
+    write_environment(environment, wheel, source.architecture)
+    progress("tarball")
+    shutil.copy(SCRIPTS / "install", environment.parent / "install")
+    stem = f"{source.stem}-login-node-{source.architecture}"
+    pack_folder(folder / f"{stem}.tar.gz", environment.parent, stem, source.epoch)
+    progress("Debian package")
+    package = folder / f"red-box_{source.version}_{source.architecture}.deb"
+    build_package(package, environment, source, scratch)
+
+
+def _build_wheel(folder: Path, source: Source) -> Path:
+    command = (
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(CHECKOUT),
+    )
+    environ = os.environ | {"SOURCE_DATE_EPOCH": str(source.epoch)}
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environ, timeout=_WITHIN_S
+    )
+    if ended.returncode:
+        raise BedError(f"the wheel could not be built: {ended.stderr.strip()[-1000:]}")
+    return next(folder.glob("*.whl"))
+
+
+def _write_chart(folder: Path, source: Source) -> None:
+    """As `helm package` does, which writes the time of the build into its archive."""
+    with tempfile.TemporaryDirectory(prefix="red-box-chart-") as scratch:
+        ignored = shutil.ignore_patterns(*(CHECKOUT / "deploy/chart/.helmignore").read_text().split())
+        chart = shutil.copytree(CHECKOUT / "deploy/chart", Path(scratch) / "chart", ignore=ignored)
+        pack_folder(folder / f"{source.stem}-chart.tgz", chart, "red-box", source.epoch)
+
+
+def _write_images(folder: Path, source: Source) -> Path:
+    """One OCI archive an image; returns the folder of their base."""
+    workshop = Workshop(Places.of().cache / "images", read_image_list(), Progress.silent())
+    base = workshop.base()
+    project = workshop.project(base)
+    for program in workshop.listed.programs:
+        image = replace(workshop.image(program, base, project), name=f"{program.name}:{source.version}")
+        with compressed(
+            folder / f"{program.name}-{source.version}-{source.architecture}.oci.tar.gz"
+        ) as output:
+            write_archive(image, output)
+    return base
+
+
+def _write_checksums(folder: Path) -> list[Path]:
+    files = sorted(path for path in folder.iterdir() if path.name != CHECKSUMS)
+    lines = []
+    for path in files:
+        with path.open("rb") as content:
+            lines.append(f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {path.name}\n")
+    (folder / CHECKSUMS).write_text("".join(lines))
+    return [*files, folder / CHECKSUMS]

@@ -1,0 +1,117 @@
+"""The partitions of a red-box on their way into the status of its SlurmCluster."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redbox_api.models import Amounts, Partition
+from redbox_kube.api.objects import ResourcePath
+from redbox_kube.names import API_VERSION
+from redbox_kube.redbox_token import ServiceAccountName
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
+from redbox_operator.slurmcluster import partition_watch, reconciler
+from redbox_operator.slurmcluster.reconciler import SlurmClusters
+from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.status_writer import StatusWriter
+from tests.bench.scripted_redbox import ScriptedRedbox
+from tests.kube.fakes import FakeApiServer
+from tests.operator.factories import slurm_cluster
+
+WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+
+
+def partition(name: str = "debug", *, free: int = 4, state: str = "UP") -> Partition:
+    cpus = Amounts(nodes=1, cpus=4, mem_mb=100)
+    return Partition(name=name, state=state, total=cpus, free=cpus.model_copy(update={"cpus": free}))
+
+
+class Status:
+    """One SlurmCluster, its status kept by the operator's part for SlurmClusters."""
+
+    def __init__(self, api: FakeApiServer, redbox: ScriptedRedbox) -> None:
+        self.api = api
+        self.redbox = redbox
+        self.clusters = SlurmClusters(
+            StatusWriter(api.client, OperatorMetrics()),
+            ServiceAccountName("redbox-system", "redbox-operator"),
+            ObjectCache(),
+            RedboxLinks(),
+            wake_uid=lambda _: None,
+            wake_cluster=lambda _: None,
+        )
+        self.clusters.jobs_listed()
+
+    def put(self, **fields: Any) -> None:
+        spec = slurm_cluster().spec.model_dump(mode="json", by_alias=True, exclude={"ca_bundle"})
+        bundle = base64.b64encode(self.redbox.ca).decode()
+        spec = {**spec, "endpoint": self.redbox.endpoint, "caBundle": bundle}
+        self.api.put(WHERE, {"metadata": {"name": "hpc1"}, "spec": spec, **fields})
+        self.shown()
+
+    def shown(self) -> None:
+        """The watch of SlurmClusters shows its newest version."""
+        self.clusters.updated(self.api.objects[WHERE])
+
+    @property
+    def free(self) -> dict[str, int]:
+        listed = self.api.objects[WHERE].get("status", {}).get("partitions", [])
+        return {} if isinstance(listed, int) else {item["name"]: item["free"]["cpus"] for item in listed}
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(15):
+            while not holds():
+                self.shown()
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Status]:
+    for module in (partition_watch, reconciler):
+        monkeypatch.setattr(module, "STATES_EVERY_S", 0.01)
+    redbox = ScriptedRedbox()
+    redbox.put_partition(partition())
+    async with redbox.serving(tmp_path):
+        made = Status(FakeApiServer(), redbox)
+        running = asyncio.create_task(made.clusters.run())
+        yield made
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def test_free_resources_are_in_the_status_and_follow_slurm(
+    status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_watch, "USE_EVERY_S", 0.05)
+    status.put()
+    await status.until(lambda: status.free == {"debug": 4})
+    status.redbox.put_partition(partition(free=1))
+    await status.until(lambda: status.free == {"debug": 1})
+
+
+async def test_between_two_writes_only_a_change_of_state_is_written(status: Status) -> None:
+    status.put()
+    await status.until(lambda: status.free == {"debug": 4})
+    status.redbox.put_partition(partition(free=1))
+    link = status.clusters.links.by_name["hpc1"]
+    await status.until(lambda: link.partition_watch.partitions == [partition(free=1)])
+    await status.clusters._reconcile("hpc1")
+    assert status.free == {"debug": 4}
+    status.redbox.put_partition(partition("long", free=3))
+    await status.until(lambda: status.free == {"debug": 1, "long": 3})
+    status.redbox.remove_partition("long")
+    await status.until(lambda: status.free == {"debug": 1})
+
+
+async def test_a_status_of_the_version_before_is_replaced(status: Status) -> None:
+    """Removed as a whole first: the API server applies nothing to a status that its schema rejects."""
+    status.put(status={"partitions": 1, "partitionNames": ["debug"], "conditions": []})
+    await status.until(lambda: status.free == {"debug": 4})
+    asked = status.api.asked
+    assert asked.index("merge SlurmCluster") < asked.index("status SlurmCluster")
