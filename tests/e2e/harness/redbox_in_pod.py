@@ -99,7 +99,19 @@ class RedboxInPod:
         )
         return found
 
+    def log(self) -> str:
+        """What its container says, or said last where it waits for its next start."""
+        try:
+            return self.kubectl("logs", POD, *here(), "--container=redbox")
+        except BedError:  # between two pods
+            return ""
+
     # -- faults
+    def lose_journal(self) -> None:
+        """Remove what is on its volume, under the running red-box, and end that."""
+        self.bed.host(KUBE_NODES[0]).run("rm", "-rf", f"{VOLUME}/journal")
+        self.delete_pod()
+
     def kill(self) -> None:
         """Kill -9 in the middle of whatever it does; the kubelet starts it again in the same pod."""
         for node in KUBE_NODES:
