@@ -52,7 +52,7 @@ COLUMNS_OF_CLUSTER: list[Schema] = [
 COLUMNS_OF_ENDPOINT: list[Schema] = [
     REACHABLE,
     {"name": "Slurm", "type": "string", "jsonPath": ".status.version", "description": "Slurm's version."},
-    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitions"},
+    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitionCount"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Endpoint", "type": "string", "jsonPath": ".spec.endpoint", "priority": 1},
     {"name": "Audience", "type": "string", "jsonPath": ".status.audience", "priority": 1},

@@ -92,7 +92,7 @@ class RedboxLink:
         self.reachable: bool | None = None
         self.trouble = "no answer yet"
         self.bookmark_message: str | None = None  # of the last bookmark: Slurm does not answer, for instance
-        self.partition_watch = PartitionWatch(cluster.name, client, lambda: partitions_changed(cluster.key))
+        self.partition_watch = PartitionWatch(cluster.key, client, lambda: partitions_changed(cluster.key))
         self._changed = changed
         self._turned = turned
         self._namespace_of = namespace_of

@@ -257,6 +257,8 @@ class SlurmClusters:
         elif entry.link is None:
             self._connect(entry)
         await self._write_status(entry, _path_of(endpoint), ClusterUsers())
+        if entry.link is not None and entry.link.partition_watch.use_due_in_s:
+            self._queue.add_later(endpoint.key, entry.link.partition_watch.use_due_in_s)
 
     async def _users(self, cluster: SlurmCluster) -> ClusterUsers:
         """Of a SlurmCluster that is being deleted."""
