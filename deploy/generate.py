@@ -59,6 +59,7 @@ metadata:
     pod-security.kubernetes.io/enforce: restricted
 """
 NO_SPEC_OF_OURS = "x-kubernetes-"
+REQUIRED = object()  # no default
 
 
 def crds() -> str:
@@ -94,16 +95,27 @@ def _strict(node: object) -> object:
 
 
 def readme() -> str:
-    """The values as a table: names and defaults from values.yaml, what they mean from the schema."""
+    """The values as tables: names and defaults from values.yaml, what they mean from the schema."""
     text = (CHART / "README.md.in").read_text()
     described = json.loads(SCHEMA.read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    rows = [
-        f"| `{name}` | {default} | {meaning} |"
-        for name, default, meaning in _rows(described, described, values)
-    ]
-    table = "\n".join(["| value | default | what it means |", "|---|---|---|", *rows])
-    return text.replace("{{VALUES}}", table)
+    redbox = described["definitions"]["redbox"]
+    text = text.replace("{{REDBOX_VALUES}}", _table(_rows(redbox, described, _defaults(redbox, described))))
+    return text.replace("{{VALUES}}", _table(_rows(described, described, values)))
+
+
+def _table(rows: Iterator[tuple[str, str, str]]) -> str:
+    lines = [f"| `{name}` | {default} | {meaning} |" for name, default, meaning in rows]
+    return "\n".join(["| value | default | what it means |", "|---|---|---|", *lines])
+
+
+def _defaults(node: Mapping[str, Any], root: Mapping[str, Any]) -> object:
+    """The defaults that the schema states, for values under names of an administrator's own."""
+    if "default" not in node and "$ref" in node:
+        node = root["definitions"][node["$ref"].rpartition("/")[2]]
+    if "default" not in node and "properties" in node:
+        return {name: _defaults(child, root) for name, child in node["properties"].items()}
+    return node.get("default", REQUIRED)
 
 
 def _rows(
@@ -116,7 +128,7 @@ def _rows(
             if isinstance(values, dict) and key in values:
                 yield from _rows(child, root, values[key], f"{name}.{key}" if name else key)
         return
-    default = f"`{json.dumps(values)}`"
+    default = "" if values is REQUIRED else f"`{json.dumps(values)}`"
     allowed = f" One of {', '.join(f'`{value}`' for value in node['enum'])}." if "enum" in node else ""
     yield name, default, f"{node['description']}{allowed}".replace("|", "\\|")
 

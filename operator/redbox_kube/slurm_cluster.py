@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
@@ -177,6 +177,8 @@ class SlurmClusterSpec(SlurmClusterKind):
 class SlurmCluster(SlurmClusterKind):
     """A SlurmCluster as stored at the API server."""
 
+    kind: ClassVar[str] = "SlurmCluster"
+
     metadata: dict[str, Any]
     spec: SlurmClusterSpec
     status: dict[str, Any] = {}
@@ -184,3 +186,18 @@ class SlurmCluster(SlurmClusterKind):
     @property
     def name(self) -> str:
         return str(self.metadata["name"])
+
+    @property
+    def namespace(self) -> str:
+        """The namespace whose SlurmJobs it is for; empty: all."""
+        return ""
+
+    @property
+    def key(self) -> str:
+        """Its name among all SlurmClusters and SlurmEndpoints."""
+        return self.name
+
+    @property
+    def title(self) -> str:
+        """As messages name it."""
+        return f"{self.kind} {self.key}"

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from redbox_kube.runtime.clock import now
+from redbox_kube.slurm_endpoint import is_endpoint
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 
 SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
@@ -92,6 +93,7 @@ class StateGauges(Collector):
         name = "redbox_operator_cluster_reachable"
         clusters = GaugeMetricFamily(name, "Whether a SlurmCluster's red-box answers.", labels=["cluster"])
         for cluster, reachable in self.reachable().items():
-            clusters.add_metric([cluster], float(reachable))
+            if not is_endpoint(cluster):  # users make those: they would make time series
+                clusters.add_metric([cluster], float(reachable))
         yield clusters
         yield GaugeMetricFamily("redbox_operator_waiting", "SlurmJobs in the queue.", self.waiting())

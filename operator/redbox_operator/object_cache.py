@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from redbox_kube.names import GROUP
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
+from redbox_operator.companion_pods.placement import chosen_cluster
 from redbox_operator.companion_pods.plan import CompanionPod
 
 KEPT_METADATA = frozenset(
@@ -33,7 +34,7 @@ class PackedJob:
     uid: str
     version: str
     phase: str
-    cluster: str | None
+    cluster: str | None  # the key of a SlurmCluster or a SlurmEndpoint
     has_companion: bool
     finished: bool
     done: bool  # finished, and its companion has left its final message
@@ -61,7 +62,7 @@ def packed(job: SlurmJob) -> PackedJob:
         uid=job.uid,
         version=str(job.metadata.get("resourceVersion", "")),
         phase=sys.intern(status.phase.value),
-        cluster=sys.intern(status.cluster or job.spec.cluster or "") or None,
+        cluster=sys.intern(chosen_cluster(job) or "") or None,
         has_companion=status.companion is not None,
         finished=status.finished,
         done=status.finished and (status.companion is None or bool(status.companion.done)),
@@ -130,7 +131,7 @@ class ObjectCache:
         return job if job and not job.being_deleted else None
 
     def jobs_of(self, cluster: str) -> Iterator[PackedJob]:
-        """SlurmJobs that were submitted to this SlurmCluster, or name it."""
+        """SlurmJobs that were submitted to the SlurmCluster or SlurmEndpoint of this key, or name it."""
         return (job for job in list(self.jobs.values()) if job.cluster == cluster)
 
     def update_companion(self, pod: CompanionPod) -> bool:

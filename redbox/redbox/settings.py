@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from redbox.agents.settings import AgentsSettings
 from redbox.callers.mapping.mapping import MappingRules
@@ -43,7 +43,7 @@ class TlsSettings(Section):
     """The server's certificate: made by `redbox init`, or the site's own."""
 
     certificate_file: AbsolutePath = Path("/etc/redbox/tls/server.crt")
-    """PEM, with the chain; SIGHUP reloads it."""
+    """PEM, with the chain; read again when it changes, and on SIGHUP."""
     key_file: AbsolutePath = Path("/etc/redbox/tls/server.key")
     """PEM, readable by the account redbox alone."""
 
@@ -91,6 +91,15 @@ class RedboxSettings(Section):
     def clusters(self) -> tuple[str, ...]:
         """The names of the Kubernetes clusters whose tokens are accepted."""
         return tuple(cluster.name for cluster in self.callers.clusters)
+
+    @model_validator(mode="after")
+    def _check_socket(self) -> Self:
+        if self.agents.accounts_on_login_node and self.listen.unix_socket is not None:
+            raise ValueError(
+                "agents.ssh.accounts: login_node needs listen.unix_socket: null, because a user of this host "
+                "would be taken for the user of the same uid there"
+            )
+        return self
 
 
 def load_settings(path: Path = SETTINGS_FILE) -> RedboxSettings:

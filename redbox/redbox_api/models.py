@@ -265,6 +265,7 @@ class Cluster(ResponseModel):
     nodes: dict[str, int] = {}  # node state -> how many
     warnings: list[str] = []
     stale_since: datetime | None = None
+    credentials_expire_at: datetime | None = None  # those with which red-box logs in at the login node
 
 
 class WhoAmI(ResponseModel):

@@ -62,10 +62,10 @@ class Callers:
 
 
 @contextmanager
-def redbox(bed: Bed) -> Iterator[Callers]:
+def redbox(bed: Bed, **options: Any) -> Iterator[Callers]:
     """Have a red-box of its own, and an empty queue before and after."""
     clear(bed)
-    with running(bed, sections=UNLIMITED) as server:
+    with running(bed, sections=UNLIMITED, **options) as server:
         callers = Callers(server)
         callers.install()
         yield callers

@@ -43,7 +43,7 @@ def rules_of(objects: Objects, account: str) -> Iterator[dict[str, Any]]:
 
 
 def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
-    for one in of_kind(objects, "Deployment", "Job"):
+    for one in of_kind(objects, "Deployment", "Job", "StatefulSet"):
         yield one["metadata"]["name"], one["spec"]["template"]["spec"]
 
 
@@ -320,12 +320,13 @@ def test_users_roles_never_hold_status_or_finalizers_and_view_gets_nothing(rende
 
 
 def test_every_pod_meets_the_restricted_level(rendered: Render) -> None:
-    found = list(pods(rendered(resourced={"enabled": True})))
-    assert {name for name, _ in found} == {*CONTROLLERS, "redbox-crds", "redbox-uninstall"}
+    everything = yaml.safe_load((CHECKOUT / "tests/deploy/chart/everything.values.yaml").read_text())
+    found = list(pods(rendered(**everything)))
+    assert {name for name, _ in found} == {*CONTROLLERS, "redbox-crds", "redbox-uninstall", "redbox-hpc2"}
     for name, pod in found:
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault", name
-        for container in pod["containers"]:
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
             assert container["securityContext"] == {
                 "allowPrivilegeEscalation": False,
                 "readOnlyRootFilesystem": True,

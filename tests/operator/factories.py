@@ -9,6 +9,7 @@ from typing import Any
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_kube.slurm_endpoint import SlurmEndpoint
 from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
     ClusterUsers,
@@ -32,6 +33,15 @@ def slurm_cluster(**spec: Any) -> SlurmCluster:
         "audience": "redbox.dev/hpc1/4711",
     }
     return SlurmCluster.model_validate({"metadata": {"name": "hpc1"}, "spec": {**given, **spec}})
+
+
+def slurm_endpoint(name: str = "mine", namespace: str = "farm", **metadata: Any) -> SlurmEndpoint:
+    spec = {
+        "endpoint": f"https://redbox.{namespace}.svc:8443",
+        "caBundle": base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode(),
+    }
+    made = {"name": name, "namespace": namespace, "uid": f"uid-of-{name}", **metadata}
+    return SlurmEndpoint.model_validate({"metadata": made, "spec": spec})
 
 
 def with_gateways(*nodes: str) -> SlurmCluster:

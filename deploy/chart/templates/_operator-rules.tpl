@@ -13,10 +13,16 @@
 - apiGroups: [redbox.dev, wlm.sylabs.io, slurm.sylabs.io]
   resources: [slurmjobs/finalizers, wlmjobs/finalizers]
   verbs: [update]
+- apiGroups: [redbox.dev]
+  resources: [slurmendpoints]
+  verbs: [get, list, watch]
+- apiGroups: [redbox.dev]
+  resources: [slurmendpoints/status]
+  verbs: [patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
-# The frozen requests of attempts.
+# The frozen requests of attempts, and the audiences of SlurmEndpoints.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, delete]

@@ -32,6 +32,7 @@ PLURALS = {
     "SlurmJob": "slurmjobs",
     "WlmJob": "wlmjobs",
     "SlurmCluster": "slurmclusters",
+    "SlurmEndpoint": "slurmendpoints",
     "Node": "nodes",
     "Pod": "pods",
     "ConfigMap": "configmaps",

@@ -9,8 +9,9 @@ from pydantic import BaseModel
 
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterSpec
+from redbox_kube.slurm_endpoint import SlurmEndpointSpec
 from redbox_operator.api.schemas.openapi import Schema, rule, structural
-from redbox_operator.api.slurmcluster_status import SlurmClusterStatus
+from redbox_operator.api.slurmcluster_status import SlurmClusterStatus, SlurmEndpointStatus
 from redbox_operator.api.slurmjob import LONGEST_NAME, MUTABLE, SLURM_JOBS, Resource, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.api.sylabs import OLD_KINDS
@@ -24,6 +25,7 @@ COLUMNS_OF_JOB: list[Schema] = [
     {"name": "Exit", "type": "integer", "jsonPath": ".status.exitCode", "description": "Its exit code."},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "User", "type": "string", "jsonPath": ".status.user", "priority": 1},
+    {"name": "Endpoint", "type": "string", "jsonPath": ".status.endpoint", "priority": 1},
     {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
     {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
 ]
@@ -33,18 +35,27 @@ COLUMNS_OF_OLD_JOB: list[Schema] = [
     {"name": "Job", "type": "string", "jsonPath": ".status.jobID", "description": "Slurm's job id."},
     {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
 ]
+REACHABLE: Schema = {
+    "name": "Reachable",
+    "type": "string",
+    "jsonPath": ".status.conditions[?(@.type=='Reachable')].status",
+    "description": "Whether its red-box answers the operator.",
+}
 COLUMNS_OF_CLUSTER: list[Schema] = [
-    {
-        "name": "Reachable",
-        "type": "string",
-        "jsonPath": ".status.conditions[?(@.type=='Reachable')].status",
-        "description": "Whether its red-box answers the operator.",
-    },
+    REACHABLE,
     {"name": "Slurm", "type": "string", "jsonPath": ".status.version", "description": "Slurm's version."},
     {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitionCount"},
     {"name": "Delivery", "type": "string", "jsonPath": ".spec.delivery"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Endpoint", "type": "string", "jsonPath": ".spec.endpoint", "priority": 1},
+]
+COLUMNS_OF_ENDPOINT: list[Schema] = [
+    REACHABLE,
+    {"name": "Slurm", "type": "string", "jsonPath": ".status.version", "description": "Slurm's version."},
+    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitionCount"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Endpoint", "type": "string", "jsonPath": ".spec.endpoint", "priority": 1},
+    {"name": "Audience", "type": "string", "jsonPath": ".status.audience", "priority": 1},
 ]
 NAME_OF_JOB = rule(
     f"self.metadata.name.size() <= {LONGEST_NAME}",
@@ -54,8 +65,13 @@ NAME_OF_CLUSTER = rule(
     "self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')",
     "a SlurmCluster's name has at most 63 characters of a-z, 0-9 and -, because it is a label of nodes",
 )
+NAME_OF_ENDPOINT = rule(
+    "self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')",
+    "a SlurmEndpoint's name has at most 63 characters of a-z, 0-9 and -, because it is a label of pods",
+)
 UNCHANGED = rule("self == oldSelf", "spec is immutable: create another object, or delete this one first")
 SLURM_CLUSTERS = Resource(GROUP, VERSION, "slurmclusters", "SlurmCluster")
+SLURM_ENDPOINTS = Resource(GROUP, VERSION, "slurmendpoints", "SlurmEndpoint")
 RULES_OF_CLUSTER = [
     rule(
         "self.audience == oldSelf.audience",
@@ -80,7 +96,12 @@ RULES_OF_CLUSTER = [
 
 def all_crds() -> list[Schema]:
     """All CRDs of Red Box."""
-    return [_slurm_job(), _slurm_cluster(), *(_old_kind(resource) for resource in OLD_KINDS)]
+    return [
+        _slurm_job(),
+        _slurm_cluster(),
+        _slurm_endpoint(),
+        *(_old_kind(resource) for resource in OLD_KINDS),
+    ]
 
 
 def _slurm_job() -> Schema:
@@ -104,6 +125,13 @@ def _slurm_cluster() -> Schema:
     spec["x-kubernetes-validations"] = RULES_OF_CLUSTER
     schema = _schema([NAME_OF_CLUSTER], spec, SlurmClusterStatus, "A Slurm cluster behind a red-box.")
     return _crd(SLURM_CLUSTERS, ["slc"], "Cluster", schema, COLUMNS_OF_CLUSTER)
+
+
+def _slurm_endpoint() -> Schema:
+    spec = structural(SlurmEndpointSpec)
+    description = "A Slurm cluster behind a red-box of one namespace."
+    schema = _schema([NAME_OF_ENDPOINT], spec, SlurmEndpointStatus, description)
+    return _crd(SLURM_ENDPOINTS, ["sle"], "Namespaced", schema, COLUMNS_OF_ENDPOINT)
 
 
 def _immutable(field: str) -> Schema:

@@ -1,11 +1,11 @@
-"""The status of a SlurmCluster: reachability, Slurm's nodes and partitions, its SlurmJobs. Pure."""
+"""The status of a SlurmCluster or SlurmEndpoint: reachability, Slurm's nodes and partitions, jobs. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import Field
@@ -24,6 +24,12 @@ from redbox_operator.api.partition_status import (
 from redbox_operator.api.slurmjob_status import StatusCondition
 
 NAMED_AT_MOST = 20
+EXPIRY_WARNINGS = (
+    (timedelta(0), "Expired"),
+    (timedelta(hours=1), "WithinAnHour"),
+    (timedelta(days=1), "WithinADay"),
+)
+"""Reasons of CredentialsExpire, by how much time is left at most."""
 
 
 class ClusterCondition(StrEnum):
@@ -32,6 +38,7 @@ class ClusterCondition(StrEnum):
     REACHABLE = "Reachable"  # its red-box answers the operator
     CURRENT = "Current"  # Slurm answers red-box: states of jobs are not old
     ORPHANED = "JobsOrphaned"  # the SlurmJobs of jobs in Slurm are gone
+    CREDENTIALS_EXPIRE = "CredentialsExpire"  # with what red-box logs in: in a day, in an hour, or it has
     HOLDS_BACK = "HoldsBack"  # companions request the resources of their jobs
     PODS_READY = PODS_READY  # pods on its virtual nodes run; resourced writes it
     IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs or pods still need it
@@ -44,6 +51,9 @@ class SlurmClusterStatus(SlurmClusterKind):
     version: str | None = Field(None, description="Slurm's version.")
     redbox_version: str | None = None
     accounting: bool | None = Field(None, description="Whether Slurm has accounting of ended jobs.")
+    credentials_expire_at: datetime | None = Field(
+        None, description="When the SSH certificate ends with which red-box logs in, if it has one."
+    )
     partition_count: int | None = Field(None, description="Number of partitions.")
     partition_names: list[str] = Field([], max_length=4096)
     partitions: list[PartitionStatus] = Field(
@@ -58,6 +68,14 @@ class SlurmClusterStatus(SlurmClusterKind):
         [], json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     )
     observed_generation: int | None = None
+
+
+class SlurmEndpointStatus(SlurmClusterStatus):
+    """The status of a SlurmEndpoint, as the operator writes it."""
+
+    audience: str | None = Field(
+        None, description="The audience of tokens for its red-box: the one that its settings must have."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +134,11 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
             "version": description.version,
             "redbox_version": description.redbox_version,
             "accounting": description.accounting,
+            "credentials_expire_at": description.credentials_expire_at,
             "nodes": bounded_counts(description.nodes),
         }
+    if isinstance(before, SlurmEndpointStatus):
+        new["audience"] = facts.cluster.spec.audience
     if facts.partitions is not None:
         statuses = partition_statuses(facts.partitions)
         kept = not facts.use_is_due and differ_in_use_only(before.partitions, statuses)
@@ -141,6 +162,7 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
         yield NewCondition(
             ClusterCondition.CURRENT, "Stale" if since else "Fresh", message, holds=since is None
         )
+    yield from _credentials_expire(facts)
     if facts.orphans:
         message = f"jobs in Slurm whose SlurmJob is gone: {_some(facts.orphans)}"
         yield NewCondition(ClusterCondition.ORPHANED, "SlurmJobGone", message, holds=True)
@@ -155,6 +177,21 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
     if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
         users = facts.in_use_by
         yield NewCondition(ClusterCondition.IN_USE, users.reason, users.message, holds=True)
+
+
+def _credentials_expire(facts: ClusterFacts) -> Iterator[NewCondition]:
+    """A red-box that cannot log in any more does not describe Slurm: then the previous time counts."""
+    now, description = facts.now, facts.description
+    at = description.credentials_expire_at if description else facts.before.credentials_expire_at
+    reason = next((reason for left, reason in EXPIRY_WARNINGS if at is not None and at - now <= left), None)
+    if at is None or reason is None:
+        return
+    verb = "expired" if reason == "Expired" else "expires"
+    message = (
+        f"the SSH certificate with which red-box logs in {verb} at {at:%Y-%m-%d %H:%M:%S} UTC: replace it. "
+        "While there is no valid one, jobs go on in Slurm and their states are stale"
+    )
+    yield NewCondition(ClusterCondition.CREDENTIALS_EXPIRE, reason, message, holds=True)
 
 
 def _holds_back(facts: ClusterFacts) -> NewCondition:

@@ -42,7 +42,14 @@ class SlurmJobProgram(SlurmClusterKind):
         max_length=63,
         pattern=DNS_LABEL,
         description="The SlurmCluster whose Slurm runs the job; `kubectl get slurmclusters` lists "
-        "them. May be omitted if there is only one.",
+        "them. May be omitted if there is only one, and no SlurmEndpoint in this namespace.",
+    )
+    endpoint: str | None = Field(
+        None,
+        max_length=63,
+        pattern=DNS_LABEL,
+        description="Or the SlurmEndpoint of this namespace whose Slurm runs the job; `kubectl get "
+        "slurmendpoints` lists them. Of cluster and endpoint only one can be set.",
     )
     batch: str | None = Field(
         None,
@@ -68,7 +75,8 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
                 rule(
                     "[has(self.batch), has(self.batchFrom), has(self.container)].exists_one(given, given)",
                     "set exactly one of batch, batchFrom and container",
-                )
+                ),
+                rule("!(has(self.cluster) && has(self.endpoint))", "set only one of cluster and endpoint"),
             ]
         }
     )

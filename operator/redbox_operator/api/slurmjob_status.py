@@ -112,6 +112,7 @@ class SlurmJobStatus(SlurmClusterKind):
     message: str | None = Field(None, description="One sentence for a person: what happened, and what to do.")
     job_id: str | None = Field(None, alias="jobID", description="The Slurm job id of the newest attempt.")
     cluster: str | None = Field(None, description="The SlurmCluster that it was submitted to.")
+    endpoint: str | None = Field(None, description="Or the SlurmEndpoint that it was submitted to.")
     partition: str | None = Field(None, description="The job's partition in Slurm.")
     user: str | None = Field(None, description="The Unix account that it runs as.")
     nodes: list[str] = Field([], description="The Slurm nodes that it runs or ran on.")

@@ -11,7 +11,13 @@ from typing import Any
 
 from redbox_api.authorities import pem_of
 from redbox_api.models import Dependency
-from redbox_kube.names import LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID, LABEL_SLURMJOB
+from redbox_kube.names import (
+    LABEL_ATTEMPT,
+    LABEL_CLUSTER,
+    LABEL_ENDPOINT,
+    LABEL_JOB_UID,
+    LABEL_SLURMJOB,
+)
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_operator.api.constants import ANNOTATION_REACHES, LABEL_ROLE, CompanionMode, PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
@@ -55,8 +61,12 @@ def config_map(
 
 
 def reaches(cluster: SlurmCluster) -> str:
-    """The value of `redbox.dev/reaches` for the SlurmCluster's current address and CA."""
-    return digest(f"{cluster.spec.endpoint}\n{cluster.spec.ca_bundle.decode()}")
+    """The value of `redbox.dev/reaches` for the red-box's current address and CA.
+
+    A SlurmEndpoint that was made again has another audience; that of a SlurmCluster never changes.
+    """
+    audience = f"\n{cluster.spec.audience}" if cluster.namespace else ""
+    return digest(f"{cluster.spec.endpoint}\n{cluster.spec.ca_bundle.decode()}{audience}")
 
 
 def request_digest(made: Object) -> str:
@@ -152,7 +162,7 @@ def _metadata(job: SlurmJob, cluster: SlurmCluster, attempt: int, role: PodRole)
     labels = {
         LABEL_JOB_UID: job.uid,
         LABEL_ATTEMPT: str(attempt),
-        LABEL_CLUSTER: cluster.name,
+        LABEL_ENDPOINT if cluster.namespace else LABEL_CLUSTER: cluster.name,
         LABEL_ROLE: role.value,
     }
     return {

@@ -1,4 +1,4 @@
-"""SlurmCluster and partition of a SlurmJob, and placement of its pod on Kubernetes nodes. Pure.
+"""SlurmCluster or SlurmEndpoint of a SlurmJob, its partition, and placement of its pod. Pure.
 
 A chosen SlurmCluster is kept (`status.cluster`), even if others are created later. Node affinity on the
 limits that resourced publishes keeps a pod from nodes where its job does not fit; queueing is Slurm's.
@@ -12,6 +12,7 @@ from typing import Any
 from redbox_kube.names import LABEL_CLUSTER, LABEL_DEFAULT_PARTITION, LABEL_PARTITION, TAINT_SLURM
 from redbox_kube.node_labels import fit_terms, gateway_key, partition_label, prefix
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
+from redbox_kube.slurm_endpoint import endpoint_key, is_endpoint, is_visible
 from redbox_operator.api.slurmcluster_status import holds_back
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion_pods.resource_needs import needs_of, whole_needs_of
@@ -27,11 +28,23 @@ TOLERATIONS = [
 
 
 def cluster_of(job: SlurmJob, clusters: Collection[str]) -> str | None:
-    """The SlurmCluster of this job, by name, whether it exists or not; None where it is not determined."""
-    chosen = job.status.cluster or job.spec.cluster or job.spec.node_selector.get(LABEL_CLUSTER)
+    """The key of this job's SlurmCluster or SlurmEndpoint, whether it exists; None: it is not determined."""
+    chosen = chosen_cluster(job)
     if chosen:
         return chosen
-    return next(iter(clusters)) if len(clusters) == 1 else None
+    own = [key for key in clusters if is_visible(key, job.namespace)]
+    return own[0] if len(own) == 1 else None
+
+
+def chosen_cluster(job: SlurmJob) -> str | None:
+    """The key of what the SlurmJob names, or was submitted to."""
+    status, spec = job.status, job.spec
+    endpoint = status.endpoint or (None if status.cluster else spec.endpoint)
+    if endpoint:
+        return endpoint_key(job.namespace, endpoint)
+    named = status.cluster or spec.cluster or spec.node_selector.get(LABEL_CLUSTER)
+    # A node selector may have any text, also the key of another namespace's SlurmEndpoint.
+    return None if named is None or is_endpoint(named) else named
 
 
 def partition_of(job: SlurmJob) -> str | None:

@@ -1,9 +1,12 @@
-"""The jobs of one red-box: one watch per SlurmCluster, and the newest row of every job that is not final.
+"""The jobs of one red-box: one watch each, and the newest row of every job that is not final.
 
 A row counts for a SlurmJob only if its owner is that SlurmJob's namespace and service account: anybody can
 choose keys. Only jobs that are not final are listed, because red-box remembers ended jobs for weeks; a job
 whose end was missed is requested by itself. While red-box is unavailable it gets only the feed's own retries;
 its return wakes the SlurmJobs that wait for it.
+
+A user of a SlurmEndpoint's namespace chooses what answers there. So only rows of SlurmJobs of that namespace
+are kept, and these in a bounded number and size.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ log = structlog.get_logger(__name__)
 DEADLINES = Deadlines(connect=3.0, answer=10.0, quiet=30.0)
 CALL_S = 15.0
 MOST_CALLS = 8
+MOST_ROWS_OF_ENDPOINT = 10_000
+LARGEST_ROW_OF_ENDPOINT = 8192
 BACKOFF = Backoff(0.5, 3.0, factor=1.5)  # short: SlurmJobs wait for its return
 NO_ANSWER = "red-box did not answer in time"
 AnswerT = TypeVar("AnswerT")
@@ -72,11 +77,13 @@ class RedboxLink:
         *,
         changed: Callable[[str], None],
         turned: Callable[[RedboxLink], None],
+        namespace_of: Callable[[str], str | None],
         partitions_changed: Callable[[str], None],
     ) -> None:
         """`changed` is called with the key of each row that changes, `turned` when `reachable` changes.
 
-        `partitions_changed` is called with the name of the SlurmCluster.
+        `namespace_of` returns the namespace of the SlurmJob with this key as its uid, if there is one.
+        `partitions_changed` is called with the key of the SlurmCluster or SlurmEndpoint.
         """
         self.cluster = cluster
         self.client = client
@@ -85,9 +92,10 @@ class RedboxLink:
         self.reachable: bool | None = None
         self.trouble = "no answer yet"
         self.bookmark_message: str | None = None  # of the last bookmark: Slurm does not answer, for instance
-        self.partition_watch = PartitionWatch(cluster.name, client, lambda: partitions_changed(cluster.name))
+        self.partition_watch = PartitionWatch(cluster.key, client, lambda: partitions_changed(cluster.key))
         self._changed = changed
         self._turned = turned
+        self._namespace_of = namespace_of
         self._absent: set[RowKey] = set()
         self._arrived: dict[RowKey, float] = {}
         self._calls = 0
@@ -218,6 +226,8 @@ class RedboxLink:
 
     def _take(self, job: Job, *, gone: bool) -> None:
         key, row = RowKey.of(job), Row.of(job)
+        if not self._may_have(key, row):
+            return
         self._absent.discard(key)
         if gone:
             self.rows.pop(key, None)
@@ -228,12 +238,22 @@ class RedboxLink:
             self._arrived.setdefault(key, asyncio.get_running_loop().time())
         self._changed(job.key)
 
+    def _may_have(self, key: RowKey, row: Row) -> bool:
+        namespace = self.cluster.namespace
+        if not namespace:
+            return True
+        return (
+            key.namespace == namespace == self._namespace_of(key.key)
+            and len(row.packed) <= LARGEST_ROW_OF_ENDPOINT
+            and (key in self.rows or len(self.rows) < MOST_ROWS_OF_ENDPOINT)
+        )
+
     def _turn(self, trouble: str | None) -> None:
         reachable = trouble is None
         changed = self.reachable is not reachable
         self.reachable, self.trouble = reachable, trouble or ""
         if changed:
-            log.info("redbox", cluster=self.cluster.name, reachable=reachable, trouble=trouble)
+            log.info("redbox", cluster=self.cluster.key, reachable=reachable, trouble=trouble)
             self._turned(self)
 
 
@@ -244,13 +264,21 @@ def link_to(
     *,
     changed: Callable[[str], None],
     turned: Callable[[RedboxLink], None],
+    namespace_of: Callable[[str], str | None],
     partitions_changed: Callable[[str], None],
 ) -> RedboxLink:
-    """The link to a SlurmCluster's red-box, with tokens for that red-box alone."""
+    """The link to the red-box of a SlurmCluster or SlurmEndpoint, with tokens for that red-box alone."""
     spec = cluster.spec
     token = RedboxToken(objects, account, spec.audience)
     client = RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle, deadlines=DEADLINES)
-    return RedboxLink(cluster, client, changed=changed, turned=turned, partitions_changed=partitions_changed)
+    return RedboxLink(
+        cluster,
+        client,
+        changed=changed,
+        turned=turned,
+        namespace_of=namespace_of,
+        partitions_changed=partitions_changed,
+    )
 
 
 def stale_since(bookmark_message: str | None) -> datetime | None:

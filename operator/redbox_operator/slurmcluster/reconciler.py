@@ -1,7 +1,8 @@
-"""Reconciles SlurmClusters: a link to the red-box of each, its status, its finalizer.
+"""Reconciles SlurmClusters and SlurmEndpoints: a link to the red-box of each, its status, its finalizer.
 
 One link serves all SlurmJobs of its cluster. While a red-box is away, only the status of its SlurmCluster
-reports that: no status of a SlurmJob is written.
+reports that: no status of a SlurmJob is written. A SlurmEndpoint has no finalizer, because it goes with its
+namespace; its audience is in its status and in a ConfigMap for its red-box (`endpoint_audience`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
 from redbox_kube.virtual_pods import submitted_pods, virtual_nodes_of
 from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
@@ -32,12 +34,14 @@ from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
     ClusterUsers,
     SlurmClusterStatus,
+    SlurmEndpointStatus,
     cluster_status_of,
     has_older_form,
     is_reported,
 )
 from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 from redbox_operator.object_cache import ObjectCache
+from redbox_operator.slurmcluster.endpoint_audience import publish_audience
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
 from redbox_operator.slurmcluster.registry import RedboxLinks
@@ -46,13 +50,15 @@ from redbox_operator.status_writer import StatusWriter
 log = structlog.get_logger(__name__)
 WORKERS = 4
 PAUSE_S = 10.0
+MOST_ENDPOINTS = 4
+"""Of one namespace: each is a connection, and memory, of the operator that serves all."""
 SUBMITS_END_S = 10.0
 """A pod's submit that was under way when the deletion began has shown its job by then."""
 
 
 @dataclass
 class ClusterEntry:
-    """One SlurmCluster, and the link to its red-box if its spec allows one."""
+    """One SlurmCluster or SlurmEndpoint, and the link to its red-box if its spec allows one."""
 
     cluster: SlurmCluster
     link: RedboxLink | None = None
@@ -62,7 +68,7 @@ class ClusterEntry:
 
 
 class SlurmClusters:
-    """Keeps one link for each SlurmCluster."""
+    """Keeps one link for each SlurmCluster and SlurmEndpoint, by their keys."""
 
     def __init__(
         self,
@@ -99,33 +105,42 @@ class SlurmClusters:
     # -- events of the watch and of the resync
 
     def updated(self, raw: Object) -> None:
-        """A SlurmCluster was created or changed."""
+        """One was created or changed."""
         try:
-            cluster = SlurmCluster.model_validate(raw)
+            cluster = read_cluster(raw)
         except ValidationError as error:
             log.warning("unreadable", slurmcluster=raw["metadata"]["name"], error=str(error))
             return
-        entry = self._entries.get(cluster.name)
+        key = cluster.key
+        entry = self._entries.get(key)
         before = entry.cluster if entry else None
         if entry is None:
-            entry = self._entries[cluster.name] = ClusterEntry(cluster)
+            entry = self._entries[key] = ClusterEntry(cluster)
         entry.cluster = cluster
         if before is None or before.spec != cluster.spec or before.metadata["uid"] != cluster.metadata["uid"]:
             self._disconnect(entry)
             self._connect(entry)
-            self._wake_cluster(cluster.name)
+            self._wake_cluster(key)
         elif entry.link is not None:
             entry.link.cluster = cluster
         if before is None or before.metadata.get("resourceVersion") != cluster.metadata.get(
             "resourceVersion"
         ):
-            self._queue.add(cluster.name)
+            self._queue.add(key)
 
-    def deleted(self, name: str) -> None:
-        entry = self._entries.pop(name, None)
+    def deleted(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
         if entry is not None:
             self._disconnect(entry)
-            self._wake_cluster(name)
+            self._wake_cluster(key)
+            self._connect_waiting(entry.cluster.namespace)
+
+    def _connect_waiting(self, namespace: str) -> None:
+        """A SlurmEndpoint is gone: another one of its namespace may have its place."""
+        for other in self._entries.values():
+            if namespace and other.cluster.namespace == namespace and other.link is None:
+                self._connect(other)
+                self._queue.add(other.cluster.key)
 
     def names(self) -> frozenset[str]:
         return frozenset(self._entries)
@@ -146,6 +161,10 @@ class SlurmClusters:
     def _connect(self, entry: ClusterEntry) -> None:
         if self._group is None or entry.link is not None:
             return
+        key = entry.cluster.key
+        if self._is_full(entry.cluster.namespace):
+            self.links.troubles[key] = f"a namespace has at most {MOST_ENDPOINTS} SlurmEndpoints: delete one"
+            return
         try:
             entry.link = link_to(
                 entry.cluster,
@@ -153,26 +172,38 @@ class SlurmClusters:
                 self._account,
                 changed=self._wake_uid,
                 turned=self._reachability_changed,
+                namespace_of=self._namespace_of,
                 partitions_changed=self._partitions_changed,
             )
         except (ValueError, OSError) as error:  # an SSLError is an OSError
-            self.links.troubles[entry.cluster.name] = f"spec.caBundle is not a PEM certificate: {error}"
+            self.links.troubles[key] = f"spec.caBundle is not a PEM certificate: {error}"
             return
-        self.links.by_name[entry.cluster.name] = entry.link
-        entry.task = self._group.create_task(entry.link.run(), name=f"link to {entry.cluster.name}")
+        self.links.troubles.pop(key, None)
+        self.links.by_name[key] = entry.link
+        entry.task = self._group.create_task(entry.link.run(), name=f"link to {key}")
+
+    def _is_full(self, namespace: str) -> bool:
+        """Whether a namespace has as many links as it may have."""
+        linked = [entry for entry in self._entries.values() if entry.link and entry.cluster.namespace]
+        return sum(entry.cluster.namespace == namespace for entry in linked) >= MOST_ENDPOINTS
+
+    def _namespace_of(self, uid: str) -> str | None:
+        ref = self._cache.ref_of(uid)
+        return ref.namespace if ref else None
 
     def _disconnect(self, entry: ClusterEntry) -> None:
-        self.links.by_name.pop(entry.cluster.name, None)
-        self.links.troubles.pop(entry.cluster.name, None)
+        self.links.by_name.pop(entry.cluster.key, None)
+        self.links.troubles.pop(entry.cluster.key, None)
         if entry.task is not None:
             entry.task.cancel()
         entry.link = entry.task = None
 
     def _reachability_changed(self, link: RedboxLink) -> None:
-        if self.links.get(link.cluster.name) is link:
-            self._queue.add(link.cluster.name)
+        key = link.cluster.key
+        if self.links.get(key) is link:
+            self._queue.add(key)
             if link.reachable:
-                self._wake_cluster(link.cluster.name)
+                self._wake_cluster(key)
 
     def _partitions_changed(self, name: str) -> None:
         self._queue.add_later(name, STATES_EVERY_S)
@@ -190,8 +221,11 @@ class SlurmClusters:
         entry = self._entries.get(name)
         if entry is None:
             return
+        if isinstance(entry.cluster, SlurmEndpoint):
+            await self._reconcile_endpoint(entry, entry.cluster)
+            return
         metadata = entry.cluster.metadata
-        where = ResourcePath("SlurmCluster", name, api_version=API_VERSION)
+        where = _path_of(entry.cluster)
         if "deletionTimestamp" in metadata and not self._jobs_listed:
             return
         if has_older_form(entry.cluster.status):
@@ -214,12 +248,24 @@ class SlurmClusters:
         if entry.link is not None and entry.link.partition_watch.use_due_in_s:
             self._queue.add_later(name, entry.link.partition_watch.use_due_in_s)
 
+    async def _reconcile_endpoint(self, entry: ClusterEntry, endpoint: SlurmEndpoint) -> None:
+        if "deletionTimestamp" in endpoint.metadata:
+            return  # nothing of ours keeps it
+        if problem := await publish_audience(self._writer, endpoint):
+            self._disconnect(entry)
+            self.links.troubles[endpoint.key] = problem
+        elif entry.link is None:
+            self._connect(entry)
+        await self._write_status(entry, _path_of(endpoint), ClusterUsers())
+        if entry.link is not None and entry.link.partition_watch.use_due_in_s:
+            self._queue.add_later(endpoint.key, entry.link.partition_watch.use_due_in_s)
+
     async def _users(self, cluster: SlurmCluster) -> ClusterUsers:
         """Of a SlurmCluster that is being deleted."""
         if "deletionTimestamp" not in cluster.metadata:
             return ClusterUsers()
-        pods = [] if cluster.spec.abandon_jobs else await self._submitted_pods(cluster.name)
-        return ClusterUsers(self._unfinished(cluster.name), pods)
+        pods = [] if cluster.spec.abandon_jobs else await self._submitted_pods(cluster.key)
+        return ClusterUsers(self._unfinished(cluster.key), pods)
 
     async def _submitted_pods(self, name: str) -> list[str]:
         """Pods with jobs of their own; an operator that is limited to namespaces has none beside it."""
@@ -247,7 +293,7 @@ class SlurmClusters:
 
     def _trouble(self, entry: ClusterEntry) -> str | None:
         if entry.link is None:
-            return self.links.troubles.get(entry.cluster.name, "it is not connected yet")
+            return self.links.troubles.get(entry.cluster.key, "it is not connected yet")
         return None if entry.link.reachable else entry.link.trouble
 
     async def _write_status(self, entry: ClusterEntry, where: ResourcePath, in_use_by: ClusterUsers) -> None:
@@ -268,7 +314,7 @@ class SlurmClusters:
                 partitions=watch.partitions if watch else None,
                 use_is_due=watch is None or not watch.use_due_in_s,
                 stale_since=stale_since(link.bookmark_message) if link else None,
-                phases=[job.phase for job in self._cache.jobs_of(where.name)],
+                phases=[job.phase for job in self._cache.jobs_of(entry.cluster.key)],
                 orphans=entry.orphans,
                 in_use_by=in_use_by,
                 gateways=await self._gateways(entry.cluster),
@@ -276,8 +322,9 @@ class SlurmClusters:
                 now=now(),
             )
         )
-        if link is not None and link.reachable is None and not before.conditions:
-            return  # the first answer is under way
+        is_new = not before.conditions and not isinstance(after, SlurmEndpointStatus)
+        if link is not None and link.reachable is None and is_new:
+            return  # the first answer is under way; the red-box of a SlurmEndpoint waits for this status
         if after == before or (
             self._limited and entry.written and _differ_in_times_only(entry.written, after)
         ):
@@ -311,7 +358,7 @@ async def _describe(link: RedboxLink) -> Cluster | None:
     try:
         return await link.describe()
     except (RedboxUnavailable, RedboxError) as error:
-        log.info("redbox does not describe itself", slurmcluster=link.cluster.name, error=str(error))
+        log.info("redbox does not describe itself", slurmcluster=link.cluster.key, error=str(error))
         return None
 
 
@@ -320,11 +367,16 @@ def _differ_in_times_only(written: SlurmClusterStatus, after: SlurmClusterStatus
     return written.model_dump(exclude=times) == after.model_dump(exclude=times)
 
 
+def _path_of(cluster: SlurmCluster) -> ResourcePath:
+    return ResourcePath(cluster.kind, cluster.name, cluster.namespace, API_VERSION)
+
+
 def _read(cluster: SlurmCluster) -> SlurmClusterStatus:
+    kind = SlurmEndpointStatus if isinstance(cluster, SlurmEndpoint) else SlurmClusterStatus
     try:
-        return SlurmClusterStatus.model_validate(cluster.status)
+        return kind.model_validate(cluster.status)
     except ValidationError:
-        return SlurmClusterStatus()
+        return kind()
 
 
 def _events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[ConditionEvent]:

@@ -1,12 +1,15 @@
-"""All SlurmClusters by name: each with a link to its red-box, or the reason for its absence."""
+"""All SlurmClusters and SlurmEndpoints by key: each with a link to its red-box, or why it has none."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from redbox_kube.slurm_endpoint import is_endpoint, title_of
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.slurmcluster.job_feed import RedboxLink
+
+NO_SUCH_ENDPOINT = "NoSuchEndpoint"
 
 
 @dataclass
@@ -17,18 +20,20 @@ class RedboxLinks:
     troubles: dict[str, str] = field(default_factory=dict)  # of those without a link: why
 
     def names(self) -> Collection[str]:
-        """Names of all SlurmClusters, also of those without a link."""
+        """Keys of all, also of those without a link."""
         return [*self.by_name, *self.troubles]
 
     def get(self, name: str | None) -> RedboxLink | None:
-        """The link to this SlurmCluster's red-box, if there is one."""
+        """The link to the red-box of this key, if there is one."""
         return self.by_name.get(name or "")
 
     def problem_of(self, name: str | None) -> StatusProblem:
         """Why there is no link, for the status of a SlurmJob that was submitted there or names it."""
-        trouble = self.troubles.get(name or "")
+        key = name or ""
+        trouble, title = self.troubles.get(key), title_of(key)
         if trouble is None:
-            message = f"SlurmCluster {name} is gone. Create it again; this SlurmJob then continues"
-            return StatusProblem("NoSuchCluster", message)
-        message = f"SlurmCluster {name} cannot be used ({trouble}): ask its administrator to fix it"
+            message = f"{title} is gone. Create it again; this SlurmJob then continues"
+            return StatusProblem(NO_SUCH_ENDPOINT if is_endpoint(key) else "NoSuchCluster", message)
+        cure = "fix it" if is_endpoint(key) else "ask its administrator to fix it"
+        message = f"{title} cannot be used ({trouble}): {cure}"
         return StatusProblem("ClusterMisconfigured", message)

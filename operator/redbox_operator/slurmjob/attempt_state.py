@@ -81,10 +81,12 @@ def status_inputs(
     messages = [pod.final_message for pod in own_pods if pod.final_message]
     refused = next((message.refused for message in messages if message.refused), None)
     results = next((message.results for message in messages if message.results), None)
+    cluster, endpoint = recorded_cluster(state)
     return StatusInputs(
         job=state.job,
         before=state.before,
-        cluster=state.link.cluster.name if state.link else state.before.cluster,
+        cluster=cluster,
+        endpoint=endpoint,
         attempt=state.attempt,
         row=state.row,
         final_message=FinalMessage(refused, results) if messages else None,
@@ -94,6 +96,14 @@ def status_inputs(
         now=now,
         hold=hold_state_of(state),
     )
+
+
+def recorded_cluster(state: AttemptState) -> tuple[str | None, str | None]:
+    """The names of the SlurmCluster and of the SlurmEndpoint for the status: one of them at most."""
+    if state.link is None:
+        return state.before.cluster, state.before.endpoint
+    cluster = state.link.cluster
+    return (None, cluster.name) if cluster.namespace else (cluster.name, None)
 
 
 def hold_state_of(state: AttemptState) -> HoldState | None:

@@ -1,8 +1,9 @@
 """Deletion of a SlurmJob: cancel its jobs, await their end in Slurm, then lift the finalizer.
 
 The wait has no limit, and the status says what it is for. The cancel leaves a tombstone at red-box, so that
-no companion can submit afterwards. Two audited exits do not wait: the annotation redbox.dev/abandon on the
-SlurmJob, and `abandonJobs` on its SlurmCluster.
+no companion can submit afterwards. Three audited exits do not wait: the annotation redbox.dev/abandon on the
+SlurmJob, `abandonJobs` on its SlurmCluster or SlurmEndpoint, and a SlurmEndpoint that is gone: it is deleted
+with its namespace, which could otherwise never end.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from redbox_operator.api.slurmjob_status import (
     StatusCondition,
 )
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
+from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT
 from redbox_operator.status_writer import StatusWriter, path_of
 
 log = structlog.get_logger(__name__)
@@ -70,7 +72,7 @@ class Deletion:
                 f"{ANNOTATION_ABANDON}=true to abandon the job"
             )
         first = RowKey(job.uid, 1, job.namespace, job.spec.service_account_name)
-        red_box = f"its job cannot be cancelled: red-box of SlurmCluster {link.cluster.name}"
+        red_box = f"its job cannot be cancelled: red-box of {link.cluster.title}"
         try:
             cancelled = await link.cancel(first, all_attempts=True)
         except NoSuchJob:
@@ -105,9 +107,8 @@ class Deletion:
 
     async def _publish_abandoned(self, job: SlurmJob, reason: str) -> None:
         status = job.status
-        message = (
-            f"abandoned ({reason}): Slurm job {status.job_id or 'unknown'} on {status.cluster} may still run"
-        )
+        where = status.cluster or status.endpoint
+        message = f"abandoned ({reason}): Slurm job {status.job_id or 'unknown'} on {where} may still run"
         log.warning("abandoned", slurmjob=job.ref.full_name, job_id=status.job_id, why=reason)
         condition = StatusCondition(
             type="Abandoned",
@@ -133,7 +134,10 @@ def _abandon_reason(job: SlurmJob, link: RedboxLink | StatusProblem) -> str:
     if job.annotations.get(ANNOTATION_ABANDON) == "true":
         return f"annotation {ANNOTATION_ABANDON}"
     if not isinstance(link, StatusProblem) and link.cluster.spec.abandon_jobs:
-        return f"spec.abandonJobs of SlurmCluster {link.cluster.name}"
+        return f"spec.abandonJobs of {link.cluster.title}"
+    unfinished = job.status.companion is not None and not job.status.finished
+    if isinstance(link, StatusProblem) and link.reason == NO_SUCH_ENDPOINT and unfinished:
+        return "its SlurmEndpoint is gone, and usually its red-box with it"
     return ""
 
 

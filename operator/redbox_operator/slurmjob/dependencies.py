@@ -13,6 +13,7 @@ from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_fields import DependencyType, DependsOn
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
+from redbox_operator.companion_pods.placement import chosen_cluster
 
 Lookup = Callable[[str], SlurmJob | None]
 """A SlurmJob of the same namespace, by name."""
@@ -64,7 +65,7 @@ def _fulfilled(wanted: DependsOn, status: SlurmJobStatus) -> bool | None:
 
 def _slurm_can_wait(job: SlurmJob, cluster: str, other: SlurmJob) -> bool:
     spec, status = other.spec, other.status
-    same = status.cluster == cluster and spec.service_account_name == job.spec.service_account_name
+    same = chosen_cluster(other) == cluster and spec.service_account_name == job.spec.service_account_name
     one_attempt = spec.backoff_limit == 0 and not spec.suspend
     return same and one_attempt and status.job_id is not None
 

@@ -16,6 +16,7 @@ import kopf
 
 from redbox_kube.api.objects import Object
 from redbox_kube.names import GROUP, LABEL_JOB_UID, VERSION
+from redbox_kube.slurm_endpoint import endpoint_key
 from redbox_operator.api.decode import RESOURCES, read_job
 from redbox_operator.api.slurmjob import Resource, SlurmJobRef
 from redbox_operator.companion_pods.plan import companion_of
@@ -61,6 +62,14 @@ def registry_for(
         raw: Object = dict(event["object"])
         if event["type"] == "DELETED":
             clusters.deleted(raw["metadata"]["name"])
+        else:
+            clusters.updated(raw)
+
+    @kopf.on.event(GROUP, VERSION, "slurmendpoints", registry=registry)
+    async def endpoint_event(event: kopf.RawEvent, **_: object) -> None:
+        raw: Object = dict(event["object"])
+        if event["type"] == "DELETED":
+            clusters.deleted(endpoint_key(raw["metadata"]["namespace"], raw["metadata"]["name"]))
         else:
             clusters.updated(raw)
 

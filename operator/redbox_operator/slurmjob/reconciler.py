@@ -311,12 +311,12 @@ class Reconciler:
         if problem or link is None:
             return problem, ()
         if "deletionTimestamp" in link.cluster.metadata:
-            message = f"SlurmCluster {link.cluster.name} is being deleted: name another one in a new SlurmJob"
+            message = f"{link.cluster.title} is being deleted: name another one in a new SlurmJob"
             return StatusProblem("ClusterBeingDeleted", message), ()
         if dependencies.are_met(state.before):
             return None, ()
         for_slurm, problem = dependencies.resolve(
-            job, link.cluster.name, lambda name: self.cache.dependency(job.ref, name)
+            job, link.cluster.key, lambda name: self.cache.dependency(job.ref, name)
         )
         return problem, for_slurm
 

@@ -25,6 +25,7 @@ from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, ObjectC
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import OrphanPolicy
+from redbox_kube.slurm_endpoint import endpoint_key
 from redbox_operator.api.decode import RESOURCES, read_job
 from redbox_operator.api.slurmjob import Resource, SlurmJobRef
 from redbox_operator.companion_pods.plan import CompanionPod, companion_of
@@ -122,8 +123,8 @@ class Resync:
         self._clusters.jobs_listed()
 
     async def list_clusters(self) -> None:
-        """Show all SlurmClusters to those that work with them."""
-        found = set()
+        """Show all SlurmClusters and SlurmEndpoints to those that work with them."""
+        found = await self._list_endpoints()
         async for raw in self._objects.list_all(ResourcePath("SlurmCluster", api_version=API_VERSION)):
             name = raw["metadata"]["name"]
             found.add(name)
@@ -132,6 +133,25 @@ class Resync:
         for name in self._clusters.names() - found:
             self._clusters.deleted(name)
         self._reconciler.clusters_listed()
+
+    async def _list_endpoints(self) -> set[str]:
+        """Returns the keys of all; of a namespace that may not be listed those that are there already."""
+        found = set()
+        for namespace in self._namespaces or ("",):
+            where = ResourcePath("SlurmEndpoint", "", namespace, API_VERSION)
+            try:
+                async for raw in self._objects.list_all(where):
+                    key = endpoint_key(raw["metadata"]["namespace"], raw["metadata"]["name"])
+                    found.add(key)
+                    with self._isolated(f"SlurmEndpoint/{key}"):
+                        self._clusters.updated(raw)
+            except ApiRefused as refusal:
+                if refusal.status != HTTPStatus.FORBIDDEN or not namespace:
+                    raise
+                found |= {
+                    key for key in self._clusters.names() if key.startswith(endpoint_key(namespace, ""))
+                }
+        return found
 
     # -- SlurmJobs and companions
 

@@ -74,7 +74,7 @@ class StatusInputs:
 
     job: SlurmJob
     before: SlurmJobStatus
-    cluster: str | None
+    cluster: str | None  # the SlurmCluster that it was submitted to
     attempt: Attempt
     row: Job | None  # of the attempt, where red-box has it
     final_message: FinalMessage | None  # of its pods together
@@ -83,6 +83,7 @@ class StatusInputs:
     problem: StatusProblem | None  # that keeps the companion from being created
     now: datetime
     hold: HoldState | None = None  # None: nothing is requested
+    endpoint: str | None = None  # or the SlurmEndpoint
 
     @property
     def same_attempt(self) -> bool:
@@ -113,6 +114,7 @@ def status_of(inputs: StatusInputs) -> SlurmJobStatus:
         reason=outcome.reason,
         message=outcome.message,
         cluster=inputs.cluster,
+        endpoint=inputs.endpoint,
         attempts=inputs.attempt.number,
         resumed=inputs.attempt.resumed or None,
         dependencies_met=_dependencies_met(inputs, fields) or None,
@@ -269,7 +271,7 @@ def _submitted(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     if outcome.reason == RETRYING:
         return NewCondition(ConditionType.SUBMITTED, outcome.retry, outcome.message, holds=False)
     if status.job_id:
-        message = f"Slurm job {status.job_id} of {status.user} on {status.cluster}"
+        message = f"Slurm job {status.job_id} of {status.user} on {status.cluster or status.endpoint}"
         return NewCondition(ConditionType.SUBMITTED, "Submitted", message, holds=True)
     if problem := outcome.problem:
         return NewCondition(ConditionType.SUBMITTED, problem.reason, problem.message, holds=False)

@@ -9,10 +9,12 @@ from pydantic import ValidationError
 
 from redbox_kube.names import LABEL_CLUSTER, LABEL_PARTITION
 from redbox_kube.node_labels import partition_label
+from redbox_kube.slurm_endpoint import is_endpoint, is_visible, title_of
 from redbox_operator.api.problems import StatusProblem, first_flaw
 from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJob
 from redbox_operator.companion_pods.job_request import LARGEST_REQUEST, job_request, stored_request
 from redbox_operator.companion_pods.placement import cluster_of, partition_of
+from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT
 from redbox_shared.pod_contract import DEFAULT_READINESS_PORT
 
 VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
@@ -32,9 +34,9 @@ def problem_of(job: SlurmJob, host_paths: Sequence[str] = ()) -> StatusProblem |
 
 
 def problem_of_cluster(job: SlurmJob, clusters: Collection[str]) -> StatusProblem | None:
-    """Why no SlurmCluster can run it yet. A SlurmCluster that is created later can resolve this."""
+    """Why no SlurmCluster or SlurmEndpoint can run it yet; one that is created later can resolve this."""
     name = cluster_of(job, clusters)
-    names = ", ".join(sorted(clusters)) or "none"
+    names = ", ".join(sorted(_shown(key) for key in clusters if is_visible(key, job.namespace))) or "none"
     if name is None:
         return StatusProblem(
             "ClusterNotNamed",
@@ -42,10 +44,15 @@ def problem_of_cluster(job: SlurmJob, clusters: Collection[str]) -> StatusProble
         )
     if name not in clusters:
         message = (
-            f"there is no SlurmCluster {name} (only: {names}): create it, or name another in a new SlurmJob"
+            f"there is no {title_of(name)} (only: {names}): create it, or name another in a new SlurmJob"
         )
-        return StatusProblem("NoSuchCluster", message)
+        return StatusProblem(NO_SUCH_ENDPOINT if is_endpoint(name) else "NoSuchCluster", message)
     return None
+
+
+def _shown(key: str) -> str:
+    """A SlurmEndpoint with its kind: `cluster` cannot name it."""
+    return title_of(key) if is_endpoint(key) else key
 
 
 def _of_reading(job: SlurmJob) -> StatusProblem | None:
@@ -63,6 +70,9 @@ def _of_name(job: SlurmJob) -> StatusProblem | None:
 
 
 def _of_selector(job: SlurmJob) -> StatusProblem | None:
+    if job.spec.endpoint and LABEL_CLUSTER in job.spec.node_selector:
+        message = f"spec.endpoint is set, but nodeSelector has {LABEL_CLUSTER}: remove one of them"
+        return StatusProblem("Contradiction", message, final=True)
     for label, field, value in (
         (LABEL_CLUSTER, "cluster", job.spec.cluster),
         (LABEL_PARTITION, "partition", job.spec.partition),

@@ -9,14 +9,30 @@ from pydantic import Field, model_validator
 
 from redbox.core.yaml_document import AbsolutePath, Section
 
+TOOL_PATH = r"^/[A-Za-z0-9._+/-]*(:/[A-Za-z0-9._+/-]*)*$"
+HOST = r"^[A-Za-z0-9][A-Za-z0-9.:-]*$"
+ACCOUNT = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
+
+
+class JumpSettings(Section):
+    """A host through which the login node is reached, as by ssh -J; its host key is in known_hosts, too."""
+
+    host: Annotated[str, Field(pattern=HOST, examples=["jump.example"])]
+    """Its name or address."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    """Its sshd's port."""
+    user: Annotated[str | None, Field(pattern=ACCOUNT)] = None
+    """One account for all users; null: each user's own."""
+
 
 class SshSettings(Section):
     """The login node on which agents are started with transport ssh."""
 
-    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]*$", examples=["login.example"])]
-    """Its name or address."""
+    host: Annotated[str, Field(pattern=HOST, examples=["login.example"])]
+    """Its name or address. Of several addresses the one that answered last is used while it answers."""
     port: Annotated[int, Field(ge=1, le=65535)] = 22
     """Its sshd's port."""
+    jump: JumpSettings | None = None
     known_hosts: AbsolutePath = Path("/etc/redbox/known_hosts")
     """Its host key, or the CA of host keys (@cert-authority), in the format of ssh."""
     ca_key_file: Annotated[AbsolutePath | None, Field(examples=["/etc/redbox/ssh-ca.key"])] = None
@@ -24,9 +40,19 @@ class SshSettings(Section):
     addresses: tuple[str, ...] = ()
     """With ca_key_file: the addresses from which red-box connects, as the login node sees them."""
     key_directory: AbsolutePath | None = None
-    """Or a directory with one private key for each user, named like the user."""
-    observer: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")] = None
+    """Or a directory with one private key for each user, named like the user; beside it USER-cert.pub, if the
+    site certifies keys. Both are read for each login."""
+    path: Annotated[str | None, Field(pattern=TOOL_PATH, examples=["/opt/slurm/bin:/usr/bin:/bin"])] = None
+    """Where Slurm's commands are on the login node; its /etc/redbox/agent.conf takes precedence; null: the
+    usual directories."""
+    failed_logins: Annotated[int, Field(ge=1)] = 4
+    """So many logins may fail in failed_logins_s, all users' together: fail2ban bans at 5 in 10 minutes."""
+    failed_logins_s: Annotated[float, Field(gt=0)] = 600.0
+    """The time in which they are counted."""
+    observer: Annotated[str | None, Field(pattern=ACCOUNT)] = None
     """The account that reads Slurm's queue there; null where red-box itself runs on a login node."""
+    accounts: Literal["host", "login_node"] = "host"
+    """Where users and groups are looked up: on red-box's own host, or on the login node, by the observer."""
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:
@@ -34,6 +60,8 @@ class SshSettings(Section):
             raise ValueError("give exactly one of ca_key_file and key_directory")
         if (self.ca_key_file is not None) != bool(self.addresses):
             raise ValueError("give addresses together with ca_key_file, and only then")
+        if self.accounts == "login_node" and self.observer is None:
+            raise ValueError("accounts: login_node needs an observer, as whom accounts are looked up there")
         return self
 
 
@@ -66,6 +94,11 @@ class AgentsSettings(Section):
     """sudo: on this host; ssh: on a login node; self: for its own account only, a personal install."""
     ssh: SshSettings | None = None
     pool: PoolSettings = PoolSettings()
+
+    @property
+    def accounts_on_login_node(self) -> bool:
+        """Whether this host has no accounts of the users."""
+        return self.ssh is not None and self.ssh.accounts == "login_node"
 
     @model_validator(mode="after")
     def _check_ssh(self) -> Self:

@@ -18,7 +18,9 @@ from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
 from redbox_shared.backoff import Backoff
 
+COMMAND_NOT_FOUND = 127
 EXIT_STATUS_S = 1.0  # wait for the exit status of a failed start
+UNKNOWN_UID = 2**32 - 1  # (uid_t)-1, which no account has
 
 
 class AgentLauncher:
@@ -41,24 +43,47 @@ class AgentLauncher:
 
     async def greet(self, user: UnixUser, process: AgentProcess) -> tuple[AgentConnection, Hello]:
         """Exchange hellos; where the process is not this user's agent, kill it and raise AgentError."""
+        connection, hello = await self._exchange_hellos(user, process)
+        if hello.uid != user.uid:
+            process.kill()
+            raise AgentRefused(
+                f"the agent of {user.name} runs as uid {hello.uid}, not {user.uid}: check the accounts"
+            )
+        return connection, hello
+
+    async def find_user(self, name: str) -> UnixUser:
+        """Log in as this account, whose uid only the login node has, and return it with its uid."""
+        unknown = UnixUser(name, UNKNOWN_UID)
+        process = await self.start(unknown)
+        try:
+            _, hello = await self._exchange_hellos(unknown, process)
+        finally:
+            process.kill()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EXIT_STATUS_S):
+                    await process.wait()
+        return UnixUser(name, hello.uid)
+
+    async def _exchange_hellos(self, user: UnixUser, process: AgentProcess) -> tuple[AgentConnection, Hello]:
         connection, who = AgentConnection(process), f"the agent of {user.name}"
         try:
             async with asyncio.timeout(self._start_s):
                 hello = await connection.greet()
         except TimeoutError:
             process.kill()
-            raise AgentUnavailable(f"{who} sent no hello within {self._start_s:g} s") from None
+            raise AgentUnavailable(
+                f"{who} sent no hello within {self._start_s:g} s{_in_its_place(connection)}"
+            ) from None
         except (FrameError, OSError) as error:
-            raise await self._start_error(user, process, error) from error
+            raise await self._start_error(user, process, connection, error) from error
         except Exception:
             process.kill()
             raise
-        if hello.uid != user.uid:
-            process.kill()
-            raise AgentRefused(f"{who} runs as uid {hello.uid}, not {user.uid}: check the accounts")
         return connection, hello
 
-    async def _start_error(self, user: UnixUser, process: AgentProcess, error: Exception) -> AgentError:
+    async def _start_error(
+        self, user: UnixUser, process: AgentProcess, connection: AgentConnection, error: Exception
+    ) -> AgentError:
         """Explain an end before the hello by the exit status and stderr of the process."""
         status: int | None = None
         process.close()
@@ -70,7 +95,20 @@ class AgentLauncher:
         finally:
             process.kill()
         kind = AgentRefused if self._transport.is_refusal(status, stderr) else AgentUnavailable
-        return kind(f"the agent of {user.name} did not start: {stderr or error}")
+        reason = stderr or str(error)
+        if status == COMMAND_NOT_FOUND:
+            reason += ": the host needs Python 3.6 or newer as /usr/bin/python3"
+        return kind(f"the agent of {user.name} did not start: {reason}{_in_its_place(connection)}")
+
+
+def _in_its_place(connection: AgentConnection) -> str:
+    """The line that came in place of a hello: of a ForceCommand, of nologin, of a shell's question."""
+    if not connection.printed:
+        return ""
+    return (
+        f"; printed was {connection.printed!r}: sshd's ForceCommand or the account's shell must run "
+        "red-box's command, and the shell's start files must neither end it nor wait for input"
+    )
 
 
 @dataclass(frozen=True, slots=True)

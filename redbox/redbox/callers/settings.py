@@ -47,6 +47,8 @@ class ClusterSettings(Section):
         str, Field(pattern=r"^redbox\.dev/[A-Za-z0-9._/-]{1,200}$", examples=["redbox.dev/hpc1/k3v9x2qd7m"])
     ]
     """The `aud` of tokens for this red-box alone, the same as the SlurmCluster's."""
+    audience_file: AbsolutePath | None = None
+    """Or a file with it, read at the start: the one that a SlurmEndpoint's ConfigMap has."""
     jwks_file: Annotated[AbsolutePath | None, Field(examples=["/etc/redbox/prod.jwks.json"])] = None
     """Its public keys: kubectl get --raw /openid/v1/jwks. Read again when it changes."""
     jwks_url: HttpsUrl | None = None
@@ -66,6 +68,19 @@ class ClusterSettings(Section):
     max_token_life: Duration = Duration(3_600)
     """A token with a longer life is refused."""
     token_review: TokenReviewSettings | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_audience(cls, given: object) -> object:
+        file = given.get("audience_file") if isinstance(given, dict) else None
+        if not isinstance(given, dict) or not isinstance(file, str | Path):
+            return given
+        if given.get("audience") is not None:
+            raise ValueError("give only one of audience and audience_file")
+        try:
+            return {**given, "audience": Path(file).read_text().strip()}
+        except (OSError, ValueError) as error:
+            raise ValueError(f"audience_file cannot be read: {error}") from error
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:

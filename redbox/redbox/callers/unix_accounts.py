@@ -79,12 +79,13 @@ class NssLookup:
 class OutageDetectingLookup:
     """Raises OSError for an account that NSS does not find during an outage of the directory.
 
-    The canaries are the accounts that were found last, except those of /etc/passwd. At the start there are
-    none, and a negative result counts.
+    The canaries are the accounts that were found last, except those of /etc/passwd (`is_in_file`). At the
+    start there are none, and a negative result counts.
     """
 
-    def __init__(self, host: AccountLookup) -> None:
+    def __init__(self, host: AccountLookup, is_in_file: Callable[[str], bool] | None = None) -> None:
         self._host = host
+        self._is_in_file = is_in_file or _is_in_file
         self._canaries: dict[str, None] = {}  # the latest last
         self._lock = threading.Lock()
 
@@ -108,7 +109,7 @@ class OutageDetectingLookup:
         return account
 
     def _add_canary(self, name: str) -> None:
-        if name not in self._canaries and _is_in_file(name):
+        if name not in self._canaries and self._is_in_file(name):
             return
         with self._lock:
             self._canaries.pop(name, None)
@@ -164,8 +165,12 @@ class _NotCached(Exception):
 class AccountResolver:
     """Evaluates pure functions of accounts: missing lookups are fetched, then the function runs again."""
 
-    def __init__(self, host: AccountLookup, policy: NssPolicy, clock: Clock) -> None:
+    def __init__(
+        self, host: AccountLookup, policy: NssPolicy, clock: Clock, *, where: str = "this host"
+    ) -> None:
+        """`where` names the host in the message of an outage."""
         self._host = host
+        self._where = where
         self._policy = policy
         self._clock = clock
         self._cache: dict[_Lookup, tuple[_Result, float]] = {}
@@ -215,7 +220,7 @@ class AccountResolver:
         if at is None or self._clock.monotonic() - at > self._policy.max_stale_s:
             late = f"did not answer within {self._policy.deadline_s:g} s"
             fault = late if isinstance(error, TimeoutError) else "does not answer"  # the log has the error
-            raise AuthenticationUnavailable(f"this host's user database {fault}") from error
+            raise AuthenticationUnavailable(f"the user database of {self._where} {fault}") from error
         return result
 
 

@@ -27,8 +27,10 @@ from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.recovery import RecoveryResult, write
 from redbox.jobs.recovery import recover as recover_jobs
 from redbox.jobs.store.journal import Journal
-from redbox.server.transports import observer_of, transport_of
+from redbox.server.observer import find_observer
+from redbox.server.transports import transport_of
 from redbox.settings import SETTINGS_FILE, RedboxSettings, load_settings
+from redbox.setup.checks.observed_node import ObservedNode, observed_node
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox_api.log import configure_log
 
@@ -81,8 +83,9 @@ async def recover_journal(settings: RedboxSettings, users: list[UnixUser]) -> Re
 @asynccontextmanager
 async def workload_of(settings: RedboxSettings) -> AsyncIterator[WorkloadManager]:
     """Return Slurm with the transport and observer of the server."""
-    async with AgentPool(transport_of(settings.agents), settings.agents.pool) as pool:
-        yield SlurmManager(pool, observer_of(settings.agents), settings.slurm)
+    transport = transport_of(settings.agents)
+    async with AgentPool(transport, settings.agents.pool) as pool:
+        yield SlurmManager(pool, await find_observer(settings, transport), settings.slurm)
 
 
 def _require_owner(directory: Path) -> None:
@@ -106,12 +109,28 @@ def _name_of(uid: int) -> str:
 
 
 def _users(settings: RedboxSettings, names: list[str] | None) -> Iterator[UnixUser]:
+    if settings.agents.accounts_on_login_node:
+        try:
+            with observed_node(settings) as node:
+                yield from _users_of_login_node(node, settings.mapping.users_group, names)
+        except OSError as error:
+            exit_with(f"the login node does not answer, nothing was written: {error}", os.EX_TEMPFAIL)
+        return
     for name in names if names is not None else _members(settings):
         try:
             yield UnixUser(name, pwd.getpwnam(name).pw_uid)
         except KeyError:
             if names is not None:
                 exit_with(f"there is no user {name!r} on this host")
+
+
+def _users_of_login_node(node: ObservedNode, group: str, names: list[str] | None) -> Iterator[UnixUser]:
+    for name in names if names is not None else node.members(group):
+        account = node.account(name)
+        if account is not None:
+            yield UnixUser(account.name, account.uid)
+        elif names is not None:
+            exit_with(f"there is no user {name!r} on the login node")
 
 
 def _members(settings: RedboxSettings) -> list[str]:

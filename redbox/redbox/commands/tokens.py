@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from redbox.agents.errors import AgentError
 from redbox.callers.errors import TokenFileError, TokenNotFound
 from redbox.callers.tokens.opaque_tokens import TokenRecord, TokenStore
 from redbox.callers.unix_accounts import NssLookup
@@ -21,6 +22,7 @@ from redbox.core.clock import SystemClock
 from redbox.core.durations import Duration
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import SETTINGS_FILE, load_settings
+from redbox.setup.checks.observed_node import observed_node
 
 token = typer.Typer(
     name="token",
@@ -42,8 +44,7 @@ def create(
     config: ConfigOption = SETTINGS_FILE,
 ) -> None:
     """Create a token for a Unix user, and print it. It is printed only once: red-box stores a hash."""
-    if NssLookup().account(user) is None:
-        exit_with(f"there is no user {user!r} on this host")
+    _require_user(user, config)
     with _store(config) as store:
         try:
             created = store.create(user, Duration.parse(expires), note=note)
@@ -76,6 +77,20 @@ def revoke(
         except TokenNotFound as error:
             exit_with(str(error))
     typer.echo(f"Token {record.id} of {record.user} is revoked.")
+
+
+def _require_user(user: str, config: Path) -> None:
+    try:
+        settings = load_settings(config)
+        if settings.agents.accounts_on_login_node:
+            with observed_node(settings) as node:
+                account, where = node.account(user), node.where
+        else:
+            account, where = NssLookup().account(user), "this host"
+    except (DocumentError, AgentError, OSError) as error:
+        exit_with(str(error))
+    if account is None:
+        exit_with(f"there is no user {user!r} on {where}")
 
 
 @contextmanager

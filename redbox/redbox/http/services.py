@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -59,6 +60,7 @@ class Services:
     usage: UsageOfJobs
     metrics: ServerMetrics
     readiness: Readiness
+    credentials_expire_at: Callable[[], float | None]
     streams: CallerBudget
     reauthorization: StreamReauthorization
     rejections: RejectionAudit

@@ -37,7 +37,7 @@ async def cluster_name(settings: RedboxSettings, workload: WorkloadManager, jour
     if stored is None:
         name = (await wait_for_slurm(workload.cluster, settings)).name
     else:
-        cluster = await _try_for_a_while(workload.cluster)
+        cluster = await try_for_a_while(workload.cluster)
         name = cluster.name if cluster else stored
     if name != stored:
         journal.commit(JournalBatch(facts=((FACT, name),)), lambda _: None)
@@ -46,15 +46,15 @@ async def cluster_name(settings: RedboxSettings, workload: WorkloadManager, jour
 
 async def wait_for_slurm(query: Query[T], settings: RedboxSettings) -> T:
     """Return Slurm's answer; while it is away or slow, answer requests with 503."""
-    result = await _try_for_a_while(query)
+    result = await try_for_a_while(query)
     if result is not None:
         return result
     async with serving_not_ready(settings):
         return await _retry(query)
 
 
-async def _try_for_a_while(query: Query[T]) -> T | None:
-    """Return None if Slurm is away, or slow: requests must be answered meanwhile."""
+async def try_for_a_while(query: Query[T]) -> T | None:
+    """Return None if Slurm, or its login node, is away or slow: requests must be answered meanwhile."""
     try:
         async with asyncio.timeout(FIRST_WAIT_S):
             return await _retry(query)

@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from redbox.callers.connection_limits import ClientConnection, ConnectionLimiter
+from redbox.callers.file_version import file_version
 from redbox.callers.peers import PeerAwareProtocol, PeerAwareSocketProtocol, peer_of
 from redbox.settings import ListenSettings, TlsSettings
 from redbox_api.sessions.parts import MAX_FIRST_MESSAGE
@@ -29,6 +30,7 @@ GRACE_S = 5
 HANDSHAKE_S = 10.0
 NO_DESCRIPTORS_S = 0.5
 BACKLOG = 2048
+CERTIFICATE_CHECK_S = 10.0
 IDLE_S = 30  # longer than clients keep a connection: closing one that a client just reuses costs it a request
 FOR_ALL_USERS = 0o666  # each connection is authenticated by the kernel's peer credentials
 
@@ -154,6 +156,23 @@ def reload_certificate(config: uvicorn.Config) -> None:
             context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
     except OSError as error:
         log.error("the new certificate cannot be used, the old one stays", error=str(error))  # noqa: TRY400
+
+
+async def follow_certificate(config: uvicorn.Config, interval_s: float = CERTIFICATE_CHECK_S) -> None:
+    """Reload the certificate when one of its files changes, as in a pod, which no SIGHUP reaches.
+
+    A pair that is replaced one file after the other fails in between, and is read again at the next change.
+    """
+    if config.ssl_certfile is None or config.ssl_keyfile is None:
+        return
+    files = (Path(config.ssl_certfile), Path(config.ssl_keyfile))
+    versions = [file_version(file) for file in files]
+    while True:
+        await asyncio.sleep(interval_s)
+        current = [file_version(file) for file in files]
+        if current != versions and None not in current:
+            versions = current
+            reload_certificate(config)
 
 
 def bound_port(address: str, port: int) -> socket.socket:

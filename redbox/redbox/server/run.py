@@ -24,6 +24,7 @@ from redbox.agents.pool import AgentPool
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.clock import SystemClock
+from redbox.core.domain import UnixUser
 from redbox.core.fd_limits import take_all
 from redbox.core.workload_manager import WorkloadManager
 from redbox.files.service import JobFileService
@@ -43,10 +44,12 @@ from redbox.logs.service import LogService
 from redbox.observability.audit import AuditFile
 from redbox.observability.job_audit import AuditEntry
 from redbox.server.cluster_identity import cluster_name
-from redbox.server.listeners import Listener, open_listeners, reload_certificate
+from redbox.server.listeners import Listener, follow_certificate, open_listeners, reload_certificate
+from redbox.server.login_accounts import login_node_accounts
 from redbox.server.lost_journal import check_journal_not_lost
+from redbox.server.observer import observer_of
 from redbox.server.systemd import notify_ready
-from redbox.server.transports import observer_of, transport_of
+from redbox.server.transports import transport_of
 from redbox.sessions.relays import RelayPool
 from redbox.sessions.service import SessionService
 from redbox.settings import RedboxSettings, rules_in_force
@@ -102,6 +105,7 @@ class Server:
             background = [
                 group.create_task(self.application.reauthorization.run()),
                 group.create_task(self._stop_with_background_task()),
+                *(group.create_task(follow_certificate(listener.config)) for listener in self.listeners),
             ]
             await asyncio.wait([group.create_task(listener.listen()) for listener in self.listeners])
             for task in background:
@@ -162,16 +166,21 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         stack.callback(audit.close)
         journal = Journal(settings.jobs.journal)
         stack.callback(journal.close)
-        pool = await stack.enter_async_context(AgentPool(transport_of(settings.agents), settings.agents.pool))
-        workload = _workload_manager(settings, pool, metrics)
+        transport = transport_of(settings.agents)
+        pool = await stack.enter_async_context(AgentPool(transport, settings.agents.pool))
+        observer = await observer_of(settings, transport, journal)
+        workload = _workload_manager(settings, pool, observer, metrics)
         secret = read_secret(settings.jobs.mark_secret)
         marks = Marks(secret, await cluster_name(settings, workload, journal))
         await check_journal_not_lost(settings, journal, workload, marks)
         jobs = await stack.enter_async_context(
             JobService(journal, workload, marks, settings=settings.jobs, audit=record)
         )
+        clock = SystemClock()
+        on_login_node = settings.agents.accounts_on_login_node
+        accounts = login_node_accounts(pool, observer, clock) if on_login_node else None
         authenticator = await stack.enter_async_context(
-            Authenticator.from_settings(settings.callers, rules_in_force(settings, path), SystemClock())
+            Authenticator.from_settings(settings.callers, rules_in_force(settings, path), clock, accounts)
         )
         reauthorization = StreamReauthorization(authenticator, SystemClock())
         streams = streams_budget(settings.limits.streams_per_user, settings.limits.streams)
@@ -204,6 +213,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,
             readiness=Readiness(jobs, authenticator),
+            credentials_expire_at=transport.credentials_expire_at,
             streams=streams,
             reauthorization=reauthorization,
             rejections=RejectionAudit(audit, SystemClock()),
@@ -214,10 +224,12 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         yield Application(build_app(services), authenticator, audit, jobs, reauthorization)
 
 
-def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: ServerMetrics) -> WorkloadManager:
+def _workload_manager(
+    settings: RedboxSettings, pool: AgentPool, observer: UnixUser, metrics: ServerMetrics
+) -> WorkloadManager:
     if settings.workload_manager == "local":
         return LocalManager(settings.local)
-    return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
+    return SlurmManager(pool, observer, settings.slurm, on_call=metrics.slurm_called)
 
 
 def _relays(settings: RedboxSettings, pool: AgentPool, workload: WorkloadManager) -> RelayPool | None:

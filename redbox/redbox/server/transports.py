@@ -1,16 +1,12 @@
-"""The agents' transport, and the account that polls Slurm, from the settings."""
+"""The agents' transport, from the settings."""
 
 from __future__ import annotations
-
-import os
-import pwd
 
 from redbox.agents.errors import AgentRefused
 from redbox.agents.settings import AgentsSettings, SshSettings
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.self_ import SelfTransport
 from redbox.agents.transports.sudo import SudoTransport
-from redbox.core.domain import UnixUser
 
 
 def transport_of(settings: AgentsSettings) -> Transport:
@@ -20,24 +16,26 @@ def transport_of(settings: AgentsSettings) -> Transport:
 
 
 def _ssh_transport(settings: SshSettings) -> Transport:
-    from redbox.agents.transports import ssh, ssh_ca  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
+    from redbox.agents.transports import (  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
+        login_limit,
+        ssh,
+        ssh_ca,
+        ssh_login,
+    )
 
-    node = ssh.LoginNode(settings.host, settings.known_hosts, settings.port)
+    jump = settings.jump
+    node = ssh.LoginNode(
+        settings.host,
+        settings.known_hosts,
+        settings.port,
+        jump=ssh_login.SshHost(jump.host, settings.known_hosts, jump.port) if jump else None,
+        jump_user=jump.user if jump else None,
+        path=settings.path,
+        failed_logins=login_limit.FailedLogins(settings.failed_logins, settings.failed_logins_s),
+    )
     if settings.ca_key_file is not None:
         key = ssh_ca.read_private_key(settings.ca_key_file)
         return ssh.SshTransport(node, ssh_ca.CertificateAuthority(key, settings.addresses))
     if settings.key_directory is None:
         raise AgentRefused("agents.ssh has neither ca_key_file nor key_directory: set one of them")
     return ssh.SshTransport(node, ssh_ca.KeyDirectory(settings.key_directory))
-
-
-def observer_of(settings: AgentsSettings) -> UnixUser:
-    """Return the account whose agent polls Slurm: red-box's own, or that of `agents.ssh.observer`."""
-    if settings.ssh is None or settings.ssh.observer is None:
-        return UnixUser(pwd.getpwuid(os.geteuid()).pw_name, os.geteuid())
-    try:
-        return UnixUser(settings.ssh.observer, pwd.getpwnam(settings.ssh.observer).pw_uid)
-    except KeyError:
-        raise AgentRefused(
-            f"agents.ssh.observer is {settings.ssh.observer}, and there is no such account on this host"
-        ) from None

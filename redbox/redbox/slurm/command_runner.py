@@ -7,6 +7,7 @@ are in `commands`.
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Callable, Mapping, Sequence
 
 from redbox.agents.agent import AgentClient
@@ -47,7 +48,7 @@ class CommandRunner:
         self.settings = settings
         self.clock = clock
         self.on_call = on_call
-        self._own = OwnAccountCommands() if observer.uid == os.geteuid() else None
+        self._own = OwnAccountCommands() if _is_own_account(observer) else None
 
     async def complete(
         self,
@@ -104,3 +105,12 @@ class CommandRunner:
             words = words_of(completed.stderr) or f"exit code {completed.code}"
             raise WorkloadManagerError(f"{argv[0]} failed: {words}")
         return decode(completed.stdout)
+
+
+def _is_own_account(observer: UnixUser) -> bool:
+    """By name and uid: in a pod, an account of the login node may have the uid of this process."""
+    try:
+        own = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return False
+    return observer == UnixUser(own, os.geteuid())

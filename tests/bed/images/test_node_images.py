@@ -40,7 +40,7 @@ def test_an_image_of_the_dockerfile_has_the_listed_layers_and_entry_point(progra
     entrypoint = ", ".join(f'"{word}"' for word in program.entrypoint)
     assert f"\nENTRYPOINT [{entrypoint}]\n" in stage
     assert f'title="{program.title}"' in stage
-    needed = [program.lock.removesuffix(".lock")] if program.lock else []
+    needed = [Path(program.lock).stem] if program.lock else []
     assert re.findall(r"--from=build /layers/(\S+) /", stage) == [*needed, "project"]
 
 

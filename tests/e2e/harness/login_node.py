@@ -31,5 +31,8 @@ class HostTransport:
             [shutil.which(program) or program, *rest], preamble=bootstrap_preamble()
         )
 
+    def credentials_expire_at(self) -> float | None:
+        return None
+
     def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002 (only sudo's is read)
         return is_agent_refusal(status)

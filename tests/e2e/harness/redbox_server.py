@@ -97,6 +97,7 @@ class RedboxServer:
     bed: Bed
     user: str = SERVICE_ACCOUNT
     transport: str = "sudo"
+    observer: str | None = None
     sections: Mapping[str, Any] = field(default_factory=dict)
     wrapper: tuple[str, ...] = ()
     cluster: PlayedCluster = field(default_factory=PlayedCluster)
@@ -197,6 +198,7 @@ class RedboxServer:
             "known_hosts": f"{self.folder}/known_hosts",
             "ca_key_file": f"{self.folder}/ssh-ca.key",
             "addresses": [self.login.spec.address],
+            "observer": self.observer,
         }
         return {"transport": "ssh", "ssh": ssh}
 

@@ -204,7 +204,7 @@ class SlurmJobs:
             "apiVersion": "redbox.dev/v1alpha1",
             "kind": "SlurmJob",
             "metadata": {"name": job.name, "namespace": namespace},
-            "spec": {"cluster": "hpc1", **spec},
+            "spec": {**({} if "endpoint" in spec else {"cluster": "hpc1"}), **spec},
         }
         self.made.append(job)
         self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +15,11 @@ from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase
+from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_operator.slurmcluster import job_feed
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from tests.bench.scripted_redbox import ScriptedRedbox
-from tests.operator.factories import slurm_cluster
+from tests.operator.factories import slurm_cluster, slurm_endpoint
 
 OWNER = OwnerRef(cluster="kube", namespace="farm", account="default")
 
@@ -32,7 +35,7 @@ def row_key(key: str) -> RowKey:
 class Following:
     """A link, and what it told."""
 
-    def __init__(self, redbox: ScriptedRedbox) -> None:
+    def __init__(self, redbox: ScriptedRedbox, cluster: SlurmCluster | None = None) -> None:
         self.changed: list[str] = []
         self.turns: list[bool | None] = []
         self.partitions_changed: list[str] = []
@@ -40,10 +43,11 @@ class Following:
             redbox.endpoint, ca_bundle=redbox.ca.decode(), deadlines=Deadlines(connect=1, answer=2, quiet=20)
         )
         self.link = RedboxLink(
-            slurm_cluster(),
+            cluster or slurm_cluster(),
             client,
             changed=self.changed.append,
             turned=lambda link: self.turns.append(link.reachable),
+            namespace_of={"one": "farm", "two": "farm", "three": "farm", "other": "barn"}.get,
             partitions_changed=self.partitions_changed.append,
         )
 
@@ -54,8 +58,8 @@ class Following:
 
 
 @asynccontextmanager
-async def following(redbox: ScriptedRedbox) -> AsyncIterator[Following]:
-    made = Following(redbox)
+async def following(redbox: ScriptedRedbox, cluster: SlurmCluster | None = None) -> AsyncIterator[Following]:
+    made = Following(redbox, cluster)
     running = asyncio.create_task(made.link.run())
     try:
         await made.until(lambda: made.link.synced)
@@ -190,3 +194,27 @@ async def test_nonsense_in_a_watch_is_told_and_ends_nothing(redbox: ScriptedRedb
         await seen.until(lambda: seen.link.reachable)
         redbox.put(job("one", Phase.SUCCEEDED))
         await seen.until(lambda: seen.link.rows[row_key("one")].phase is Phase.SUCCEEDED)
+
+
+async def test_a_slurmendpoints_red_box_reports_on_slurmjobs_of_its_namespace_only(
+    redbox: ScriptedRedbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be anything that a user of that namespace runs, and may claim any owner and any key."""
+    foreign = OwnerRef(cluster="kube", namespace="barn", account="default")
+    redbox.put(job("one", Phase.RUNNING))
+    redbox.put(job("other", Phase.RUNNING))  # a SlurmJob of another namespace
+    redbox.put(job("nobody", Phase.RUNNING))
+    redbox.put(job("two", Phase.RUNNING).model_copy(update={"owner": foreign}))
+    redbox.put(job("three", Phase.RUNNING, message=noise(100_000)))
+    async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
+        assert list(seen.link.rows) == [row_key("one")]
+        assert seen.changed == ["one"]
+        monkeypatch.setattr(job_feed, "MOST_ROWS_OF_ENDPOINT", 1)
+        redbox.put(job("three", Phase.RUNNING))
+        redbox.put(job("one", Phase.SUSPENDED))
+        await seen.until(lambda: seen.link.rows[row_key("one")].phase is Phase.SUSPENDED)
+        assert list(seen.link.rows) == [row_key("one")]
+
+
+def noise(length: int) -> str:
+    return random.Random(1).randbytes(length).hex()  # does not compress

@@ -49,6 +49,9 @@ class LaunchedTransport:
         self.started.append(await ChildProcess.start(self.argv(user), preamble=self.preamble))
         return self.started[-1]
 
+    def credentials_expire_at(self) -> float | None:
+        return None
+
     def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002
         return is_agent_refusal(status)
 

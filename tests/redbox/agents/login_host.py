@@ -139,14 +139,14 @@ def free_port() -> int:
         return port
 
 
-def wait_for_port(port: int) -> None:
+def wait_for_port(port: int, address: str = "127.0.0.1") -> None:
     give_up_at = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < give_up_at:
         with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
+            if client.connect_ex((address, port)) == 0:
                 return
         time.sleep(0.05)
-    raise TimeoutError(f"nothing listens on port {port}")
+    raise TimeoutError(f"nothing listens on port {port} of {address}")
 
 
 def write_files(folder: Path, port: int) -> None:

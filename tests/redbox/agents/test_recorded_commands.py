@@ -33,9 +33,7 @@ def transport(folder: Path) -> Iterator[LaunchedTransport]:
     """Give the agents a state directory, which the account nobody lacks."""
     source = LaunchedTransport().preamble.split(b"\n", 1)[1]
     where = f"return [{str(folder)!r}]".encode()
-    source = source.replace(
-        b'return ["/run/user/{}".format(uid), os.path.join(home, ".local", "state")]', where
-    )
+    source = source.replace(b"return [in_home, runtime] if HOME_FIRST else [runtime, in_home]", where)
     assert where in source
     transport = LaunchedTransport(preamble=b"%d\n%b" % (len(source), source))
     yield transport

@@ -95,7 +95,7 @@ async def test_many_who_ask_at_once_ask_the_host_once_each_slot(database: Databa
 async def test_a_database_that_hangs_is_a_503_and_not_a_hang(database: Database) -> None:
     database.answers.clear()
     directory = AccountResolver(database, NssPolicy(deadline_s=0.02), StoppedClock())
-    with pytest.raises(AuthenticationUnavailable, match="user database did not answer within"):
+    with pytest.raises(AuthenticationUnavailable, match="user database of this host did not answer within"):
         await directory.evaluate(alice)
 
 

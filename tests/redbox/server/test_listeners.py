@@ -1,5 +1,6 @@
 """A listener that cannot be opened is an error of one sentence; an invalid certificate changes nothing."""
 
+import asyncio
 import socket
 import ssl
 from datetime import UTC, datetime
@@ -11,7 +12,14 @@ from fastapi import FastAPI
 
 from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
-from redbox.server.listeners import ListenError, bound_path, bound_port, open_listeners, reload_certificate
+from redbox.server.listeners import (
+    ListenError,
+    bound_path,
+    bound_port,
+    follow_certificate,
+    open_listeners,
+    reload_certificate,
+)
 from redbox.settings import ListenSettings, TlsSettings
 from redbox_api.connections import IDLE_S
 
@@ -101,6 +109,22 @@ def test_a_new_certificate_is_shown(
     reload_certificate(config)
 
     assert _shown_by(config) == ssl.PEM_cert_to_DER_cert(pairs[1].certificate.decode())
+
+
+async def test_a_certificate_whose_files_are_replaced_one_by_one_is_shown(
+    tmp_path: Path, pairs: tuple[CertificateAndKey, CertificateAndKey]
+) -> None:
+    config, new = _tls_config(tmp_path, pairs[0]), ssl.PEM_cert_to_DER_cert(pairs[1].certificate.decode())
+    following = asyncio.create_task(follow_certificate(config, interval_s=0.01))
+    async with asyncio.timeout(20):
+        await asyncio.sleep(0)
+        (tmp_path / "server.crt").write_bytes(pairs[1].certificate)
+        await asyncio.sleep(0.05)
+        (tmp_path / "server.key").write_bytes(pairs[1].key)
+        while _shown_by(config) != new:  # noqa: ASYNC110 (nothing announces it)
+            await asyncio.sleep(0.01)
+    assert not following.done()
+    following.cancel()
 
 
 def _write(folder: Path, pair: CertificateAndKey) -> None:

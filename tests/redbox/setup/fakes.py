@@ -11,6 +11,7 @@ from redbox.agents.install_texts import render_agent_conf, render_sudoers
 from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.tokens.kubernetes_api import ApiAccess
 from redbox.callers.unix_accounts import UnixAccount
+from redbox.core.domain import UnixUser
 from redbox.server.certificates import issue_server, make_authority
 from redbox.setup.checks.machine import FilePermissions, Machine, ProcessOutput
 from redbox.setup.checks.slurm import TOOLS
@@ -66,6 +67,8 @@ class File:
     mode: int = 0o644
     uid: int = 0
     is_directory: bool = False
+    of_own_group: bool = False
+    is_read_only: bool = False
 
 
 def settings_text(**more: object) -> str:
@@ -139,6 +142,9 @@ class LoginNode(Machine):
     their_clock: dt.datetime | None = None
     listening: str | None = None
     running: bool = False
+    serving: bool = False
+    where: str = "this host"
+    refused: dict[str, str] = field(default_factory=dict)  # users as whom no agent starts
     fetched: bytes | Exception = b""
     agent: list[str] = field(default_factory=list)
     environment: Mapping[str, str] | None = None
@@ -148,7 +154,15 @@ class LoginNode(Machine):
 
     def permissions(self, path: Path) -> FilePermissions | None:
         file = self.files.get(str(path))
-        return None if file is None else FilePermissions(file.uid, file.mode, file.is_directory)
+        if file is None:
+            return None
+        return FilePermissions(
+            file.uid,
+            file.mode,
+            file.is_directory,
+            of_own_group=file.of_own_group,
+            is_read_only=file.is_read_only,
+        )
 
     def resolve(self, path: Path) -> Path:
         return Path(self.links.get(str(path), str(path)))
@@ -181,6 +195,13 @@ class LoginNode(Machine):
     def accepts_connections(self, unix_socket: Path) -> bool:
         del unix_socket
         return self.running
+
+    def serves(self, port: int, certificate: bytes) -> bool:
+        del port, certificate
+        return self.serving
+
+    def agent_error(self, user: UnixUser) -> str | None:
+        return self.refused.get(user.name)
 
     def fetch(self, url: str, access: ApiAccess) -> bytes:
         del url, access

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from redbox.agents.protocol.answers import CommandResult
@@ -32,3 +34,11 @@ async def test_a_users_agent_may_answer_little_and_the_observers_much(
     with pytest.raises(WorkloadManagerError, match=f"{command} wrote more than {limit} bytes"):
         await CommandRunner(agents, OBSERVER, SlurmSettings(), SystemClock()).complete(user, [command])
     assert agents.limits == [limit]
+
+
+async def test_an_account_of_the_login_node_with_this_process_uid_is_asked_there() -> None:
+    """In a pod red-box's own uid is no account of the login node, and Slurm's commands are not there."""
+    other = UnixUser("somebody", os.geteuid())
+    agents = ScriptedAgents({"squeue": CommandResult(0, b"there", b"", 0.1)})
+    runner = CommandRunner(agents, other, SlurmSettings(), SystemClock())
+    assert (await runner.complete(other, ["squeue"])).stdout == b"there"

@@ -2,7 +2,9 @@
 
 A record is an append-only file of JSON lines in a 0700 directory of the user: the agent that began the
 command, the process that it started as, its outcome. A later agent reads the outcome there. The user's
-runtime directory is preferred, because it is fast and, like processes, local to the host.
+runtime directory is preferred, because it is fast and, like processes, local to the host. Over ssh the home
+directory is: a name may have several hosts, which share homes, and the runtime directory goes with the user's
+last login.
 
 A record is removed when it is a day old, or for another run of its command, on behalf of a server that has
 read the outcome and identifies it.
@@ -20,6 +22,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+HOME_FIRST = False
 IDENTITY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z")
 RETAINED_S = 86400.0
 SWEEP_S = 3600.0  # going through a day's records takes longer than a submit
@@ -58,7 +61,8 @@ def is_alive(process: Dict[str, Any]) -> bool:
 
 
 def state_directories(uid: int, home: str) -> List[str]:
-    return ["/run/user/{}".format(uid), os.path.join(home, ".local", "state")]
+    runtime, in_home = "/run/user/{}".format(uid), os.path.join(home, ".local", "state")
+    return [in_home, runtime] if HOME_FIRST else [runtime, in_home]
 
 
 class CommandRecord:

@@ -54,7 +54,13 @@ def find_tool(name: str, directories: List[str]) -> str:
             path = os.path.join(directory, name)
             if os.path.isabs(directory) and os.access(path, os.X_OK):
                 return path
-    raise FileNotFoundError(2, "not found in {}".format(":".join(directories)), name)
+    where = ":".join(directories)
+    raise FileNotFoundError(
+        2,
+        "not found in {}: name its directory in `path` of /etc/redbox/agent.conf there, or where that is not "
+        "installed in agents.ssh.path of red-box".format(where),
+        name,
+    )
 
 
 def unlinked_file() -> IO[bytes]:

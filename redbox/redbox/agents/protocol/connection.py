@@ -181,6 +181,7 @@ class AgentConnection:
 
     def __init__(self, process: AgentProcess) -> None:
         self.process = process
+        self.printed = ""  # the last line in place of a hello, once the start has failed
         self.end_reason: str | None = None  # of a dead agent
         self.unread = 0  # frames of all streams
         self._decoder = FrameDecoder()
@@ -200,8 +201,11 @@ class AgentConnection:
         self.process.write(self.process.preamble + nonce + b"\n")
         await self.process.drain()
         scanner = HelloScanner(nonce)
-        while (rest := scanner.feed(await self._read())) is None:
-            pass
+        try:
+            while (rest := scanner.feed(await self._read())) is None:
+                pass
+        finally:
+            self.printed = scanner.printed
         while not (frames := list(self._decoder.feed(rest))):
             rest = await self._read()
         hello = parse_hello(frames[0])

@@ -16,6 +16,8 @@ from redbox.agents.errors import FrameError
 from redbox.agents.program import wire
 
 MAX_BANNER = 64 * 1024
+SHOWN = 200
+"""Characters of a banner in a message."""
 SMALL_HEADER = 32 * 1024  # a path of 4096 bytes, each escaped, and attributes
 LARGEST_HEADER = {wire.DATA: SMALL_HEADER, wire.EVENT: SMALL_HEADER}
 
@@ -102,6 +104,12 @@ class HelloScanner:
     def __init__(self, nonce: bytes) -> None:
         self._line = wire.hello_line(nonce)
         self._buffer = bytearray()
+
+    @property
+    def printed(self) -> str:
+        """The last line before the hello, for the message where none comes."""
+        lines = [line.strip() for line in self._buffer.decode(errors="replace").splitlines()]
+        return next((line[:SHOWN] for line in reversed(lines) if line), "")
 
     def feed(self, data: bytes) -> bytes | None:
         """Return the bytes after the hello, or None until it is complete."""

@@ -22,6 +22,9 @@ class Transport(Protocol):
     async def start(self, user: UnixUser) -> AgentProcess:
         """Start an agent; the caller sets the deadline. Raises AgentRefused, AgentUnavailable or OSError."""
 
+    def credentials_expire_at(self) -> float | None:
+        """When those with which it logs in end, in seconds since the epoch; None: it has none that end."""
+
     def is_refusal(self, status: int | None, stderr: str) -> bool:
         """Return whether this end before the hello is final, so that a retry cannot succeed."""
 

@@ -25,5 +25,8 @@ class SelfTransport:
             )
         return await ChildProcess.start(ARGV, preamble=bootstrap_preamble())
 
+    def credentials_expire_at(self) -> float | None:
+        return None
+
     def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002 # only sudo's is read
         return is_agent_refusal(status)

@@ -2,14 +2,18 @@
 
 One connection per agent, since each logs in as its own user. Host keys are always checked; no configuration
 file, no ssh-agent and no key of the server's own account is used. The command is a constant.
+
+Where one name has several hosts, all agents go to the address that answered last, as long as it answers.
+Outcomes of submits are recorded in the home directory, which another host has, too. Where it has not, the
+absence of a record proves nothing: a submit whose outcome is unknown is repeated held, and decided by its
+mark in Slurm.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import asyncssh
@@ -19,13 +23,12 @@ from redbox.agents.program.wire import MAX_PAYLOAD
 from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
+from redbox.agents.transports.login_limit import FailedLogins, LoginLimit
 from redbox.agents.transports.ssh_ca import SshCredential
+from redbox.agents.transports.ssh_login import SshHost, log_in, open_connection
 from redbox.core.domain import UnixUser
 
 MAX_STDERR = 4096
-# Preferred, not required. Measured: files are read at 200-270 MB/s, with ChaCha20, asyncssh's first choice,
-# at 165-195.
-FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 COMMAND_NOT_FOUND = 127
 
 
@@ -35,16 +38,21 @@ class CredentialProvider(Protocol):
     def credential(self, user: UnixUser) -> SshCredential:
         """Return this user's login key; raises AgentRefused."""
 
+    def jump_credential(self, user: UnixUser) -> SshCredential:
+        """Return the key for a jump host, which may forward a connection there and nothing else."""
+
+    def expires_at(self) -> float | None:
+        """When the first of them ends, in seconds since the epoch; None: none does."""
+
 
 @dataclass(frozen=True, slots=True)
-class LoginNode:
-    """The host of the agents. `known_hosts` is a file in the format of ssh, which may name a host CA."""
+class LoginNode(SshHost):
+    """The host of the agents, and the way to it."""
 
-    host: str
-    known_hosts: Path
-    port: int = 22
-    keepalive_s: float = 10.0  # three unanswered ones end the connection
-    login_s: float = 15.0
+    jump: SshHost | None = None
+    jump_user: str | None = None  # None: the agent's own user
+    path: str | None = None  # where agents look for tools, if the host has no agent.conf
+    failed_logins: FailedLogins = field(default_factory=FailedLogins)
 
 
 class RemoteProcess:
@@ -55,10 +63,12 @@ class RemoteProcess:
         connection: asyncssh.SSHClientConnection,
         process: asyncssh.SSHClientProcess[bytes],
         preamble: bytes,
+        through: asyncssh.SSHClientConnection | None = None,
     ) -> None:
         self.preamble = preamble
         self._connection = connection
         self._process = process
+        self._through = through
         self._stderr = b""
 
     async def read(self) -> bytes:
@@ -83,6 +93,8 @@ class RemoteProcess:
 
     def kill(self) -> None:
         self._connection.abort()
+        if self._through is not None:
+            self._through.abort()
 
     async def wait(self) -> int | None:
         """Wait until the remote process ends or the connection breaks: the difference is not visible here."""
@@ -91,6 +103,9 @@ class RemoteProcess:
             self._stderr += await self._process.stderr.read(MAX_STDERR)
         self._connection.close()
         await self._connection.wait_closed()
+        if self._through is not None:
+            self._through.close()
+            await self._through.wait_closed()
         return self._process.exit_status
 
     def stderr_text(self) -> str:
@@ -105,55 +120,68 @@ class SshTransport:
     def __init__(self, node: LoginNode, credentials: CredentialProvider) -> None:
         self._node = node
         self._credentials = credentials
+        self._logins = LoginLimit(node.failed_logins)
+        self._refusals: dict[str, str] = {}  # the last one of each user
+        self._address: str | None = None  # of the host that answered last
 
     async def start(self, user: UnixUser) -> AgentProcess:
         check_user(user)
-        connection = await self._connect(user)
+        connection, through = await self._connect(user)
         try:
             process = await connection.create_process(
                 COMMAND, encoding=None, window=2 * MAX_PAYLOAD, request_pty=False
             )
         except BaseException as error:
-            connection.abort()
+            for opened in (connection, through):
+                if opened is not None:
+                    opened.abort()
             if isinstance(error, asyncssh.Error):
                 raise AgentUnavailable(
-                    f"{self._node.host} did not start the agent's command: {error}"
+                    f"{self._node.host} did not start the agent's command: {error}: sshd must allow "
+                    "this account a session (MaxSessions) and a command"
                 ) from error
             raise
-        return RemoteProcess(connection, process, bootstrap_preamble())
+        return RemoteProcess(
+            connection, process, bootstrap_preamble(self._node.path, home_first=True), through
+        )
 
-    async def _connect(self, user: UnixUser) -> asyncssh.SSHClientConnection:
-        credential = await asyncio.to_thread(self._credentials.credential, user)
-        where = f"{user.name}@{self._node.host}:{self._node.port}"
-        keys: list[object] = [
-            (credential.key, credential.certificate) if credential.certificate else credential.key
-        ]
-        try:
-            return await asyncssh.connect(
-                self._node.host,
-                self._node.port,
-                username=user.name,
-                client_keys=keys,
-                known_hosts=str(self._node.known_hosts),
-                config=None,
-                agent_path=None,
-                preferred_auth="publickey",
-                encryption_algs=FAST_CIPHERS,
-                keepalive_interval=self._node.keepalive_s,
-                login_timeout=self._node.login_s,
-            )
-        except asyncssh.PermissionDenied as error:
-            raise AgentRefused(f"sshd refuses {where}: {error.reason}") from error
-        except asyncssh.HostKeyNotVerifiable as error:
-            raise AgentRefused(
-                f"the host key of {where} is not in {self._node.known_hosts}: {error.reason}"
-            ) from error
-        except ValueError as error:
-            raise AgentRefused(
-                f"cannot connect to {where}: {error}: check {self._node.known_hosts}"
-            ) from error
-        except (OSError, asyncssh.Error) as error:
-            raise AgentUnavailable(f"no connection to {where}: {error}") from error
+    async def _connect(
+        self, user: UnixUser
+    ) -> tuple[asyncssh.SSHClientConnection, asyncssh.SSHClientConnection | None]:
+        """Log in, through the jump host if there is one."""
+        credential = await self._credentials_of(user, jump=False)
+        async with self._logins.login(credential.identity, self._refusals.get(user.name, "")):
+            through = None
+            try:
+                if self._node.jump is None:
+                    opened, address = await open_connection(self._node, self._address)
+                    connection = await log_in(self._node, user.name, credential, connected=opened)
+                    self._address = address
+                else:
+                    through = await self._jump(self._node.jump, user)
+                    connection = await log_in(self._node, user.name, credential, through=through)
+            except BaseException as error:
+                if through is not None:
+                    through.abort()
+                if isinstance(error, AgentRefused):
+                    self._refusals[user.name] = error.detail
+                raise
+        self._refusals.pop(user.name, None)
+        return connection, through
+
+    async def _jump(self, jump: SshHost, user: UnixUser) -> asyncssh.SSHClientConnection:
+        as_user = UnixUser(self._node.jump_user, user.uid) if self._node.jump_user else user
+        opened, _ = await open_connection(jump, None)
+        return await log_in(
+            jump, as_user.name, await self._credentials_of(as_user, jump=True), connected=opened
+        )
+
+    async def _credentials_of(self, user: UnixUser, *, jump: bool) -> SshCredential:
+        find = self._credentials.jump_credential if jump else self._credentials.credential
+        return await asyncio.to_thread(find, user)
+
+    def credentials_expire_at(self) -> float | None:
+        return self._credentials.expires_at()
 
     def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002 # only sudo's is read
         return is_agent_refusal(status) or status == COMMAND_NOT_FOUND

@@ -38,5 +38,8 @@ class SudoTransport:
     def argv(self, user: UnixUser) -> tuple[str, ...]:
         return (self._sudo, "-n", "-u", user.name, "--", self._agent)
 
+    def credentials_expire_at(self) -> float | None:
+        return None
+
     def is_refusal(self, status: int | None, stderr: str) -> bool:
         return is_agent_refusal(status) or bool(REFUSALS.search(stderr))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -26,7 +27,10 @@ public_router = APIRouter(tags=["health"], responses=problem_responses(500))
 async def cluster(caller: CallerDep, services: ServicesDep) -> Cluster:
     """Return the Slurm cluster of this red-box."""
     del caller
-    return await services.jobs.cluster()
+    described = await services.jobs.cluster()
+    end = services.credentials_expire_at()
+    at = None if end is None else datetime.fromtimestamp(end, UTC)
+    return described.model_copy(update={"credentials_expire_at": at})
 
 
 class PartitionListQuery(RequestModel):

@@ -25,6 +25,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from redbox.core.domain import JobKey, Owner
+from redbox.core.secret_files import is_private
 from redbox.jobs.errors import JobsError
 from redbox_api.models import JobRequest
 
@@ -149,13 +150,14 @@ def read_secret(path: Path) -> bytes:
     """The secret from its file, refused where others could have read it."""
     try:
         with path.open() as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            status = os.fstat(file.fileno())
             text = file.read(1024).strip()
     except OSError as error:
         raise SecretUnusable(
             f"The secret of the marks cannot be read: {error}. `redbox init` makes one."
         ) from error
-    if mode & 0o077:
+    if not is_private(status):
+        mode = stat.S_IMODE(status.st_mode)
         raise SecretUnusable(
             f"{path} can be read by others (mode {mode:04o}): chmod 600 it, and think of who has read it."
         )

@@ -21,12 +21,12 @@ from redbox.core.domain import Role
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
-from redbox.setup.checks.machine import Machine
+from redbox.setup.checks.machine import Machine, SlurmHost
 from redbox.setup.checks.pods import check_volumes_role
 from redbox.setup.checks.sessions import check_session_rules
 from redbox.setup.install.manifest import key_instructions
 
-AUDIENCE = re.compile(r"redbox\.dev/[a-z0-9.-]+/[A-Za-z0-9]{8,}")
+AUDIENCE = re.compile(r"redbox\.dev/([a-z0-9.-]+/[A-Za-z0-9]{8,}|ns/[a-z0-9-]+/[0-9a-f-]{36})")
 SYNCHRONISE = "synchronise both with NTP; chronyc tracking and timedatectl show the state"
 UNRELATED_NAMESPACES = ("zz9-plural-z-alpha", "q7", "kube-system")
 """Only a pattern for every namespace matches all of these."""
@@ -106,22 +106,28 @@ def _compare_clocks(local: datetime, remote: datetime, cluster: str, leeway_s: f
         )
 
 
-def check_rules(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
-    """The rules can be read and name users that exist; rules for very many callers are reported."""
-    rules: Sequence[Rule] = settings.mapping.rules
-    if settings.mapping.file is not None:
-        try:
-            rules = read_rules(Path(settings.mapping.file), settings.clusters)
-        except DocumentError as error:
-            yield from (fault(str(flaw), "fix that line") for flaw in error.flaws)
-            return
+def rules_of(settings: RedboxSettings) -> Sequence[Rule]:
+    """Return the rules, from their own file where there is one; raises DocumentError."""
+    if settings.mapping.file is None:
+        return settings.mapping.rules
+    return read_rules(Path(settings.mapping.file), settings.clusters)
+
+
+def check_rules(host: SlurmHost | None, settings: RedboxSettings) -> Iterator[Finding]:
+    """The rules can be read, and name users of the host; rules for very many callers are reported."""
+    try:
+        rules = rules_of(settings)
+    except DocumentError as error:
+        yield from (fault(str(flaw), "fix that line") for flaw in error.flaws)
+        return
     if settings.callers.clusters and not any(Role.SUBMIT in rule.roles and rule.cluster for rule in rules):
         yield note(
             "no rule allows a service account to submit jobs", "add one to mapping.rules for each namespace"
         )
     for number, rule in enumerate(rules, 1):
         yield from _check_breadth(rule, number)
-        yield from _check_users(machine, settings, rule, number)
+        if host is not None:
+            yield from _check_users(host, settings, rule, number)
     yield from check_volumes_role(rules)
     yield from check_session_rules(settings.exec, rules)
 
@@ -141,15 +147,19 @@ def _check_breadth(rule: Rule, number: int) -> Iterator[Finding]:
         )
 
 
-def _check_users(machine: Machine, settings: RedboxSettings, rule: Rule, number: int) -> Iterator[Finding]:
-    mapping = settings.mapping
+def users_named(rule: Rule) -> tuple[str, ...]:
     names = () if rule.is_template or rule.user is None else (rule.user,)
-    members = machine.group(mapping.users_group)
-    for name in (*names, *(rule.allowed_users or ())):
-        account = machine.account(name)
+    return (*names, *(rule.allowed_users or ()))
+
+
+def _check_users(host: SlurmHost, settings: RedboxSettings, rule: Rule, number: int) -> Iterator[Finding]:
+    mapping = settings.mapping
+    members = host.group(mapping.users_group)
+    for name in users_named(rule):
+        account = host.account(name)
         if account is None:
             yield fault(
-                f"rule {number} names user {name}, who does not exist on this host", "correct the name"
+                f"rule {number} names user {name}, who does not exist on {host.where}", "correct the name"
             )
         elif account.uid < max(mapping.min_uid, rule.min_uid or 0):
             yield fault(
@@ -161,8 +171,8 @@ def _check_users(machine: Machine, settings: RedboxSettings, rule: Rule, number:
                 f"rule {number} names user {name}, who is not in the group {mapping.users_group}",
                 f"usermod -aG {mapping.users_group} {name}, or remove the name",
             )
-    if rule.allowed_group is not None and machine.group(rule.allowed_group) is None:
+    if rule.allowed_group is not None and host.group(rule.allowed_group) is None:
         yield fault(
-            f"rule {number} names group {rule.allowed_group}, which does not exist on this host",
+            f"rule {number} names group {rule.allowed_group}, which does not exist on {host.where}",
             "correct the name",
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from redbox.core.secret_files import GROUP_READS
 from redbox.jobs.record.marks import SECRET_BYTES
 from redbox.jobs.store.journal_lock import file_system_type, is_network
 from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
-from redbox.setup.checks.machine import PORT_IN_USE, Machine
+from redbox.setup.checks.machine import PORT_IN_USE, Machine, SlurmHost
 from redbox.setup.install.layout import SERVICE_ACCOUNT, Layout
 
 OTHERS_WRITE = 0o022
@@ -47,14 +48,14 @@ def check_service_account(machine: Machine, settings: RedboxSettings) -> Iterato
             )
 
 
-def check_users_group(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
+def check_users_group(host: SlurmHost, settings: RedboxSettings) -> Iterator[Finding]:
     """Agents are started for members of this group only."""
     group = settings.mapping.users_group
-    if settings.agents.transport != "self" and machine.group(group) is None:
+    if settings.agents.transport != "self" and host.group(group) is None:
         cure = (
             f"groupadd {group}, then usermod -aG {group} USER for each user that may run jobs through red-box"
         )
-        yield fault(f"there is no group {group}: red-box can start no agent", cure)
+        yield fault(f"there is no group {group} on {host.where}: red-box can start no agent", cure)
 
 
 def check_settings_files(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
@@ -73,7 +74,7 @@ def check_writers(
     resolved = machine.resolve(path)
     for place in (resolved, *resolved.parents):
         permissions = machine.permissions(place)
-        if permissions is None:
+        if permissions is None or permissions.is_read_only:
             continue
         is_sticky = permissions.is_directory and permissions.is_open_to(0o1000) and place != resolved
         if permissions.uid not in owners or (permissions.is_open_to(OTHERS_WRITE) and not is_sticky):
@@ -107,12 +108,13 @@ def _check_secret(
         if is_needed:
             yield fault(f"{path} is missing", cure)
         return
-    if permissions.is_open_to(OTHERS_READ):
+    if not permissions.is_secret:
         cure = f"chmod 0600 {path}; replace it if other users may have read it"
         yield fault(
             f"{path} has mode {permissions.mode:04o}: it is a secret, and other users can read it", cure
         )
-    if owner is not None and permissions.uid != owner:
+    is_read_by_group = permissions.of_own_group and permissions.is_open_to(GROUP_READS)
+    if owner is not None and permissions.uid != owner and not (permissions.uid == 0 and is_read_by_group):
         yield fault(
             f"{path} belongs to uid {permissions.uid}, not to the server's account",
             f"chown {SERVICE_ACCOUNT} {path}",
@@ -169,7 +171,10 @@ def check_listening(machine: Machine, settings: RedboxSettings) -> Iterator[Find
     error = machine.listen_error(listen.address, listen.port)
     if error is None:
         return
-    if (
+    if error == PORT_IN_USE and listen.unix_socket is None:
+        if machine.serves(listen.port, machine.read(settings.tls.certificate_file) or b""):
+            return
+    elif (
         error == PORT_IN_USE
         and listen.unix_socket is not None
         and machine.accepts_connections(listen.unix_socket)

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import socket
+import ssl
 import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from redbox.agents.install_texts import check_agent_file
 from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
-from redbox.callers.unix_accounts import NssLookup
+from redbox.callers.unix_accounts import AccountLookup, NssLookup
+from redbox.core.secret_files import GROUP_READS, OTHERS
 from redbox.setup.install.host_service import accepts_connections
 
 Answer = TypeVar("Answer")
@@ -35,6 +37,13 @@ class FilePermissions:
     uid: int
     mode: int
     is_directory: bool
+    of_own_group: bool = False
+    is_read_only: bool = False  # by its mount: nothing in this host's mounts can change it
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether only its owner can read it, or this process's own group, as a pod's Secrets."""
+        return not self.mode & OTHERS & ~(GROUP_READS if self.of_own_group else 0)
 
     def is_open_to(self, bits: int) -> bool:
         """Whether any of these mode bits is set."""
@@ -55,8 +64,27 @@ class ProcessOutput:
         return " ".join((self.stderr or self.stdout).split())[:300] or f"exit status {self.code}"
 
 
+class SlurmHost(AccountLookup, Protocol):
+    """The host on which agents run Slurm's commands: this one, or a login node."""
+
+    @property
+    def where(self) -> str:
+        """Its name in a message."""
+        ...
+
+    def read(self, path: Path) -> bytes | None: ...
+
+    def find_tool(self, name: str, directories: str) -> str | None: ...
+
+    def run(
+        self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
+    ) -> ProcessOutput: ...
+
+
 class Machine(NssLookup):
     """The host that this runs on: what `redbox check` reads of it. Tests replace it."""
+
+    where = "this host"
 
     def __init__(self) -> None:
         self.uid = os.geteuid()
@@ -70,7 +98,13 @@ class Machine(NssLookup):
             status = path.stat()
         except OSError:
             return None
-        return FilePermissions(status.st_uid, stat.S_IMODE(status.st_mode), stat.S_ISDIR(status.st_mode))
+        return FilePermissions(
+            status.st_uid,
+            stat.S_IMODE(status.st_mode),
+            stat.S_ISDIR(status.st_mode),
+            of_own_group=status.st_gid == os.getegid(),
+            is_read_only=bool(os.statvfs(path).f_flag & os.ST_RDONLY),
+        )
 
     def resolve(self, path: Path) -> Path:
         return path.resolve()
@@ -121,6 +155,14 @@ class Machine(NssLookup):
 
     def accepts_connections(self, unix_socket: Path) -> bool:
         return accepts_connections(unix_socket, SOCKET_TIMEOUT_S)
+
+    def serves(self, port: int, certificate: bytes) -> bool:
+        """Whether what listens on this port of this host shows the certificate."""
+        try:
+            shown = ssl.get_server_certificate(("127.0.0.1", port), timeout=SOCKET_TIMEOUT_S)
+        except OSError:
+            return False
+        return certificate.decode(errors="replace").strip().startswith(shown.strip())
 
     def fetch(self, url: str, access: ApiAccess) -> bytes:
         """Raises ApiServerUnavailable."""

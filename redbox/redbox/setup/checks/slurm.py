@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from redbox.agents.program.guard import DEFAULT_PATH
 from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
-from redbox.setup.checks.machine import Machine, ProcessOutput
+from redbox.setup.checks.machine import ProcessOutput, SlurmHost
 from redbox.setup.install.layout import Layout
 from redbox.slurm.cluster_queries import HIDES_NODES
 from redbox.slurm.commands import sacct, scontrol
@@ -25,18 +25,18 @@ CHECK_SLURMDBD = "check that slurmdbd runs: sacctmgr show cluster"
 HIDES_JOBS = frozenset({"jobs", "all"})
 
 
-def check_slurm(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
-    if settings.workload_manager != "slurm" or settings.agents.transport == "ssh":
+def check_slurm(host: SlurmHost, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
+    if settings.workload_manager != "slurm":
         return
-    directories = _directories(machine, layout)
-    paths = {name: machine.find_tool(name, directories) for name in TOOLS}
+    directories = _directories(host, layout)
+    paths = {name: host.find_tool(name, directories) for name in TOOLS}
     for name, path in paths.items():
         if path is None:
             cure = (
                 f"install Slurm's client commands, or add their directory to path in {layout.agent_settings}"
             )
-            yield fault(f"{name} is in none of {directories}", cure)
-    tools = SlurmTools(machine, settings.slurm.environment, paths)
+            yield fault(f"{name} is in none of {directories} of {host.where}", cure)
+    tools = SlurmTools(host, settings.slurm.environment, paths)
     if paths["scontrol"] is None:
         return
     shown = tools.run(scontrol.configuration_argv())
@@ -57,21 +57,21 @@ def check_slurm(machine: Machine, settings: RedboxSettings, layout: Layout) -> I
 
 @dataclass(frozen=True, slots=True)
 class SlurmTools:
-    """Slurm's commands on this machine."""
+    """Slurm's commands on their host."""
 
-    machine: Machine
+    host: SlurmHost
     environment: Mapping[str, str]
     paths: Mapping[str, str | None]
 
     def run(self, command: Sequence[str]) -> ProcessOutput:
         """Run a command that begins with a tool's name."""
         argv = [self.paths[command[0]] or command[0], *command[1:]]
-        return self.machine.run(argv, DEADLINE_S, self.environment)
+        return self.host.run(argv, DEADLINE_S, self.environment)
 
 
-def _directories(machine: Machine, layout: Layout) -> str:
+def _directories(host: SlurmHost, layout: Layout) -> str:
     """The directories in which agents look for commands."""
-    content = machine.read(layout.agent_settings) or b""
+    content = host.read(layout.agent_settings) or b""
     match = PATH_SETTING.search(content.decode(errors="replace"))
     return match[1] if match else DEFAULT_PATH
 

@@ -153,7 +153,7 @@ async def test_an_unknown_host_key_is_refused(login_host: LoginHost, tmp_path: P
 
 async def test_a_key_that_others_may_read_is_not_used(login_host: LoginHost, tmp_path: Path) -> None:
     (tmp_path / "alice").write_bytes((login_host.keys / "alice").read_bytes())
-    (tmp_path / "alice").chmod(0o640)
+    (tmp_path / "alice").chmod(0o644)
     transport = SshTransport(
         LoginNode("127.0.0.1", login_host.known_hosts, login_host.port), KeyDirectory(tmp_path)
     )
@@ -169,7 +169,7 @@ async def test_a_banner_longer_than_64_kib_is_no_agent(login_host: LoginHost) ->
 async def test_a_login_node_that_is_away_is_unavailable_and_not_refused(login_host: LoginHost) -> None:
     node = LoginNode("127.0.0.1", login_host.known_hosts, 1)
     async with AgentPool(SshTransport(node, KeyDirectory(login_host.keys))) as pool:
-        with pytest.raises(AgentUnavailable, match=r"no connection to alice@127\.0\.0\.1:1"):
+        with pytest.raises(AgentUnavailable, match=r"no connection to 127\.0\.0\.1:1: "):
             await pool.agent(ALICE)
 
 

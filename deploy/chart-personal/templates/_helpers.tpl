@@ -1,0 +1,60 @@
+{{- define "personal.name" -}}
+redbox-{{ .Release.Name }}
+{{- end }}
+
+{{- define "personal.selector" -}}
+app.kubernetes.io/name: {{ include "personal.name" . }}
+{{- end }}
+
+{{- define "personal.labels" -}}
+{{ include "personal.selector" . }}
+app.kubernetes.io/part-of: red-box
+app.kubernetes.io/component: redbox-server
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "personal.image" -}}
+{{ .Values.images.registry }}/redbox-server:{{ .Values.images.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "personal.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* red-box's settings. The observer is the account itself: it sees in Slurm's queue what its user sees. */}}
+{{- define "personal.settings" -}}
+{{- $ssh := dict "host" .Values.ssh.host "port" (int .Values.ssh.port) "known_hosts" "/etc/redbox/known_hosts"
+      "key_directory" "/run/redbox/ssh" "observer" .Values.ssh.user "accounts" "login_node" -}}
+{{- with .Values.ssh.jump -}}
+{{- $_ := set $ssh "jump" . -}}
+{{- end -}}
+{{- with .Values.ssh.path -}}
+{{- $_ := set $ssh "path" . -}}
+{{- end -}}
+{{- $operator := dict "cluster" "kubernetes" "namespaces" (list .Values.operator.namespace)
+      "service_accounts" (list .Values.operator.serviceAccount) "roles" (list "operator" "reader") -}}
+{{- $own := dict "cluster" "kubernetes" "namespaces" (list .Release.Namespace) "user" .Values.ssh.user -}}
+{{- with .Values.serviceAccounts -}}
+{{- $_ := set $own "service_accounts" . -}}
+{{- end -}}
+{{- $made := dict
+      "name" .Release.Name
+      "listen" (dict "port" 8443 "unix_socket" nil)
+      "tls" (dict "certificate_file" "/run/redbox/tls/tls.crt" "key_file" "/run/redbox/tls/tls.key")
+      "callers" (dict
+        "tokens_file" "/var/lib/redbox/journal/tokens.json"
+        "clusters" (list (dict "name" "kubernetes" "issuer" .Values.issuer
+          "audience_file" "/run/redbox/endpoint/audience"
+          "jwks_url" (printf "%s/openid/v1/jwks" .Values.apiServer)
+          "jwks_ca_file" "/run/redbox/api/ca.crt" "jwks_token_file" "/run/redbox/api/token")))
+      "mapping" (dict "rules" (list $operator $own))
+      "agents" (dict "transport" "ssh" "ssh" $ssh)
+      "jobs" (dict "journal" "/var/lib/redbox/journal" "mark_secret" "/run/redbox/identity/mark.secret" "pods" false)
+      "audit" (dict "file" nil) -}}
+{{ toYaml (mergeOverwrite $made (deepCopy .Values.settings)) }}
+{{- end }}

@@ -1,0 +1,78 @@
+"""Logins by ssh: few at once and few that fail, since sshd (MaxStartups) and fail2ban shut out who has many.
+
+All users of red-box share its address, so that one user's wrong key must not have it banned for all. So many
+logins may fail in a time, and two of them with each credential, which leaves some for others. A credential
+whose last login succeeded is never held back, and a new one is tried at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from redbox.agents.errors import AgentRefused, AgentUnavailable
+
+AT_ONCE = 5
+"""Logins under way: from ten of all its clients on sshd drops some (MaxStartups 10:30:100)."""
+OF_ONE_CREDENTIAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLogins:
+    """How many may fail in which time; fail2ban's defaults ban at 5 in 10 minutes."""
+
+    most: int = 4
+    within_s: float = 600.0
+
+
+class LoginLimit:
+    """Admits logins to one login node."""
+
+    def __init__(self, allowed: FailedLogins, clock: Callable[[], float] = time.monotonic) -> None:
+        self._allowed = allowed
+        self._clock = clock
+        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._failed: deque[tuple[float, str]] = deque()  # when, and which credential
+        self._accepted: set[str] = set()
+
+    @asynccontextmanager
+    async def login(self, credential: str, last_refusal: str = "") -> AsyncIterator[None]:
+        """Wait for a turn and log in in the block, whose AgentRefused counts; raises AgentUnavailable.
+
+        `credential` identifies the key, or for certificates of our own the user.
+        """
+        async with self._turn:
+            self._admit(credential, last_refusal)
+            try:
+                yield
+            except AgentRefused:
+                self._accepted.discard(credential)
+                self._failed.append((self._clock(), credential))
+                raise
+            self._accepted.add(credential)
+
+    def _admit(self, credential: str, last_refusal: str) -> None:
+        now = self._clock()
+        while self._failed and self._failed[0][0] <= now - self._allowed.within_s:
+            self._failed.popleft()
+        if credential in self._accepted:
+            return
+        own = [at for at, failed in self._failed if failed == credential]
+        if len(own) >= OF_ONE_CREDENTIAL:
+            first, what = own[-OF_ONE_CREDENTIAL], f"{len(own)} logins with this key"
+        elif len(self._failed) >= self._allowed.most:
+            first, what = self._failed[0][0], f"{len(self._failed)} logins of red-box"
+        else:
+            return
+        left = max(1.0, first + self._allowed.within_s - now)
+        reason = f" ({last_refusal})" if last_refusal else ""
+        raise AgentUnavailable(
+            f"{what} have failed within {self._allowed.within_s:.0f} s{reason}: the next one waits "
+            f"{left:.0f} s, so that the login node does not ban red-box (fail2ban). "
+            "Another key is tried at once",
+            retry_after=left,
+        )

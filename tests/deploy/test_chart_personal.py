@@ -1,0 +1,107 @@
+"""The chart of a red-box of one's own: namespaced objects only, valid settings, no right in Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from redbox.server.certificates import facts_of, is_issued_by
+from redbox.settings import load_settings
+from redbox_bed.core.places import CHECKOUT
+
+pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
+
+CHART = CHECKOUT / "deploy/chart-personal"
+Objects = dict[str, dict[str, Any]]
+VALUES: dict[str, Any] = {
+    "images": {"registry": "example.org"},
+    "ssh": {
+        "host": "login.example.org",
+        "user": "alice",
+        "knownHosts": "login.example.org ssh-ed25519 AAAA",
+        "secret": "hpc1-key",
+    },
+}
+
+
+def template(helm: Path, **values: Any) -> subprocess.CompletedProcess[str]:
+    command = [str(helm), "template", "hpc1", str(CHART), "--namespace", "alice", "--values=-"]
+    return subprocess.run(
+        command, input=json.dumps(VALUES | values), check=False, capture_output=True, text=True, timeout=60
+    )
+
+
+def rendered(helm: Path, **values: Any) -> Objects:
+    ended = template(helm, **values)
+    assert ended.returncode == 0, ended.stderr
+    return {one["kind"]: one for one in yaml.safe_load_all(ended.stdout) if one}
+
+
+def test_all_of_it_is_in_the_namespace_and_nothing_of_it_is_a_right(helm: Path) -> None:
+    objects = rendered(helm)
+    assert {one["metadata"].get("namespace") for one in objects.values()} == {"alice"}
+    assert not {kind for kind in objects if "Role" in kind}
+    pod = objects["StatefulSet"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    for container in (*pod["containers"], *pod["initContainers"]):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_its_settings_are_valid_and_map_this_namespace_alone_to_the_account(
+    helm: Path, tmp_path: Path
+) -> None:
+    ssh = VALUES["ssh"] | {
+        "jump": {"host": "jump.example.org", "port": 2222},
+        "path": "/opt/slurm/bin:/usr/bin",
+    }
+    files = rendered(helm, ssh=ssh, serviceAccounts=["default"])["ConfigMap"]["data"]
+    settings = yaml.safe_load(files["redbox.yaml"])
+    audience = tmp_path / "audience"
+    audience.write_text("redbox.dev/ns/alice/0b0f2f0e-6f5e-4d3c-9a52-3d0f6a3f1c11")
+    settings["callers"]["clusters"][0]["audience_file"] = str(audience)
+    (tmp_path / "redbox.yaml").write_text(yaml.safe_dump(settings))
+    loaded = load_settings(tmp_path / "redbox.yaml")
+    assert loaded.agents.ssh is not None
+    assert loaded.agents.ssh.jump is not None
+    assert (loaded.agents.ssh.observer, loaded.agents.ssh.jump.port) == ("alice", 2222)
+    assert [
+        (rule.namespaces, rule.service_accounts, rule.user, sorted(rule.roles))
+        for rule in loaded.mapping.rules
+    ] == [
+        (("redbox-system",), ("redbox-operator",), None, ["operator", "reader"]),
+        (("alice",), ("default",), "alice", ["submit"]),
+    ]
+
+
+@pytest.mark.parametrize("endpoint", ["", "https://192.0.2.7:8443", "https://box.example.org"])
+def test_its_certificate_is_for_the_address_of_its_slurmendpoint(helm: Path, endpoint: str) -> None:
+    objects = rendered(helm, endpoint=endpoint)
+    spec = objects["SlurmEndpoint"]["spec"]
+    certificate = b64decode(objects["Secret"]["data"]["tls.crt"])
+    facts = facts_of(certificate)
+    assert urlsplit(spec["endpoint"]).hostname in {*facts.names, *facts.addresses}
+    assert is_issued_by(certificate, b64decode(spec["caBundle"]))
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"ssh": VALUES["ssh"] | {"host": "-oProxyCommand=x"}}, "/ssh/host"),
+        ({"ssh": VALUES["ssh"] | {"user": ""}}, "/ssh/user"),
+        ({"ssh": VALUES["ssh"] | {"knownHosts": ""}}, "/ssh/knownHosts"),
+        ({"audience": "redbox.dev/hpc1/another"}, "audience"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: Path, values: dict[str, Any], named: str) -> None:
+    ended = template(helm, **values)
+    assert ended.returncode != 0
+    assert named in ended.stderr

@@ -1,0 +1,190 @@
+"""SlurmEndpoints: their audience, their ConfigMap, and how many a namespace may have."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redbox.server.certificates import make_authority
+from redbox_api.models import Cluster
+from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.names import API_VERSION
+from redbox_kube.redbox_token import ServiceAccountName
+from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
+from redbox_operator.api.slurmcluster_status import (
+    ClusterFacts,
+    ClusterUsers,
+    SlurmClusterStatus,
+    cluster_status_of,
+)
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
+from redbox_operator.slurmcluster.reconciler import MOST_ENDPOINTS, SlurmClusters
+from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.status_writer import StatusWriter
+from tests.kube.fakes import FakeApiServer
+from tests.operator.factories import NOON, slurm_cluster, slurm_endpoint
+
+CONFIG_MAP = ResourcePath("ConfigMap", "mine-audience", "farm")
+AUDIENCE = "redbox.dev/ns/farm/uid-of-mine"
+
+
+def path_of(name: str) -> ResourcePath:
+    return ResourcePath("SlurmEndpoint", name, "farm", API_VERSION)
+
+
+class Stage:
+    """An operator, and SlurmEndpoints at its API server; nothing answers at their addresses."""
+
+    def __init__(self) -> None:
+        self.api = FakeApiServer()
+        self.links = RedboxLinks()
+        self.clusters = SlurmClusters(
+            StatusWriter(self.api.client, OperatorMetrics()),
+            ServiceAccountName("redbox-system", "redbox-operator"),
+            ObjectCache(),
+            self.links,
+            wake_uid=print,
+            wake_cluster=print,
+        )
+
+    def put(self, name: str = "mine", uid: str | None = None, **spec: object) -> None:
+        given = {"endpoint": "https://127.0.0.1:1", "caBundle": base64.b64encode(authority()).decode()}
+        metadata = {"name": name, "namespace": "farm", "uid": uid or f"uid-of-{name}"}
+        self.api.put(path_of(name), {"metadata": metadata, "spec": {**given, **spec}})
+
+    async def look(self, name: str = "mine") -> None:
+        self.clusters.updated(self.api.objects[path_of(name)])
+        await self.clusters._reconcile(f"farm/{name}")
+
+    def reachable(self, name: str = "mine") -> Object:
+        conditions: list[Object] = self.api.objects[path_of(name)]["status"]["conditions"]
+        return next(condition for condition in conditions if condition["type"] == "Reachable")
+
+
+def authority() -> bytes:
+    return make_authority("farm", datetime.now(UTC)).certificate
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    made = Stage()
+    async with running(made):
+        yield made
+
+
+@asynccontextmanager
+async def running(stage: Stage) -> AsyncIterator[None]:
+    task = asyncio.create_task(stage.clusters.run())
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_the_audience_is_computed_and_published_before_the_red_box_answers(stage: Stage) -> None:
+    """It could not answer earlier: its pod waits for the ConfigMap."""
+    stage.put(audience="redbox.dev/hpc1/of-another-red-box", delivery="Virtual")
+    await stage.look()
+    assert stage.api.objects[path_of("mine")]["status"]["audience"] == AUDIENCE
+    written = stage.api.objects[CONFIG_MAP]
+    assert written["data"] == {"audience": AUDIENCE}
+    assert [owner["uid"] for owner in written["metadata"]["ownerReferences"]] == ["uid-of-mine"]
+    link = stage.links.get("farm/mine")
+    assert link is not None
+    assert (link.cluster.spec.audience, link.cluster.spec.delivery) == (AUDIENCE, "Container")
+    assert "finalizers" not in stage.api.objects[path_of("mine")]["metadata"]
+
+
+async def test_one_that_was_made_again_has_another_audience(stage: Stage) -> None:
+    stage.put()
+    await stage.look()
+    stage.clusters.deleted("farm/mine")
+    assert stage.links.get("farm/mine") is None
+    stage.put(uid="second")
+    await stage.look()
+    assert stage.api.objects[CONFIG_MAP]["data"] == {"audience": "redbox.dev/ns/farm/second"}
+
+
+async def test_a_strangers_configmap_is_left_alone_and_named(stage: Stage) -> None:
+    stranger = {"metadata": {"name": "mine-audience", "namespace": "farm"}, "data": {"audience": "x"}}
+    stage.api.put(CONFIG_MAP, stranger)
+    stage.put()
+    await stage.look()
+    assert stage.reachable()["reason"] == "Misconfigured"
+    assert "ConfigMap mine-audience exists" in stage.reachable()["message"]
+    assert stage.api.objects[CONFIG_MAP]["data"] == {"audience": "x"}
+    del stage.api.objects[CONFIG_MAP]
+    await stage.look()
+    assert stage.api.objects[CONFIG_MAP]["data"] == {"audience": AUDIENCE}
+    assert stage.links.get("farm/mine") is not None
+
+
+async def test_a_namespace_has_a_bounded_number_of_links(stage: Stage) -> None:
+    names = [f"box-{number}" for number in range(MOST_ENDPOINTS + 1)]
+    for name in names:
+        stage.put(name)
+        await stage.look(name)
+    assert len(stage.links.by_name) == MOST_ENDPOINTS
+    assert "delete one" in stage.reachable(names[-1])["message"]
+    stage.clusters.deleted(f"farm/{names[0]}")
+    assert stage.links.get(f"farm/{names[-1]}") is not None
+
+
+def test_only_the_namespaced_kind_has_a_computed_audience() -> None:
+    cluster = slurm_cluster()
+    raw = {"metadata": cluster.metadata, "spec": cluster.spec.model_dump(by_alias=True)}
+    assert read_cluster(raw).spec.audience == "redbox.dev/hpc1/4711"
+    assert isinstance(
+        read_cluster({"metadata": slurm_endpoint().metadata, "spec": raw["spec"]}), SlurmEndpoint
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "reason"),
+    [
+        (timedelta(days=2), None),
+        (timedelta(hours=23), "WithinADay"),
+        (timedelta(minutes=59), "WithinAnHour"),
+        (timedelta(minutes=-1), "Expired"),
+        (None, None),
+    ],
+)
+def test_credentials_that_expire_are_a_condition_a_day_and_an_hour_before(
+    left: timedelta | None, reason: str | None
+) -> None:
+    description = Cluster(
+        name="hpc1",
+        workload_manager="slurm",
+        version="24.11",
+        redbox_version="1",
+        accounting=True,
+        credentials_expire_at=None if left is None else NOON + left,
+    )
+    status = cluster_status_of(
+        ClusterFacts(
+            cluster=slurm_endpoint(),
+            before=SlurmClusterStatus(),
+            trouble=None,
+            reason="Answers",
+            description=description,
+            partitions=None,
+            use_is_due=True,
+            stale_since=None,
+            phases=[],
+            orphans=[],
+            in_use_by=ClusterUsers(),
+            gateways=[],
+            pods_reported=False,
+            now=NOON,
+        )
+    )
+    found = [condition.reason for condition in status.conditions if condition.type == "CredentialsExpire"]
+    assert found == ([] if reason is None else [reason])

@@ -1,0 +1,100 @@
+"""Logins are few at once, and few fail: as the log of sshd counts them, which is what fail2ban reads."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from redbox.agents.errors import AgentRefused, AgentUnavailable
+from redbox.agents.pool import AgentPool
+from redbox.agents.settings import PoolSettings
+from redbox.agents.transports.login_limit import FailedLogins, LoginLimit
+from tests.redbox.agents.login_host import ALICE, LoginHost
+from tests.redbox.agents.sshd import key_of_alice, sshd
+
+NO_PAUSE = PoolSettings(first_backoff_s=0.0, longest_backoff_s=0.0)
+
+
+async def test_a_replaced_key_is_used_at_the_next_login(login_host: LoginHost, tmp_path: Path) -> None:
+    keys = key_of_alice(tmp_path / "keys", asyncssh.generate_private_key("ssh-ed25519"))
+    with sshd(login_host, tmp_path / "a") as node:
+        transport = node.transport(keys=keys, failed_logins=FailedLogins(most=4))
+        async with AgentPool(transport, NO_PAUSE) as pool:
+            for _ in range(2):
+                with pytest.raises(AgentRefused):
+                    await pool.agent(ALICE)
+            with pytest.raises(AgentUnavailable, match="fail2ban") as held:
+                await pool.agent(ALICE)
+            assert "authorized_keys" in held.value.detail
+            shutil.copy(login_host.keys / "alice", keys / "new")
+            (keys / "new").replace(keys / "alice")
+            assert (await pool.agent(ALICE)).hello.uid == ALICE.uid
+
+
+async def test_never_more_failed_logins_than_allowed_reach_sshd(
+    login_host: LoginHost, tmp_path: Path
+) -> None:
+    """As sshd's own log counts them, which is what fail2ban reads."""
+    keys = key_of_alice(tmp_path / "keys", asyncssh.generate_private_key("ssh-ed25519"))
+    with sshd(login_host, tmp_path / "a") as node:
+        async with AgentPool(node.transport(keys=keys), NO_PAUSE) as pool:
+            for _ in range(10):
+                with pytest.raises((AgentRefused, AgentUnavailable)):
+                    await pool.agent(ALICE)
+        assert node.log.count("Failed publickey for alice") == 2
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def log_in_or_fail(*, succeeds: bool) -> None:
+    if not succeeds:
+        raise AgentRefused("no")
+
+
+async def attempt(limit: LoginLimit, credential: str, *, succeeds: bool) -> str:
+    try:
+        async with limit.login(credential):
+            await log_in_or_fail(succeeds=succeeds)
+    except AgentRefused:
+        return "refused"
+    except AgentUnavailable:
+        return "held back"
+    return "in"
+
+
+async def test_one_users_wrong_key_does_not_hold_back_those_who_get_in() -> None:
+    clock = Clock()
+    limit = LoginLimit(FailedLogins(4, 600), clock)
+    assert await attempt(limit, "good", succeeds=True) == "in"
+    for bad in ("bad", "worse"):
+        assert [await attempt(limit, bad, succeeds=False) for _ in range(3)] == [
+            "refused",
+            "refused",
+            "held back",
+        ]
+    assert await attempt(limit, "new", succeeds=True) == "held back"
+    assert await attempt(limit, "good", succeeds=True) == "in"
+    clock.now += 601
+    assert await attempt(limit, "new", succeeds=True) == "in"
+    assert await attempt(limit, "bad", succeeds=False) == "refused"
+
+
+async def test_all_agents_start_although_sshd_drops_unfinished_logins_beyond_ten(
+    login_host: LoginHost, tmp_path: Path
+) -> None:
+    with sshd(login_host, tmp_path / "a", "MaxStartups 10:100:10\nMaxSessions 1") as node:
+        transport = node.transport()
+        processes = await asyncio.gather(*(transport.start(ALICE) for _ in range(30)))
+        for process in processes:
+            process.kill()
+        assert "beginning MaxStartups throttling" not in node.log
