@@ -144,3 +144,11 @@ def requested_requeue(job: SlurmJob, row: Job) -> str | None:
 def is_recorded(status: SlurmJobStatus, row: Job) -> bool:
     """Whether the status has all that the row of an ended job contains."""
     return (status.job_id, status.state, status.exit_code) == (row.job_id, row.state, row.exit_code)
+
+
+def next_attempt_in(
+    state: AttemptState, status: SlurmJobStatus, now: datetime, at_least_s: float
+) -> float | None:
+    """A status that was just written causes no event for itself: so its next attempt is timed here."""
+    due = attempts.next_begins_in(state.job.spec, status, now) if state.link else None
+    return None if due is None else max(due, at_least_s)

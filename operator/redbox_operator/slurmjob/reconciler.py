@@ -55,6 +55,7 @@ from redbox_operator.slurmjob.attempt_state import (
     AttemptState,
     auxiliary_role,
     is_recorded,
+    next_attempt_in,
     pending_action,
     pod_of,
     requested_requeue,
@@ -62,8 +63,7 @@ from redbox_operator.slurmjob.attempt_state import (
 )
 from redbox_operator.slurmjob.deletion import Deletion
 from redbox_operator.slurmjob.requeues import Requeues
-from redbox_operator.slurmjob.status import status_of
-from redbox_operator.slurmjob.status_details import is_detail
+from redbox_operator.slurmjob.status import is_detail, status_of
 from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from redbox_operator.status_writer import StatusWriter, path_of
@@ -215,7 +215,7 @@ class Reconciler:
             details_due_in,
             companion.requeue_after_s,
             self._refusal_pause(ref, companion),
-            _next_attempt_in(state, status),
+            next_attempt_in(state, status, now(), SHORTEST_PAUSE_S),
             await self._expire(state, status),
         )
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -397,9 +397,3 @@ class Reconciler:
             return max(left, AWAY_PAUSE_S)
         await self._writer.delete(path_of(state.job.ref), state.job.uid)
         return None
-
-
-def _next_attempt_in(state: AttemptState, status: SlurmJobStatus) -> float | None:
-    """A status that was just written causes no event for itself: so its next attempt is timed here."""
-    due = attempts.next_begins_in(state.job.spec, status, now()) if state.link else None
-    return None if due is None else max(due, SHORTEST_PAUSE_S)
