@@ -80,6 +80,11 @@ class ClientStreams:
             missing = ", ".join(sorted(names - self._streams.keys()))
             raise StreamsMissing(f"the client did not open its streams in time: {missing}") from None
 
+    async def refuse_others(self) -> None:
+        """Reset each stream that the client opens later: unread, its input would stop the connection."""
+        while stream := await self.session.accept():
+            stream.reset(ResetStatus.PROTOCOL_ERROR)
+
     def _add(self, stream: SpdyStream, names: set[str]) -> None:
         name = stream.headers.get(STREAM_TYPE, "")
         if name not in names or name in self._streams:

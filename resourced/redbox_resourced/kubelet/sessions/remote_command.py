@@ -32,7 +32,11 @@ async def serve_streams(
 
     async def serve() -> SessionStatus:
         await streams.gather(options.names)
-        return await body(streams)
+        refusing = asyncio.create_task(streams.refuse_others())
+        try:
+            return await body(streams)
+        finally:
+            refusing.cancel()
 
     try:
         ended = await unless(serve(), session.ended, interrupt.happened)

@@ -226,6 +226,30 @@ async def test_streams_that_were_not_asked_for_are_reset() -> None:
         assert [stream for stream, _ in client.peer.of("reset")] == [unknown, second]
 
 
+async def test_a_second_input_is_reset_and_reaches_no_command() -> None:
+    async with kubelet_api() as stand:
+        client = await stand.exec("cat")
+        first = client.streams["stdin"]
+        second = client.open(streamType="stdin")
+        client.send(data(second, b"of the second\n"))
+        await client.until(lambda peer: peer.of("reset"))
+        client.send(data(first, b"of the first\n", is_last=True))
+        await client.rest()
+        assert [stream for stream, _ in client.peer.of("reset")] == [second]
+        assert client.text("stdout") == b"of the first\n"
+        assert client.final_status == SUCCESS
+
+
+async def test_two_clients_with_the_same_command_have_an_input_each() -> None:
+    async with kubelet_api() as stand:
+        clients = [await stand.exec("cat") for _ in range(2)]
+        for client, sent in zip(clients, (b"one", b"two"), strict=True):
+            client.send(data(client.streams["stdin"], sent, is_last=True))
+        for client in clients:
+            await client.rest()
+        assert [client.text("stdout") for client in clients] == [b"one", b"two"]
+
+
 async def test_streams_that_never_come_end_the_session_with_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redbox_resourced.kubelet.sessions.client_streams.OPENING_S", 0.05)
     async with kubelet_api() as stand:
