@@ -2,7 +2,7 @@
 
 A suite is chosen by `--suite NAME`, or by a path inside it on the command line; without either it is `unit`.
 Before the first test of e2e the bed is brought up, unless it is up. Taking it down is left to `tests/run`,
-which runs whole suites by two workers (pytest-xdist), each with a bed of its own.
+which runs whole suites by several workers (pytest-xdist), each with a bed of its own.
 """
 
 import json
