@@ -21,7 +21,7 @@ unit: ## the tests that need no bed
 e2e: ## the tests on the bed, which is started if it is not up
 	@tests/run e2e
 
-bench: venv ## the benchmarks, on the bed (ONLY=name for one, SHORT=1 for 27 minutes of them, RESUME=1 to go on)
+bench: venv ## the benchmarks, on the bed (ONLY=name for one, SHORT=1 for 15 minutes of them, RESUME=1 to go on)
 	@.venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(SHORT),--short) $(if $(RESUME),--resume)
 
 figures: venv ## publish build/bench.json in docs/figures.md

@@ -120,7 +120,10 @@ def main(
     results: Annotated[Path | None, typer.Option(help="Where the rows are written.")] = None,
     *,
     short: Annotated[
-        bool, typer.Option("--short", help="Only what has a target, and less of it: 27 minutes at most.")
+        bool,
+        typer.Option(
+            "--short", help="Less of what has a target, without large numbers: 15 minutes."
+        ),
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Only what was not yet measured on this commit.")

@@ -383,7 +383,6 @@ async def measured(bed: Bed) -> dict[str, float]:
     ),
     Figure("operator-writes", WRITES, "writes", Target("value", "<=", 6)),
     takes_s=600,
-    short_s=100,
     rounds=1,
 )
 @contextmanager

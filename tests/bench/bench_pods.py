@@ -298,7 +298,6 @@ def account_figures() -> tuple[Figure, ...]:
 @benchmark(
     *account_figures(),
     takes_s=400,
-    short_s=100,
     rounds=1,
     warm_up=False,
     baseline_name=A_SLURM_JOB,

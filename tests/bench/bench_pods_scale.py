@@ -107,7 +107,6 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int) -> s
     Figure("pods-scale-adopt", "kill -9 -> a new one serves, and knows all pods and jobs", "s"),
     Figure("pods-scale-submits", "jobs submitted by it after the kill", "jobs", Target("value", "<=", 0)),
     takes_s=600,
-    short_s=90,
     rounds=2,
 )
 @contextmanager

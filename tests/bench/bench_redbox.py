@@ -176,7 +176,7 @@ def tracking_figures(jobs: int, *, promised: bool = True) -> tuple[Figure, Figur
 MEMORY = Target("value", "<=", 130)
 
 
-@benchmark(*tracking_figures(0), takes_s=150, short_s=60, rounds=1)
+@benchmark(*tracking_figures(0), takes_s=150, rounds=1)
 @contextmanager
 def redbox_tracking_0(bed: Bed) -> Iterator[Trial]:
     with tracking_trial(bed, 0) as trial:
@@ -190,7 +190,7 @@ def redbox_tracking_1000(bed: Bed) -> Iterator[Trial]:
         yield trial
 
 
-@benchmark(*tracking_figures(MANY_TRACKED), takes_s=270, short_s=90, rounds=1)
+@benchmark(*tracking_figures(MANY_TRACKED), takes_s=270, rounds=1)
 @contextmanager
 def redbox_tracking_10000(bed: Bed) -> Iterator[Trial]:
     with tracking_trial(bed, MANY_TRACKED) as trial:
@@ -262,7 +262,6 @@ def crowded(bed: Bed) -> Iterator[None]:
     ),
     Figure("redbox-line-200-p99", f"{READERS} jobs, a reader each: 99th percentile", "ms"),
     takes_s=190,
-    short_s=75,
     rounds=1,
 )
 @contextmanager

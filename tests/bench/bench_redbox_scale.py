@@ -63,7 +63,6 @@ def cost_of_a_look(server: RedboxServer) -> float:
     ),
     Figure("redbox-look-100000", "one look at the queue with them, nothing changes: CPU", "s"),
     takes_s=110,
-    short_s=60,
     rounds=1,
     warm_up=False,
 )

@@ -69,7 +69,6 @@ def cpu_seconds(pid: int) -> float:
         Target("value", "<=", 5),
     ),
     takes_s=270,
-    short_s=60,
     rounds=1,
 )
 @contextmanager

@@ -68,7 +68,6 @@ def connections_of(login: Host) -> int:
     Figure("ssh-processes", "transport ssh: processes of a user on the login node, commands and logs", "1"),
     Figure("ssh-connections", "transport ssh: connections of a user to sshd, commands and logs", "1"),
     takes_s=330,
-    short_s=150,
     rounds=3,
     baseline_name=SUDO,
     warm_up=False,
@@ -93,7 +92,6 @@ def bytes_of(login: Host) -> int:
         "ssh-idle-bytes", "transport ssh: bytes in a minute without jobs, observer and one user", "kB/min"
     ),
     takes_s=150,
-    short_s=90,
     rounds=1,
     warm_up=False,
 )

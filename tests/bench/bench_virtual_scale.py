@@ -253,7 +253,6 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int, keys
     Figure("virtual-scale-adopt", "kill -9 -> a new one serves, and knows all pods and jobs", "s"),
     Figure("virtual-scale-submits", "jobs submitted by it after the kill", "jobs", Target("value", "<=", 0)),
     takes_s=600,
-    short_s=90,
     rounds=2,
 )
 @contextmanager

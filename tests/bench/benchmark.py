@@ -59,7 +59,7 @@ class Benchmark:
 
     @property
     def is_in_short_form(self) -> bool:
-        """Those with a target are, but for a few that take too long."""
+        """Those with a target are, but for large numbers of jobs, pods or nodes."""
         return self.short_s > 0
 
     def is_called(self, name: str) -> bool:

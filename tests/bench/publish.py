@@ -142,16 +142,20 @@ def publish(
     results: Annotated[list[Path] | None, typer.Argument(exists=True, help="Of `make bench`.")] = None,
 ) -> None:
     """Take over the rows of these files, the later ones last."""
-    found = [row for path in results or [RESULTS] for row in json.loads(path.read_text())]
+    if not results and not RESULTS.exists():
+        print(f"{RESULTS} does not exist (`make bench` writes it): the page is made of what is published")
+    paths = results or ([RESULTS] if RESULTS.exists() else [])
+    found = [row for path in paths for row in json.loads(path.read_text())]
     measured = [row for row in found if verdict(row) == PUBLISHED]
     for row in found:
         print(f"{row['name']}: {verdict(row)}")
-    if not measured:
+    if found and not measured:
         raise typer.Exit(1)
     stored = json.loads(STORED.read_text()) if STORED.exists() else {"rows": []}
     rows = {row["name"]: row for row in stored["rows"]} | {row["name"]: published(row) for row in measured}
     ordered = [figure.name for one in all_benchmarks() for figure in one.figures]
-    kept = {"machine": machine(measured), "rows": [rows[name] for name in ordered if name in rows]}
+    described = machine(measured) if measured else stored["machine"]
+    kept = {"machine": described, "rows": [rows[name] for name in ordered if name in rows]}
     STORED.write_text(json.dumps(kept, indent=1) + "\n")
     PAGE.write_text(page(kept, all_benchmarks()))
     PICTURE.write_text(picture(kept, all_benchmarks()))

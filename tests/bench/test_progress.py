@@ -12,7 +12,7 @@ from tests.bench.effort import VARIABLE, sized
 from tests.bench.progress import expected_s, left_to_measure, readable_time
 from tests.bench.rows import Figure
 
-SHORT_FORM_S = 27 * 60
+SHORT_FORM_S = 15 * 60
 
 
 def bench(name: str, *figures: str) -> Benchmark:

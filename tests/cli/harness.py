@@ -146,6 +146,8 @@ def terminal(
     """The program in a terminal of its own, which ends with the block."""
     screen, inside = pty.openpty()
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    # A run of tests in the background ignores it, and programs would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         ["setsid", "--ctty", program, *words], stdin=inside, stdout=inside, stderr=inside, env=dict(env)
     )
