@@ -96,12 +96,13 @@ RULES_OF_CLUSTER = [
 
 def all_crds() -> list[Schema]:
     """All CRDs of Red Box."""
-    return [
-        _slurm_job(),
-        _slurm_cluster(),
-        _slurm_endpoint(),
-        *(_old_kind(resource) for resource in OLD_KINDS),
-    ]
+    newest, *old = crds_of_jobs()
+    return [newest, _slurm_cluster(), _slurm_endpoint(), *old]
+
+
+def crds_of_jobs() -> list[Schema]:
+    """Those whose objects are jobs."""
+    return [_slurm_job(), *(_old_kind(resource) for resource in OLD_KINDS)]
 
 
 def _slurm_job() -> Schema:

@@ -22,7 +22,7 @@ from redbox_kube.names import API_VERSION, FINALIZER_VOLUME, LABEL_JOB_UID, LABE
 from redbox_kube.runtime.clock import becomes_true
 from redbox_kube.virtual_pods import SubmittedPod, submitted_pods
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
-from redbox_operator.api.crds import all_crds
+from redbox_operator.api.crds import crds_of_jobs
 from redbox_operator.install.parallel import failures_of
 from redbox_operator.slurmjob.optional_kinds import if_served
 
@@ -383,8 +383,7 @@ def _place(job: Object) -> ResourcePath:
 def _kinds_of_jobs() -> list[ResourcePath]:
     return [
         ResourcePath(crd["spec"]["names"]["kind"], api_version=f"{crd['spec']['group']}/{version['name']}")
-        for crd in all_crds()
-        if crd["spec"]["scope"] == "Namespaced"
+        for crd in crds_of_jobs()
         for version in crd["spec"]["versions"]
         if version["storage"]
     ]

@@ -37,6 +37,12 @@ def test_only_a_job_that_may_still_run_is_told(phase: str, *, finished: bool) ->
     assert is_finished(job(phase=phase)) is finished
 
 
+def test_only_kinds_of_jobs_are_released() -> None:
+    """SlurmEndpoints have no finalizer, and the hook has no right to them."""
+    kinds = uninstall(FakeApiServer(), []).kinds
+    assert {path.kind for path in kinds} == {"SlurmJob", "WlmJob"}
+
+
 def test_a_job_is_told_by_who_which_and_where() -> None:
     assert described(job(phase="Running", jobID="42")) == "alice/long: job 42 on hpc1, Running"
     assert described(job()) == "alice/long: no job id yet on hpc1, Pending"
