@@ -21,7 +21,7 @@ from redbox.agents.install_texts import check_agent_file
 from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.unix_accounts import AccountLookup, NssLookup
-from redbox.core.secret_files import GROUP_READS, OTHERS
+from redbox.core.secret_files import GROUP_READS, OTHERS, is_handed_in
 from redbox.setup.install.host_service import accepts_connections
 
 Answer = TypeVar("Answer")
@@ -102,7 +102,7 @@ class Machine(NssLookup):
             status.st_uid,
             stat.S_IMODE(status.st_mode),
             stat.S_ISDIR(status.st_mode),
-            of_own_group=status.st_gid == os.getegid(),
+            of_own_group=is_handed_in(status),
             is_read_only=bool(os.statvfs(path).f_flag & os.ST_RDONLY),
         )
 
