@@ -114,17 +114,13 @@ def test_its_policy_admits_callers_from_outside_if_its_service_does(
     rendered: Render, kind: str, *, from_outside: bool
 ) -> None:
     objects = rendered(redboxes={"hpc1": REDBOX | {"service": {"type": kind}}})
-    (policy,) = [
-        one for one in of_kind(objects, "NetworkPolicy") if one["metadata"]["name"] == "redbox-hpc1"
-    ]
+    (policy,) = [one for one in of_kind(objects, "NetworkPolicy") if one["metadata"]["name"] == "redbox-hpc1"]
     (rule,) = policy["spec"]["ingress"]
     assert ("from" not in rule) is from_outside
 
 
 def test_its_metrics_have_the_label_that_dashboards_and_alerts_select_by(rendered: Render) -> None:
-    objects = rendered(
-        redboxes={"hpc1": REDBOX | {"metricsToken": "token"}}, monitoring={"podMonitor": True}
-    )
+    objects = rendered(redboxes={"hpc1": REDBOX | {"metricsToken": "token"}}, monitoring={"podMonitor": True})
     (monitor,) = [one for one in of_kind(objects, "PodMonitor") if one["metadata"]["name"] == "redbox-hpc1"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["relabelings"] == [{"targetLabel": "cluster", "replacement": "hpc1"}]
