@@ -38,11 +38,11 @@ def is_packaged(environment: Path = Path(sys.prefix)) -> bool:
 
 
 def refuse_beside_package(package: Path = PACKAGE) -> None:
-    """Raise InstallError where this red-box is another than the host's package: agent and service are that one's."""
+    """Raise InstallError where this red-box is not the host's package, which owns agent and service."""
     if is_packaged(package) and not is_packaged():
         raise InstallError(
-            f"red-box is a package of this host, in {package}: use /usr/bin/redbox, or remove the package first "
-            "(apt-get remove red-box keeps settings and journal)"
+            f"red-box is a package of this host, in {package}: use /usr/bin/redbox, "
+            "or remove the package first (apt-get remove red-box keeps settings and journal)"
         )
 
 
