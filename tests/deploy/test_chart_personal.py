@@ -88,8 +88,11 @@ def test_its_settings_are_valid_and_map_this_namespace_alone_to_the_account(
 def test_its_policy_lets_it_reach_the_next_host_of_the_way(
     helm: Path, jump: dict[str, Any], port: int
 ) -> None:
-    policy = rendered(helm, ssh=VALUES["ssh"] | {"port": 2222, "jump": jump})["NetworkPolicy"]
-    assert policy["spec"]["egress"][-1] == {"ports": [{"port": port}]}
+    values = {"ssh": VALUES["ssh"] | {"port": 2222, "jump": jump}, "apiServer": "https://192.0.2.1:16443"}
+    policy = rendered(helm, **values)["NetworkPolicy"]
+    *_, to_server, to_login = policy["spec"]["egress"]
+    assert to_login == {"ports": [{"port": port}]}
+    assert {"port": 16443} in to_server["ports"]
 
 
 def test_a_pod_that_never_gets_ready_does_not_hold_back_the_values_that_repair_it(helm: Path) -> None:

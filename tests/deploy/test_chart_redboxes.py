@@ -119,6 +119,18 @@ def test_its_policy_admits_callers_from_outside_if_its_service_does(
     assert ("from" not in rule) is from_outside
 
 
+@pytest.mark.parametrize(
+    ("server", "ports"), [("https://kubernetes.default.svc", 2), ("https://192.0.2.1:16443", 3)]
+)
+def test_its_policy_lets_it_reach_an_api_server_with_a_port_of_its_own(
+    rendered: Render, server: str, ports: int
+) -> None:
+    objects = rendered(redboxes={"hpc1": REDBOX | {"apiServer": server}})
+    (policy,) = [one for one in of_kind(objects, "NetworkPolicy") if one["metadata"]["name"] == "redbox-hpc1"]
+    _, to_server, _ = policy["spec"]["egress"]
+    assert to_server["ports"] == [{"port": 443}, {"port": 6443}, {"port": 16443}][:ports]
+
+
 def test_its_metrics_have_the_label_that_dashboards_and_alerts_select_by(rendered: Render) -> None:
     objects = rendered(redboxes={"hpc1": REDBOX | {"metricsToken": "token"}}, monitoring={"podMonitor": True})
     (monitor,) = [one for one in of_kind(objects, "PodMonitor") if one["metadata"]["name"] == "redbox-hpc1"]
