@@ -53,6 +53,14 @@ def test_what_is_generated_is_as_it_would_be_made_now(helm: Path) -> None:
     assert (ended.returncode, ended.stdout + ended.stderr) == (0, ""), f"{helm}: run `make generate`"
 
 
+def test_the_readmes_last_command_deletes_every_kind() -> None:
+    _, _, last = (CHART / "README.md").read_text().rpartition("kubectl delete crd ")
+    kinds = yaml.safe_load_all((CHART / "crds/redbox.yaml").read_text())
+    assert sorted(last.partition("```")[0].replace("\\\n", "").split()) == sorted(
+        one["metadata"]["name"] for one in kinds
+    )
+
+
 @pytest.mark.parametrize("example", ["everything", "limited"])
 def test_helm_has_nothing_to_say_against_the_chart(helm: Path, example: str) -> None:
     values = CHECKOUT / f"tests/deploy/chart/{example}.values.yaml"

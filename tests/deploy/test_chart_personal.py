@@ -77,9 +77,26 @@ def test_its_settings_are_valid_and_map_this_namespace_alone_to_the_account(
         (rule.namespaces, rule.service_accounts, rule.user, sorted(rule.roles))
         for rule in loaded.mapping.rules
     ] == [
-        (("redbox-system",), ("redbox-operator",), None, ["operator", "reader"]),
+        (("redbox-system",), ("redbox-operator",), None, ["operator", "reader", "requeue"]),
         (("alice",), ("default",), "alice", ["submit"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("jump", "port"), [({}, 2222), ({"host": "jump.example.org"}, 22), ({"host": "jump", "port": 2200}, 2200)]
+)
+def test_its_policy_lets_it_reach_the_next_host_of_the_way(
+    helm: Path, jump: dict[str, Any], port: int
+) -> None:
+    values = {"ssh": VALUES["ssh"] | {"port": 2222, "jump": jump}, "apiServer": "https://192.0.2.1:16443"}
+    policy = rendered(helm, **values)["NetworkPolicy"]
+    *_, to_server, to_login = policy["spec"]["egress"]
+    assert to_login == {"ports": [{"port": port}]}
+    assert {"port": 16443} in to_server["ports"]
+
+
+def test_a_pod_that_never_gets_ready_does_not_hold_back_the_values_that_repair_it(helm: Path) -> None:
+    assert rendered(helm)["StatefulSet"]["spec"]["podManagementPolicy"] == "Parallel"
 
 
 @pytest.mark.parametrize("endpoint", ["", "https://192.0.2.7:8443", "https://box.example.org"])

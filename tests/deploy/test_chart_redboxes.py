@@ -89,11 +89,11 @@ def test_the_settings_of_a_red_box_here_are_valid_with_every_rule(rendered: Rend
     found = read_rules(tmp_path / "rules.yaml", loaded.clusters)
     assert loaded.exec.enabled
     assert loaded.agents.accounts_on_login_node
-    assert [(rule.cluster, rule.user, rule.tokens) for rule in found] == [
-        ("kubernetes", None, None),
-        ("kubernetes", None, None),
-        ("kubernetes", "alice", None),
-        (None, None, ("abc",)),
+    assert [(rule.cluster, rule.user, rule.tokens, sorted(rule.roles)) for rule in found] == [
+        ("kubernetes", None, None, ["operator", "reader", "requeue"]),
+        ("kubernetes", None, None, ["operator", "reader"]),
+        ("kubernetes", "alice", None, ["submit"]),
+        (None, None, ("abc",), ["reader"]),
     ]
 
 
@@ -107,3 +107,32 @@ def test_its_certificate_is_for_its_service_and_signed_by_the_slurmclusters_ca(r
     assert {"hpc1.example.org", "localhost"} <= set(facts.names)
     assert facts.addresses == ("127.0.0.1", "192.0.2.5")
     assert is_issued_by(certificate, b64decode(cluster["spec"]["caBundle"]))
+
+
+@pytest.mark.parametrize(("kind", "from_outside"), [("ClusterIP", False), ("LoadBalancer", True)])
+def test_its_policy_admits_callers_from_outside_if_its_service_does(
+    rendered: Render, kind: str, *, from_outside: bool
+) -> None:
+    objects = rendered(redboxes={"hpc1": REDBOX | {"service": {"type": kind}}})
+    (policy,) = [one for one in of_kind(objects, "NetworkPolicy") if one["metadata"]["name"] == "redbox-hpc1"]
+    (rule,) = policy["spec"]["ingress"]
+    assert ("from" not in rule) is from_outside
+
+
+@pytest.mark.parametrize(
+    ("server", "ports"), [("https://kubernetes.default.svc", 2), ("https://192.0.2.1:16443", 3)]
+)
+def test_its_policy_lets_it_reach_an_api_server_with_a_port_of_its_own(
+    rendered: Render, server: str, ports: int
+) -> None:
+    objects = rendered(redboxes={"hpc1": REDBOX | {"apiServer": server}})
+    (policy,) = [one for one in of_kind(objects, "NetworkPolicy") if one["metadata"]["name"] == "redbox-hpc1"]
+    _, to_server, _ = policy["spec"]["egress"]
+    assert to_server["ports"] == [{"port": 443}, {"port": 6443}, {"port": 16443}][:ports]
+
+
+def test_its_metrics_have_the_label_that_dashboards_and_alerts_select_by(rendered: Render) -> None:
+    objects = rendered(redboxes={"hpc1": REDBOX | {"metricsToken": "token"}}, monitoring={"podMonitor": True})
+    (monitor,) = [one for one in of_kind(objects, "PodMonitor") if one["metadata"]["name"] == "redbox-hpc1"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "cluster", "replacement": "hpc1"}]

@@ -37,7 +37,7 @@ capabilities:
 {{- $_ := set $ssh "path" . -}}
 {{- end -}}
 {{- $operator := dict "cluster" "kubernetes" "namespaces" (list .Values.operator.namespace)
-      "service_accounts" (list .Values.operator.serviceAccount) "roles" (list "operator" "reader") -}}
+      "service_accounts" (list .Values.operator.serviceAccount) "roles" (list "operator" "reader" "requeue") -}}
 {{- $own := dict "cluster" "kubernetes" "namespaces" (list .Release.Namespace) "user" .Values.ssh.user -}}
 {{- with .Values.serviceAccounts -}}
 {{- $_ := set $own "service_accounts" . -}}

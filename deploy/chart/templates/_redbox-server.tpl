@@ -75,7 +75,7 @@ resources:
 {{- define "redbox.server.rules" -}}
 {{- $here := dict "cluster" .spec.cluster "namespaces" (list .root.Release.Namespace) -}}
 {{- $roles := list "operator" "reader" -}}
-{{- $rules := list (merge (dict "service_accounts" (list "redbox-operator") "roles" $roles) $here) -}}
+{{- $rules := list (merge (dict "service_accounts" (list "redbox-operator") "roles" (append $roles "requeue")) $here) -}}
 {{- if .root.Values.resourced.enabled -}}
 {{- $more := ternary (append $roles "volumes") $roles .root.Values.resourced.pods.enabled -}}
 {{- $rules = append $rules (merge (dict "service_accounts" (list "redbox-resourced") "roles" $more) $here) -}}

@@ -18,7 +18,12 @@ from redbox.commands.exit_codes import exit_with
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import SETTINGS_FILE, load_settings
 from redbox.setup.install.apply import InstallError, host_names, read_existing, write_plan
-from redbox.setup.install.host_service import install_on_host, is_packaged, remove_from_host
+from redbox.setup.install.host_service import (
+    install_on_host,
+    is_packaged,
+    refuse_beside_package,
+    remove_from_host,
+)
 from redbox.setup.install.layout import Layout
 from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
 from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, InitOptions, plan_init
@@ -86,6 +91,8 @@ def init(
         packaged=is_packaged(),
     )
     try:
+        if transport == "sudo":
+            refuse_beside_package()
         plan = plan_init(options, read_existing(layout), layout, datetime.now(UTC))
         host_notes = install_on_host() if service and transport == "sudo" and os.geteuid() == 0 else []
         write_plan(plan, layout)

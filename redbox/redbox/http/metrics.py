@@ -86,6 +86,7 @@ class StateCollector(Collector):
 
     jobs: Iterable[RecordSummary]
     stale_s: Callable[[], float]
+    certificate_ends: Callable[[], float | None]
     agents: Callable[[], AgentPoolState]
     streams: Callable[[], int]
     sessions: Callable[[], int]
@@ -108,6 +109,11 @@ class StateCollector(Collector):
             "Age of the last complete poll of Slurm's queue; 0 while it is fresh.",
             self.stale_s(),
         )
+        ends = self.certificate_ends()
+        if ends is not None:
+            yield GaugeMetricFamily(
+                "redbox_certificate_ends_timestamp_seconds", "When red-box's own certificate ends.", ends
+            )
         yield from self._of_agents(self.agents())
         yield GaugeMetricFamily("redbox_streams", "Followed logs, watches and downloads.", self.streams())
         yield GaugeMetricFamily(

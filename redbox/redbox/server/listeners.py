@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from redbox.callers.connection_limits import ClientConnection, ConnectionLimiter
 from redbox.callers.file_version import file_version
 from redbox.callers.peers import PeerAwareProtocol, PeerAwareSocketProtocol, peer_of
+from redbox.server.certificates import BadCertificate, facts_of
 from redbox.settings import ListenSettings, TlsSettings
 from redbox_api.sessions.parts import MAX_FIRST_MESSAGE
 
@@ -173,6 +174,16 @@ async def follow_certificate(config: uvicorn.Config, interval_s: float = CERTIFI
         if current != versions and None not in current:
             versions = current
             reload_certificate(config)
+
+
+def certificate_ends(listen: ListenSettings, tls: TlsSettings) -> float | None:
+    """When the certificate in the file ends, as a Unix time; None without a port, or if it cannot be read."""
+    if not listen.port:
+        return None
+    try:
+        return facts_of(tls.certificate_file.read_bytes()).not_after.timestamp()
+    except (OSError, BadCertificate):
+        return None
 
 
 def bound_port(address: str, port: int) -> socket.socket:

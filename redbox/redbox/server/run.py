@@ -44,7 +44,13 @@ from redbox.logs.service import LogService
 from redbox.observability.audit import AuditFile
 from redbox.observability.job_audit import AuditEntry
 from redbox.server.cluster_identity import cluster_name
-from redbox.server.listeners import Listener, follow_certificate, open_listeners, reload_certificate
+from redbox.server.listeners import (
+    Listener,
+    certificate_ends,
+    follow_certificate,
+    open_listeners,
+    reload_certificate,
+)
 from redbox.server.login_accounts import login_node_accounts
 from redbox.server.lost_journal import check_journal_not_lost
 from redbox.server.observer import observer_of
@@ -195,6 +201,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             StateCollector(
                 jobs=jobs,
                 stale_s=lambda: _age(jobs),
+                certificate_ends=partial(certificate_ends, settings.listen, settings.tls),
                 agents=pool.state,
                 streams=lambda: streams.held,
                 sessions=lambda: sessions.count,

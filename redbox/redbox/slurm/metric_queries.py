@@ -46,7 +46,7 @@ class MetricQueries:
         self._cluster = cluster
         self._most = settings.values_of_a_label
         self.serves_users_accounts = settings.users_accounts
-        self._has_json = True  # until sdiag writes none
+        self._json_from = float("-inf")  # later where sdiag wrote none: slurmctld may only have been away
 
         def kept(look: Callable[[], Awaitable[T]]) -> TtlCache[T]:
             return TtlCache(look, settings.every_s, failure_ttl_s=FAILURE_TTL_S, clock=commands.clock)
@@ -107,17 +107,21 @@ class MetricQueries:
         return NodesLook(tuple(nodes), tuple(row.name for row in rows))
 
     async def _look_at_scheduler(self) -> Mapping[str, float]:
-        if self._has_json:
+        settings, clock = self._commands.settings, self._commands.clock
+        left_s, asks_json = settings.read_s, clock.monotonic() >= self._json_from
+        if asks_json:
             completed = await self._commands.complete(self._commands.observer, sdiag.json_argv())
             numbers = (
                 sdiag.read_json(completed.stdout.decode("utf-8", "replace")) if not completed.code else {}
             )
             if numbers:
                 return numbers
-        numbers = sdiag.read_text(await self._commands.read(sdiag.text_argv()))
+            left_s = max(1.0, left_s - completed.took_s)  # both together keep within a scrape
+        numbers = sdiag.read_text(await self._commands.read(sdiag.text_argv(), deadline=left_s))
         if not numbers:
             raise WorkloadManagerError("sdiag's output could not be parsed")
-        self._has_json = False
+        if asks_json:
+            self._json_from = clock.monotonic() + settings.facts_s
         return numbers
 
 

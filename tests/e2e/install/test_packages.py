@@ -113,7 +113,7 @@ def test_the_tarball_is_installed_by_its_script_with_the_hosts_python(login: Log
     assert (refused.returncode, "is no installation of red-box" in refused.stderr) == (1, True)
     install = (f"{FOLDER}/unpacked/install", TARBALL_PLACE)
     run(*install, timeout=WITHIN_S)
-    said = run(*install, timeout=WITHIN_S).stdout  # it replaces the first one
+    said = run(install[0], f"{TARBALL_PLACE}/", timeout=WITHIN_S).stdout  # it replaces the first one
     assert f"{TARBALL_PLACE}/bin/redbox init" in said
     login.init(f"{TARBALL_PLACE}/bin/redbox")
     assert login.there(*MADE) == list(MADE)
@@ -146,6 +146,13 @@ def test_init_leaves_to_the_package_what_is_its_own(login: Login) -> None:
     assert (refused.returncode, "apt-get remove red-box" in refused.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("words", [("init", "--name=hpc1", "--cluster=bed", "--no-service"), ("uninstall",)])
+def test_another_installation_takes_nothing_from_the_package(login: Login, words: tuple[str, ...]) -> None:
+    refused = login.machine.run(f"{TARBALL_PLACE}/bin/redbox", *words, check=False)
+    assert (refused.returncode, "use /usr/bin/redbox" in refused.stderr) == (1, True)
+    assert login.there(AGENT, SUDOERS, UNIT) == [AGENT, SUDOERS]
+
+
 def test_an_upgrade_keeps_the_job_the_settings_and_what_the_administrator_changed(login: Login) -> None:
     repack = "dpkg-deb -R red-box.deb next && sed -i 's/^Version: .*/Version: 9.9.9/' next/DEBIAN/control"
     login.host.run(
@@ -171,7 +178,17 @@ def test_a_removal_keeps_the_settings_and_the_journal(login: Login) -> None:
     assert login.there(*kept) == list(kept)
 
 
+def test_a_purge_keeps_what_another_installation_uses_by_now(login: Login) -> None:
+    secret = login.host.read(SECRET)
+    login.init(f"{TARBALL_PLACE}/bin/redbox")
+    login.dpkg("--purge", "red-box")
+    assert login.host.read(SECRET) == secret
+    assert login.there(SETTINGS, UNIT, AGENT) == [SETTINGS, UNIT, AGENT]
+    login.host.run("id", "redbox")
+
+
 def test_a_purge_leaves_nothing(login: Login) -> None:
+    login.dpkg("--install", f"{FOLDER}/next.deb")
     login.dpkg("--purge", "red-box")
     assert login.there("/etc/redbox", SUDOERS, LOGROTATE, SECRET, "/var/log/redbox", AGENT) == []
     assert login.host.run("id", "redbox", check=False).returncode != 0

@@ -283,6 +283,7 @@ def _services(
         StateCollector(
             jobs=jobs,
             stale_s=lambda: 0.0,
+            certificate_ends=lambda: 1.8e9,
             agents=pool.state,
             streams=lambda: streams.held,
             sessions=lambda: sessions.count,

@@ -11,11 +11,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from redbox.callers.connection_limits import ConnectionLimiter
-from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
+from redbox.server.certificates import CertificateAndKey, facts_of, issue_server, make_authority
 from redbox.server.listeners import (
     ListenError,
     bound_path,
     bound_port,
+    certificate_ends,
     follow_certificate,
     open_listeners,
     reload_certificate,
@@ -109,6 +110,18 @@ def test_a_new_certificate_is_shown(
     reload_certificate(config)
 
     assert _shown_by(config) == ssl.PEM_cert_to_DER_cert(pairs[1].certificate.decode())
+
+
+def test_when_the_certificate_ends_is_known_and_unknown_where_there_is_none(
+    pairs: tuple[CertificateAndKey, CertificateAndKey], tmp_path: Path
+) -> None:
+    listen, tls = ListenSettings(), TlsSettings(certificate_file=tmp_path / "crt", key_file=tmp_path / "key")
+    assert certificate_ends(listen, tls) is None
+    (tmp_path / "crt").write_bytes(pairs[0].certificate)
+    assert certificate_ends(listen, tls) == facts_of(pairs[0].certificate).not_after.timestamp()
+    assert certificate_ends(ListenSettings(port=0), tls) is None
+    (tmp_path / "crt").write_text("no certificate")
+    assert certificate_ends(listen, tls) is None
 
 
 async def test_a_certificate_whose_files_are_replaced_one_by_one_is_shown(

@@ -119,6 +119,16 @@ async def test_an_sdiag_without_json_is_read_as_text() -> None:
     stand.clock.ahead += 31
     await stand.metrics.family(MetricFamily.SCHEDULER)
     assert stand.calls("sdiag --json") == 1
+    assert stand.calls("sdiag") == 3
     nonsense = Stand({"sdiag --json": done(json.dumps({"statistics": []})), "sdiag": done("hello\n")})
     with pytest.raises(WorkloadManagerError, match="could not be parsed"):
         await nonsense.metrics.family(MetricFamily.SCHEDULER)
+
+
+async def test_an_sdiag_that_met_no_slurmctld_is_asked_for_json_again() -> None:
+    away = done(stderr="sdiag: error: Unable to contact slurm controller", code=1)
+    stand = Stand({"sdiag --json": [away, done(output("24.11", "sdiag.json"))]})
+    as_text = await stand.metrics.family(MetricFamily.SCHEDULER)
+    assert "slurm_schedule_cycle_tot" not in {gauge.name for gauge in as_text.gauges}
+    stand.clock.ahead += 301
+    assert await stand.number(MetricFamily.SCHEDULER, "slurm_schedule_cycle_tot") > 0

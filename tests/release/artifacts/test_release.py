@@ -34,7 +34,7 @@ def test_twice_gives_the_same_bytes(files: Path, tmp_path: Path) -> None:
         {path.name: _digest(path) for path in folder.iterdir()} for folder in (files, tmp_path / "again")
     )
     assert first == again
-    assert len(first) == 7
+    assert len(first) == 8
 
 
 def test_the_checksums_are_those_of_the_files(files: Path) -> None:
@@ -68,8 +68,8 @@ def test_the_environment_runs_where_it_is_put_with_this_python(files: Path, tmp_
     library = unpacked / "redbox" / SITE_PACKAGES
     for python in PYTHONS:
         tag = python.replace(".", "")
-        assert list(library.glob(f"uvloop/loop.cpython-{tag}-*.so")), (
-            f"uvloop has no module for Python {python}"
+        assert list(library.glob(f"httptools/parser/parser.cpython-{tag}-*.so")), (
+            f"httptools has no module for Python {python}"
         )
 
 
@@ -108,13 +108,17 @@ def test_the_bill_of_materials_has_each_package_that_is_installed(files: Path) -
     assert normal <= {(name.replace("_", "-").lower(), version) for name, version in components}
 
 
-def test_the_chart_is_the_checkouts(files: Path) -> None:
-    (chart,) = files.glob("*-chart.tgz")
+@pytest.mark.parametrize(("name", "title"), [("chart", "red-box"), ("chart-personal", "red-box-personal")])
+def test_the_charts_are_the_checkouts(files: Path, name: str, title: str) -> None:
+    (chart,) = files.glob(f"*-{name}.tgz")
     with tarfile.open(chart) as archive:
-        text = archive.extractfile("red-box/Chart.yaml")
+        text = archive.extractfile(f"{title}/Chart.yaml")
         assert text is not None
-        assert text.read() == (CHECKOUT / "deploy/chart/Chart.yaml").read_bytes()
-        assert "red-box/README.md.in" not in archive.getnames()
+        assert text.read() == (CHECKOUT / "deploy" / name / "Chart.yaml").read_bytes()
+        assert f"{title}/README.md.in" not in archive.getnames()
+
+
+def test_the_wheel_has_the_program(files: Path) -> None:
     (wheel,) = files.glob("*.whl")
     assert "redbox/__main__.py" in zipfile.ZipFile(wheel).namelist()
 

@@ -40,7 +40,8 @@ def build_release(folder: Path, *, images: bool, progress: Callable[[str], objec
     progress(f"red-box {source.version} for {source.architecture}")
     with tempfile.TemporaryDirectory(prefix="red-box-release-") as scratch:
         _write_packages(folder, source, Path(scratch), progress)
-    _write_chart(folder, source)
+    _write_chart(folder / f"{source.stem}-chart.tgz", "chart", "red-box", source)
+    _write_chart(folder / f"{source.stem}-chart-personal.tgz", "chart-personal", "red-box-personal", source)
     shutil.copyfile(CHECKOUT / "deploy/manifests.yaml", folder / f"{source.stem}-manifests.yaml")
     locks = {"login-node": LOCK}
     debian: dict[str, str] = {}
@@ -87,12 +88,12 @@ def _build_wheel(folder: Path, source: Source) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def _write_chart(folder: Path, source: Source) -> None:
+def _write_chart(archive: Path, name: str, title: str, source: Source) -> None:
     """As `helm package` does, which writes the time of the build into its archive."""
     with tempfile.TemporaryDirectory(prefix="red-box-chart-") as scratch:
-        ignored = shutil.ignore_patterns(*(CHECKOUT / "deploy/chart/.helmignore").read_text().split())
-        chart = shutil.copytree(CHECKOUT / "deploy/chart", Path(scratch) / "chart", ignore=ignored)
-        pack_folder(folder / f"{source.stem}-chart.tgz", chart, "red-box", source.epoch)
+        ignored = shutil.ignore_patterns(*(CHECKOUT / "deploy" / name / ".helmignore").read_text().split())
+        chart = shutil.copytree(CHECKOUT / "deploy" / name, Path(scratch) / "chart", ignore=ignored)
+        pack_folder(archive, chart, title, source.epoch)
 
 
 def _write_images(folder: Path, source: Source) -> Path:

@@ -28,11 +28,22 @@ MADE_BY_INIT = "Made by `redbox init`"
 COMMAND_TIMEOUT_S = 60
 PACKAGED = "packaged"
 """A file of the Debian package, in its environment."""
+PACKAGE = Path("/usr/lib/redbox")
+"""The environment of the Debian package."""
 
 
 def is_packaged(environment: Path = Path(sys.prefix)) -> bool:
     """Whether this red-box is a package of the distribution, which then owns the files of the host."""
     return (environment / PACKAGED).exists()
+
+
+def refuse_beside_package(package: Path = PACKAGE) -> None:
+    """Raise InstallError where this red-box is not the host's package, which owns agent and service."""
+    if is_packaged(package) and not is_packaged():
+        raise InstallError(
+            f"red-box is a package of this host, in {package}: use /usr/bin/redbox, "
+            "or remove the package first (apt-get remove red-box keeps settings and journal)"
+        )
 
 
 def host_files(program: Path, root: Path = Path("/")) -> tuple[NewFile, ...]:
@@ -88,6 +99,7 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
     if is_packaged():
         command = "purge" if purge else "remove"
         raise InstallError(f"red-box is a package of this host: apt-get {command} red-box removes it")
+    refuse_beside_package()
     server_socket = layout.runtime / "redbox.sock"
     if server_socket.is_socket() and accepts_connections(server_socket):
         raise InstallError("red-box is running: stop it first (systemctl disable --now redbox)")

@@ -42,6 +42,13 @@ def test_a_package_is_removed_by_its_manager_alone(tmp_path: Path, monkeypatch: 
     assert tmp_path.exists()
 
 
+def test_another_installation_leaves_agent_and_service_to_the_package(tmp_path: Path) -> None:
+    host_service.refuse_beside_package(tmp_path)
+    (tmp_path / host_service.PACKAGED).touch()
+    with pytest.raises(InstallError, match="use /usr/bin/redbox, or remove the package first"):
+        host_service.refuse_beside_package(tmp_path)
+
+
 def test_the_unit_starts_the_program_that_was_installed() -> None:
     assert "ExecStart=/opt/redbox/bin/redbox serve\n" in FILES["redbox.service"].content.decode()
 
