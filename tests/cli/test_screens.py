@@ -141,6 +141,12 @@ def test_a_dry_run_shows_the_script_as_a_block_and_asks_no_server(
         _ = kubectl.calls
 
 
+def test_a_dry_run_does_not_take_a_job_id_for_a_name(kubectl: Kubectl) -> None:
+    ended = run(kubectl, "submit", "--dry-run", "-d", "afterok:12", "--wrap", "true")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "name its SlurmJob" in ended.stderr
+
+
 def test_partitions_have_limits_and_what_is_free_of_them(kubectl: Kubectl) -> None:
     lines = run(kubectl, "info").stdout.splitlines()
     assert lines[0].split() == [

@@ -81,6 +81,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     script = _script(requested)
     options = [*given, *(f"--{name}={value}" for name in GLOBAL for value in requested.own.get(name, ()))]
     if "dry-run" in requested.flags:
+        _refuse_ids(requested)
         sys.stdout.write(_shown(requested, manifests_of(requested, script)))
         return 0
     call = invocation(options, environment)
@@ -126,6 +127,12 @@ def _shown(requested: Requested, manifests: Manifests) -> str:
             return f"slurmjob.redbox.dev/{metadata.get('name') or metadata['generateName']}\n"
         case _:
             return as_yaml(*documents)
+
+
+def _refuse_ids(requested: Requested) -> None:
+    """A dry run asks no server, and in a SlurmJob a Slurm job id would be the name of another SlurmJob."""
+    if job_id := next(dependency_ids(requested.sbatch.get("dependency")), None):
+        raise BadUsage(f"--dependency: a dry run asks no server whose job {job_id} is: name its SlurmJob")
 
 
 def _names_of_ids(kubectl: Kubectl, requested: Requested) -> dict[str, str]:
