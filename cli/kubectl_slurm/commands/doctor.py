@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -33,6 +34,8 @@ NEEDED = 5
 """The rights without which nothing works come first."""
 NOT_PULLED = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
 ROLE_LABEL = "redbox.dev/role"
+NUMBER = re.compile(r"([0-9.]+)([kMG]?)")
+THOUSANDS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
 COUNTED = ("pods", "count/pods", "count/slurmjobs.redbox.dev")
 
 
@@ -260,7 +263,7 @@ def _quota(kubectl: Kubectl) -> Iterator[Examined]:
         for quota in quotas
         for used, hard in [(quota["status"].get("used", {}), quota["status"].get("hard", {}))]
         for name in COUNTED
-        if name in hard and int(used.get(name, 0)) >= int(hard[name])
+        if name in hard and is_used_up(used.get(name, 0), hard[name])
     ]
     for quota, name, used, hard in full:
         cure = (
@@ -269,6 +272,13 @@ def _quota(kubectl: Kubectl) -> Iterator[Examined]:
         yield Examined(Health.NOT_WELL, f"quota {quota}", f"{name}: {used} of {hard} are used", cure)
     if not full:
         yield Examined(Health.WELL, "quota", f"{len(quotas)} quotas, with room" if quotas else "no quota")
+
+
+def is_used_up(used: object, hard: object) -> bool:
+    """Of numbers of objects as Kubernetes writes them: 1000 is 1k."""
+    read = [NUMBER.fullmatch(str(quantity)) for quantity in (used, hard)]
+    counts = [float(found[1]) * THOUSANDS[found[2]] for found in read if found]
+    return len(counts) == len(read) and counts[0] >= counts[1]
 
 
 def _images(kubectl: Kubectl) -> Iterator[Examined]:

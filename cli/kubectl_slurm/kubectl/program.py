@@ -43,17 +43,11 @@ class Kubectl:
 
     def json(self, *arguments: str, stdin: str | None = None) -> Object:
         """What kubectl prints as JSON."""
-        text = self.text(arguments[0], "--output=json", *arguments[1:], stdin=stdin)
-        try:
-            found: Object = json.loads(text)
-        except ValueError:
-            raise PluginError(f"kubectl {arguments[0]} printed no JSON: {text[:200]!r}") from None
-        return found
+        return _object(self.text(arguments[0], "--output=json", *arguments[1:], stdin=stdin), arguments[0])
 
     def raw(self, path: str) -> Object:
         """The answer to a GET of this path."""
-        found: Object = json.loads(self.text("get", "--raw", path))
-        return found
+        return _object(self.text("get", "--raw", path), "get")
 
     def text(self, *arguments: str, stdin: str | None = None) -> str:
         """What kubectl prints; raises Refusal with the cure where it fails."""
@@ -146,6 +140,16 @@ class ErrorLines:
 
     def text(self) -> str:
         return "".join(self._kept)
+
+
+def _object(text: str, command: str) -> Object:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise PluginError(f"kubectl {command} printed no JSON object: {text[:200]!r}")
+    return found
 
 
 def _send(pipe: IO[bytes], data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from kubectl_slurm.slurmjobs.job import SlurmJobView
 
 GONE = 410
 WATCH_S = 240
+ARRAY_ID = re.compile(r"([0-9]+)_(?:([0-9]+)|\[.*\])")
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
 
@@ -28,8 +30,15 @@ def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobVie
 
 
 def get_job(kubectl: Kubectl, name: str) -> SlurmJobView:
-    """The SlurmJob of this name, or of this Slurm job id."""
+    """The SlurmJob of this name, or of this Slurm job id, also as `queue` shows that of an array."""
     name = name.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
+    if array := ARRAY_ID.fullmatch(name):
+        if array[2]:
+            raise Refusal(
+                f"{name} is a task, a SlurmJob is a whole array: name that, {array[1]}; logs, shell, exec "
+                f"and cp take --task {array[2]}"
+            )
+        name = array[1]
     try:
         return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
     except ObjectNotFound:
@@ -39,8 +48,12 @@ def get_job(kubectl: Kubectl, name: str) -> SlurmJobView:
 
 
 def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
-    """The newest SlurmJob that has this job id: Slurm uses ids again."""
-    found = [job for job in list_jobs(kubectl) if job.job_id == job_id]
+    """The newest SlurmJob that has this job id: Slurm uses ids again, and each Slurm cluster has its own."""
+    same = [job for job in list_jobs(kubectl) if job.job_id == job_id]
+    found = [job for job in same if not job.finished] or same
+    if len({(job.cluster, job.endpoint) for job in found}) > 1:
+        names = ", ".join(job.name for job in found)
+        raise Refusal(f"several Slurm clusters have a job {job_id}: name one of the SlurmJobs {names}")
     if not found:
         raise ObjectNotFound(
             f"no SlurmJob of namespace {kubectl.namespace} is Slurm job {job_id}: `kubectl slurm queue "
