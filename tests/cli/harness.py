@@ -33,7 +33,14 @@ case "$*" in
         echo 'Error from server (NotFound): slurmjobs.redbox.dev "x" not found' >&2
         exit 1 ;;
     *get*slurmjobs*) cat "$ANSWERS/jobs" ;;
-    *get*slurmclusters*) cat "$ANSWERS/clusters" ;;
+    *get*slurmclusters*)
+        cat "$ANSWERS/clusters" 2>/dev/null && exit
+        echo 'Error from server (Forbidden): slurmclusters.redbox.dev is forbidden: User "a" cannot list' >&2
+        exit 1 ;;
+    *get*slurmendpoints*)
+        cat "$ANSWERS/endpoints" 2>/dev/null && exit
+        echo "error: the server doesn't have a resource type \"slurmendpoints\"" >&2
+        exit 1 ;;
     *create*) cat >"$ANSWERS/created"; cat "$ANSWERS/job" ;;
     *patch*) cat "$ANSWERS/job" ;;
     *delete*) ;;

@@ -146,14 +146,15 @@ def _kinds(kubectl: Kubectl) -> Examined:
 def _clusters(kubectl: Kubectl, found: list[ClusterView]) -> Iterator[Examined]:
     found += list_clusters(kubectl)
     if not found:
-        cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints"
-        yield Examined(Health.NOT_WELL, "SlurmClusters", "no SlurmCluster exists", cure)
+        cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints; or run a "
+        cure += "red-box of your own: docs/personal.md"
+        yield Examined(Health.NOT_WELL, "SlurmClusters", "there is none, and no SlurmEndpoint here", cure)
     for cluster in found:
         yield from _cluster(cluster)
 
 
 def _cluster(cluster: ClusterView) -> Iterator[Examined]:
-    what, status = f"SlurmCluster {cluster.name}", cluster.status
+    what, status = cluster.title, cluster.status
     observed, generation = status.get("observedGeneration"), cluster.obj["metadata"].get("generation")
     if not cluster.condition("Reachable") or observed != generation:
         cure = "its administrator reads: kubectl logs -n redbox-system deployment/redbox-operator"
@@ -162,13 +163,16 @@ def _cluster(cluster: ClusterView) -> Iterator[Examined]:
     yield Examined(Health.WELL, "operator", f"it has written the status of {cluster.name}")
     if cluster.trouble:
         cure = "tell the administrators; jobs go on, and are shown as they were"
+        if cluster.is_endpoint:
+            cure = f"the log of its red-box has the reason: kubectl logs redbox-{cluster.name}-0"
         yield Examined(Health.NOT_WELL, what, cluster.trouble, cure)
     else:
         versions = f"Slurm {status.get('version', '?')}, red-box {status.get('redboxVersion', '?')}"
         yield Examined(
             Health.WELL, what, f"{versions}, partitions {', '.join(cluster.partition_names) or 'none'}"
         )
-    yield from _resourced(cluster)
+    if not cluster.is_endpoint:
+        yield from _resourced(cluster)
 
 
 def _resourced(cluster: ClusterView) -> Iterator[Examined]:
@@ -247,7 +251,7 @@ def _by_last_job(kubectl: Kubectl, cluster: ClusterView, account: str, why: str)
     jobs = [
         job
         for job in list_jobs(kubectl)
-        if job.user and job.service_account == account and job.cluster == cluster.name
+        if job.user and job.service_account == account and job.cluster_key == cluster.key
     ]
     if jobs:
         found = f"its last SlurmJob, {jobs[-1].name}, was Unix user {jobs[-1].user} ({why})"

@@ -127,8 +127,8 @@ def _mine(jobs: Sequence[SlurmJobView], call: Invocation, options: argparse.Name
     def of_my_account(job: SlurmJobView) -> bool:
         return job.namespace == here and job.service_account == options.service_account
 
-    users = {(job.cluster, job.user) for job in jobs if of_my_account(job) and job.user}
-    return [job for job in jobs if of_my_account(job) or (job.cluster, job.user) in users]
+    users = {(job.cluster_key, job.user) for job in jobs if of_my_account(job) and job.user}
+    return [job for job in jobs if of_my_account(job) or (job.cluster_key, job.user) in users]
 
 
 def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
@@ -170,7 +170,7 @@ def _row(job: SlurmJobView, now: datetime, *, everywhere: bool, wide: bool) -> R
         job.nodes,
     ]
     if wide:
-        row += [job.cluster, job.time_limit, clock(job.submitted_at), str(job.attempt)]
+        row += [job.cluster or job.endpoint, job.time_limit, clock(job.submitted_at), str(job.attempt)]
     row.append(place(job))
     return [*row, job.message] if wide else row
 

@@ -63,6 +63,7 @@ of this command:
   --collect PATH=PVC        copy PATH of the working directory into this PersistentVolumeClaim at the end
   --name NAME               the SlurmJob's whole name
   --cluster NAME            the SlurmCluster; needed where there are several
+  --endpoint NAME           or the SlurmEndpoint of the namespace: a red-box of your own
   --env NAME=VALUE          a variable whose value may have commas
   --service-account NAME    the account that decides which Unix user the job is
   --backoff-limit N         how often a failed job is submitted again

@@ -51,7 +51,7 @@ def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
     """The newest SlurmJob that has this job id: Slurm uses ids again, and each Slurm cluster has its own."""
     same = [job for job in list_jobs(kubectl) if job.job_id == job_id]
     found = [job for job in same if not job.finished] or same
-    if len({(job.cluster, job.endpoint) for job in found}) > 1:
+    if len({job.cluster_key for job in found}) > 1:
         names = ", ".join(job.name for job in found)
         raise Refusal(f"several Slurm clusters have a job {job_id}: name one of the SlurmJobs {names}")
     if not found:

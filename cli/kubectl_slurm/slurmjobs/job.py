@@ -110,6 +110,11 @@ class SlurmJobView:
         )
 
     @property
+    def cluster_key(self) -> str:
+        """The same for jobs of the same Slurm cluster: SlurmEndpoints are of a namespace."""
+        return f"{self.namespace}/{self.endpoint}" if self.endpoint else self.cluster
+
+    @property
     def partition(self) -> str:
         return self._text("partition") or str(self.spec.get("partition") or "")
 

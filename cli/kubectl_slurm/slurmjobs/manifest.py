@@ -126,6 +126,10 @@ def manifests_of(
     config_map = None
     if cluster := requested.last("cluster") or requested.last("clusters"):
         spec["cluster"] = cluster
+    if endpoint := requested.last("endpoint"):
+        spec["endpoint"] = endpoint
+    if cluster and endpoint:
+        raise BadUsage("a job has one of --cluster and --endpoint")
     if script is None:
         spec["container"] = _container(requested)
     elif len(script.text) <= LARGEST_BATCH:

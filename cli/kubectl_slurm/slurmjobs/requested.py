@@ -23,8 +23,8 @@ from redbox_shared.sbatch_options import (
 
 OWN_FLAGS = frozenset({"follow", "wait", "parsable", "quiet", "help", "dry-run", "hold"})
 OWN_VALUES = frozenset({
-    "wrap", "container", "collect", "name", "cluster", "clusters", "service-account", "export", "env",
-    "backoff-limit", "namespace", "context", "kubeconfig", "as", "as-group",
+    "wrap", "container", "collect", "name", "cluster", "clusters", "endpoint", "service-account", "export",
+    "env", "backoff-limit", "namespace", "context", "kubeconfig", "as", "as-group",
 })  # fmt: skip
 UNSUPPORTED = {
     "version": "`kubectl slurm --version` shows it",
