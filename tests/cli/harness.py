@@ -32,7 +32,10 @@ case "$*" in
         cat "$ANSWERS/job" 2>/dev/null && exit
         echo 'Error from server (NotFound): slurmjobs.redbox.dev "x" not found' >&2
         exit 1 ;;
-    *get*slurmjobs*) cat "$ANSWERS/jobs" ;;
+    *get*slurmjobs*)
+        cat "$ANSWERS/jobs" 2>/dev/null && exit
+        echo 'Unable to connect to the server: i/o timeout' >&2
+        exit 1 ;;
     *get*slurmclusters*)
         cat "$ANSWERS/clusters" 2>/dev/null && exit
         echo 'Error from server (Forbidden): slurmclusters.redbox.dev is forbidden: User "a" cannot list' >&2

@@ -88,6 +88,42 @@ def test_a_watched_queue_is_drawn_again_and_ctrl_c_ends_it(kubectl: Kubectl) -> 
         assert not any("Traceback" in line for line in shown.lines)
 
 
+def test_a_watched_queue_outlives_an_api_server_that_does_not_answer(kubectl: Kubectl) -> None:
+    with terminal("queue", "--watch=0.5", env=kubectl.environment()) as shown:
+        shown.until(lambda lines: any("train-abc12" in line for line in lines))
+        kubectl.forgets("jobs")
+        lines = shown.until(lambda lines: "does not answer" in lines[0])
+        assert any("train-abc12" in line for line in lines)
+        kubectl.answers("jobs", [slurmjob("other-mno90", state="RUNNING")])
+        shown.until(lambda lines: any("other-mno90" in line for line in lines))
+        shown.press(b"\x03")
+        assert shown.end() == 130
+
+
+def test_a_watched_queue_keeps_its_heading_on_a_low_screen(kubectl: Kubectl) -> None:
+    kubectl.answers("jobs", [slurmjob(f"job-{number}", state="RUNNING") for number in range(50)])
+    with terminal("queue", "--watch", env=kubectl.environment(), rows=10) as shown:
+        lines = shown.until(lambda lines: any("more" in line for line in lines))
+        assert len(lines) == 9
+        assert lines[1].lstrip().startswith("JOBID")
+        assert lines[-1] == "... and 44 more"
+
+
+def test_a_state_that_slurm_has_not_is_refused(kubectl: Kubectl) -> None:
+    ended = run(kubectl, "queue", "-t", "PD,RUNING")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "no state RUNING" in ended.stderr
+
+
+def test_a_submit_without_an_answer_may_have_been_one(kubectl: Kubectl) -> None:
+    kubectl.program.write_text(
+        "#!/bin/sh\necho 'Unable to connect to the server: Client.Timeout' >&2; exit 1\n"
+    )
+    ended = run(kubectl, "submit", "--wrap", "true")
+    assert ended.returncode == 1
+    assert "may have been submitted" in ended.stderr
+
+
 def test_ctrl_c_while_a_job_is_followed_says_that_it_goes_on(kubectl: Kubectl) -> None:
     kubectl.answers(
         "job", slurmjob(phase="Submitted", state="PENDING", reason="Priority", message="It waits.")

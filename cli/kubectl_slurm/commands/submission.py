@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubectl_slurm.errors import BadUsage, JobTrouble, PluginError
+from kubectl_slurm.errors import BadUsage, JobTrouble, NotAnswered, PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation
 from kubectl_slurm.slurmjobs.access import job_of_id
@@ -87,7 +87,11 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         return 0
     call = invocation(options, environment)
     manifests = manifests_of(requested, script, _names_of_ids(call.kubectl, requested))
-    job = create(call.kubectl, manifests)
+    try:
+        job = create(call.kubectl, manifests)
+    except (NotAnswered, KeyboardInterrupt):
+        note("It may have been submitted all the same: `kubectl slurm queue` shows whether it was.")
+        raise
     return _report(call, requested, job)
 
 

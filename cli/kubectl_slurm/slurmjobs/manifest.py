@@ -252,7 +252,7 @@ def _depended_on(text: str) -> str:
     name = text.removeprefix("slurmjob.redbox.dev/").removeprefix("slurmjob/")
     if OBJECT_NAME.fullmatch(name):
         return name
-    why = "a SlurmJob waits for whole arrays, not for tasks" if "_" in name else "it is no SlurmJob's name"
+    why = "a SlurmJob waits for whole arrays, not for tasks" if "_" in name else "it is not a SlurmJob's name"
     if "+" in name:
         why = "a SlurmJob cannot wait for minutes after a start"
     raise BadUsage(f"--dependency: {text!r}: {why}; name a SlurmJob or a Slurm job id")
