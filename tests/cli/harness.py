@@ -47,6 +47,8 @@ case "$*" in
     *create*) cat >"$ANSWERS/created"; cat "$ANSWERS/job" ;;
     *patch*) cat "$ANSWERS/job" ;;
     *delete*) ;;
+    exec*) cat >"$ANSWERS/uploaded" ;;
+    *get*" pod "*) echo '{}' ;;
     *) echo "error: no answer to $*" >&2; exit 1 ;;
 esac
 """
