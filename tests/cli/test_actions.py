@@ -60,6 +60,15 @@ def test_an_array_is_named_as_the_queue_shows_it_and_a_task_of_it_is_refused(kub
     assert deleted(kubectl) == ["wait-def34"]
 
 
+def test_a_kubectl_that_is_named_is_found_as_a_shell_finds_it(kubectl: Kubectl) -> None:
+    missing = run(kubectl, "queue", env=kubectl.environment(KUBECTL="/nowhere/kubectl"))
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("kubectl slurm: /nowhere/kubectl is not there")
+    named = kubectl.environment(KUBECTL="kubectl")
+    named["PATH"] = f"{kubectl.program.parent}:{named['PATH']}"
+    assert run(kubectl, "exec", "train-abc12", "--", "true", env=named).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("hard", "used_up"),
     [("1k", ["1k", "1001", "1M", "2M"]), (2, [2, "3"]), ("1M", ["1M", "2M"]), ("many", [])],

@@ -23,6 +23,7 @@ from typing import IO, Any, NoReturn
 
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.refusals import is_own_line, refusal_of
+from kubectl_slurm.terminal.screen import printable
 
 Object = dict[str, Any]
 
@@ -31,7 +32,7 @@ SLURMCLUSTERS = "slurmclusters.v1alpha1.redbox.dev"
 SLURMENDPOINTS = "slurmendpoints.v1alpha1.redbox.dev"
 DEADLINE = "30s"
 PROGRAM_VARIABLE = "KUBECTL"
-NO_PROGRAM = "kubectl is not in PATH: install it, or name it in the variable KUBECTL"
+NO_PROGRAM = "{0} is not there, or not in PATH: install kubectl, or name it in the variable KUBECTL"
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ def _send(pipe: IO[bytes], data: bytes) -> None:
 
 def find_kubectl(options: Sequence[str], environment: Mapping[str, str]) -> Kubectl:
     """The kubectl of this environment."""
-    program = environment.get(PROGRAM_VARIABLE) or shutil.which("kubectl", path=environment.get("PATH"))
+    named = environment.get(PROGRAM_VARIABLE) or "kubectl"
+    program = shutil.which(named, path=environment.get("PATH"))
     if not program:
-        raise PluginError(NO_PROGRAM)
+        raise PluginError(NO_PROGRAM.format(printable(named)))
     return Kubectl(program, tuple(options))
