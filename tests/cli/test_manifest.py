@@ -107,6 +107,13 @@ def test_dependencies_name_slurmjobs_and_ids_become_their_names() -> None:
             made("-d", wrong)
 
 
+def test_a_folder_is_one_of_the_slurm_cluster() -> None:
+    assert spec("-D", "{home}/run")["workingDirectory"] == "{home}/run"
+    for relative in ("run", "~/run", "."):
+        with pytest.raises(BadUsage, match="absolute path"):
+            made("-D", relative)
+
+
 def test_variables_and_results() -> None:
     given = spec(
         "--export=A=1,B=2", "--env", "C=x,y", "--collect", "plots/*=claim", "--collect", "a.txt=claim"

@@ -138,6 +138,11 @@ def manifests_of(
         config_map = _config_map(metadata, script)
         reference = {"name": config_map["metadata"].get("name", ""), "key": SCRIPT_KEY}
         spec["batchFrom"] = {"configMapKeyRef": reference}
+    if not (options.get("chdir") or "/").startswith(("/", "{home}")):
+        raise BadUsage(
+            f"--chdir: {options['chdir']!r} is not an absolute path: name a folder of the Slurm cluster; "
+            "'{home}/run', in quotes, is below your home there"
+        )
     spec |= _fields(options)
     spec |= _of_this_command(requested, options, names_of_ids or {})
     slurmjob = {"apiVersion": API_VERSION, "kind": "SlurmJob", "metadata": metadata, "spec": spec}
