@@ -130,7 +130,9 @@ def _changes(kubectl: Kubectl, job: SlurmJobView, until: datetime | None) -> Ite
     path = f"/apis/redbox.dev/v1alpha1/namespaces/{job.namespace}/slurmjobs?{urlencode(query)}"
     with kubectl.process("get", "--raw", path) as (process, errors):
         for line in process.stdout or ():
-            event = json.loads(line)
+            if not line.endswith(b"\n"):
+                break  # half an event: the connection broke, and kubectl says why
+            event = _read_event(line)
             if event["type"] == "ERROR":
                 if event["object"].get("code") == GONE:
                     return
@@ -142,3 +144,11 @@ def _changes(kubectl: Kubectl, job: SlurmJobView, until: datetime | None) -> Ite
         code = process.wait()
     if code:
         raise refusal_of(errors.text(), kubectl.namespace_option)
+
+
+def _read_event(line: bytes) -> dict[str, Any]:
+    try:
+        event: dict[str, Any] = json.loads(line)
+    except ValueError:
+        raise Refusal(f"the watch is not answered by an API server: {line[:80]!r}") from None
+    return event
