@@ -23,7 +23,6 @@ from typing import IO, Any, NoReturn
 
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.refusals import is_own_line, refusal_of
-from kubectl_slurm.terminal.screen import printable
 
 Object = dict[str, Any]
 
@@ -167,5 +166,5 @@ def find_kubectl(options: Sequence[str], environment: Mapping[str, str]) -> Kube
     named = environment.get(PROGRAM_VARIABLE) or "kubectl"
     program = shutil.which(named, path=environment.get("PATH"))
     if not program:
-        raise PluginError(NO_PROGRAM.format(printable(named)))
+        raise PluginError(NO_PROGRAM.format(named))
     return Kubectl(program, tuple(options))
