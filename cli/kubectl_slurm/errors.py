@@ -4,6 +4,7 @@ PluginError                what was asked for cannot be done
 ├── BadUsage               the command line is wrong
 ├── Refusal                the API server, or kubectl, refused or did not answer
 │   ├── KindsMissing       the cluster has no SlurmJobs
+│   ├── NotAnswered        it did not answer, or cannot now: asked again it may
 │   ├── ObjectNotFound     there is no such object
 │   └── NotPermitted       the user lacks a right
 └── JobTrouble             of a job that was followed: it cannot be followed any further
@@ -34,6 +35,10 @@ class Refusal(PluginError):
 
 class KindsMissing(Refusal):
     """The cluster does not have the kinds of Red Box."""
+
+
+class NotAnswered(Refusal):
+    """The API server did not answer, or cannot now: what was asked for may have been done."""
 
 
 class ObjectNotFound(Refusal):

@@ -22,6 +22,9 @@ for event in watch.Watch().stream(
     api.list_namespaced_custom_object, *kind, field_selector=f"metadata.name={name}"
 ):
     status = event["object"].get("status", {})
+    if event["type"] == "DELETED":
+        sys.exit(f"{name} was deleted, and its job cancelled")
     if status.get("phase") in ends:
         print(f"{name}: job {status.get('jobID')} ended as {status['phase']}: {status.get('message', '')}")
-        sys.exit(status.get("exitCode", 1))
+        # A job that Slurm ended, by its time limit for example, may have the exit code 0.
+        sys.exit(0 if status["phase"] == "Succeeded" else status.get("exitCode") or 1)

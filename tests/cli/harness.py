@@ -28,11 +28,27 @@ echo "$@" >>"$ANSWERS/calls"
 case "$*" in
     *"config view"*) printf '%s' "${NAMESPACE:-alice}" ;;
     *"--raw"*"watch=true"*) cat "$ANSWERS/watch" 2>/dev/null; exec sleep 300 ;;
-    *get*slurmjobs*" -- "*) cat "$ANSWERS/job" ;;
-    *get*slurmjobs*) cat "$ANSWERS/jobs" ;;
-    *get*slurmclusters*) cat "$ANSWERS/clusters" ;;
+    *get*slurmjobs*" -- "*)
+        cat "$ANSWERS/job" 2>/dev/null && exit
+        echo 'Error from server (NotFound): slurmjobs.redbox.dev "x" not found' >&2
+        exit 1 ;;
+    *get*slurmjobs*)
+        cat "$ANSWERS/jobs" 2>/dev/null && exit
+        echo 'Unable to connect to the server: i/o timeout' >&2
+        exit 1 ;;
+    *get*slurmclusters*)
+        cat "$ANSWERS/clusters" 2>/dev/null && exit
+        echo 'Error from server (Forbidden): slurmclusters.redbox.dev is forbidden: User "a" cannot list' >&2
+        exit 1 ;;
+    *get*slurmendpoints*)
+        cat "$ANSWERS/endpoints" 2>/dev/null && exit
+        echo "error: the server doesn't have a resource type \"slurmendpoints\"" >&2
+        exit 1 ;;
     *create*) cat >"$ANSWERS/created"; cat "$ANSWERS/job" ;;
     *patch*) cat "$ANSWERS/job" ;;
+    *delete*) ;;
+    exec*) cat >"$ANSWERS/uploaded" ;;
+    *get*" pod "*) echo '{}' ;;
     *) echo "error: no answer to $*" >&2; exit 1 ;;
 esac
 """
@@ -52,9 +68,13 @@ class Kubectl:
         whole = {"items": document} if isinstance(document, list) else document
         (self._answers / name).write_text(json.dumps(whole))
 
+    def forgets(self, name: str) -> None:
+        (self._answers / name).unlink()
+
     @property
     def calls(self) -> list[str]:
-        return (self._answers / "calls").read_text().splitlines()
+        calls = self._answers / "calls"
+        return calls.read_text().splitlines() if calls.exists() else []
 
     @property
     def created(self) -> Any:

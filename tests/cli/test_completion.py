@@ -95,5 +95,6 @@ def test_without_kubectl_there_is_a_sentence(kubectl: Kubectl, tmp_path: Path) -
     assert ended.returncode == 1
     assert (
         ended.stderr
-        == "kubectl slurm: kubectl is not in PATH: install it, or name it in the variable KUBECTL\n"
+        == "kubectl slurm: kubectl is not there, or not in PATH: install kubectl, or name it in the "
+        "variable KUBECTL\n"
     )

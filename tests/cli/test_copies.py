@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from kubectl_slurm.commands.copies import unpack
+from kubectl_slurm.commands.copies import PACK, unpack
+from tests.cli.factories import slurmjob
+from tests.cli.harness import Kubectl, run
 
 
 def archive(*members: tuple[str, bytes | str]) -> io.BytesIO:
@@ -57,3 +60,47 @@ def test_nothing_is_written_outside_of_the_target(
 def test_half_an_archive_is_not_a_copy(tmp_path: Path) -> None:
     whole = archive(("out", b"x" * 100_000)).getvalue()
     assert unpack(io.BytesIO(whole[:50_000]), tmp_path, "out", None) != ""
+
+
+def test_the_folder_of_the_job_arrives_in_one_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"mine")
+    assert unpack(archive(("././b/a.txt", b"a")), tmp_path, "", "copied") == ""
+    assert (tmp_path / "copied/b/a.txt").read_bytes() == b"a"
+    assert (tmp_path / "a.txt").read_bytes() == b"mine"
+    assert unpack(archive(("./../a.txt", b"x")), tmp_path / "copied", "", "more") != ""
+    assert (tmp_path / "a.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "renamed", "files"),
+    [
+        ("newest.dat", "newest.dat", {"newest.dat": "3"}),
+        ("newest", "mine", {"mine/run.dat": "3", "mine/link.dat": "3"}),
+        ("", "all", {"all/three/run.dat": "3", "all/newest.dat": "3"}),
+    ],
+)
+def test_a_link_is_copied_as_what_it_leads_to(
+    tmp_path: Path, name: str, renamed: str, files: dict[str, str]
+) -> None:
+    job, here = tmp_path / "job", tmp_path / "here"
+    (job / "three").mkdir(parents=True)
+    here.mkdir()
+    (job / "three/run.dat").write_text("3")
+    (job / "three/link.dat").symlink_to("run.dat")
+    (job / "newest").symlink_to("three")
+    (job / "newest.dat").symlink_to("three/run.dat")
+    packed = subprocess.run(["sh", "-c", PACK, "cp", job, name], capture_output=True, check=True).stdout
+    assert unpack(io.BytesIO(packed), here, name, renamed) == ""
+    assert {path: (here / path).read_text() for path in files} == files
+    assert not (here / renamed).is_symlink()
+
+
+def test_a_link_is_uploaded_as_what_it_leads_to(kubectl: Kubectl, tmp_path: Path) -> None:
+    kubectl.answers("job", slurmjob(state="RUNNING"))
+    (tmp_path / "run-3.dat").write_text("3")
+    (tmp_path / "newest.dat").symlink_to("run-3.dat")
+    assert run(kubectl, "cp", str(tmp_path / "newest.dat"), "train-abc12:").returncode == 2
+    ended = run(kubectl, "cp", str(tmp_path / "newest.dat"), "train-abc12:.")
+    assert ended.returncode == 0, ended.stderr
+    with tarfile.open(tmp_path / "answers/uploaded") as tar:
+        assert [(member.name, member.isreg()) for member in tar] == [("newest.dat", True)]

@@ -26,6 +26,7 @@ from kubectl_slurm.slurmjobs.requested import read_command_line
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.sbatch_options import read_options
 from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJobSpec
+from redbox_shared.sbatch_options import read_directives
 
 SCRIPT = BatchScript("#!/bin/bash\n#SBATCH -p long -J Big_Job\nsrun true\n", "/home/alice/train.sh")
 
@@ -100,9 +101,17 @@ def test_dependencies_name_slurmjobs_and_ids_become_their_names() -> None:
         {"name": "first"},
         {"name": "other", "type": "afterany"},
     ]
-    for wrong in ("singleton", "afterok", "afterok:a?afterok:b", "later:a"):
+    never = ("after:12+30", "afterok:12_3", "afterok:Prepare")  # no SlurmJob has such a name: for ever
+    for wrong in ("singleton", "afterok", "afterok:a?afterok:b", "later:a", *never):
         with pytest.raises(BadUsage, match="--dependency"):
             made("-d", wrong)
+
+
+def test_a_folder_is_one_of_the_slurm_cluster() -> None:
+    assert spec("-D", "{home}/run")["workingDirectory"] == "{home}/run"
+    for relative in ("run", "~/run", "."):
+        with pytest.raises(BadUsage, match="absolute path"):
+            made("-D", relative)
 
 
 def test_variables_and_results() -> None:
@@ -181,9 +190,19 @@ def test_arguments_arrive_as_they_were_given(shell: str, tmp_path: Path) -> None
     assert script.text.startswith(shell)
 
 
-def test_arguments_need_a_shell() -> None:
+@pytest.mark.parametrize(
+    "line",
+    ["#!/usr/bin/env python3", "#!/bin/tcsh", "#!/bin/csh -f", "#!/usr/bin/env tcsh", "#!/usr/bin/fish"],
+)
+def test_arguments_need_a_shell_with_set(line: str) -> None:
     with pytest.raises(BadUsage, match="scripts of a shell"):
-        with_arguments(BatchScript("#!/usr/bin/env python3\n", "job.py"), ["a"])
+        with_arguments(BatchScript(f"{line}\n", "job.py"), ["a"])
+
+
+def test_arguments_keep_all_the_lines_that_sbatch_reads() -> None:
+    script = BatchScript("#!/bin/bash\n  # indented\n#SBATCH -N 4\n\t# a tab\n#SBATCH -p long\nsrun x\n", "x")
+    lines = read_directives(with_arguments(script, ["a"]).text)
+    assert [(line.name, line.value) for line in lines] == [("nodes", "4"), ("partition", "long")]
 
 
 def test_a_wrapped_command_is_a_script_of_sh() -> None:

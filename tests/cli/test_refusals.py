@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubectl_slurm.errors import KindsMissing, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.errors import KindsMissing, NotAnswered, NotPermitted, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.refusals import is_own_line, refusal_of
 
 LOG = "E1124 20:00:00.123456    1234 memcache.go:265] couldn't get current server API group list: "
@@ -37,7 +37,12 @@ MISSING = "there is no slurmjob train in namespace alice: `kubectl slurm queue"
         ('Error from server (NotFound): namespaces "ghost" not found', ObjectNotFound, "no namespace ghost"),
         (FORBIDDEN, NotPermitted, "redbox-editor"),
         (INVALID, Refusal, "SlurmJob x is not valid: spec.resources.nodes"),
-        ("Unable to connect to the server: dial tcp 10.0.0.1:6443: i/o timeout", Refusal, "does not answer"),
+        (
+            "Unable to connect to the server: dial tcp 10.0.0.1:6443: i/o timeout",
+            NotAnswered,
+            "does not answer",
+        ),
+        ("Error from server (Timeout): the server was unable to return", NotAnswered, "cannot answer now"),
         ("", Refusal, "printed no reason"),
         ("error: something new", Refusal, "something new"),
     ],

@@ -53,5 +53,10 @@ def test_what_is_wrong_is_named_with_its_cure() -> None:
     assert "no option -y" in refusal("-y", "job.sh")
     assert "--partition needs a value" in refusal("--partition")
     assert "use --dry-run" in refusal("--test-only", "job.sh")
+    assert "kubectl slurm --version" in refusal("-V")
     assert "--contiguous takes no value" in refusal("--contiguous=yes", "job.sh")
     assert "service account decides" in refusal("--uid=0", "job.sh")
+
+
+def test_usage_is_the_help() -> None:
+    assert "help" in read_command_line(["--usage"]).flags

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 
-from kubectl_slurm.errors import PluginError, Refusal
+from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs, patch
@@ -17,7 +17,9 @@ from kubectl_slurm.slurmjobs.requeues import request_requeue
 from kubectl_slurm.terminal.screen import note, printable
 
 TEXTS = {
-    "cancel": "Cancel jobs. The SlurmJob is deleted, and its record and log with it: print the log before.",
+    "cancel": "Cancel jobs. The SlurmJob is deleted, and its record and log with it: print the log before.\n"
+    "Files on the Slurm cluster stay, slurm-JOBID.out among them. `kubectl slurm suspend` ends a running\n"
+    "job, too, and keeps the SlurmJob with its log.",
     "hold": "Keep waiting jobs from starting, until they are released. A running job is not affected.",
     "release": "Let held jobs start.",
     "requeue": "End running jobs and queue them again, with the same id: they run again from the beginning.",
@@ -31,8 +33,13 @@ Act = Callable[[Invocation, SlurmJobView, argparse.Namespace], str]
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
     options = _parser(command).parse_args(words)
-    if not options.names and not getattr(options, "all", False):
-        raise Refusal(f"which job? `kubectl slurm {command} NAME`")
+    is_all = getattr(options, "all", False)
+    if not options.names and not is_all:
+        raise BadUsage(f"which job? `kubectl slurm {command} NAME`")
+    if options.names and is_all:
+        raise BadUsage(
+            f"--all is every job of the namespace, not only {options.names[0]}: give names or --all"
+        )
     call = invocation_of(options, given, environment)
     act: Act = ACTS[command]
     failed = False

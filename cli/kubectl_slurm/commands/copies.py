@@ -24,6 +24,13 @@ from kubectl_slurm.terminal.screen import printable
 
 TEXT = "Copy a file or folder from a running job (NAME:PATH LOCAL) or to it (LOCAL NAME:PATH)."
 EPILOG = "A PATH that does not begin with / is below the folder in which the job's script began."
+PACK = """\
+if [ -d "$1/$2" ]; then
+    exec tar -cf - -C "$1" -- "./$2/."
+fi
+exec tar -chf - -C "$1" -- "./$2"
+"""
+"""In the job: of a link, such as one to the newest checkpoint, what it leads to; links below stay links."""
 UNPACK = """\
 if [ -d "$1" ]; then
     folder=$1 name=$2
@@ -76,7 +83,8 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
 
 def _download(kubectl: Kubectl, run_in_job: RunInJob, path: str, target: Path) -> None:
     folder, name = posixpath.split(path.rstrip("/") or "/")
-    command = ["tar", "-cf", "-", "-C", folder or ".", "--", f"./{name}" if name else "."]
+    name = "" if name == "." else name
+    command = ["sh", "-c", PACK, "cp", folder or ".", name]
     destination, renamed = (target, None) if target.is_dir() else (target.parent, target.name)
     if not destination.is_dir():
         raise BadUsage(f"there is no folder {destination}")
@@ -93,19 +101,29 @@ def unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str 
         with tarfile.open(fileobj=source, mode="r|") as archive:
             for member in archive:
                 inside = posixpath.normpath(member.name)
-                if renamed is not None and name and (inside == name or inside.startswith(f"{name}/")):
-                    member.name = renamed + inside[len(name) :]
+                if renamed is not None:
+                    member.name = _renamed(inside, name, renamed) or member.name
                 archive.extract(member, destination, filter="data")
     except (tarfile.TarError, OSError) as error:
         return str(error) or type(error).__name__
     return ""
 
 
+def _renamed(inside: str, name: str, renamed: str) -> str | None:
+    """Without a name, as of `.`, all that is in the folder."""
+    if not name and not inside.startswith(("..", "/")):
+        return posixpath.join(renamed, inside)
+    if name and (inside == name or inside.startswith(f"{name}/")):
+        return renamed + inside[len(name) :]
+    return None
+
+
 def _upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> None:
     """Into PATH if it is a folder there, else as PATH."""
     if not os.access(source, os.R_OK):
         raise BadUsage(f"{source} cannot be read")
-    name = source.resolve().name
+    whole = source.resolve()  # of a link what it leads to, under the link's name
+    name = source.name if source.name not in {"", ".."} else whole.name
     command = ["sh", "-c", UNPACK, "cp", path, name]
     argv = kubectl.argv(*run_in_job(command, stdin=True))
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
@@ -113,7 +131,7 @@ def _upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> 
             raise PluginError("kubectl has no stdin")
         try:
             with process.stdin, tarfile.open(fileobj=process.stdin, mode="w|") as archive:
-                archive.add(source, arcname=name)
+                archive.add(whole, arcname=name)
         except BrokenPipeError:
             pass  # kubectl has said why
         code = process.wait()

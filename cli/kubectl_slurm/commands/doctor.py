@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -33,6 +34,8 @@ NEEDED = 5
 """The rights without which nothing works come first."""
 NOT_PULLED = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
 ROLE_LABEL = "redbox.dev/role"
+NUMBER = re.compile(r"([0-9.]+)([kMG]?)")
+THOUSANDS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
 COUNTED = ("pods", "count/pods", "count/slurmjobs.redbox.dev")
 
 
@@ -143,14 +146,15 @@ def _kinds(kubectl: Kubectl) -> Examined:
 def _clusters(kubectl: Kubectl, found: list[ClusterView]) -> Iterator[Examined]:
     found += list_clusters(kubectl)
     if not found:
-        cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints"
-        yield Examined(Health.NOT_WELL, "SlurmClusters", "no SlurmCluster exists", cure)
+        cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints; or run a "
+        cure += "red-box of your own: docs/personal.md"
+        yield Examined(Health.NOT_WELL, "SlurmClusters", "none exists, and no SlurmEndpoint here", cure)
     for cluster in found:
         yield from _cluster(cluster)
 
 
 def _cluster(cluster: ClusterView) -> Iterator[Examined]:
-    what, status = f"SlurmCluster {cluster.name}", cluster.status
+    what, status = cluster.title, cluster.status
     observed, generation = status.get("observedGeneration"), cluster.obj["metadata"].get("generation")
     if not cluster.condition("Reachable") or observed != generation:
         cure = "its administrator reads: kubectl logs -n redbox-system deployment/redbox-operator"
@@ -159,13 +163,16 @@ def _cluster(cluster: ClusterView) -> Iterator[Examined]:
     yield Examined(Health.WELL, "operator", f"it has written the status of {cluster.name}")
     if cluster.trouble:
         cure = "tell the administrators; jobs go on, and are shown as they were"
+        if cluster.is_endpoint:
+            cure = f"the log of its red-box has the reason: kubectl logs redbox-{cluster.name}-0"
         yield Examined(Health.NOT_WELL, what, cluster.trouble, cure)
     else:
         versions = f"Slurm {status.get('version', '?')}, red-box {status.get('redboxVersion', '?')}"
         yield Examined(
             Health.WELL, what, f"{versions}, partitions {', '.join(cluster.partition_names) or 'none'}"
         )
-    yield from _resourced(cluster)
+    if not cluster.is_endpoint:
+        yield from _resourced(cluster)
 
 
 def _resourced(cluster: ClusterView) -> Iterator[Examined]:
@@ -244,7 +251,7 @@ def _by_last_job(kubectl: Kubectl, cluster: ClusterView, account: str, why: str)
     jobs = [
         job
         for job in list_jobs(kubectl)
-        if job.user and job.service_account == account and job.cluster == cluster.name
+        if job.user and job.service_account == account and job.cluster_key == cluster.key
     ]
     if jobs:
         found = f"its last SlurmJob, {jobs[-1].name}, was Unix user {jobs[-1].user} ({why})"
@@ -260,7 +267,7 @@ def _quota(kubectl: Kubectl) -> Iterator[Examined]:
         for quota in quotas
         for used, hard in [(quota["status"].get("used", {}), quota["status"].get("hard", {}))]
         for name in COUNTED
-        if name in hard and int(used.get(name, 0)) >= int(hard[name])
+        if name in hard and is_used_up(used.get(name, 0), hard[name])
     ]
     for quota, name, used, hard in full:
         cure = (
@@ -269,6 +276,13 @@ def _quota(kubectl: Kubectl) -> Iterator[Examined]:
         yield Examined(Health.NOT_WELL, f"quota {quota}", f"{name}: {used} of {hard} are used", cure)
     if not full:
         yield Examined(Health.WELL, "quota", f"{len(quotas)} quotas, with room" if quotas else "no quota")
+
+
+def is_used_up(used: object, hard: object) -> bool:
+    """Of numbers of objects as Kubernetes writes them: 1000 is 1k."""
+    read = [NUMBER.fullmatch(str(quantity)) for quantity in (used, hard)]
+    counts = [float(found[1]) * THOUSANDS[found[2]] for found in read if found]
+    return len(counts) == len(read) and counts[0] >= counts[1]
 
 
 def _images(kubectl: Kubectl) -> Iterator[Examined]:

@@ -30,6 +30,7 @@ COLUMNS = (
     Column("STATE", importance=9),
 )
 UNITS = {"m": 60, "h": 3600, "d": 86400}
+LONGEST_AGO = 36500  # days: a longer time leaves the calendar
 COLOURS = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow"}
 
 
@@ -97,7 +98,8 @@ def _row(job: SlurmJobView, *, everywhere: bool) -> Row:
 def since(text: str) -> datetime:
     """A time of the user's own zone."""
     if found := re.fullmatch(r"([0-9]{1,6})([mhd])", text):
-        return datetime.now(UTC) - timedelta(seconds=int(found[1]) * UNITS[found[2]])
+        ago = timedelta(seconds=int(found[1]) * UNITS[found[2]])
+        return datetime.now(UTC) - min(ago, timedelta(days=LONGEST_AGO))
     now = datetime.now().astimezone()
     try:
         if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):

@@ -37,7 +37,7 @@ NO_PARTITIONS = "Red Box's operator publishes names of partitions and states of 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
     parser = parser_of(command, TEXT)
     parser.add_argument("-p", "--partition", metavar="NAMES", help="only these: a,b")
-    parser.add_argument("--cluster", metavar="NAME", help="only of this SlurmCluster")
+    parser.add_argument("--cluster", metavar="NAME", help="only of this SlurmCluster or SlurmEndpoint")
     parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), help="another form")
     parser.add_argument("--noheader", action="store_true", help="no headings")
     options = parser.parse_args(words)
@@ -45,7 +45,10 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     clusters = [cluster for cluster in list_clusters(call.kubectl) if options.cluster in {None, cluster.name}]
     if not clusters:
         wanted = f" {options.cluster}" if options.cluster else ""
-        note(f"There is no SlurmCluster{wanted}: an administrator applies the one that `redbox init` prints.")
+        note(
+            f"There is no SlurmCluster{wanted}, and no such SlurmEndpoint here: an administrator applies the "
+            "SlurmCluster that `redbox init` prints."
+        )
         return 1
     for cluster in clusters:
         if cluster.trouble:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from kubectl_slurm.errors import BadUsage
+from kubectl_slurm.errors import BadUsage, NotAnswered
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
-from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.slurmjobs.job import COMPACT, NOT_IN_SLURM, SlurmJobView
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
-from kubectl_slurm.terminal.screen import CLEAR, note
+from kubectl_slurm.terminal.screen import CLEAR, Screen, note, screen_of
 from kubectl_slurm.terminal.table import Cell, Column, Row, render
 from kubectl_slurm.terminal.times import clock, elapsed
 
 TEXT = "What waits and runs: the SlurmJobs of a namespace, in squeue's columns."
 FORMATS = ("wide", "json", "yaml", "name")
+STATES = {*COMPACT, *COMPACT.values(), NOT_IN_SLURM, "ALL"}
 SHORTEST_S, LONGEST_S = 0.5, 3600
 COLOURS = {"R": "green", "CG": "green", "PD": "yellow", "S": "yellow", "-": "yellow"}
 NAMESPACE = Column("NAMESPACE", importance=8)
@@ -44,6 +47,8 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     options = _parser(command).parse_args(words)
     if options.watch is not None and options.output in {"json", "yaml"}:
         raise BadUsage(f"--watch redraws a table: leave out --output={options.output}")
+    if unknown := [word for word in options.states.split(",") if word and word.upper() not in STATES]:
+        raise BadUsage(f"Slurm has no state {unknown[0]}: PD, PENDING, R, RUNNING, CD, ..., or all")
     call = invocation_of(options, given, environment)
     if options.watch is None:
         call.screen.write(_text(call, options))
@@ -89,15 +94,33 @@ def _seconds(text: str) -> float:
 
 def _watch(call: Invocation, options: argparse.Namespace) -> int:
     """On a terminal the screen is drawn again; elsewhere each state that differs from the last is printed."""
-    last = ""
+    text, last = _text(call, options), ""
+    trouble = ""
     while True:
-        text = _text(call, options)
-        if call.screen.is_terminal:
-            call.screen.write(f"{CLEAR}{datetime.now().astimezone():%H:%M:%S}  Ctrl-C ends this.\n{text}")
+        screen = screen_of(sys.stdout, os.environ)  # its size may change
+        if screen.is_terminal:
+            now = f"{datetime.now().astimezone():%H:%M:%S}"
+            first = f"{now}  {trouble or 'Ctrl-C ends this.'}"[: screen.width]
+            screen.write(f"{CLEAR}{first}\n{_as_high_as(screen, text)}")
         elif text != last:
-            call.screen.write(text)
-        last = text
+            screen.write(text)
         time.sleep(options.watch)
+        last = text
+        try:
+            text, trouble = _text(call, options), ""
+        except NotAnswered as error:
+            if not screen.is_terminal and not trouble:
+                note(f"{error}; trying again")
+            trouble = f"as it was: {error}"
+
+
+def _as_high_as(screen: Screen, text: str) -> str:
+    """What fits below the first line: more of it would scroll the heading away."""
+    lines = text.splitlines()
+    room = (screen.height or 24) - 3
+    if len(lines) <= room + 1:
+        return text
+    return "\n".join([*lines[:room], f"... and {len(lines) - room} more"]) + "\n"
 
 
 def _text(call: Invocation, options: argparse.Namespace) -> str:
@@ -127,8 +150,8 @@ def _mine(jobs: Sequence[SlurmJobView], call: Invocation, options: argparse.Name
     def of_my_account(job: SlurmJobView) -> bool:
         return job.namespace == here and job.service_account == options.service_account
 
-    users = {(job.cluster, job.user) for job in jobs if of_my_account(job) and job.user}
-    return [job for job in jobs if of_my_account(job) or (job.cluster, job.user) in users]
+    users = {(job.cluster_key, job.user) for job in jobs if of_my_account(job) and job.user}
+    return [job for job in jobs if of_my_account(job) or (job.cluster_key, job.user) in users]
 
 
 def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
@@ -170,7 +193,7 @@ def _row(job: SlurmJobView, now: datetime, *, everywhere: bool, wide: bool) -> R
         job.nodes,
     ]
     if wide:
-        row += [job.cluster, job.time_limit, clock(job.submitted_at), str(job.attempt)]
+        row += [job.cluster or job.endpoint, job.time_limit, clock(job.submitted_at), str(job.attempt)]
     row.append(place(job))
     return [*row, job.message] if wide else row
 

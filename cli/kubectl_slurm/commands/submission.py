@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubectl_slurm.errors import BadUsage, JobTrouble, PluginError
+from kubectl_slurm.errors import BadUsage, JobTrouble, NotAnswered, PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation
 from kubectl_slurm.slurmjobs.access import job_of_id
@@ -63,6 +63,7 @@ of this command:
   --collect PATH=PVC        copy PATH of the working directory into this PersistentVolumeClaim at the end
   --name NAME               the SlurmJob's whole name
   --cluster NAME            the SlurmCluster; needed where there are several
+  --endpoint NAME           or the SlurmEndpoint of the namespace: a red-box of your own
   --env NAME=VALUE          a variable whose value may have commas
   --service-account NAME    the account that decides which Unix user the job is
   --backoff-limit N         how often a failed job is submitted again
@@ -81,11 +82,16 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     script = _script(requested)
     options = [*given, *(f"--{name}={value}" for name in GLOBAL for value in requested.own.get(name, ()))]
     if "dry-run" in requested.flags:
+        _refuse_ids(requested)
         sys.stdout.write(_shown(requested, manifests_of(requested, script)))
         return 0
     call = invocation(options, environment)
     manifests = manifests_of(requested, script, _names_of_ids(call.kubectl, requested))
-    job = create(call.kubectl, manifests)
+    try:
+        job = create(call.kubectl, manifests)
+    except (NotAnswered, KeyboardInterrupt):
+        note("It may have been submitted all the same: `kubectl slurm queue` shows whether it was.")
+        raise
     return _report(call, requested, job)
 
 
@@ -126,6 +132,12 @@ def _shown(requested: Requested, manifests: Manifests) -> str:
             return f"slurmjob.redbox.dev/{metadata.get('name') or metadata['generateName']}\n"
         case _:
             return as_yaml(*documents)
+
+
+def _refuse_ids(requested: Requested) -> None:
+    """A dry run asks no server, and in a SlurmJob a Slurm job id would be the name of another SlurmJob."""
+    if job_id := next(dependency_ids(requested.sbatch.get("dependency")), None):
+        raise BadUsage(f"--dependency: a dry run asks no server whose job {job_id} is: name its SlurmJob")
 
 
 def _names_of_ids(kubectl: Kubectl, requested: Requested) -> dict[str, str]:

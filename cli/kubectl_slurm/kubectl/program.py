@@ -28,9 +28,10 @@ Object = dict[str, Any]
 
 SLURMJOBS = "slurmjobs.v1alpha1.redbox.dev"
 SLURMCLUSTERS = "slurmclusters.v1alpha1.redbox.dev"
+SLURMENDPOINTS = "slurmendpoints.v1alpha1.redbox.dev"
 DEADLINE = "30s"
 PROGRAM_VARIABLE = "KUBECTL"
-NO_PROGRAM = "kubectl is not in PATH: install it, or name it in the variable KUBECTL"
+NO_PROGRAM = "{0} is not there, or not in PATH: install kubectl, or name it in the variable KUBECTL"
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,11 @@ class Kubectl:
 
     def json(self, *arguments: str, stdin: str | None = None) -> Object:
         """What kubectl prints as JSON."""
-        text = self.text(arguments[0], "--output=json", *arguments[1:], stdin=stdin)
-        try:
-            found: Object = json.loads(text)
-        except ValueError:
-            raise PluginError(f"kubectl {arguments[0]} printed no JSON: {text[:200]!r}") from None
-        return found
+        return _object(self.text(arguments[0], "--output=json", *arguments[1:], stdin=stdin), arguments[0])
 
     def raw(self, path: str) -> Object:
         """The answer to a GET of this path."""
-        found: Object = json.loads(self.text("get", "--raw", path))
-        return found
+        return _object(self.text("get", "--raw", path), "get")
 
     def text(self, *arguments: str, stdin: str | None = None) -> str:
         """What kubectl prints; raises Refusal with the cure where it fails."""
@@ -148,6 +143,16 @@ class ErrorLines:
         return "".join(self._kept)
 
 
+def _object(text: str, command: str) -> Object:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise PluginError(f"kubectl {command} printed no JSON object: {text[:200]!r}")
+    return found
+
+
 def _send(pipe: IO[bytes], data: bytes) -> None:
     try:
         with pipe:
@@ -158,7 +163,8 @@ def _send(pipe: IO[bytes], data: bytes) -> None:
 
 def find_kubectl(options: Sequence[str], environment: Mapping[str, str]) -> Kubectl:
     """The kubectl of this environment."""
-    program = environment.get(PROGRAM_VARIABLE) or shutil.which("kubectl", path=environment.get("PATH"))
+    named = environment.get(PROGRAM_VARIABLE) or "kubectl"
+    program = shutil.which(named, path=environment.get("PATH"))
     if not program:
-        raise PluginError(NO_PROGRAM)
+        raise PluginError(NO_PROGRAM.format(named))
     return Kubectl(program, tuple(options))

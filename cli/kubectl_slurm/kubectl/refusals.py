@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from kubectl_slurm.errors import KindsMissing, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.errors import KindsMissing, NotAnswered, NotPermitted, ObjectNotFound, Refusal
 
 OWN_LINE = re.compile(
     r"^([EWIF][0-9]{4} |error:|Error from server|Error in configuration|Unable to connect|Warning:"
@@ -28,6 +28,7 @@ LOGIN = re.compile(
     r"must be logged in to the server|Unauthorized|asked for the client to provide credentials"
     r"|getting credentials|token has expired"
 )
+FOR_NOW = frozenset({"InternalError", "ServerTimeout", "ServiceUnavailable", "Timeout", "TooManyRequests"})
 NO_ANSWER = re.compile(
     r"Unable to connect to the server|The connection to the server|Client\.Timeout|i/o timeout"
 )
@@ -77,7 +78,7 @@ def _invalid(found: re.Match[str], _: str) -> Refusal:
 
 
 def _no_answer(_: re.Match[str], words: str) -> Refusal:
-    return Refusal(f"the cluster does not answer: {words.removeprefix('error: ')}")
+    return NotAnswered(f"the cluster does not answer: {words.removeprefix('error: ')}")
 
 
 KINDS: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str], str], Refusal]]] = (
@@ -104,6 +105,8 @@ def _refused(reason: str, message: str, namespace: str | None) -> Refusal:
         if " cannot " in message and "redbox.dev" in message:
             cure = "; a role such as redbox-editor of Red Box's chart gives this right"
         return NotPermitted(f"Kubernetes does not allow this: {message}{cure}")
+    if reason in FOR_NOW:
+        return NotAnswered(f"the API server cannot answer now: {message}")
     return Refusal(f"the API server refused: {message}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from kubectl_slurm.slurmjobs.job import SlurmJobView
 
 GONE = 410
 WATCH_S = 240
+ARRAY_ID = re.compile(r"([0-9]+)_(?:([0-9]+)|\[.*\])")
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
 
@@ -28,8 +30,15 @@ def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobVie
 
 
 def get_job(kubectl: Kubectl, name: str) -> SlurmJobView:
-    """The SlurmJob of this name, or of this Slurm job id."""
+    """The SlurmJob of this name, or of this Slurm job id, also as `queue` shows that of an array."""
     name = name.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
+    if array := ARRAY_ID.fullmatch(name):
+        if array[2]:
+            raise Refusal(
+                f"{name} is a task, a SlurmJob is a whole array: name that, {array[1]}; logs, shell, exec "
+                f"and cp take --task {array[2]}"
+            )
+        name = array[1]
     try:
         return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
     except ObjectNotFound:
@@ -39,8 +48,12 @@ def get_job(kubectl: Kubectl, name: str) -> SlurmJobView:
 
 
 def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
-    """The newest SlurmJob that has this job id: Slurm uses ids again."""
-    found = [job for job in list_jobs(kubectl) if job.job_id == job_id]
+    """The newest SlurmJob that has this job id: Slurm uses ids again, and each Slurm cluster has its own."""
+    same = [job for job in list_jobs(kubectl) if job.job_id == job_id]
+    found = [job for job in same if not job.finished] or same
+    if len({job.cluster_key for job in found}) > 1:
+        names = ", ".join(job.name for job in found)
+        raise Refusal(f"several Slurm clusters have a job {job_id}: name one of the SlurmJobs {names}")
     if not found:
         raise ObjectNotFound(
             f"no SlurmJob of namespace {kubectl.namespace} is Slurm job {job_id}: `kubectl slurm queue "
@@ -117,7 +130,9 @@ def _changes(kubectl: Kubectl, job: SlurmJobView, until: datetime | None) -> Ite
     path = f"/apis/redbox.dev/v1alpha1/namespaces/{job.namespace}/slurmjobs?{urlencode(query)}"
     with kubectl.process("get", "--raw", path) as (process, errors):
         for line in process.stdout or ():
-            event = json.loads(line)
+            if not line.endswith(b"\n"):
+                break  # half an event: the connection broke, and kubectl says why
+            event = _read_event(line)
             if event["type"] == "ERROR":
                 if event["object"].get("code") == GONE:
                     return
@@ -129,3 +144,11 @@ def _changes(kubectl: Kubectl, job: SlurmJobView, until: datetime | None) -> Ite
         code = process.wait()
     if code:
         raise refusal_of(errors.text(), kubectl.namespace_option)
+
+
+def _read_event(line: bytes) -> dict[str, Any]:
+    try:
+        event: dict[str, Any] = json.loads(line)
+    except ValueError:
+        raise Refusal(f"the watch is not answered by an API server: {line[:80]!r}") from None
+    return event

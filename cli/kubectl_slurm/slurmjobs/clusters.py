@@ -1,12 +1,14 @@
-"""SlurmClusters, as their status shows them: partitions with limits, nodes, and what is free."""
+"""SlurmClusters and SlurmEndpoints: their partitions with limits, their nodes, and what is free of them."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
-from kubectl_slurm.errors import Refusal
-from kubectl_slurm.kubectl.program import SLURMCLUSTERS, Kubectl
+from kubectl_slurm.errors import KindsMissing, NotPermitted, Refusal
+from kubectl_slurm.kubectl.program import SLURMCLUSTERS, SLURMENDPOINTS, Kubectl
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 
 Object = dict[str, Any]
 
@@ -47,13 +49,33 @@ class ListedPartition:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """A SlurmCluster."""
+    """A SlurmCluster, or a SlurmEndpoint of a namespace."""
 
     obj: Object
 
     @property
     def name(self) -> str:
         return str(self.obj["metadata"]["name"])
+
+    @property
+    def is_endpoint(self) -> bool:
+        return "namespace" in self.obj["metadata"]
+
+    @property
+    def title(self) -> str:
+        return f"{'SlurmEndpoint' if self.is_endpoint else 'SlurmCluster'} {self.name}"
+
+    @property
+    def key(self) -> str:
+        """As the `cluster_key` of its jobs."""
+        return f"{self.obj['metadata']['namespace']}/{self.name}" if self.is_endpoint else self.name
+
+    @property
+    def audience(self) -> str:
+        """Of tokens for its red-box; for a SlurmEndpoint computed, as the operator does: none choose it."""
+        if self.is_endpoint:
+            return f"redbox.dev/ns/{self.obj['metadata']['namespace']}/{self.obj['metadata']['uid']}"
+        return str(self.spec.get("audience", ""))
 
     @property
     def spec(self) -> Object:
@@ -89,15 +111,28 @@ class ClusterView:
 
 
 def list_clusters(kubectl: Kubectl) -> list[ClusterView]:
-    return [ClusterView(obj) for obj in kubectl.json("get", SLURMCLUSTERS)["items"]]
+    """SlurmClusters, and SlurmEndpoints of the namespace: those that the user may see."""
+    found: list[Object] = []
+    refusal: NotPermitted | None = None
+    try:
+        found += kubectl.json("get", SLURMCLUSTERS)["items"]
+    except NotPermitted as error:
+        refusal = error  # who has rights in a namespace alone may still have a SlurmEndpoint there
+    with contextlib.suppress(NotPermitted, KindsMissing):
+        found += kubectl.json("get", SLURMENDPOINTS)["items"]
+    if refusal and not found:
+        raise refusal
+    return [ClusterView(obj) for obj in found]
 
 
-def cluster_named(kubectl: Kubectl, name: str) -> ClusterView:
-    """This SlurmCluster, or the only one."""
-    if name:
-        return ClusterView(kubectl.json("get", SLURMCLUSTERS, "--", name))
+def cluster_of(kubectl: Kubectl, job: SlurmJobView) -> ClusterView:
+    """Where this job is, or would be: the only one, if it names none."""
+    if job.endpoint:
+        return ClusterView(kubectl.json("get", SLURMENDPOINTS, "--", job.endpoint))
+    if job.cluster:
+        return ClusterView(kubectl.json("get", SLURMCLUSTERS, "--", job.cluster))
     clusters = list_clusters(kubectl)
     if len(clusters) == 1:
         return clusters[0]
-    names = ", ".join(cluster.name for cluster in clusters)
-    raise Refusal(f"name one of the SlurmClusters: {names}" if names else "there is no SlurmCluster")
+    titles = ", ".join(cluster.title for cluster in clusters)
+    raise Refusal(f"name one of {titles}" if titles else "there is no SlurmCluster, and no SlurmEndpoint")

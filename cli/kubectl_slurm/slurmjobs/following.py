@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from kubectl_slurm.errors import PluginError, Refusal
-from kubectl_slurm.kubectl.program import SLURMCLUSTERS, Kubectl
+from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.access import watch_job
+from kubectl_slurm.slurmjobs.clusters import list_clusters
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import note, printable
 
@@ -86,11 +87,10 @@ def with_partitions(kubectl: Kubectl, job: SlurmJobView) -> str:
     if "partition" not in text.lower():
         return text
     with contextlib.suppress(PluginError):
-        for cluster in kubectl.json("get", SLURMCLUSTERS)["items"]:
-            names = cluster.get("status", {}).get("partitionNames") or ()
-            if names and cluster["metadata"]["name"] == (job.cluster or cluster["metadata"]["name"]):
-                listed = ", ".join(map(printable, names))
-                return f"{text} The partitions of {cluster['metadata']['name']}: {listed}."
+        for cluster in list_clusters(kubectl):
+            if cluster.partition_names and job.cluster_key in {"", cluster.key}:
+                listed = ", ".join(map(printable, cluster.partition_names))
+                return f"{text} The partitions of {cluster.name}: {listed}."
     return text
 
 

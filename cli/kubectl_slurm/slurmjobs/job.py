@@ -99,7 +99,20 @@ class SlurmJobView:
 
     @property
     def cluster(self) -> str:
-        return self._text("cluster") or str(self.spec.get("cluster") or "")
+        """The SlurmCluster; none where it is a SlurmEndpoint."""
+        return self._text("cluster") or ("" if self.endpoint else str(self.spec.get("cluster") or ""))
+
+    @property
+    def endpoint(self) -> str:
+        """Or the SlurmEndpoint."""
+        return self._text("endpoint") or (
+            "" if self._text("cluster") else str(self.spec.get("endpoint") or "")
+        )
+
+    @property
+    def cluster_key(self) -> str:
+        """The same for jobs of the same Slurm cluster: SlurmEndpoints are of a namespace."""
+        return f"{self.namespace}/{self.endpoint}" if self.endpoint else self.cluster
 
     @property
     def partition(self) -> str:

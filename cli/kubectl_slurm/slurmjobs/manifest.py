@@ -39,7 +39,9 @@ RESOURCES = {
 NUMBERS = frozenset({"nodes", "tasks", "tasksPerNode", "cpusPerTask"})
 NAMED_ELSEWHERE = frozenset({"job-name", "dependency", "hold"})
 DEPENDENCY_TYPES = ("afterok", "afternotok", "afterany", "after", "aftercorr")
-SHELLS = re.compile(r"#!\s*\S*?(?:/env\s+(?:-S\s+)?)?(?:[^\s/]*/)*(ba|da|k|z|a|)sh(\s|$)")
+SHELLS = re.compile(r"#!\s*(?:\S*/env\s+(?:-S\s+)?)?(?:\S*/)?(ba|da|mk|k|z|a|)sh(\s|$)")
+"""Those of which `set --` sets the arguments: not csh and tcsh."""
+OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 NO_SHEBANG = (
     "{0} does not look like a batch script: its first line must begin with #!, followed by an interpreter, "
@@ -74,8 +76,8 @@ def read_script(data: bytes, source: str) -> BatchScript:
         )
     if len(data) > LARGEST_CONFIGMAP:
         raise BadUsage(
-            f"{source} has {len(data):,} bytes: a script of a SlurmJob has at most {LARGEST_CONFIGMAP:,}; "
-            "put its data on the cluster's storage"
+            f"{source} is too large: a script of a SlurmJob has at most {LARGEST_CONFIGMAP:,} bytes; put its "
+            "data on the cluster's storage"
         )
     try:
         return BatchScript(data.decode(), source)
@@ -94,7 +96,8 @@ def with_arguments(script: BatchScript, arguments: Sequence[str]) -> BatchScript
             "variables by --export=NAME=VALUE"
         )
     lines = script.text.split("\n")
-    first = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
+    commands = (n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
+    first = next(commands, len(lines))  # sbatch reads #SBATCH lines up to there
     setting = f"set -- {shlex.join(arguments)}"
     if first > 1 and not lines[first - 1].strip():
         lines[first - 1] = setting  # in place of an empty line: the numbers of lines in errors stay true
@@ -123,6 +126,10 @@ def manifests_of(
     config_map = None
     if cluster := requested.last("cluster") or requested.last("clusters"):
         spec["cluster"] = cluster
+    if endpoint := requested.last("endpoint"):
+        spec["endpoint"] = endpoint
+    if cluster and endpoint:
+        raise BadUsage("a job has one of --cluster and --endpoint")
     if script is None:
         spec["container"] = _container(requested)
     elif len(script.text) <= LARGEST_BATCH:
@@ -131,6 +138,11 @@ def manifests_of(
         config_map = _config_map(metadata, script)
         reference = {"name": config_map["metadata"].get("name", ""), "key": SCRIPT_KEY}
         spec["batchFrom"] = {"configMapKeyRef": reference}
+    if not (options.get("chdir") or "/").startswith(("/", "{home}")):
+        raise BadUsage(
+            f"--chdir: {options['chdir']!r} is not an absolute path: name a folder of the Slurm cluster; "
+            "'{home}/run', in quotes, is below your home there"
+        )
     spec |= _fields(options)
     spec |= _of_this_command(requested, options, names_of_ids or {})
     slurmjob = {"apiVersion": API_VERSION, "kind": "SlurmJob", "metadata": metadata, "spec": spec}
@@ -237,7 +249,18 @@ def _dependencies(value: str | None) -> Iterator[tuple[str, str]]:
                 f"--dependency: {part!r} is not TYPE:NAME with one of {', '.join(DEPENDENCY_TYPES)} and the "
                 "name of a SlurmJob"
             )
-        yield from ((kind, name.removeprefix("slurmjob/")) for name in names)
+        yield from ((kind, _depended_on(name)) for name in names)
+
+
+def _depended_on(text: str) -> str:
+    """A name that a SlurmJob can have: with any other the job would wait for ever."""
+    name = text.removeprefix("slurmjob.redbox.dev/").removeprefix("slurmjob/")
+    if OBJECT_NAME.fullmatch(name):
+        return name
+    why = "a SlurmJob waits for whole arrays, not for tasks" if "_" in name else "it is not a SlurmJob's name"
+    if "+" in name:
+        why = "a SlurmJob cannot wait for minutes after a start"
+    raise BadUsage(f"--dependency: {text!r}: {why}; name a SlurmJob or a Slurm job id")
 
 
 def _environment(requested: Requested) -> dict[str, str]:

@@ -117,9 +117,9 @@ def _read(status: int, body: bytes) -> dict[str, Any]:
 
 def access_of(kubectl: Kubectl, cluster: ClusterView, service_account: str) -> RedboxAccess:
     """A token of this account; NotPermitted where the user may not create one."""
-    audience, endpoint = str(cluster.spec.get("audience", "")), str(cluster.spec.get("endpoint", ""))
+    audience, endpoint = cluster.audience, str(cluster.spec.get("endpoint", ""))
     if not audience or not endpoint:
-        raise Refusal(f"SlurmCluster {cluster.name} has no endpoint and audience")
+        raise Refusal(f"{cluster.title} has no endpoint and audience")
     if not ACCOUNT.fullmatch(service_account):
         raise BadUsage(f"{printable(service_account)!r} is not a name of a service account")
     words = ["create", "token", service_account, f"--audience={audience}", f"--duration={LIFETIME}"]

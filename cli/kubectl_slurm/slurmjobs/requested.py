@@ -23,10 +23,11 @@ from redbox_shared.sbatch_options import (
 
 OWN_FLAGS = frozenset({"follow", "wait", "parsable", "quiet", "help", "dry-run", "hold"})
 OWN_VALUES = frozenset({
-    "wrap", "container", "collect", "name", "cluster", "clusters", "service-account", "export", "env",
-    "backoff-limit", "namespace", "context", "kubeconfig", "as", "as-group",
+    "wrap", "container", "collect", "name", "cluster", "clusters", "endpoint", "service-account", "export",
+    "env", "backoff-limit", "namespace", "context", "kubeconfig", "as", "as-group",
 })  # fmt: skip
 UNSUPPORTED = {
+    "version": "`kubectl slurm --version` shows it",
     "test-only": "use --dry-run to see the SlurmJob",
     "get-user-env": "the job has the environment of its account on the cluster",
     "export-file": "name variables by --export=NAME=VALUE",
@@ -109,6 +110,7 @@ def _full_name(name: str) -> str:
 
 
 def _take(requested: Requested, name: str, value: str | None, rest: Iterator[str]) -> None:
+    name = "help" if name == "usage" else name
     if name in OWN_FLAGS:
         requested.flags.add(name)
         if name == "dry-run" and value not in {None, "client"}:
@@ -116,7 +118,7 @@ def _take(requested: Requested, name: str, value: str | None, rest: Iterator[str
         return
     if name in UNSUPPORTED:
         raise BadUsage(f"--{name} has no meaning for a SlurmJob: {UNSUPPORTED[name]}")
-    if name in {"usage", "version", "verbose"}:
+    if name == "verbose":
         return
     takes_value = name in OWN_VALUES or name not in LONG_FLAGS
     if takes_value and value is None:

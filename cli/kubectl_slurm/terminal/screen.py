@@ -28,6 +28,8 @@ class Screen:
     width: int | None
     """Columns; None: unlimited."""
     has_colours: bool
+    height: int | None = None
+    """Lines; None: unlimited."""
 
     def write(self, text: str) -> None:
         """Lines; each ends with a newline."""
@@ -41,9 +43,10 @@ class Screen:
 def screen_of(out: TextIO, environment: Mapping[str, str]) -> Screen:
     """NO_COLOR and TERM=dumb have no colours; COLUMNS counts before the terminal's own size."""
     is_terminal = out.isatty()
-    width = max(NARROWEST, shutil.get_terminal_size((80, 24)).columns) if is_terminal else None
+    size = shutil.get_terminal_size((80, 24)) if is_terminal else None
+    width = max(NARROWEST, size.columns) if size else None
     plain = environment.get("NO_COLOR") or environment.get("TERM", "dumb") == "dumb"
-    return Screen(out, is_terminal, width, is_terminal and not plain)
+    return Screen(out, is_terminal, width, is_terminal and not plain, size.lines if size else None)
 
 
 def note(text: str) -> None:

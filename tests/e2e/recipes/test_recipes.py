@@ -121,7 +121,7 @@ def test_what_is_applied_twice_runs_once_and_what_is_pruned_is_cancelled(
     jobs.kubectl("delete", "configmap", "heat-scripts", f"--namespace={USER}")
 
 
-@pytest.mark.parametrize(("script", "code"), [("echo well", 0), ("exit 7", 7)])
+@pytest.mark.parametrize(("script", "code"), [("echo well", 0), ("exit 7", 7), ("kill -KILL $$", 1)])
 def test_ten_lines_of_python_exit_as_the_job(
     bed: Bed, jobs: SlurmJobs, tmp_path: Path, script: str, code: int
 ) -> None:

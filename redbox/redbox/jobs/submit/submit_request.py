@@ -7,6 +7,7 @@ not.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,8 +24,10 @@ from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
+from redbox_shared.sbatch_options import read_directives
 
 DEFAULT_NAME = "redbox"
+LONGEST_PATH = 4096
 LONGEST_GRACE_S = 10**6
 RUNNERS_END_S = 15
 """Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""
@@ -56,13 +59,25 @@ def put_request(
         request=request,
         mark=marks.make(key, body_id, user.uid),
         job_name=job_name(request),
-        working_directory=request.working_directory or default_directory(settings.directory, key, request),
+        working_directory=directory_of(settings.directory, key, request),
         limits=caller.limits,
     )
     return PutRequest(key, user, submission, body_id, body_digest)
 
 
 UNSAFE = re.compile(r"[/{%\\]")  # path separators, our own placeholders, sbatch's file name patterns
+
+
+def directory_of(template: str, key: JobKey, request: JobRequest) -> str:
+    """The request's, else its script's --chdir, which may be below the administrator's, else that."""
+    if request.working_directory:
+        return request.working_directory
+    default = default_directory(template, key, request)
+    lines = "\n".join(_directives(request.batch or ""))
+    named = [line.value or "" for line in read_directives(lines) if line.name == "chdir"]
+    if not named or not named[-1].isprintable() or len(named[-1]) > LONGEST_PATH:
+        return default
+    return posixpath.normpath(posixpath.join(default, named[-1]))
 
 
 def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
@@ -93,7 +108,7 @@ def appends(request: JobRequest) -> bool | None:
 
 def _directives(script: str) -> Iterator[str]:
     """The lines that sbatch reads for its first component: up to the first command."""
-    comments = takewhile(lambda line: line.startswith("#") or not line.strip(), script.splitlines())
+    comments = takewhile(lambda line: line.lstrip()[:1] in {"", "#"}, script.splitlines())
     return takewhile(lambda line: HET_SEPARATOR.match(line) is None, comments)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redbox.core.domain import JobKey, Owner
-from redbox.jobs.submit.submit_request import appends, default_directory
+from redbox.jobs.submit.submit_request import appends, default_directory, directory_of
 from redbox_api.models import JobRequest
 
 KEY = JobKey(Owner("prod", "physics", "default"), "0aa61111-2222")
@@ -21,6 +21,33 @@ def test_a_jobs_name_is_one_folder_and_no_pattern_of_slurms(name: str, folder: s
     made = default_directory(TEMPLATE, KEY, request)
     assert made.startswith(f"{{home}}/redbox/physics/{folder}-")
     assert "%" not in made
+
+
+DEFAULT = default_directory(TEMPLATE, KEY, JobRequest(batch="#!/bin/sh\n"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "folder"),
+    [
+        ("", DEFAULT),
+        ("#SBATCH -D /scratch/run", "/scratch/run"),
+        (
+            "#SBATCH -N 2 --chdir=/scratch/one\n  # indented\n#SBATCH --chdir '/scratch/two b'",
+            "/scratch/two b",
+        ),
+        ("#SBATCH -D .", DEFAULT),
+        ("#SBATCH -D out/a", f"{DEFAULT}/out/a"),
+        ("#SBATCH --chdir", DEFAULT),
+        ("#SBATCH -D '/a\x07b'", DEFAULT),
+        ("true\n#SBATCH -D /scratch/run", DEFAULT),
+        ("#SBATCH hetjob\n#SBATCH -D /scratch/run", DEFAULT),
+    ],
+)
+def test_a_script_names_its_folder_as_for_sbatch_and_the_field_wins(lines: str, folder: str) -> None:
+    script = f"#!/bin/sh\n{lines}\necho\n"
+    assert directory_of(TEMPLATE, KEY, JobRequest(batch=script)) == folder
+    named = JobRequest(batch=script, working_directory="/home/alice/run")
+    assert directory_of(TEMPLATE, KEY, named) == "/home/alice/run"
 
 
 @pytest.mark.parametrize(
