@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from redbox_api.models import Cluster, Partition
 from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_READY, Delivery, SlurmCluster, SlurmClusterKind
@@ -51,7 +51,7 @@ class SlurmClusterStatus(SlurmClusterKind):
     version: str | None = Field(None, description="Slurm's version.")
     redbox_version: str | None = None
     accounting: bool | None = Field(None, description="Whether Slurm has accounting of ended jobs.")
-    credentials_expire_at: datetime | None = Field(
+    credentials_expire_at: AwareDatetime | None = Field(
         None, description="When the SSH certificate ends with which red-box logs in, if it has one."
     )
     partition_count: int | None = Field(None, description="Number of partitions.")

@@ -216,6 +216,11 @@ class SlurmClusters:
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
             log.warning("reconcile", slurmcluster=name, error=str(error), again_in_s=PAUSE_S)
             self._queue.add_later(name, PAUSE_S)
+        except Exception:
+            # A user of a namespace chooses what answers at its SlurmEndpoint: a defect that it finds must not
+            # stop the operator for all.
+            log.exception("defect", slurmcluster=name, again_in_s=PAUSE_S)
+            self._queue.add_later(name, PAUSE_S)
 
     async def _reconcile(self, name: str) -> None:
         entry = self._entries.get(name)
