@@ -136,11 +136,12 @@ class Reconciler:
             self.queue.add(job.ref)
             self._wake_dependents(job.ref)
 
-    def job_deleted(self, ref: SlurmJobRef, uid: str | None = None) -> None:
-        """A SlurmJob is gone."""
-        self.cache.remove_job(ref, uid)
-        self._failures.pop(ref, None)
+    def job_deleted(self, ref: SlurmJobRef, uid: str) -> None:
+        """A SlurmJob is gone. Another one may have its name already, and keeps its timer then."""
         self._requeues.forget(uid)
+        if not self.cache.remove_job(ref, uid):
+            return
+        self._failures.pop(ref, None)
         self._details.forget(ref)
         self._warnings.recovered(ref.full_name)
         self.queue.forget(ref)
@@ -171,8 +172,7 @@ class Reconciler:
             requeue_after_s = None if away.until_return else random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
             requeue_after_s = self._next_pause(ref)
-            cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
-            self._metrics.errors.labels(cause).inc()
+            self._metrics.errors.labels("redbox" if isinstance(error, RedboxError) else "kubernetes").inc()
             self._warnings.failed(ref.full_name, error)
         except Exception:
             # A defect that one SlurmJob triggers must not stop the others.
@@ -192,6 +192,7 @@ class Reconciler:
         """All steps for one SlurmJob; returns seconds after which it is due without any change."""
         job = self.cache.get(ref)
         if job is None or not self._clusters_listed:
+            self._details.forget(ref)
             return None
         name = cluster_of(job, self._links.names())
         link = self._links.get(name)

@@ -155,7 +155,13 @@ async def test_a_defect_that_a_red_box_finds_is_its_slurmendpoints_alone(
 
 def test_a_time_without_a_zone_is_no_answer_of_red_box() -> None:
     """It cannot be compared with the current time."""
-    given = {"name": "x", "workloadManager": "slurm", "version": "1", "redboxVersion": "1", "accounting": True}
+    given = {
+        "name": "x",
+        "workloadManager": "slurm",
+        "version": "1",
+        "redboxVersion": "1",
+        "accounting": True,
+    }
     with pytest.raises(ValidationError, match="timezone"):
         Cluster.model_validate({**given, "credentialsExpireAt": "2026-11-21T12:00:00"})
 
