@@ -54,6 +54,7 @@ from redbox_operator.slurmjob import attempts, dependencies
 from redbox_operator.slurmjob.attempt_state import (
     AttemptState,
     auxiliary_role,
+    awaits_pods,
     is_recorded,
     next_attempt_in,
     pending_action,
@@ -76,7 +77,7 @@ BACKOFF = Backoff(SHORTEST_PAUSE_S, 60.0, jitter=0.0)
 AWAY_PAUSE_S = 5.0
 MAX_REFUSALS = 66  # with these pauses: an hour
 UNREAD_LOG_S = 3600.0
-"""A SlurmJob whose log was not read to its end is deleted this long after its TTL."""
+"""A SlurmJob whose log was not read to its end, or results not copied, is deleted this long after its TTL."""
 
 
 class Reconciler:
@@ -387,14 +388,13 @@ class Reconciler:
         forget_older_rows(state, state.link)
 
     async def _expire(self, state: AttemptState, status: SlurmJobStatus) -> float | None:
-        """Delete a SlurmJob after its TTL, once its log has been read to the end."""
+        """Delete a SlurmJob after its TTL, once its log has been read to the end and its results copied."""
         ttl = state.job.spec.ttl_seconds_after_finished
         finished = status.condition(ConditionType.FINISHED)
         if ttl is None or finished is None or not status.finished:
             return None
         left = ttl - (now() - finished.last_transition_time).total_seconds()
-        log_is_read = status.companion is None or status.companion.done or left < -UNREAD_LOG_S
-        if left > 0 or not log_is_read:
+        if left > 0 or (awaits_pods(state.job, status) and left >= -UNREAD_LOG_S):
             return max(left, AWAY_PAUSE_S)
         await self._writer.delete(path_of(state.job.ref), state.job.uid)
         return None
