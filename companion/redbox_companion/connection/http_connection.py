@@ -148,7 +148,7 @@ class HttpResponse:
             if not line:
                 return headers
             name, colon, value = line.decode("latin-1").partition(":")
-            if not colon or not name or name != name.strip():
+            if not colon or name.split() != [name]:
                 raise MalformedResponse(f"the response has a malformed header: {line[:40]!r}")
             value, before = value.strip(" \t"), headers.get(name.lower())
             headers[name.lower()] = value if before is None else f"{before}, {value}"

@@ -93,6 +93,8 @@ def test_the_size_of_a_chunk_is_a_hexadecimal_number(size: bytes) -> None:
         b"HTTP/2 200\r\n\r\n",
         OK,
         OK + b"no colon\r\n\r\n",
+        OK + b": no name\r\n\r\n",
+        OK + b"Content Length: 5\r\n\r\n",
         OK + b" folded: header\r\n\r\n",
         OK + b"Content-Length: -1\r\n\r\n",
         OK + b"X: " + b"x" * 70000 + b"\r\n\r\n",

@@ -109,7 +109,7 @@ def test_half_a_response_gives_the_bytes_that_came_and_never_an_end_too_early(
     assert cut.endswith(copied) or b"chunked" in sent.raw.lower()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(responses(), st.data())
 def test_a_damaged_response_is_refused_or_read_alike(sent: Sent, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(sent.raw) - 1))
