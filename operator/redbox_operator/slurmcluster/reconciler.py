@@ -129,9 +129,9 @@ class SlurmClusters:
     def listed(self, key: str, raw: Object) -> None:
         """A list has shown it: perhaps in an older version than the watch has shown meanwhile."""
         entry = self._entries.get(key)
-        known = str(entry.cluster.metadata.get("resourceVersion", "")) if entry else None
+        cached = str(entry.cluster.metadata.get("resourceVersion", "")) if entry else None
         version = str(raw["metadata"]["resourceVersion"])
-        if known is None or version == known or is_higher(version, known):
+        if cached is None or version == cached or is_higher(version, cached):
             self.updated(raw)
 
     def deleted(self, key: str) -> None:
