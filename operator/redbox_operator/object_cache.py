@@ -81,14 +81,14 @@ class ObjectCache:
     _refs: dict[str, SlurmJobRef] = field(default_factory=dict)  # by uid
     _dependents: dict[tuple[str, str], set[SlurmJobRef]] = field(default_factory=dict)
 
-    def is_newer(self, ref: SlurmJobRef, uid: str, version: str) -> bool:
-        """Whether this is newer than the cached version, or another object of that name."""
+    def is_newer(self, ref: SlurmJobRef, version: str) -> bool:
+        """Whether this is newer than the cached version, be it of the same object or of another one."""
         before = self.jobs.get(ref)
-        return not before or before.uid != uid or _is_higher(version, before.version)
+        return not before or is_higher(version, before.version)
 
     def update_job(self, job: SlurmJob) -> bool:
         """Cache this version unless a newer one is cached; returns whether it was stored."""
-        if not self.is_newer(job.ref, job.uid, str(job.metadata.get("resourceVersion", ""))):
+        if not self.is_newer(job.ref, str(job.metadata.get("resourceVersion", ""))):
             return False
         before = self.jobs.get(job.ref)
         if before and before.uid != job.uid:
@@ -99,11 +99,12 @@ class ObjectCache:
             self._dependents.setdefault((job.namespace, dependency.name), set()).add(job.ref)
         return True
 
-    def remove_job(self, ref: SlurmJobRef, uid: str | None = None) -> None:
-        """Remove it; with `uid`, only if the cached object has it."""
+    def remove_job(self, ref: SlurmJobRef, uid: str) -> bool:
+        """Remove it if the cached object has this uid; returns whether none of this name is left."""
         job = self.jobs.get(ref)
-        if job and uid in {None, job.uid}:
+        if job and job.uid == uid:
             self._drop(job)
+        return ref not in self.jobs
 
     def _drop(self, job: PackedJob) -> None:
         self.jobs.pop(job.ref, None)
@@ -138,7 +139,7 @@ class ObjectCache:
         """Cache this version unless a newer one is cached; returns whether it differs in anything else."""
         name = (pod.namespace, pod.name)
         before = self.companions.get(name)
-        if before and before.uid == pod.uid and not _is_higher(pod.version, before.version):
+        if before and not is_higher(pod.version, before.version):
             return False
         self.companions[name] = pod
         return before is None or replace(before, version=pod.version) != pod
@@ -150,6 +151,9 @@ class ObjectCache:
             del self.companions[namespace, name]
 
 
-def _is_higher(version: str, before: str) -> bool:
-    """Versions are numbers in every Kubernetes so far; otherwise the version that arrives later is newer."""
+def is_higher(version: str, before: str) -> bool:
+    """Whether it is the newer one of two versions of a kind; they need not be of the same object.
+
+    They are numbers in every Kubernetes so far; otherwise the version that arrives later is newer.
+    """
     return int(version) > int(before) if version.isdigit() and before.isdigit() else version != before

@@ -9,6 +9,7 @@ import pytest
 from redbox_api.models import Phase
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.sylabs import WLM_JOBS, translated
+from redbox_operator.companion_pods.plan import CompanionPod, companion_of
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import job_row, slurm_job, status_inputs
@@ -65,6 +66,29 @@ def test_an_older_sight_changes_nothing() -> None:
     assert not cached.update_job(shown("9"))
     assert not cached.update_job(shown("10"))
     assert cached.update_job(shown("11"))
+
+
+def test_an_older_sight_of_another_object_of_that_name_changes_nothing() -> None:
+    """As a watch may show the end of the one before while the new one is there already."""
+    cached, new = ObjectCache(), shown("10")
+    before = new.model_copy(update={"metadata": {**new.metadata, "uid": "before", "resourceVersion": "9"}})
+    assert cached.update_job(new)
+    assert not cached.is_newer(before.ref, "9")
+    assert not cached.update_job(before)
+    assert cached.ref_of(new.uid) == new.ref
+    assert cached.ref_of("before") is None
+
+
+def test_an_older_sight_of_a_pod_that_was_replaced_changes_nothing() -> None:
+    def pod(uid: str, version: str) -> CompanionPod:
+        metadata = {"namespace": "farm", "name": "cow-job", "uid": uid, "resourceVersion": version}
+        return companion_of({"metadata": metadata})
+
+    cached = ObjectCache()
+    assert cached.update_companion(pod("new", "10"))
+    assert not cached.update_companion(pod("before", "9"))
+    assert cached.companions["farm", "cow-job"].uid == "new"
+    assert cached.update_companion(pod("newest", "11"))
 
 
 def test_who_waits_for_whom_is_known_until_it_is_gone() -> None:

@@ -135,8 +135,9 @@ class HttpResponse:
     def _read_status(self) -> int:
         line = self._read_line()
         version, _, rest = line.partition(b" ")
-        status = rest[:3]
-        if not version.startswith(b"HTTP/1.") or len(status) != 3 or not status.isdigit():  # noqa: PLR2004
+        status = rest.partition(b" ")[0]
+        is_status = len(status) == 3 and status.isdigit() and status >= b"100"  # noqa: PLR2004
+        if not version.startswith(b"HTTP/1.") or not is_status:
             raise MalformedResponse(f"the response is not of HTTP/1.1: {line[:40]!r}")
         return int(status)
 
@@ -147,10 +148,10 @@ class HttpResponse:
             if not line:
                 return headers
             name, colon, value = line.decode("latin-1").partition(":")
-            if not colon or not name or name != name.strip():
+            if not colon or name.split() != [name]:
                 raise MalformedResponse(f"the response has a malformed header: {line[:40]!r}")
-            before = headers.get(name.lower())
-            headers[name.lower()] = value.strip() if before is None else f"{before}, {value.strip()}"
+            value, before = value.strip(" \t"), headers.get(name.lower())
+            headers[name.lower()] = value if before is None else f"{before}, {value}"
         raise MalformedResponse(f"the response has more than {MOST_HEADERS} headers")
 
     def _read_line(self) -> bytes:
@@ -158,4 +159,7 @@ class HttpResponse:
         line = self._stream.readline(LONGEST_LINE + 1)
         if not line.endswith(b"\n"):
             raise MalformedResponse("the response ended too early, or has a line that is too long")
-        return line.rstrip(b"\r\n")
+        line = line[:-1].removesuffix(b"\r")
+        if b"\r" in line:
+            raise MalformedResponse(f"the response has a line with a bare CR: {line[:40]!r}")
+        return line

@@ -22,7 +22,7 @@ class WaitingDetails:
         """Seconds that this change of the object may still wait; 0 where it is to be written now."""
         if is_detail:
             due = self._due.setdefault(key, now + LONGEST_WAIT_S)
-            if now < due:
+            if 0 < due - now <= LONGEST_WAIT_S:  # more: the clock was set back
                 return due - now
         self.forget(key)
         return 0.0

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from redbox_api.models import Cluster, Partition
+from redbox_kube.api.events import NORMAL, WARNING
 from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_READY, Delivery, SlurmCluster, SlurmClusterKind
-from redbox_operator.api.conditions import NewCondition, conditions_of
+from redbox_operator.api.conditions import ConditionEvent, NewCondition, conditions_of
 from redbox_operator.api.partition_status import (
     LISTED_AT_MOST,
     PartitionStatus,
@@ -21,7 +22,7 @@ from redbox_operator.api.partition_status import (
     partition_names,
     partition_statuses,
 )
-from redbox_operator.api.slurmjob_status import StatusCondition
+from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 
 NAMED_AT_MOST = 20
 EXPIRY_WARNINGS = (
@@ -51,7 +52,7 @@ class SlurmClusterStatus(SlurmClusterKind):
     version: str | None = Field(None, description="Slurm's version.")
     redbox_version: str | None = None
     accounting: bool | None = Field(None, description="Whether Slurm has accounting of ended jobs.")
-    credentials_expire_at: datetime | None = Field(
+    credentials_expire_at: AwareDatetime | None = Field(
         None, description="When the SSH certificate ends with which red-box logs in, if it has one."
     )
     partition_count: int | None = Field(None, description="Number of partitions.")
@@ -209,6 +210,21 @@ def _holds_back(facts: ClusterFacts) -> NewCondition:
         f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
     )
     return NewCondition(ClusterCondition.HOLDS_BACK, "NotOneGateway", message, holds=False)
+
+
+def cluster_events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[ConditionEvent]:
+    """The events about the changes from one to the other."""
+    previous = {item.type: (item.status, item.reason) for item in before.conditions}
+    return [
+        ConditionEvent(_severity(item), item.reason, item.message or f"{item.type}: {item.reason}", item)
+        for item in after.conditions
+        if previous.get(item.type) != (item.status, item.reason)
+    ]
+
+
+def _severity(condition: StatusCondition) -> str:
+    good = condition.type in {"Reachable", "Current", "HoldsBack", "PodsReady"}
+    return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING
 
 
 def has_older_form(status: Mapping[str, object]) -> bool:

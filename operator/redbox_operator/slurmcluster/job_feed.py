@@ -43,7 +43,10 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A job as red-box has it, packed: ten thousand as models would take 50 MiB."""
+    """A job as red-box has it, packed: ten thousand as models would take 50 MiB.
+
+    Without the tasks of an array, of which there may be 50,000: statuses have their counts.
+    """
 
     phase: Phase
     job_id: str | None
@@ -52,7 +55,7 @@ class Row:
 
     @classmethod
     def of(cls, job: Job) -> Row:
-        text = job.model_dump_json(by_alias=True, exclude_defaults=True)
+        text = job.model_dump_json(by_alias=True, exclude_defaults=True, exclude={"tasks"})
         return cls(job.phase, job.job_id, job.spec_digest is not None, zlib.compress(text.encode(), 1))
 
     def unpacked(self) -> Job:
@@ -139,9 +142,8 @@ class RedboxLink:
 
     async def find(self, key: RowKey) -> Job | None:
         """The row, requested if neither list nor watch contained it. None: red-box has no such job."""
-        row = self.row(key)
-        if row is not None or key in self._absent:
-            return row
+        if key in self.rows or key in self._absent:
+            return self.row(key)
         try:
             job = await self._call(
                 lambda: self.client.get_job(key.key, attempt=key.attempt, owner=_owner(key))
@@ -149,7 +151,10 @@ class RedboxLink:
         except NoSuchJob:
             self._absent.add(key)
             return None
-        self.rows.setdefault(key, Row.of(job))
+        row = Row.of(job)
+        if not self._may_be_as_large(row):
+            raise RedboxUnavailable("red-box's answer about the job is too large", until_return=False)
+        self.rows.setdefault(key, row)
         return self.row(key)
 
     async def cancel(self, key: RowKey, *, all_attempts: bool) -> list[Job]:
@@ -244,9 +249,12 @@ class RedboxLink:
             return True
         return (
             key.namespace == namespace == self._namespace_of(key.key)
-            and len(row.packed) <= LARGEST_ROW_OF_ENDPOINT
+            and self._may_be_as_large(row)
             and (key in self.rows or len(self.rows) < MOST_ROWS_OF_ENDPOINT)
         )
+
+    def _may_be_as_large(self, row: Row) -> bool:
+        return not self.cluster.namespace or len(row.packed) <= LARGEST_ROW_OF_ENDPOINT
 
     def _turn(self, trouble: str | None) -> None:
         reachable = trouble is None

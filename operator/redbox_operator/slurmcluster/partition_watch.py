@@ -22,7 +22,7 @@ USE_EVERY_S = 30.0
 STATES_EVERY_S = 2.0
 """A red-box that reports changes without an end must not have a status written for each."""
 KEPT_AT_MOST = 10_000
-"""Of a red-box that reports new ones without an end."""
+"""Of a red-box that lists or reports new ones without an end."""
 BACKOFF = Backoff(1.0, 30.0)
 
 
@@ -69,7 +69,7 @@ class PartitionWatch:
 
     async def _list(self) -> str:
         listing = await self._client.partitions()
-        self._partitions = {partition.name: partition for partition in listing.items}
+        self._partitions = {partition.name: partition for partition in listing.items[:KEPT_AT_MOST]}
         self._answered()
         return listing.revision
 

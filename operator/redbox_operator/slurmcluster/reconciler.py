@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
-from redbox_kube.api.events import NORMAL, WARNING
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import gateway_key
@@ -28,19 +27,18 @@ from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
 from redbox_kube.virtual_pods import submitted_pods, virtual_nodes_of
-from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
     ClusterUsers,
     SlurmClusterStatus,
     SlurmEndpointStatus,
+    cluster_events,
     cluster_status_of,
     has_older_form,
     is_reported,
 )
-from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
-from redbox_operator.object_cache import ObjectCache
+from redbox_operator.object_cache import ObjectCache, is_higher
 from redbox_operator.slurmcluster.endpoint_audience import publish_audience
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
@@ -127,6 +125,14 @@ class SlurmClusters:
             "resourceVersion"
         ):
             self._queue.add(key)
+
+    def listed(self, key: str, raw: Object) -> None:
+        """A list has shown it: perhaps in an older version than the watch has shown meanwhile."""
+        entry = self._entries.get(key)
+        cached = str(entry.cluster.metadata.get("resourceVersion", "")) if entry else None
+        version = str(raw["metadata"]["resourceVersion"])
+        if cached is None or version == cached or is_higher(version, cached):
+            self.updated(raw)
 
     def deleted(self, key: str) -> None:
         entry = self._entries.pop(key, None)
@@ -215,6 +221,11 @@ class SlurmClusters:
             await self._reconcile(name)
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
             log.warning("reconcile", slurmcluster=name, error=str(error), again_in_s=PAUSE_S)
+            self._queue.add_later(name, PAUSE_S)
+        except Exception:
+            # A user of a namespace chooses what answers at its SlurmEndpoint: a defect that it finds must not
+            # stop the operator for all.
+            log.exception("defect", slurmcluster=name, again_in_s=PAUSE_S)
             self._queue.add_later(name, PAUSE_S)
 
     async def _reconcile(self, name: str) -> None:
@@ -340,7 +351,7 @@ class SlurmClusters:
             entry.cluster = entry.cluster.model_copy(
                 update={"metadata": written["metadata"], "status": written.get("status", {})}
             )
-            await self._writer.publish(where, uid, _events(before, after))
+            await self._writer.publish(where, uid, cluster_events(before, after))
 
 
 def _may_still_submit(cluster: SlurmCluster) -> bool:
@@ -377,17 +388,3 @@ def _read(cluster: SlurmCluster) -> SlurmClusterStatus:
         return kind.model_validate(cluster.status)
     except ValidationError:
         return kind()
-
-
-def _events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[ConditionEvent]:
-    previous = {item.type: (item.status, item.reason) for item in before.conditions}
-    return [
-        ConditionEvent(_severity(item), item.reason, item.message or f"{item.type}: {item.reason}", item)
-        for item in after.conditions
-        if previous.get(item.type) != (item.status, item.reason)
-    ]
-
-
-def _severity(condition: StatusCondition) -> str:
-    good = condition.type in {"Reachable", "Current", "HoldsBack", "PodsReady"}
-    return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING

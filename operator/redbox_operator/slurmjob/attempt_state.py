@@ -146,6 +146,15 @@ def is_recorded(status: SlurmJobStatus, row: Job) -> bool:
     return (status.job_id, status.state, status.exit_code) == (row.job_id, row.state, row.exit_code)
 
 
+def awaits_pods(job: SlurmJob, status: SlurmJobStatus) -> bool:
+    """Whether a pod of the ended job has not reported yet that the log was read, or what was copied.
+
+    With Virtual delivery the companion is done before the pod that copies the results has even begun.
+    """
+    results_due = job.spec.results is not None and bool(status.job_id) and status.results is None
+    return status.companion is not None and (results_due or not status.companion.done)
+
+
 def next_attempt_in(
     state: AttemptState, status: SlurmJobStatus, now: datetime, at_least_s: float
 ) -> float | None:

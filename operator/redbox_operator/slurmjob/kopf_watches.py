@@ -88,7 +88,7 @@ def _watch_jobs(
         ref = SlurmJobRef(resource, metadata["namespace"], metadata["name"])
         if event["type"] == "DELETED":
             reconciler.job_deleted(ref, metadata["uid"])
-        elif reconciler.cache.is_newer(ref, metadata["uid"], metadata["resourceVersion"]):
+        elif reconciler.cache.is_newer(ref, metadata["resourceVersion"]):
             reconciler.job_updated(read_job(resource, raw))  # most events are about writes of our own
 
 

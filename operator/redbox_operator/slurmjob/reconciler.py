@@ -54,6 +54,7 @@ from redbox_operator.slurmjob import attempts, dependencies
 from redbox_operator.slurmjob.attempt_state import (
     AttemptState,
     auxiliary_role,
+    awaits_pods,
     is_recorded,
     next_attempt_in,
     pending_action,
@@ -76,7 +77,7 @@ BACKOFF = Backoff(SHORTEST_PAUSE_S, 60.0, jitter=0.0)
 AWAY_PAUSE_S = 5.0
 MAX_REFUSALS = 66  # with these pauses: an hour
 UNREAD_LOG_S = 3600.0
-"""A SlurmJob whose log was not read to its end is deleted this long after its TTL."""
+"""A SlurmJob whose log was not read to its end, or results not copied, is deleted this long after its TTL."""
 
 
 class Reconciler:
@@ -136,11 +137,12 @@ class Reconciler:
             self.queue.add(job.ref)
             self._wake_dependents(job.ref)
 
-    def job_deleted(self, ref: SlurmJobRef, uid: str | None = None) -> None:
-        """A SlurmJob is gone."""
-        self.cache.remove_job(ref, uid)
-        self._failures.pop(ref, None)
+    def job_deleted(self, ref: SlurmJobRef, uid: str) -> None:
+        """A SlurmJob is gone. Another one may have its name already, and keeps its timer then."""
         self._requeues.forget(uid)
+        if not self.cache.remove_job(ref, uid):
+            return
+        self._failures.pop(ref, None)
         self._details.forget(ref)
         self._warnings.recovered(ref.full_name)
         self.queue.forget(ref)
@@ -171,8 +173,7 @@ class Reconciler:
             requeue_after_s = None if away.until_return else random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
             requeue_after_s = self._next_pause(ref)
-            cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
-            self._metrics.errors.labels(cause).inc()
+            self._metrics.errors.labels("redbox" if isinstance(error, RedboxError) else "kubernetes").inc()
             self._warnings.failed(ref.full_name, error)
         except Exception:
             # A defect that one SlurmJob triggers must not stop the others.
@@ -192,6 +193,7 @@ class Reconciler:
         """All steps for one SlurmJob; returns seconds after which it is due without any change."""
         job = self.cache.get(ref)
         if job is None or not self._clusters_listed:
+            self._details.forget(ref)
             return None
         name = cluster_of(job, self._links.names())
         link = self._links.get(name)
@@ -386,14 +388,13 @@ class Reconciler:
         forget_older_rows(state, state.link)
 
     async def _expire(self, state: AttemptState, status: SlurmJobStatus) -> float | None:
-        """Delete a SlurmJob after its TTL, once its log has been read to the end."""
+        """Delete a SlurmJob after its TTL, once its log has been read to the end and its results copied."""
         ttl = state.job.spec.ttl_seconds_after_finished
         finished = status.condition(ConditionType.FINISHED)
         if ttl is None or finished is None or not status.finished:
             return None
         left = ttl - (now() - finished.last_transition_time).total_seconds()
-        log_is_read = status.companion is None or status.companion.done or left < -UNREAD_LOG_S
-        if left > 0 or not log_is_read:
+        if left > 0 or (awaits_pods(state.job, status) and left >= -UNREAD_LOG_S):
             return max(left, AWAY_PAUSE_S)
         await self._writer.delete(path_of(state.job.ref), state.job.uid)
         return None

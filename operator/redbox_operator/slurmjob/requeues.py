@@ -39,9 +39,9 @@ class Requeues:
             await self._publish(state, requested, NORMAL, REQUEUED, "Slurm has it in its queue again.")
         self._settled[uid] = requested
 
-    def forget(self, uid: str | None) -> None:
+    def forget(self, uid: str) -> None:
         """The SlurmJob is gone."""
-        self._settled.pop(uid or "", None)
+        self._settled.pop(uid, None)
 
     async def _publish(
         self, state: AttemptState, requested: str, severity: str, reason: str, words: str

@@ -124,13 +124,14 @@ class Resync:
 
     async def list_clusters(self) -> None:
         """Show all SlurmClusters and SlurmEndpoints to those that work with them."""
+        before = self._clusters.names()  # one that is created during the list may be missing in it
         found = await self._list_endpoints()
         async for raw in self._objects.list_all(ResourcePath("SlurmCluster", api_version=API_VERSION)):
             name = raw["metadata"]["name"]
             found.add(name)
             with self._isolated(f"SlurmCluster/{name}"):
-                self._clusters.updated(raw)
-        for name in self._clusters.names() - found:
+                self._clusters.listed(name, raw)
+        for name in before - found:
             self._clusters.deleted(name)
         self._reconciler.clusters_listed()
 
@@ -144,7 +145,7 @@ class Resync:
                     key = endpoint_key(raw["metadata"]["namespace"], raw["metadata"]["name"])
                     found.add(key)
                     with self._isolated(f"SlurmEndpoint/{key}"):
-                        self._clusters.updated(raw)
+                        self._clusters.listed(key, raw)
             except ApiRefused as refusal:
                 if refusal.status != HTTPStatus.FORBIDDEN or not namespace:
                     raise
@@ -158,7 +159,7 @@ class Resync:
     async def _compare_jobs(self, resource: Resource) -> set[str]:
         """Returns the uids of all that are listed."""
         cached = self._reconciler.cache.jobs
-        before = {ref for ref in cached if ref.resource == resource}
+        before = {ref: job.uid for ref, job in cached.items() if ref.resource == resource}
         listed: dict[SlurmJobRef, str] = {}
         uids: set[str] = set()
         async for item in self._listed(resource.kind, resource.api_version):
@@ -167,16 +168,15 @@ class Resync:
         for ref in await self._outdated(listed, cached):
             with self._isolated(f"{resource.kind}/{ref.full_name}"):
                 await self._read_job(ref)
-        for ref in before - listed.keys():
+        for ref in before.keys() - listed.keys():
             if ref.namespace not in self._forbidden:
                 self._metrics.missed.labels("SlurmJob").inc()
-                self._reconciler.job_deleted(ref)
+                self._reconciler.job_deleted(ref, before[ref])
         return uids
 
     async def _read_job(self, ref: SlurmJobRef) -> None:
         raw = await self._objects.get(path_of(ref))
-        metadata = raw["metadata"] if raw else {}
-        if raw and self._reconciler.cache.is_newer(ref, metadata["uid"], metadata["resourceVersion"]):
+        if raw and self._reconciler.cache.is_newer(ref, raw["metadata"]["resourceVersion"]):
             self._metrics.missed.labels("SlurmJob").inc()
             self._reconciler.job_updated(read_job(ref.resource, raw))
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pydantic import ValidationError
 
 from redbox.server.certificates import make_authority
 from redbox_api.models import Cluster
@@ -136,6 +137,33 @@ async def test_a_namespace_has_a_bounded_number_of_links(stage: Stage) -> None:
     assert "delete one" in stage.reachable(names[-1])["message"]
     stage.clusters.deleted(f"farm/{names[0]}")
     assert stage.links.get(f"farm/{names[-1]}") is not None
+
+
+async def test_a_defect_that_a_red_box_finds_is_its_slurmendpoints_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is raised here ends the operator of all."""
+    stage.put()
+    await stage.look()
+
+    async def defect(*_: object) -> None:
+        raise TypeError("can't subtract offset-naive and offset-aware datetimes")
+
+    monkeypatch.setattr("redbox_operator.slurmcluster.reconciler._describe", defect)
+    await stage.clusters._handle("farm/mine")
+
+
+def test_a_time_without_a_zone_is_no_answer_of_red_box() -> None:
+    """It cannot be compared with the current time."""
+    given = {
+        "name": "x",
+        "workloadManager": "slurm",
+        "version": "1",
+        "redboxVersion": "1",
+        "accounting": True,
+    }
+    with pytest.raises(ValidationError, match="timezone"):
+        Cluster.model_validate({**given, "credentialsExpireAt": "2026-11-21T12:00:00"})
 
 
 def test_only_the_namespaced_kind_has_a_computed_audience() -> None:

@@ -14,7 +14,7 @@ import pytest
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob
 from redbox_api.feed import RowKey
-from redbox_api.models import Job, OwnerRef, Phase
+from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import job_feed
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
@@ -214,6 +214,20 @@ async def test_a_slurmendpoints_red_box_reports_on_slurmjobs_of_its_namespace_on
         redbox.put(job("one", Phase.SUSPENDED))
         await seen.until(lambda: seen.link.rows[row_key("one")].phase is Phase.SUSPENDED)
         assert list(seen.link.rows) == [row_key("one")]
+
+
+async def test_what_is_asked_for_is_bounded_as_well(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+    """Of an ended job, which is in no list."""
+    tasks = [ArrayTask(index=1, job_id="7_1", phase=Phase.SUCCEEDED, state="COMPLETED")]
+    redbox.put(job("one", Phase.SUCCEEDED).model_copy(update={"tasks": tasks}))
+    redbox.put(job("two", Phase.SUCCEEDED, message=noise(100_000)))
+    async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
+        found = await seen.link.find(row_key("one"))
+        assert found is not None
+        assert found.tasks is None
+        with pytest.raises(RedboxUnavailable, match="too large"):
+            await seen.link.find(row_key("two"))
+        assert row_key("two") not in seen.link.rows
 
 
 def noise(length: int) -> str:

@@ -109,6 +109,17 @@ async def test_between_two_writes_only_a_change_of_state_is_written(status: Stat
     await status.until(lambda: status.free == {"debug": 1})
 
 
+async def test_a_bounded_number_of_partitions_is_kept(
+    status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_watch, "KEPT_AT_MOST", 2)
+    for name in ("a", "b", "c"):
+        status.redbox.put_partition(partition(name))
+    status.put()
+    await status.until(lambda: status.free)
+    assert len(status.free) == 2
+
+
 async def test_a_status_of_the_version_before_is_replaced(status: Status) -> None:
     """Removed as a whole first: the API server applies nothing to a status that its schema rejects."""
     status.put(status={"partitions": 1, "partitionNames": ["debug"], "conditions": []})

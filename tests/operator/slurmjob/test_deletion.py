@@ -10,6 +10,7 @@ from redbox_api.errors import NotAllowed
 from redbox_api.models import Phase, Problem
 from redbox_kube.api.objects import ResourcePath
 from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
+from tests.operator.factories import slurm_cluster
 from tests.operator.harness import CLUSTER, DELETED, Stand
 
 
@@ -157,6 +158,22 @@ async def test_a_slurmjob_whose_time_is_over_deletes_itself_once_its_log_was_rea
     assert "deletionTimestamp" in stand.api.objects[stand.where]["metadata"]
     await stand.look()
     assert stand.where not in stand.api.objects
+
+
+async def test_one_whose_time_is_over_waits_for_results_that_are_copied_after_its_companion_is_done(
+    stand: Stand,
+) -> None:
+    stand.link.cluster = slurm_cluster(delivery="Virtual")
+    results = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
+    await stand.apply(ttlSecondsAfterFinished=0, results=results)
+    await stand.at_redbox(Phase.SUCCEEDED)
+    await stand.look()
+    assert stand.status["companion"]["done"]
+    assert "deletionTimestamp" not in stand.api.objects[stand.where]["metadata"]
+    collected = '{"final": true, "results": {"outcome": "Collected", "files": 1, "bytes": 3}}'
+    await stand.pod_ends(collected, "cow-collect")
+    assert stand.conditions["ResultsCollected"] == ("True", "ResultsCollected")
+    assert "deletionTimestamp" in stand.api.objects[stand.where]["metadata"]
 
 
 async def test_one_whose_time_is_not_over_is_looked_at_again_in_time(stand: Stand) -> None:

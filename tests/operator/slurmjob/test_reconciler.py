@@ -94,6 +94,16 @@ async def test_a_spec_that_cannot_be_read_fails_with_one_event(stand: Stand) -> 
     assert stand.event_reasons() == ["Unreadable"]
 
 
+async def test_the_late_end_of_a_slurmjob_takes_no_timer_from_the_next_one_of_its_name(stand: Stand) -> None:
+    """The next one waits for a pod of the one before, which wakes nobody when it goes."""
+    await stand.apply()
+    stand.reconciler.queue.add_later(stand.ref, 3600)
+    stand.reconciler.job_deleted(stand.ref, "uid-of-the-one-before")
+    assert stand.ref in stand.reconciler.queue._timers
+    stand.reconciler.job_deleted(stand.ref, "0aa6-11")
+    assert stand.ref not in stand.reconciler.queue._timers
+
+
 # ---------------------------------------------------------------------------------------------- companions
 
 

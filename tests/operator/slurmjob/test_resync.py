@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
 import pytest
@@ -189,6 +189,34 @@ async def test_a_deleted_slurmcluster_stays_until_all_slurmjobs_have_been_listed
     stand.clusters.updated(deleted)
     await stand.clusters._reconcile("hpc1")
     assert stand.lifted == ["hpc1"]
+
+
+async def test_a_slurmcluster_that_is_created_during_the_list_is_not_missing() -> None:
+    stand = Stand()
+    new = {**CLUSTER, "metadata": {"name": "hpc2", "uid": "d", "resourceVersion": "7"}}
+    listing = stand.api.list_all
+
+    async def list_all(where: ResourcePath, *given: Any) -> AsyncIterator[Object]:
+        async for raw in listing(where, *given):
+            yield raw
+        if where.kind == "SlurmCluster":
+            stand.clusters.updated(new)  # the watch is faster than the list
+
+    stand.api.list_all = list_all  # type: ignore[method-assign]
+    await stand.resync.list_clusters()
+    assert stand.clusters.names() == {"hpc1", "hpc2"}
+
+
+async def test_a_list_does_not_bring_an_older_slurmcluster_back() -> None:
+    stand = Stand()
+    newer = {**CLUSTER["spec"], "endpoint": "https://moved.example:8443"}
+    stand.clusters.updated({"metadata": {**CLUSTER["metadata"], "resourceVersion": "10"}, "spec": newer})
+    await stand.resync.list_clusters()
+    assert stand.clusters._entries["hpc1"].cluster.spec.endpoint == "https://moved.example:8443"
+    moved = {**CLUSTER["spec"], "endpoint": "https://again.example:8443"}
+    stand.api.put(CLUSTER_PATH, {"metadata": CLUSTER["metadata"], "spec": moved})
+    await stand.resync.list_clusters()
+    assert stand.clusters._entries["hpc1"].cluster.spec.endpoint == "https://again.example:8443"
 
 
 async def test_what_went_while_nobody_watched_is_forgotten() -> None:

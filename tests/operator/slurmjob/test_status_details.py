@@ -93,3 +93,12 @@ async def test_details_that_wait_are_not_lost_by_a_restart(stand: Stand) -> None
     stand.now += timedelta(seconds=LONGEST_WAIT_S)
     await stand.look()
     assert stand.status["partition"] == "debug"
+
+
+async def test_a_clock_that_is_set_back_delays_no_details(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.PENDING, state=None)
+    await stand.at_redbox(Phase.PENDING, partition="debug")
+    stand.now -= timedelta(hours=1)
+    await stand.look()
+    assert stand.status["partition"] == "debug"
