@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from redbox_api.job_parts import Container, EnvName, EnvValue, RequestModel, SbatchFields
@@ -265,7 +265,7 @@ class Cluster(ResponseModel):
     nodes: dict[str, int] = {}  # node state -> how many
     warnings: list[str] = []
     stale_since: datetime | None = None
-    credentials_expire_at: datetime | None = None  # those with which red-box logs in at the login node
+    credentials_expire_at: AwareDatetime | None = None  # those with which red-box logs in at the login node
 
 
 class WhoAmI(ResponseModel):

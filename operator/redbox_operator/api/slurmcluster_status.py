@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from redbox_api.models import Cluster, Partition
+from redbox_kube.api.events import NORMAL, WARNING
 from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_READY, Delivery, SlurmCluster, SlurmClusterKind
-from redbox_operator.api.conditions import NewCondition, conditions_of
+from redbox_operator.api.conditions import ConditionEvent, NewCondition, conditions_of
 from redbox_operator.api.partition_status import (
     LISTED_AT_MOST,
     PartitionStatus,
@@ -20,10 +21,12 @@ from redbox_operator.api.partition_status import (
     differ_in_use_only,
     partition_names,
     partition_statuses,
+    printable,
 )
-from redbox_operator.api.slurmjob_status import StatusCondition
+from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 
 NAMED_AT_MOST = 20
+LONGEST_VERSION = 64
 EXPIRY_WARNINGS = (
     (timedelta(0), "Expired"),
     (timedelta(hours=1), "WithinAnHour"),
@@ -44,6 +47,17 @@ class ClusterCondition(StrEnum):
     IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs or pods still need it
 
 
+GOOD = frozenset(
+    {
+        ClusterCondition.REACHABLE,
+        ClusterCondition.CURRENT,
+        ClusterCondition.HOLDS_BACK,
+        ClusterCondition.PODS_READY,
+    }
+)
+"""Conditions whose change to False is a warning."""
+
+
 class SlurmClusterStatus(SlurmClusterKind):
     """The status of a SlurmCluster, as the operator writes it."""
 
@@ -51,7 +65,7 @@ class SlurmClusterStatus(SlurmClusterKind):
     version: str | None = Field(None, description="Slurm's version.")
     redbox_version: str | None = None
     accounting: bool | None = Field(None, description="Whether Slurm has accounting of ended jobs.")
-    credentials_expire_at: datetime | None = Field(
+    credentials_expire_at: AwareDatetime | None = Field(
         None, description="When the SSH certificate ends with which red-box logs in, if it has one."
     )
     partition_count: int | None = Field(None, description="Number of partitions.")
@@ -130,9 +144,9 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
     new: dict[str, object] = {"jobs": dict(sorted(Counter(facts.phases).items()))}
     if description is not None:
         new |= {
-            "workload_manager": description.workload_manager,
-            "version": description.version,
-            "redbox_version": description.redbox_version,
+            "workload_manager": printable(description.workload_manager, LONGEST_VERSION),
+            "version": printable(description.version, LONGEST_VERSION),
+            "redbox_version": printable(description.redbox_version, LONGEST_VERSION),
             "accounting": description.accounting,
             "credentials_expire_at": description.credentials_expire_at,
             "nodes": bounded_counts(description.nodes),
@@ -209,6 +223,21 @@ def _holds_back(facts: ClusterFacts) -> NewCondition:
         f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
     )
     return NewCondition(ClusterCondition.HOLDS_BACK, "NotOneGateway", message, holds=False)
+
+
+def cluster_events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[ConditionEvent]:
+    """One for each condition that has changed."""
+    previous = {item.type: (item.status, item.reason) for item in before.conditions}
+    return [
+        ConditionEvent(_severity(item), item.reason, item.message or f"{item.type}: {item.reason}", item)
+        for item in after.conditions
+        if previous.get(item.type) != (item.status, item.reason)
+    ]
+
+
+def _severity(condition: StatusCondition) -> str:
+    good = condition.type in GOOD
+    return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING
 
 
 def has_older_form(status: Mapping[str, object]) -> bool:

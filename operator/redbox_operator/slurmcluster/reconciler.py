@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
-from redbox_kube.api.events import NORMAL, WARNING
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import gateway_key
@@ -28,18 +27,17 @@ from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
 from redbox_kube.virtual_pods import submitted_pods, virtual_nodes_of
-from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
     ClusterUsers,
     SlurmClusterStatus,
     SlurmEndpointStatus,
+    cluster_events,
     cluster_status_of,
     has_older_form,
     is_reported,
 )
-from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.endpoint_audience import publish_audience
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
@@ -96,7 +94,7 @@ class SlurmClusters:
         self._jobs_listed = False
 
     async def run(self) -> None:
-        """Follow all red-boxes until cancelled; a defect in one link ends the process."""
+        """Follow all red-boxes until cancelled; a defect in the link of a SlurmCluster ends the process."""
         async with asyncio.TaskGroup() as self._group:
             for name in list(self._entries):
                 self._connect(self._entries[name])
@@ -180,7 +178,22 @@ class SlurmClusters:
             return
         self.links.troubles.pop(key, None)
         self.links.by_name[key] = entry.link
-        entry.task = self._group.create_task(entry.link.run(), name=f"link to {key}")
+        entry.task = self._group.create_task(self._follow(entry, entry.link), name=f"link to {key}")
+
+    async def _follow(self, entry: ClusterEntry, link: RedboxLink) -> None:
+        """Until cancelled. Users of a namespace choose what a SlurmEndpoint answers: it must not end us."""
+        try:
+            await link.run()
+        except Exception:
+            key = link.cluster.key
+            if not link.cluster.namespace:
+                raise
+            log.exception("defect in a link", slurmendpoint=key, again_in_s=PAUSE_S)
+            if entry.link is link:
+                entry.task = None
+                self._disconnect(entry)
+                self.links.troubles[key] = "its red-box gives answers that the operator cannot process"
+                self._queue.add_later(key, PAUSE_S)  # which connects it again
 
     def _is_full(self, namespace: str) -> bool:
         """Whether a namespace has as many links as it may have."""
@@ -215,6 +228,10 @@ class SlurmClusters:
             await self._reconcile(name)
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
             log.warning("reconcile", slurmcluster=name, error=str(error), again_in_s=PAUSE_S)
+            self._queue.add_later(name, PAUSE_S)
+        except Exception:
+            # A defect that one SlurmEndpoint triggers must not stop the others.
+            log.exception("defect", slurmcluster=name, again_in_s=PAUSE_S)
             self._queue.add_later(name, PAUSE_S)
 
     async def _reconcile(self, name: str) -> None:
@@ -340,7 +357,7 @@ class SlurmClusters:
             entry.cluster = entry.cluster.model_copy(
                 update={"metadata": written["metadata"], "status": written.get("status", {})}
             )
-            await self._writer.publish(where, uid, _events(before, after))
+            await self._writer.publish(where, uid, cluster_events(before, after))
 
 
 def _may_still_submit(cluster: SlurmCluster) -> bool:
@@ -377,17 +394,3 @@ def _read(cluster: SlurmCluster) -> SlurmClusterStatus:
         return kind.model_validate(cluster.status)
     except ValidationError:
         return kind()
-
-
-def _events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[ConditionEvent]:
-    previous = {item.type: (item.status, item.reason) for item in before.conditions}
-    return [
-        ConditionEvent(_severity(item), item.reason, item.message or f"{item.type}: {item.reason}", item)
-        for item in after.conditions
-        if previous.get(item.type) != (item.status, item.reason)
-    ]
-
-
-def _severity(condition: StatusCondition) -> str:
-    good = condition.type in {"Reachable", "Current", "HoldsBack", "PodsReady"}
-    return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING
