@@ -1,8 +1,8 @@
 """`cp`: files from and to a running job, as a tar archive through a session of it.
 
 What comes from the job is a stranger's archive, and the destination often a home directory: nothing is
-written but the file or folder that was asked for, no device, no setuid file, and no link that leads out of the
-destination.
+written but the file or folder that was asked for, no device, no setuid file, and no link that leads out of
+the destination.
 """
 
 from __future__ import annotations
