@@ -38,6 +38,8 @@ MOST_CALLS = 8
 MOST_CALLS_OF_ENDPOINT = 2
 MOST_ROWS_OF_ENDPOINT = 10_000
 LARGEST_ROW_OF_ENDPOINT = 64 * 1024
+MOST_LISTED_OF_ENDPOINT = 2 * MOST_ROWS_OF_ENDPOINT
+"""Rows that are not kept included: a list may have no end."""
 MOST_BYTES_OF_ENDPOINT = 8 * 1024 * 1024
 """Of all its rows."""
 LONGEST_ANSWER_OF_ENDPOINT = 4 * 1024 * 1024
@@ -220,10 +222,16 @@ class RedboxLink:
 
     async def _list(self) -> str:
         listed: set[RowKey] = set()
+        count = 0
 
         def take(job: Job) -> None:
-            listed.add(RowKey.of(job))
+            nonlocal count
+            count += 1
+            if self.cluster.namespace and count > MOST_LISTED_OF_ENDPOINT:
+                raise Unreachable(f"it lists more than {MOST_LISTED_OF_ENDPOINT} jobs that have not ended")
             self._take(job, gone=False)
+            if (key := RowKey.of(job)) in self.rows:
+                listed.add(key)
 
         page_items = PAGE_ITEMS_OF_ENDPOINT if self.cluster.namespace else PAGE_ITEMS
         revision = await list_active_jobs(self.client, take, page_items=page_items)

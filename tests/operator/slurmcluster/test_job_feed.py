@@ -244,6 +244,23 @@ async def test_a_row_that_packs_well_is_as_large_as_it_is(
         await seen.until(lambda: row_key("one") in seen.link.rows)
 
 
+async def test_a_list_without_an_end_is_no_list(
+    redbox: ScriptedRedbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_feed, "MOST_LISTED_OF_ENDPOINT", 3)
+    for number in range(4):
+        redbox.put(job(f"strange-{number}", Phase.RUNNING))
+    async with redbox.serving(tmp_path):
+        seen = Following(redbox, slurm_endpoint())
+        running = asyncio.create_task(seen.link.run())
+        try:
+            await seen.until(lambda: "more than 3 jobs" in seen.link.trouble)
+            assert not seen.link.synced
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+
 async def test_of_what_a_bookmark_says_no_more_is_kept_than_a_time(
     redbox: ScriptedRedbox, tmp_path: Path
 ) -> None:
