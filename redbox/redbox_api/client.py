@@ -202,10 +202,12 @@ class RedboxClient:
         query: dict[str, Any] = dict(filters)
         while True:
             page = await self._ask(JobList, "GET", "/v1/jobs", query)
+            following = page.next
             yield page
-            if page.next is None:
+            del page
+            if following is None:
                 return
-            query["continue"] = page.next
+            query["continue"] = following
 
     async def watch_jobs(self, since: str | None = None, **filters: str | int) -> AsyncIterator[WatchEvent]:
         """Changes from a revision on; ends when the server says so, raises TooOld or Unreachable."""

@@ -103,6 +103,7 @@ class Feed(Generic[EventT]):
             if event.type != "error":
                 self._revision = event.revision
                 self._failures = 0
+            del event  # a large one is not held until the next one comes
 
 
 async def list_active_jobs(
@@ -114,4 +115,5 @@ async def list_active_jobs(
         for job in page.items:
             take(job)
         revision = revision or page.revision
+        del page  # nor is this while the next one is read
     return revision

@@ -88,7 +88,11 @@ def test_nothing_is_written_beside_the_target(
 
 
 def test_links_inside_of_a_folder_arrive(tmp_path: Path) -> None:
-    members = [("./out/a", b"a"), ("./out/to-a", "a"), ("./out/also-a", HardLink("./out/a"))]
+    members: list[tuple[str, bytes | str]] = [
+        ("./out/a", b"a"),
+        ("./out/to-a", "a"),
+        ("./out/also-a", HardLink("./out/a")),
+    ]
     assert unpack(archive(*members), tmp_path, "out", "mine") == ""
     assert [(tmp_path / "mine" / name).read_bytes() for name in ("a", "to-a", "also-a")] == [b"a"] * 3
 

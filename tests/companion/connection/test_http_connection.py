@@ -128,7 +128,7 @@ def test_small_chunks_take_no_more_memory_than_their_bytes() -> None:
 
     class Connection:
         def makefile(self, _: str) -> io.BufferedReader:
-            return io.BufferedReader(io.BytesIO(sent))  # type: ignore[arg-type]  # readable, as it needs
+            return io.BufferedReader(io.BytesIO(sent))
 
     found = HttpResponse(cast("socket.socket", Connection()))
     tracemalloc.start()
@@ -146,7 +146,12 @@ def test_a_body_that_is_no_job_is_a_strangers(body: bytes) -> None:
     server, ours = socket.socketpair()
     with server, ours:
         ours.settimeout(20)
-        sending = threading.Thread(target=lambda: (server.sendall(OK + b"\r\n" + body), server.close()))
+
+        def send() -> None:
+            server.sendall(OK + b"\r\n" + body)
+            server.close()
+
+        sending = threading.Thread(target=send)
         sending.start()
         with pytest.raises(RedboxUnreachable, match="did not come from red-box"):
             AnswerStream("https://redbox", HttpResponse(ours)).whole()

@@ -180,8 +180,13 @@ async def test_a_defect_in_a_status_ends_no_operator(stage: Stage, monkeypatch: 
     monkeypatch.setattr(reconciler, "PAUSE_S", 0.01)
     stage.put()
     with monkeypatch.context() as broken:
-        calls: list[str] = []
-        broken.setattr(reconciler, "publish_audience", lambda *_: calls.append("called") or defect(None))
+        calls: list[object] = []
+
+        async def fail(writer: object, _: object) -> None:
+            calls.append(writer)
+            await defect(writer)
+
+        broken.setattr(reconciler, "publish_audience", fail)
         stage.clusters.updated(stage.api.objects[path_of("mine")])
         await stage.until(lambda: len(calls) > 1)
     await stage.until(lambda: CONFIG_MAP in stage.api.objects)
