@@ -1,7 +1,7 @@
 """Accounts and groups of the login node, for a red-box whose own host has none of them: one in a pod.
 
 The observer's agent answers with `getent` and `id`, as NSS of the login node does. The observer is trusted no
-further than that: an account of another name or uid than was looked up is no answer, or one user's jobs would
+further than that: an account of another name or uid than was looked up is refused, or one user's jobs would
 run as another; an agent that runs as another uid than the one it answered is refused, root and uids below
 `min_uid` are refused here and on the login node, and sshd itself checks the group whose certificates it
 accepts.
