@@ -191,6 +191,6 @@ async def test_a_page_or_an_event_is_not_held_while_the_next_one_is_read(
         raise STOP
 
     script = Script()
-    script.watch = watch  # type: ignore[method-assign]
+    script.watch = watch  # type: ignore[method-assign, assignment]
     await script.run()
     assert script.events == ["bookmark"] * 3
