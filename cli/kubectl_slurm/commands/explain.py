@@ -10,7 +10,7 @@ from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import events_of, get_job, list_jobs
-from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, cluster_named
+from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, cluster_of
 from kubectl_slurm.slurmjobs.following import with_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
@@ -91,7 +91,9 @@ def _headline(job: SlurmJobView) -> str:
 def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> Iterator[tuple[str, str]]:
     if job.in_slurm:
         of = f" of {job.user}" if job.user else ""
-        where = f" on {job.cluster}" + (f", partition {job.partition}" if job.partition else "")
+        where = f" on {job.cluster or job.endpoint}" + (
+            f", partition {job.partition}" if job.partition else ""
+        )
         again = f"; attempt {job.attempt}" if job.attempt > 1 else ""
         yield "Job", f"Slurm job {job.job_id}{of}{where}{again}" + (f", run {job.run}" if job.run > 1 else "")
     message = with_partitions(kubectl, job) if job.finished and not job.in_slurm else job.message
@@ -137,7 +139,7 @@ def _expected_start(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | 
 
 def _cluster(kubectl: Kubectl, job: SlurmJobView) -> ClusterView | None:
     try:
-        return cluster_named(kubectl, job.cluster)
+        return cluster_of(kubectl, job)
     except PluginError:
         return None  # no right to read it, or not one that is named
 

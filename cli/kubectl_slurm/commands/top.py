@@ -10,7 +10,7 @@ from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs
-from kubectl_slurm.slurmjobs.clusters import cluster_named
+from kubectl_slurm.slurmjobs.clusters import cluster_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.redbox_requests import access_of
 from kubectl_slurm.slurmjobs.usage import UsedSoFar, asked_for, percent
@@ -62,12 +62,12 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
 def _reports(kubectl: Kubectl, jobs: Iterable[SlurmJobView]) -> dict[str, Report]:
     """What red-box measured of each job, by its uid: one question for each service account."""
     reports: dict[str, Report] = {}
-    by_account: dict[tuple[str, str], list[SlurmJobView]] = {}
+    by_account: dict[tuple[str, str, str], list[SlurmJobView]] = {}
     for job in jobs:
-        by_account.setdefault((job.cluster, job.service_account), []).append(job)
-    for (cluster, account), its_jobs in by_account.items():
+        by_account.setdefault((job.endpoint, job.cluster, job.service_account), []).append(job)
+    for (*_, account), its_jobs in by_account.items():
         try:
-            access = access_of(kubectl, cluster_named(kubectl, cluster), account)
+            access = access_of(kubectl, cluster_of(kubectl, its_jobs[0]), account)
             measured = {(item["key"], item["attempt"]): item for item in access.get("/v1/usage")["items"]}
         except PluginError as error:
             note(f"{', '.join(job.name for job in its_jobs)}: {error}")

@@ -28,6 +28,7 @@ Object = dict[str, Any]
 
 SLURMJOBS = "slurmjobs.v1alpha1.redbox.dev"
 SLURMCLUSTERS = "slurmclusters.v1alpha1.redbox.dev"
+SLURMENDPOINTS = "slurmendpoints.v1alpha1.redbox.dev"
 DEADLINE = "30s"
 PROGRAM_VARIABLE = "KUBECTL"
 NO_PROGRAM = "kubectl is not in PATH: install it, or name it in the variable KUBECTL"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubectl_slurm.errors import Refusal
-from kubectl_slurm.kubectl.program import SLURMCLUSTERS, Kubectl
+from kubectl_slurm.kubectl.program import SLURMCLUSTERS, SLURMENDPOINTS, Kubectl
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 
 Object = dict[str, Any]
 
@@ -90,6 +91,19 @@ class ClusterView:
 
 def list_clusters(kubectl: Kubectl) -> list[ClusterView]:
     return [ClusterView(obj) for obj in kubectl.json("get", SLURMCLUSTERS)["items"]]
+
+
+def cluster_of(kubectl: Kubectl, job: SlurmJobView) -> ClusterView:
+    """Where a SlurmJob runs; what only its own red-box may read goes to no other."""
+    return endpoint_named(kubectl, job.endpoint) if job.endpoint else cluster_named(kubectl, job.cluster)
+
+
+def endpoint_named(kubectl: Kubectl, name: str) -> ClusterView:
+    """This SlurmEndpoint, with the audience that the operator computes, too."""
+    found = kubectl.json("get", SLURMENDPOINTS, "--", name)
+    metadata = found["metadata"]
+    audience = f"redbox.dev/ns/{metadata['namespace']}/{metadata['uid']}"
+    return ClusterView({**found, "spec": {**(found.get("spec") or {}), "audience": audience}})
 
 
 def cluster_named(kubectl: Kubectl, name: str) -> ClusterView:

@@ -102,6 +102,11 @@ class SlurmJobView:
         return self._text("cluster") or str(self.spec.get("cluster") or "")
 
     @property
+    def endpoint(self) -> str:
+        """The SlurmEndpoint of its namespace, in place of a SlurmCluster."""
+        return self._text("endpoint") or ("" if self.cluster else str(self.spec.get("endpoint") or ""))
+
+    @property
     def partition(self) -> str:
         return self._text("partition") or str(self.spec.get("partition") or "")
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
-from kubectl_slurm.slurmjobs.clusters import cluster_named
+from kubectl_slurm.slurmjobs.clusters import cluster_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.output import NOT_SPLIT, PodOutput, follow_output, print_output
 from kubectl_slurm.slurmjobs.redbox_requests import access_of
@@ -39,7 +39,7 @@ def copy_stream(kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str, 
 def _copy_from_redbox(
     kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str, *, follow: bool
 ) -> None:
-    access = access_of(kubectl, cluster_named(kubectl, job.cluster), job.service_account)
+    access = access_of(kubectl, cluster_of(kubectl, job), job.service_account)
     generation, offset = "", 0
     while True:
         query = {
