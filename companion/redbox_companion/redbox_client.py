@@ -126,7 +126,7 @@ class AnswerStream:
         after = self.header("Retry-After")
         try:
             body = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         pause = min(float(after), LONGEST_RETRY_AFTER_S) if after.isascii() and after.isdecimal() else 0.0
         answer = RedboxAnswer(self.status, body if isinstance(body, dict) else {}, pause)

@@ -23,7 +23,9 @@ async def whole(content: StreamReader, longest: int | None = None) -> bytes:
     return bytes(read)
 
 
-async def lines(content: StreamReader, *, all_end: bool = False) -> AsyncIterator[bytes]:
+async def lines(
+    content: StreamReader, longest: int | None = None, *, all_end: bool = False
+) -> AsyncIterator[bytes]:
     """The documents of a watch, however long: aiohttp's own lines stop at 4 MiB.
 
     Only LF ends a line: U+2028 and others may be in it. With `all_end`, a last line without an end raises
@@ -37,7 +39,7 @@ async def lines(content: StreamReader, *, all_end: bool = False) -> AsyncIterato
             if begun:
                 yield bytes(begun)
             begun = bytearray(other)
-        _check(begun, LONGEST)
+        _check(begun, longest or LONGEST)
     if begun and all_end:
         raise ConnectionError("it broke off in the middle of an event")
     if begun:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from redbox_api.bodies import TooLong, lines, whole
 from redbox_api.connections import ClientConnections, explain, url_of
-from redbox_api.errors import FOREIGN, RedboxError, Unreachable, refusal
+from redbox_api.errors import FOREIGN, LONGEST_SENTENCE, RedboxError, Unreachable, refusal
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
     Cancelled,
@@ -120,9 +120,14 @@ class RedboxClient:
         ca_bundle: str | bytes | None = None,
         socket: str | None = None,
         deadlines: Deadlines | None = None,
+        longest: int | None = None,
     ) -> None:
-        """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path."""
+        """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path.
+
+        `longest` is how many bytes of an answer, or of an event of a watch, are held in memory.
+        """
         self._token = token
+        self.longest = longest
         self._deadlines = deadlines or Deadlines()
         self._endpoint = endpoint
         self._connections = ClientConnections(path=socket, ca_bundle=ca_bundle)
@@ -197,16 +202,18 @@ class RedboxClient:
         query: dict[str, Any] = dict(filters)
         while True:
             page = await self._ask(JobList, "GET", "/v1/jobs", query)
+            following = page.next
             yield page
-            if page.next is None:
+            del page
+            if following is None:
                 return
-            query["continue"] = page.next
+            query["continue"] = following
 
     async def watch_jobs(self, since: str | None = None, **filters: str | int) -> AsyncIterator[WatchEvent]:
         """Changes from a revision on; ends when the server says so, raises TooOld or Unreachable."""
         query = {"watch": "true", **filters} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/jobs", query) as answer:
-            async for line in lines(answer.content):
+            async for line in lines(answer.content, self.longest):
                 yield _read(WatchEvent, line, "/v1/jobs")
 
     async def check(self, request: JobRequest) -> Check:
@@ -282,7 +289,7 @@ class RedboxClient:
         """Changes from a list's revision on; ends and raises as `watch_jobs` does."""
         query = {"watch": "true"} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/partitions", query) as answer:
-            async for line in lines(answer.content):
+            async for line in lines(answer.content, self.longest):
                 yield _read(PartitionEvent, line, "/v1/partitions")
 
     async def whoami(self) -> WhoAmI:
@@ -308,7 +315,7 @@ class RedboxClient:
                 asyncio.timeout(within),
                 self._exchange(method, path, query, headers, content=content) as response,
             ):
-                body = await whole(response.content)
+                body = await whole(response.content, self.longest)
         except TimeoutError as error:
             raise Unreachable(f"{path}: no answer within {within:g} s") from error
         return _read(answer, body, path)
@@ -345,7 +352,7 @@ class RedboxClient:
         reading = asyncio.timeout(within)
         try:
             async with reading:
-                body = await whole(answer.content)
+                body = await whole(answer.content, self.longest)
         except TimeoutError as error:
             if not reading.expired():
                 raise
@@ -376,7 +383,7 @@ def _read(form: type[AnswerT], body: bytes, path: str) -> AnswerT:
         return form.model_validate_json(body)
     except ValidationError as error:
         flaw = error.errors(include_url=False)[0]
-        words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])
+        words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])[:LONGEST_SENTENCE]
         raise Unreachable(f"{path}: {FOREIGN}: it is not a {form.__name__}: {words}") from error
 
 

@@ -160,6 +160,7 @@ def url_of(endpoint: str, path: str, query: Mapping[str, Any]) -> URL:
     """The request's URL, with the path unchanged: `..` is not resolved."""
     try:
         base = URL(endpoint).with_user(None)  # or it would replace the token
+        (base.raw_host or "").encode("idna")  # as the resolver does, whose UnicodeError aiohttp passes on
     except ValueError as error:
         raise Unreachable(f"{endpoint} is not a valid address: {error}") from error
     return base.with_path(base.raw_path.rstrip("/") + quote(path, safe="/%"), encoded=True).with_query(query)

@@ -21,6 +21,7 @@ from redbox_shared.wire import PROBLEMS
 
 FOREIGN = "the response did not come from red-box"
 SECONDS = re.compile(r"[0-9]{1,9}")
+LONGEST_SENTENCE = 4096  # of what a server says: it is logged, and in statuses
 LONGEST_PAUSE_S = 600.0  # red-box asks for no longer pause
 
 
@@ -36,7 +37,7 @@ class Refused(RedboxError):
     """Red-box refused the request."""
 
     def __init__(self, problem: Problem, *, retry_after: float | None = None) -> None:
-        super().__init__(f"{problem.title}: {problem.detail}")
+        super().__init__(f"{problem.title}: {problem.detail}"[:LONGEST_SENTENCE])
         self.problem = problem
         self.retry_after = retry_after
 

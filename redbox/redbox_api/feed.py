@@ -103,13 +103,17 @@ class Feed(Generic[EventT]):
             if event.type != "error":
                 self._revision = event.revision
                 self._failures = 0
+            del event  # a large one is not held until the next one comes
 
 
-async def list_active_jobs(client: RedboxClient, take: Callable[[Job], None]) -> str:
+async def list_active_jobs(
+    client: RedboxClient, take: Callable[[Job], None], *, page_items: int = PAGE_ITEMS
+) -> str:
     """Pass each job that is not final to `take`; returns the revision from which a watch misses nothing."""
     revision = ""
-    async for page in client.list_jobs(limit=PAGE_ITEMS, phase=ACTIVE_PHASES):
+    async for page in client.list_jobs(limit=page_items, phase=ACTIVE_PHASES):
         for job in page.items:
             take(job)
         revision = revision or page.revision
+        del page  # nor is this while the next one is read
     return revision

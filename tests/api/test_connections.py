@@ -324,3 +324,11 @@ async def test_what_is_said_in_a_streams_place_has_a_deadline() -> None:
     async with serving(begun) as server, RedboxClient(server.endpoint, deadlines=deadlines) as client:
         with pytest.raises(Unreachable, match=r"^/v1/jobs: no answer within 0\.1 s$"):
             await anext(client.watch_jobs())
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example", ".localhost"])
+async def test_a_name_that_no_resolver_takes_is_unreachable(host: str) -> None:
+    """Users of a namespace write such addresses, and a feed retries only what it is to retry."""
+    async with RedboxClient(f"https://{host}:6443", token=secret) as client:
+        with pytest.raises(Unreachable, match="is not a valid address"):
+            await client.whoami()

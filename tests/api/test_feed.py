@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
+from redbox_api.client import RedboxClient
 from redbox_api.errors import TooOld, Unreachable
-from redbox_api.feed import Feed, Resume
-from redbox_api.models import Problem, WatchEvent
+from redbox_api.feed import Feed, Resume, list_active_jobs
+from redbox_api.models import JobList, Problem, WatchEvent
 from redbox_shared.backoff import Backoff
 
 TOO_OLD = TooOld(Problem(type="x", title="Gone", status=410, detail="list again"))
@@ -157,3 +159,38 @@ async def test_pauses_grow_with_failures_in_a_row_and_an_event_ends_the_row(
     monkeypatch.setattr(asyncio, "sleep", sleep)
     await script.run(backoff=Backoff(1.0, 3.0, jitter=0.0))
     assert pauses == [1.0, 2.0, 3.0, 1.0, 2.0, 1.0]
+
+
+async def test_a_page_or_an_event_is_not_held_while_the_next_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of 2 MiB takes 60 MiB as objects, and an operator has many links."""
+    read: list[weakref.ref[JobList | WatchEvent]] = []
+
+    def reading() -> None:
+        assert [kept() for kept in read] == [None] * len(read)
+
+    async def ask(*_: object) -> JobList:
+        reading()
+        page = JobList(items=[], revision="e.1", next="more" if len(read) < 3 else None)
+        read.append(weakref.ref(page))
+        return page
+
+    client = RedboxClient("https://127.0.0.1:1")
+    monkeypatch.setattr(client, "_ask", ask)
+    assert await list_active_jobs(client, lambda _: None) == "e.1"
+    assert len(read) == 4
+
+    async def watch(_: str) -> AsyncIterator[WatchEvent]:
+        for number in range(3):
+            reading()
+            event = bookmark(number)
+            read.append(weakref.ref(event))
+            yield event
+            del event
+        raise STOP
+
+    script = Script()
+    script.watch = watch  # type: ignore[method-assign, assignment]
+    await script.run()
+    assert script.events == ["bookmark"] * 3

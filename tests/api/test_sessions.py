@@ -129,3 +129,9 @@ async def test_a_redbox_that_is_silent_is_unreachable() -> None:
     async with redbox(serve, Deadlines(answer=0.05)) as client:
         with pytest.raises(Unreachable, match="no answer"):
             await open_session(client, "k")
+
+
+@pytest.mark.parametrize(("text", "code"), [("3", 3), ("\u00b2", None), ("\u0663", None), ("1" * 99, None)])
+def test_an_exit_code_has_the_digits_of_one(text: str, code: int | None) -> None:
+    causes = [{"reason": "ExitCode", "message": text}]
+    assert SessionStatus(status="Failure", details={"causes": causes}).exit_code == code

@@ -14,6 +14,12 @@ from tests.cli.factories import slurmjob
 from tests.cli.harness import Kubectl, run
 
 
+class HardLink(str):
+    """The member to which one leads."""
+
+    __slots__ = ()
+
+
 def archive(*members: tuple[str, bytes | str]) -> io.BytesIO:
     """Files with their content; a text is the target of a link."""
     made = io.BytesIO()
@@ -21,7 +27,8 @@ def archive(*members: tuple[str, bytes | str]) -> io.BytesIO:
         for name, content in members:
             member = tarfile.TarInfo(name)
             if isinstance(content, str):
-                member.type, member.linkname = tarfile.SYMTYPE, content
+                is_hard = isinstance(content, HardLink)
+                member.type, member.linkname = tarfile.LNKTYPE if is_hard else tarfile.SYMTYPE, content
                 tar.addfile(member)
             else:
                 member.size, member.mode = len(content), 0o6755
@@ -55,6 +62,47 @@ def test_nothing_is_written_outside_of_the_target(
     assert not list(tmp_path.rglob("../escaped"))
     assert not (tmp_path / "escaped").exists()
     assert not (tmp_path / "a/escaped").exists()
+
+
+@pytest.mark.parametrize("renamed", [None, "mine"])
+@pytest.mark.parametrize(
+    "members",
+    [
+        [(".bashrc", b"evil")],
+        [("./out/../.bashrc", b"evil")],
+        [("outside", b"x")],
+        [("out", "."), ("out/.bashrc", b"evil")],
+        [("out/up", ".."), ("out/up/.bashrc", b"evil")],
+        [("out/rc", "../.bashrc"), ("out/rc", b"evil")],
+        [("out/rc", HardLink(".bashrc")), ("out/rc", b"evil")],
+        [("out/up", ".."), ("out/rc", HardLink("out/up/.bashrc")), ("out/rc", b"evil")],
+        [(f"out/{'x/' * 3000}rc", b"evil")],
+        [("out/../\udcff\x1b[2J", b"x")],
+    ],
+)
+def test_nothing_is_written_beside_the_target(
+    tmp_path: Path, members: list[tuple[str, bytes | str]], renamed: str | None
+) -> None:
+    """The destination is often the home directory."""
+    (tmp_path / ".bashrc").write_bytes(b"mine")
+    assert unpack(archive(*members), tmp_path, "out", renamed).isprintable()
+    assert (tmp_path / ".bashrc").read_bytes() == b"mine"
+    assert {path.name for path in tmp_path.iterdir()} <= {".bashrc", renamed or "out"}
+
+
+def test_links_inside_of_a_folder_arrive(tmp_path: Path) -> None:
+    members: list[tuple[str, bytes | str]] = [
+        ("./out/a", b"a"),
+        ("./out/to-a", "a"),
+        ("./out/also-a", HardLink("./out/a")),
+    ]
+    assert unpack(archive(*members), tmp_path, "out", "mine") == ""
+    assert [(tmp_path / "mine" / name).read_bytes() for name in ("a", "to-a", "also-a")] == [b"a"] * 3
+
+
+def test_the_content_of_a_folder_without_a_name_goes_into_the_target(tmp_path: Path) -> None:
+    assert unpack(archive(("./a", b"a"), ("./b/c", b"c")), tmp_path, ".", None) == ""
+    assert (tmp_path / "b/c").read_bytes() == b"c"
 
 
 def test_half_an_archive_is_not_a_copy(tmp_path: Path) -> None:

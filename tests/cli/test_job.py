@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 
 from kubectl_slurm.commands.queue import place
-from kubectl_slurm.slurmjobs.clusters import ClusterView
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.slurmjobs.clusters import ClusterView, cluster_of
 from kubectl_slurm.slurmjobs.job import COMPACT, SlurmJobView
 from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met, seconds_of
 from kubectl_slurm.slurmjobs.usage import UsedSoFar, asked_for, percent
@@ -105,3 +107,21 @@ def test_usage_is_a_share_of_what_was_asked_for() -> None:
     assert percent(used.cpu_share(asked, 100)) == "50%"
     assert percent(used.memory_share(asked)) == "25%"
     assert percent(used.cpu_share(asked_for(view()), 100)) == "?"
+
+
+def test_a_slurmendpoints_job_is_asked_about_at_its_own_red_box() -> None:
+    """A token for another red-box, and the script with it, would go to who must not have them."""
+    asked: list[tuple[str, ...]] = []
+
+    class OneOfEach:
+        def json(self, *words: str) -> dict[str, Any]:
+            asked.append(words)
+            metadata = {"name": words[-1], "namespace": "alice", "uid": "4711"}
+            return {"metadata": metadata, "spec": {"endpoint": "https://mine", "audience": "of another"}}
+
+    kubectl = cast("Kubectl", OneOfEach())
+    own = cluster_of(kubectl, view(cluster=None, endpoint="mine"))
+    assert asked == [("get", "slurmendpoints.v1alpha1.redbox.dev", "--", "mine")]
+    assert (own.spec["endpoint"], own.audience) == ("https://mine", "redbox.dev/ns/alice/4711")
+    cluster_of(kubectl, view(spec={"endpoint": "mine"}))
+    assert asked[1:] == [("get", "slurmclusters.v1alpha1.redbox.dev", "--", "hpc1")]

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 import yaml
 
+from kubectl_slurm.terminal.screen import note
 from tests.cli.factories import slurmcluster, slurmjob
 from tests.cli.harness import PROGRAM, Kubectl, run, terminal
 
@@ -216,3 +217,10 @@ def test_a_slurmcluster_of_an_older_operator_is_shown_as_far_as_it_goes(kubectl:
     assert [line.split()[0] for line in ended.stdout.splitlines()] == ["PARTITION", "debug", "long"]
     assert "not what is free" in ended.stderr
     assert "3 idle nodes in all" in ended.stderr
+
+
+def test_a_sentence_of_strangers_words_cannot_change_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    note("train: sbatch: \x1b]0;title\x07\x1b[2J\u202egone\n  cure: none")
+    assert capsys.readouterr().err == "train: sbatch: ?]0;title??[2J?gone\n  cure: none\n"

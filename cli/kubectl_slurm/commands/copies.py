@@ -1,7 +1,8 @@
 """`cp`: files from and to a running job, as a tar archive through a session of it.
 
-What comes from the job is a stranger's archive: nothing is written outside of the destination, no device, no
-setuid file, and no link that leads out of it.
+What comes from the job is a stranger's archive, and the destination often a home directory: nothing is
+written but the file or folder that was asked for, no device, no setuid file, and no link that leads out of
+the destination.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ rm -rf -- "$temporary"
 exit $code
 """
 """In the job: a file that is there is replaced as a whole, or not at all."""
+ALL = frozenset({"", "."})
+"""Names of what has no name of its own: the members are the content of the destination."""
+LONGEST_PATH = 4000
 REMOTE = re.compile(r"([a-z0-9][a-z0-9.-]*):(.*)", re.DOTALL)
 
 
@@ -97,25 +101,44 @@ def _download(kubectl: Kubectl, run_in_job: RunInJob, path: str, target: Path) -
 
 def unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str | None) -> str:
     """Write the members; returns what is wrong with the archive."""
+    is_all = name in ALL
+    root = os.path.realpath(destination / (renamed or ("" if is_all else name)))
     try:
         with tarfile.open(fileobj=source, mode="r|") as archive:
             for member in archive:
-                inside = posixpath.normpath(member.name)
-                if renamed is not None:
-                    member.name = _renamed(inside, name, renamed) or member.name
+                member.name = _renamed(member.name, name, renamed)
+                if member.islnk():
+                    member.linkname = _renamed(member.linkname, name, renamed)
+                    _check_is_below(root, destination, member.linkname)
+                _check_is_below(root, destination, member.name)
                 archive.extract(member, destination, filter="data")
-    except (tarfile.TarError, OSError) as error:
-        return str(error) or type(error).__name__
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
+        return printable(error) or type(error).__name__
     return ""
 
 
-def _renamed(inside: str, name: str, renamed: str) -> str | None:
-    """Without a name, as of `.`, all that is in the folder."""
-    if not name and not inside.startswith(("..", "/")):
-        return posixpath.join(renamed, inside)
-    if name and (inside == name or inside.startswith(f"{name}/")):
+def _renamed(path: str, name: str, renamed: str | None) -> str:
+    """Without a name, as of `.`, all that is in the folder gets into the new one."""
+    inside = posixpath.normpath(path)
+    if renamed is None:
+        return path
+    if name in ALL:
+        return path if inside.startswith(("..", "/")) else posixpath.join(renamed, inside)
+    if inside == name or inside.startswith(f"{name}/"):
         return renamed + inside[len(name) :]
-    return None
+    return path
+
+
+def _check_is_below(root: str, destination: Path, path: str) -> None:
+    """Follows the links that are there: earlier members may have made some to what lies beside the target.
+
+    Beyond the longest path that there is, realpath follows none and does not say so.
+    """
+    real = os.path.realpath(destination / path)
+    if len(os.fsencode(real)) >= LONGEST_PATH:
+        raise tarfile.TarError("it has a path that is too long")
+    if real != root and not real.startswith(root.rstrip("/") + "/"):
+        raise tarfile.TarError(f"it has {path!r}, which was not asked for")
 
 
 def _upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> None:

@@ -28,7 +28,8 @@ LARGEST = 16 * 1024 * 1024
 CHUNK = 65536
 OK, NO_CONTENT = 200, 204
 ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-PORT = 8443
+PORT = 443
+"""Of an address without one, as for the operator and the companions."""
 
 
 class RedboxNotReached(PluginError):

@@ -50,14 +50,18 @@ def screen_of(out: TextIO, environment: Mapping[str, str]) -> Screen:
 
 
 def note(text: str) -> None:
-    """A sentence beside the output, which programs do not read."""
-    sys.stderr.write(f"{text}\n")
+    """A sentence beside the output, which programs do not read; strangers may have written parts of it."""
+    sys.stderr.write("".join(f"{_harmless(line)}\n" for line in text.split("\n")))
     sys.stderr.flush()
 
 
 def printable(text: object) -> str:
     """In one line, without control characters: names and messages come from strangers."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
+    return _harmless(" ".join(str(text).split()))
+
+
+def _harmless(line: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def silence(out: TextIO) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 65536
 MOST_HEADERS = 100
+MOST_INTERIM = 10
 HTTPS_PORT = 443
 CONTINUE, SWITCHING_PROTOCOLS, OK, NO_CONTENT, NOT_MODIFIED = 100, 101, 200, 204, 304
 UNTIL_CLOSED = -1
@@ -66,7 +67,11 @@ class HttpResponse:
         self._stream = connection.makefile("rb")
         self.status = self._read_status()
         self._headers = self._read_headers()
+        interim = 0
         while CONTINUE <= self.status < OK and self.status != SWITCHING_PROTOCOLS:
+            interim += 1
+            if interim > MOST_INTERIM:
+                raise MalformedResponse(f"there are more than {MOST_INTERIM} interim responses")
             self.status = self._read_status()
             self._headers = self._read_headers()
         self._is_chunked = self.header("Transfer-Encoding").lower() == "chunked"
@@ -84,11 +89,10 @@ class HttpResponse:
 
     def read(self, size: int) -> bytes:
         """So many bytes; fewer at the end only."""
-        pieces = []
-        while size > 0 and (piece := self.read_some(size)):
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
+        whole = bytearray()  # a list of many small pieces would take twenty times their bytes
+        while len(whole) < size and (piece := self.read_some(size - len(whole))):
+            whole += piece
+        return bytes(whole)
 
     def read_some(self, size: int) -> bytes:
         """The bytes that are there, at least one; none at the end only."""

@@ -70,12 +70,12 @@ class PartitionStatus(SlurmClusterKind):
 def partition_statuses(partitions: Iterable[Partition]) -> list[PartitionStatus]:
     """The first ones, the default before all others, then by name."""
     ordered = sorted(partitions, key=lambda partition: (not partition.is_default, partition.name))
-    statuses = [_status_of(partition) for partition in ordered if _is_name(partition.name)]
+    statuses = [_status_of(partition) for partition in ordered if is_name(partition.name)]
     return statuses[:LISTED_AT_MOST]
 
 
 def partition_names(partitions: Iterable[Partition]) -> list[str]:
-    return sorted(partition.name for partition in partitions if _is_name(partition.name))[:NAMES_AT_MOST]
+    return sorted(partition.name for partition in partitions if is_name(partition.name))[:NAMES_AT_MOST]
 
 
 def differ_in_use_only(before: Sequence[PartitionStatus], after: Sequence[PartitionStatus]) -> bool:
@@ -86,7 +86,28 @@ def differ_in_use_only(before: Sequence[PartitionStatus], after: Sequence[Partit
 def bounded_counts(counts: Mapping[str, int]) -> dict[str, int]:
     """Numbers of nodes by state, the most common states first where there are too many."""
     common = sorted(counts, key=lambda state: (-counts[state], state))[:STATES_AT_MOST]
-    return {_words(state, LONGEST_STATE): _bounded(counts[state]) for state in sorted(common)}
+    return {printable(state, LONGEST_STATE): _bounded(counts[state]) for state in sorted(common)}
+
+
+def bounded(partition: Partition) -> Partition:
+    """What the status shows of it, in a bounded number of bytes."""
+    largest = partition.largest_node
+    return partition.model_copy(
+        update={
+            "state": printable(partition.state, LONGEST_STATE),
+            "total": _bounded_amounts(partition.total),
+            "free": _bounded_amounts(partition.free),
+            "largest_node": None if largest is None else _bounded_amounts(largest),
+            "limits": PartitionLimits.model_validate(_limits(partition.limits).model_dump()),
+            "features": [],
+            "node_states": bounded_counts(partition.node_states),
+            "reason": None if partition.reason is None else printable(partition.reason, LONGEST_REASON),
+        }
+    )
+
+
+def _bounded_amounts(amounts: Amounts) -> Amounts:
+    return Amounts.model_validate(_amounts(amounts).model_dump())
 
 
 def _without_use(partition: PartitionStatus) -> PartitionStatus:
@@ -97,14 +118,14 @@ def _without_use(partition: PartitionStatus) -> PartitionStatus:
 def _status_of(partition: Partition) -> PartitionStatus:
     return PartitionStatus(
         name=partition.name,
-        state=_words(partition.state, LONGEST_STATE),
+        state=printable(partition.state, LONGEST_STATE),
         default=partition.is_default,
         limits=_limits(partition.limits),
         nodes=bounded_counts(partition.node_states),
         total=_amounts(partition.total),
         free=_amounts(partition.free),
         largest_node=_amounts(partition.largest_node) if partition.largest_node else None,
-        reason=_words(partition.reason, LONGEST_REASON) if partition.reason else None,
+        reason=printable(partition.reason, LONGEST_REASON) if partition.reason else None,
     )
 
 
@@ -123,11 +144,11 @@ def _bounded(number: int) -> int:
     return min(max(number, 0), MOST)
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Whether a job could name it; a part of a longer name would be the name of another partition."""
     return 0 < len(name.encode()) <= LONGEST_NAME and name.isprintable()
 
 
-def _words(text: str, longest: int) -> str:
+def printable(text: str, longest: int) -> str:
     """In one line of printable characters: it is shown on terminals."""
-    return "".join(character if character.isprintable() else " " for character in text)[:longest]
+    return "".join(character if character.isprintable() else " " for character in text[:longest])

@@ -21,10 +21,12 @@ from redbox_operator.api.partition_status import (
     differ_in_use_only,
     partition_names,
     partition_statuses,
+    printable,
 )
 from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 
 NAMED_AT_MOST = 20
+LONGEST_VERSION = 64
 EXPIRY_WARNINGS = (
     (timedelta(0), "Expired"),
     (timedelta(hours=1), "WithinAnHour"),
@@ -43,6 +45,17 @@ class ClusterCondition(StrEnum):
     HOLDS_BACK = "HoldsBack"  # companions request the resources of their jobs
     PODS_READY = PODS_READY  # pods on its virtual nodes run; resourced writes it
     IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs or pods still need it
+
+
+GOOD = frozenset(
+    {
+        ClusterCondition.REACHABLE,
+        ClusterCondition.CURRENT,
+        ClusterCondition.HOLDS_BACK,
+        ClusterCondition.PODS_READY,
+    }
+)
+"""Conditions whose change to False is a warning."""
 
 
 class SlurmClusterStatus(SlurmClusterKind):
@@ -131,9 +144,9 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
     new: dict[str, object] = {"jobs": dict(sorted(Counter(facts.phases).items()))}
     if description is not None:
         new |= {
-            "workload_manager": description.workload_manager,
-            "version": description.version,
-            "redbox_version": description.redbox_version,
+            "workload_manager": printable(description.workload_manager, LONGEST_VERSION),
+            "version": printable(description.version, LONGEST_VERSION),
+            "redbox_version": printable(description.redbox_version, LONGEST_VERSION),
             "accounting": description.accounting,
             "credentials_expire_at": description.credentials_expire_at,
             "nodes": bounded_counts(description.nodes),
@@ -223,7 +236,7 @@ def cluster_events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> lis
 
 
 def _severity(condition: StatusCondition) -> str:
-    good = condition.type in {"Reachable", "Current", "HoldsBack", "PodsReady"}
+    good = condition.type in GOOD
     return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING
 
 

@@ -6,7 +6,7 @@ whose end was missed is requested by itself. While red-box is unavailable it get
 its return wakes the SlurmJobs that wait for it.
 
 A user of a SlurmEndpoint's namespace chooses what answers there. So only rows of SlurmJobs of that namespace
-are kept, and these in a bounded number and size.
+are kept, and these in a bounded number and size, as JSON: packed, a row of 64 MiB has 64 KiB.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import structlog
 
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob, Unreachable
-from redbox_api.feed import Feed, RowKey, list_active_jobs
+from redbox_api.feed import PAGE_ITEMS, Feed, RowKey, list_active_jobs
 from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Phase, WatchEvent
 from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_operator.api.partition_status import printable
 from redbox_operator.slurmcluster.partition_watch import PartitionWatch
 from redbox_shared.backoff import Backoff
 
@@ -34,8 +35,18 @@ log = structlog.get_logger(__name__)
 DEADLINES = Deadlines(connect=3.0, answer=10.0, quiet=30.0)
 CALL_S = 15.0
 MOST_CALLS = 8
+MOST_CALLS_OF_ENDPOINT = 2
 MOST_ROWS_OF_ENDPOINT = 10_000
-LARGEST_ROW_OF_ENDPOINT = 8192
+LARGEST_ROW_OF_ENDPOINT = 64 * 1024
+MOST_LISTED_OF_ENDPOINT = 2 * MOST_ROWS_OF_ENDPOINT
+"""Rows that are not kept included: a list may have no end."""
+MOST_BYTES_OF_ENDPOINT = 8 * 1024 * 1024
+"""Of all its rows."""
+LONGEST_ANSWER_OF_ENDPOINT = 2 * 1024 * 1024
+"""As objects it takes thirty times as much: 64 MiB would be 1.9 GiB."""
+PAGE_ITEMS_OF_ENDPOINT = 100
+LONGEST_TROUBLE = 500
+LONGEST_BOOKMARK = 100
 BACKOFF = Backoff(0.5, 3.0, factor=1.5)  # short: SlurmJobs wait for its return
 NO_ANSWER = "red-box did not answer in time"
 AnswerT = TypeVar("AnswerT")
@@ -52,11 +63,14 @@ class Row:
     job_id: str | None
     has_digest: bool
     packed: bytes
+    size: int
+    """Before it was packed."""
 
     @classmethod
     def of(cls, job: Job) -> Row:
-        text = job.model_dump_json(by_alias=True, exclude_defaults=True, exclude={"tasks"})
-        return cls(job.phase, job.job_id, job.spec_digest is not None, zlib.compress(text.encode(), 1))
+        text = job.model_dump_json(by_alias=True, exclude_defaults=True, exclude={"tasks"}).encode()
+        packed = zlib.compress(text, 1)
+        return cls(job.phase, job.job_id, job.spec_digest is not None, packed, len(text))
 
     def unpacked(self) -> Job:
         return Job.model_validate_json(zlib.decompress(self.packed))
@@ -101,6 +115,8 @@ class RedboxLink:
         self._namespace_of = namespace_of
         self._absent: set[RowKey] = set()
         self._arrived: dict[RowKey, float] = {}
+        self._bytes = 0  # of all rows
+        self._most_calls = MOST_CALLS_OF_ENDPOINT if cluster.namespace else MOST_CALLS
         self._calls = 0
         self._feed: Feed[WatchEvent] = Feed(
             self._list, client.watch_jobs, self._on_event, self._turn, backoff=BACKOFF, retry_on=(ApiError,)
@@ -120,7 +136,7 @@ class RedboxLink:
 
     def forget(self, key: RowKey) -> None:
         """Drop the row of a job that needs no more attention."""
-        self.rows.pop(key, None)
+        self._drop(key)
         self._arrived.pop(key, None)
         self._absent.discard(key)
 
@@ -151,10 +167,11 @@ class RedboxLink:
         except NoSuchJob:
             self._absent.add(key)
             return None
-        row = Row.of(job)
-        if not self._may_be_as_large(row):
-            raise RedboxUnavailable("red-box's answer about the job is too large", until_return=False)
-        self.rows.setdefault(key, row)
+        if key not in self.rows:
+            row_found = Row.of(job)
+            if not self._may_have(key, row_found):
+                raise RedboxUnavailable("the job's row is larger than is kept", until_return=False)
+            self._store(key, row_found)
         return self.row(key)
 
     async def cancel(self, key: RowKey, *, all_attempts: bool) -> list[Job]:
@@ -195,7 +212,7 @@ class RedboxLink:
         """Bound time and number of calls: a red-box that hangs must not block work for other clusters."""
         if self.reachable is False:
             raise RedboxUnavailable(self.trouble)
-        if self._calls >= MOST_CALLS:
+        if self._calls >= self._most_calls:
             raise RedboxUnavailable("too many calls are in progress", until_return=False)
         self._calls += 1
         try:
@@ -208,15 +225,22 @@ class RedboxLink:
 
     async def _list(self) -> str:
         listed: set[RowKey] = set()
+        count = 0
 
         def take(job: Job) -> None:
-            listed.add(RowKey.of(job))
+            nonlocal count
+            count += 1
+            if self.cluster.namespace and count > MOST_LISTED_OF_ENDPOINT:
+                raise Unreachable(f"it lists more than {MOST_LISTED_OF_ENDPOINT} jobs that have not ended")
             self._take(job, gone=False)
+            if (key := RowKey.of(job)) in self.rows:
+                listed.add(key)
 
-        revision = await list_active_jobs(self.client, take)
+        page_items = PAGE_ITEMS_OF_ENDPOINT if self.cluster.namespace else PAGE_ITEMS
+        revision = await list_active_jobs(self.client, take, page_items=page_items)
         self._absent.clear()
         for key in [key for key, _ in self.active_rows() if key not in listed]:
-            del self.rows[key]  # it has ended or is unknown: requested when its SlurmJob is reconciled
+            self._drop(key)  # it has ended or is unknown: requested when its SlurmJob is reconciled
             self._changed(key.key)
         self.synced = True
         self._turn(None)
@@ -225,7 +249,7 @@ class RedboxLink:
     def _on_event(self, event: WatchEvent) -> None:
         self._turn(None)
         if event.type == "bookmark":
-            self.bookmark_message = event.message
+            self.bookmark_message = (event.message or "")[:LONGEST_BOOKMARK]
         elif event.job is not None:
             self._take(event.job, gone=event.type == "gone")
 
@@ -235,11 +259,11 @@ class RedboxLink:
             return
         self._absent.discard(key)
         if gone:
-            self.rows.pop(key, None)
+            self._drop(key)
         elif self.rows.get(key) == row:
             return
         else:
-            self.rows[key] = row
+            self._store(key, row)
             self._arrived.setdefault(key, asyncio.get_running_loop().time())
         self._changed(job.key)
 
@@ -247,21 +271,30 @@ class RedboxLink:
         namespace = self.cluster.namespace
         if not namespace:
             return True
+        before = self.rows.get(key)
         return (
             key.namespace == namespace == self._namespace_of(key.key)
-            and self._may_be_as_large(row)
-            and (key in self.rows or len(self.rows) < MOST_ROWS_OF_ENDPOINT)
+            and row.size <= LARGEST_ROW_OF_ENDPOINT
+            and self._bytes + row.size - (before.size if before else 0) <= MOST_BYTES_OF_ENDPOINT
+            and (before is not None or len(self.rows) < MOST_ROWS_OF_ENDPOINT)
         )
 
-    def _may_be_as_large(self, row: Row) -> bool:
-        return not self.cluster.namespace or len(row.packed) <= LARGEST_ROW_OF_ENDPOINT
+    def _store(self, key: RowKey, row: Row) -> None:
+        self._drop(key)
+        self.rows[key] = row
+        self._bytes += row.size
+
+    def _drop(self, key: RowKey) -> None:
+        before = self.rows.pop(key, None)
+        if before is not None:
+            self._bytes -= before.size
 
     def _turn(self, trouble: str | None) -> None:
         reachable = trouble is None
         changed = self.reachable is not reachable
-        self.reachable, self.trouble = reachable, trouble or ""
+        self.reachable, self.trouble = reachable, printable(trouble or "", LONGEST_TROUBLE)
         if changed:
-            log.info("redbox", cluster=self.cluster.key, reachable=reachable, trouble=trouble)
+            log.info("redbox", cluster=self.cluster.key, reachable=reachable, trouble=self.trouble)
             self._turned(self)
 
 
@@ -278,7 +311,13 @@ def link_to(
     """The link to the red-box of a SlurmCluster or SlurmEndpoint, with tokens for that red-box alone."""
     spec = cluster.spec
     token = RedboxToken(objects, account, spec.audience)
-    client = RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle, deadlines=DEADLINES)
+    client = RedboxClient(
+        spec.endpoint,
+        token=token,
+        ca_bundle=spec.ca_bundle,
+        deadlines=DEADLINES,
+        longest=LONGEST_ANSWER_OF_ENDPOINT if cluster.namespace else None,
+    )
     return RedboxLink(
         cluster,
         client,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import structlog
 
@@ -15,14 +16,16 @@ from redbox_api.client import RedboxClient
 from redbox_api.feed import Feed, Resume
 from redbox_api.models import Partition, PartitionEvent
 from redbox_kube.api.objects import ApiError
+from redbox_operator.api.partition_status import bounded, is_name, printable
 from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 USE_EVERY_S = 30.0
 STATES_EVERY_S = 2.0
 """A red-box that reports changes without an end must not have a status written for each."""
-KEPT_AT_MOST = 10_000
-"""Of a red-box that lists or reports new ones without an end."""
+KEPT_AT_MOST = 2048
+"""Of a red-box that reports new ones without an end; each has a bounded number of bytes."""
+LONGEST_FAILURE = 500
 BACKOFF = Backoff(1.0, 30.0)
 
 
@@ -69,16 +72,18 @@ class PartitionWatch:
 
     async def _list(self) -> str:
         listing = await self._client.partitions()
-        self._partitions = {partition.name: partition for partition in listing.items[:KEPT_AT_MOST]}
+        named = (partition for partition in listing.items if is_name(partition.name))
+        self._partitions = {partition.name: bounded(partition) for partition in islice(named, KEPT_AT_MOST)}
         self._answered()
         return listing.revision
 
     def _on_event(self, event: PartitionEvent) -> None:
-        if event.partition is not None and self._partitions is not None:
+        changed, kept = event.partition, self._partitions
+        if changed is not None and kept is not None:
             if event.type == "gone":
-                self._partitions.pop(event.partition.name, None)
-            elif event.partition.name in self._partitions or len(self._partitions) < KEPT_AT_MOST:
-                self._partitions[event.partition.name] = event.partition
+                kept.pop(changed.name, None)
+            elif changed.name in kept or (is_name(changed.name) and len(kept) < KEPT_AT_MOST):
+                kept[changed.name] = bounded(changed)
             self._answered()
 
     def _answered(self) -> None:
@@ -87,6 +92,7 @@ class PartitionWatch:
 
     def _on_failure(self, why: str) -> None:
         """The status keeps the last ones; the job feed decides whether red-box is reachable."""
+        why = printable(why, LONGEST_FAILURE)
         if why != self._failure:
             log.info("partitions unknown", slurmcluster=self._cluster, error=why)
         self._failure = why

@@ -94,7 +94,7 @@ class SlurmClusters:
         self._jobs_listed = False
 
     async def run(self) -> None:
-        """Follow all red-boxes until cancelled; a defect in one link ends the process."""
+        """Follow all red-boxes until cancelled; a defect in the link of a SlurmCluster ends the process."""
         async with asyncio.TaskGroup() as self._group:
             for name in list(self._entries):
                 self._connect(self._entries[name])
@@ -186,7 +186,22 @@ class SlurmClusters:
             return
         self.links.troubles.pop(key, None)
         self.links.by_name[key] = entry.link
-        entry.task = self._group.create_task(entry.link.run(), name=f"link to {key}")
+        entry.task = self._group.create_task(self._follow(entry, entry.link), name=f"link to {key}")
+
+    async def _follow(self, entry: ClusterEntry, link: RedboxLink) -> None:
+        """Until cancelled. Users of a namespace choose what a SlurmEndpoint answers: it must not end us."""
+        try:
+            await link.run()
+        except Exception:
+            key = link.cluster.key
+            if not link.cluster.namespace:
+                raise
+            log.exception("defect in a link", slurmendpoint=key, again_in_s=PAUSE_S)
+            if entry.link is link:
+                entry.task = None
+                self._disconnect(entry)
+                self.links.troubles[key] = "its red-box gives answers that the operator cannot process"
+                self._queue.add_later(key, PAUSE_S)  # which connects it again
 
     def _is_full(self, namespace: str) -> bool:
         """Whether a namespace has as many links as it may have."""

@@ -1,7 +1,8 @@
 """Accounts and groups of the login node, for a red-box whose own host has none of them: one in a pod.
 
 The observer's agent answers with `getent` and `id`, as NSS of the login node does. The observer is trusted no
-further than that: an agent that runs as another uid than the one it answered is refused, root and uids below
+further than that: an account of another name or uid than was looked up is refused, or one user's jobs would
+run as another; an agent that runs as another uid than the one it answered is refused, root and uids below
 `min_uid` are refused here and on the login node, and sshd itself checks the group whose certificates it
 accepts.
 """
@@ -31,7 +32,8 @@ COMMAND_S = 5.0
 NOT_FOUND = 2  # getent's exit status
 ENTRY_FIELDS = 4  # at least: name, password, id, members
 OUTPUT_LIMIT = 1024 * 1024  # a group may have very many members
-GIDS = re.compile(r"[0-9]+( [0-9]+)*")
+NUMBER = re.compile(r"[0-9]{1,10}")
+GIDS = re.compile(r"[0-9]{1,10}( [0-9]{1,10})*")
 WHERE = "the login node"
 
 RunCommand = Callable[[Sequence[str]], CommandResult]
@@ -44,10 +46,16 @@ class LoginNodeLookup:
         self._run = run
 
     def account(self, name: str) -> UnixAccount | None:
-        return self._account(name) if USER_NAME.fullmatch(name) else None
+        found = self._account(name) if USER_NAME.fullmatch(name) else None
+        if found is not None and found.name != name:
+            raise _another(name, f"{found.name[:64]!r}: use that name in the mapping rules")
+        return found
 
     def account_of(self, uid: int) -> UnixAccount | None:
-        return self._account(str(uid))
+        found = self._account(str(uid))
+        if found is not None and found.uid != uid:
+            raise _another(str(uid), f"of uid {found.uid}")
+        return found
 
     def group(self, name: str) -> int | None:
         fields = self._entry("group", name)
@@ -83,16 +91,21 @@ class LoginNodeLookup:
         shown = self._run(argv)
         if shown.code == NOT_FOUND:
             return None
-        fields = shown.stdout.decode(errors="replace").rstrip("\n").split(":")
-        if shown.code != 0 or len(fields) < ENTRY_FIELDS:
+        line = shown.stdout.decode(errors="replace").removesuffix("\n")
+        fields = line.split(":")
+        if shown.code != 0 or len(fields) < ENTRY_FIELDS or "\n" in line:
             raise _no_answer(argv, shown)
         return fields
 
 
 def _number(text: str, database: str, key: str) -> int:
-    if not text.isdecimal():
+    if not NUMBER.fullmatch(text):
         raise OSError(errno.EPROTO, f"getent {database} {key} on {WHERE} shows the id {text[:40]!r}")
     return int(text)
+
+
+def _another(key: str, shown: str) -> OSError:
+    return OSError(errno.EPROTO, f"getent passwd {key} on {WHERE} shows the account {shown}")
 
 
 def _no_answer(argv: Sequence[str], result: CommandResult) -> OSError:

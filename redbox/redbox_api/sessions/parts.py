@@ -157,7 +157,7 @@ class SessionStatus(BaseModel):
         for cause in causes if isinstance(causes, list) else []:
             if isinstance(cause, dict) and cause.get("reason") == EXIT_CODE:
                 text = str(cause.get("message", ""))
-                return int(text) if text.isdigit() and len(text) <= len("255") else None
+                return int(text) if text.isascii() and text.isdigit() and len(text) <= len("255") else None
         return None
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import socket
+import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 
 from redbox_companion.connection.http_connection import HttpResponse, MalformedResponse
+from redbox_companion.redbox_client import AnswerStream, RedboxUnreachable
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -116,3 +121,45 @@ def test_an_interim_response_is_skipped() -> None:
 def test_bytes_of_another_protocol_come_with_the_response_that_switches_to_it() -> None:
     with response(b"HTTP/1.1 101 Switching Protocols\r\n\r\n", b"\x82\x00", closed=False) as found:
         assert (found.status, found.peek()) == (101, b"\x82\x00")
+
+
+def test_a_server_that_only_begins_to_answer_is_left() -> None:
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    with pytest.raises(MalformedResponse, match="interim"), response(interim * 1000, closed=False):
+        pass
+
+
+def test_small_chunks_take_no_more_memory_than_their_bytes() -> None:
+    """A companion may have 64 MiB, and a response 8 MiB."""
+    sent = CHUNKED + b"2\r\nxy\r\n" * 50_000 + b"0\r\n\r\n"
+
+    class Connection:
+        def makefile(self, _: str) -> io.BufferedReader:
+            return io.BufferedReader(io.BytesIO(sent))
+
+    found = HttpResponse(cast("socket.socket", Connection()))
+    tracemalloc.start()
+    try:
+        body = found.read(1 << 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert body == b"xy" * 50_000
+    assert peak < 5 * len(body)
+
+
+@pytest.mark.parametrize("body", [b"[" * 200_000, b'{"phase":' * 50_000, b"\xff\xfe", b"9" * 5000, b"[]"])
+def test_a_body_that_is_no_job_is_a_strangers(body: bytes) -> None:
+    server, ours = socket.socketpair()
+    with server, ours:
+        ours.settimeout(20)
+
+        def send() -> None:
+            server.sendall(OK + b"\r\n" + body)
+            server.close()
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        with pytest.raises(RedboxUnreachable, match="did not come from red-box"):
+            AnswerStream("https://redbox", HttpResponse(ours)).whole()
+        sending.join()

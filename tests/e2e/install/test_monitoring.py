@@ -173,7 +173,7 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
     controller.run("scontrol", "update", "nodename=n3", "state=down", "reason=test")
     login.run("sbatch", "-pGPU_big", "-o/dev/null", "-D/tmp", user="alice", stdin="#!/bin/sh\n")
     try:
-        fires("SlurmNodesDown", "SlurmPartitionWithoutNodes")  # GPU_big has this node alone, and a job that is not held
+        fires("SlurmNodesDown", "SlurmPartitionWithoutNodes")  # GPU_big has this node alone, and a job
     finally:
         controller.run("scontrol", "update", "nodename=n3", "state=resume")
     ends("SlurmNodesDown", "SlurmPartitionWithoutNodes")

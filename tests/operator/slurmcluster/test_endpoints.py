@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -25,6 +25,8 @@ from redbox_operator.api.slurmcluster_status import (
 )
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
+from redbox_operator.slurmcluster import reconciler
+from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.reconciler import MOST_ENDPOINTS, SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.status_writer import StatusWriter
@@ -45,6 +47,7 @@ class Stage:
     def __init__(self) -> None:
         self.api = FakeApiServer()
         self.links = RedboxLinks()
+        self.running: asyncio.Task[None] | None = None
         self.clusters = SlurmClusters(
             StatusWriter(self.api.client, OperatorMetrics()),
             ServiceAccountName("redbox-system", "redbox-operator"),
@@ -67,6 +70,16 @@ class Stage:
         conditions: list[Object] = self.api.objects[path_of(name)]["status"]["conditions"]
         return next(condition for condition in conditions if condition["type"] == "Reachable")
 
+    @property
+    def is_running(self) -> bool:
+        return self.running is not None and not self.running.done()
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(15):
+            while self.is_running and not holds():  # noqa: ASYNC110 (what is waited for sets no event)
+                await asyncio.sleep(0.01)
+        assert holds()
+
 
 def authority() -> bytes:
     return make_authority("farm", datetime.now(UTC)).certificate
@@ -81,7 +94,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def running(stage: Stage) -> AsyncIterator[None]:
-    task = asyncio.create_task(stage.clusters.run())
+    task = stage.running = asyncio.create_task(stage.clusters.run())
     await asyncio.sleep(0)
     try:
         yield
@@ -166,6 +179,72 @@ def test_a_time_without_a_zone_is_no_answer_of_red_box() -> None:
         Cluster.model_validate({**given, "credentialsExpireAt": "2026-11-21T12:00:00"})
 
 
+async def test_an_address_that_is_none_ends_no_operator(stage: Stage) -> None:
+    """Each user of the namespace may write it; the operator serves all namespaces."""
+    stage.put(endpoint="https://a..b")
+    await stage.look()
+    link = stage.links.get("farm/mine")
+    assert link is not None
+    await stage.until(lambda: link.reachable is False)
+    assert "https://a..b is not a valid address" in link.trouble
+    assert stage.is_running
+
+
+async def test_a_defect_that_an_endpoint_triggers_ends_no_operator(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "PAUSE_S", 0.01)
+    stage.put()
+    with monkeypatch.context() as broken:
+        broken.setattr(RedboxLink, "run", defect)
+        stage.clusters.updated(stage.api.objects[path_of("mine")])
+        await stage.until(lambda: "farm/mine" in stage.links.troubles)
+    await stage.until(lambda: stage.links.get("farm/mine") is not None)
+    assert stage.is_running
+
+
+async def test_a_defect_in_a_status_ends_no_operator(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "PAUSE_S", 0.01)
+    stage.put()
+    with monkeypatch.context() as broken:
+        calls: list[object] = []
+
+        async def fail(writer: object, _: object) -> None:
+            calls.append(writer)
+            await defect(writer)
+
+        broken.setattr(reconciler, "publish_audience", fail)
+        stage.clusters.updated(stage.api.objects[path_of("mine")])
+        await stage.until(lambda: len(calls) > 1)
+    await stage.until(lambda: CONFIG_MAP in stage.api.objects)
+    assert stage.is_running
+
+
+async def defect(_: object) -> None:
+    raise TypeError("a defect")
+
+
+@pytest.mark.parametrize("at", ["2026-11-21T12:00:00", "0001-01-01T00:00:00+23:59"])
+def test_a_time_of_no_zone_is_no_answer(at: str) -> None:
+    """It cannot be compared with the time that it is."""
+    described = {
+        "name": "hpc1",
+        "workloadManager": "slurm",
+        "version": "24.11\x1b[2J" * 99,
+        "redboxVersion": "1" * 9999,
+        "accounting": True,
+        "credentialsExpireAt": at,
+    }
+    if "+" not in at:
+        with pytest.raises(ValidationError, match="timezone"):
+            Cluster.model_validate(described)
+        return
+    status = status_of(Cluster.model_validate(described))
+    assert status.version is not None
+    assert status.version.isprintable()
+    assert len(status.version + (status.redbox_version or "")) < 200
+
+
 def test_only_the_namespaced_kind_has_a_computed_audience() -> None:
     cluster = slurm_cluster()
     raw = {"metadata": cluster.metadata, "spec": cluster.spec.model_dump(by_alias=True)}
@@ -196,7 +275,13 @@ def test_credentials_that_expire_are_a_condition_a_day_and_an_hour_before(
         accounting=True,
         credentials_expire_at=None if left is None else NOON + left,
     )
-    status = cluster_status_of(
+    conditions = status_of(description).conditions
+    found = [condition.reason for condition in conditions if condition.type == "CredentialsExpire"]
+    assert found == ([] if reason is None else [reason])
+
+
+def status_of(description: Cluster) -> SlurmClusterStatus:
+    return cluster_status_of(
         ClusterFacts(
             cluster=slurm_endpoint(),
             before=SlurmClusterStatus(),
@@ -214,5 +299,3 @@ def test_credentials_that_expire_are_a_condition_a_day_and_an_hour_before(
             now=NOON,
         )
     )
-    found = [condition.reason for condition in status.conditions if condition.type == "CredentialsExpire"]
-    assert found == ([] if reason is None else [reason])

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from redbox.server.certificates import make_authority
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob
 from redbox_api.feed import RowKey
 from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import job_feed
-from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
 from tests.bench.scripted_redbox import ScriptedRedbox
+from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_endpoint
 
 OWNER = OwnerRef(cluster="kube", namespace="farm", account="default")
@@ -216,18 +221,83 @@ async def test_a_slurmendpoints_red_box_reports_on_slurmjobs_of_its_namespace_on
         assert list(seen.link.rows) == [row_key("one")]
 
 
-async def test_what_is_asked_for_is_bounded_as_well(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+async def test_of_an_array_that_is_asked_for_no_tasks_are_kept(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
     """Of an ended job, which is in no list."""
     tasks = [ArrayTask(index=1, job_id="7_1", phase=Phase.SUCCEEDED, state="COMPLETED")]
     redbox.put(job("one", Phase.SUCCEEDED).model_copy(update={"tasks": tasks}))
-    redbox.put(job("two", Phase.SUCCEEDED, message=noise(100_000)))
     async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
         found = await seen.link.find(row_key("one"))
         assert found is not None
         assert found.tasks is None
-        with pytest.raises(RedboxUnavailable, match="too large"):
-            await seen.link.find(row_key("two"))
-        assert row_key("two") not in seen.link.rows
+
+
+async def test_a_row_that_packs_well_is_as_large_as_it_is(
+    redbox: ScriptedRedbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed, a mebibyte of one letter has a kibibyte; each look at the SlurmJob would unpack it."""
+    monkeypatch.setattr(job_feed, "MOST_BYTES_OF_ENDPOINT", 40_000)
+    redbox.put(job("one", Phase.RUNNING, message="x" * 1_000_000))
+    async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
+        with pytest.raises(RedboxUnavailable, match="larger than is kept"):
+            await seen.link.find(row_key("one"))
+        redbox.put(job("two", Phase.RUNNING, message="x" * 30_000))
+        await seen.until(lambda: row_key("two") in seen.link.rows)
+        for attempt in range(2, 99):  # of a SlurmJob of its namespace it may report attempts without end
+            redbox.put(
+                job("two", Phase.RUNNING, message="x" * 30_000).model_copy(update={"attempt": attempt})
+            )
+        redbox.put(job("three", Phase.RUNNING))
+        await seen.until(lambda: row_key("three") in seen.link.rows)
+        assert set(seen.link.rows) == {row_key("two"), row_key("three")}
+        seen.link.forget(row_key("two"))
+        redbox.put(job("one", Phase.RUNNING, message="x" * 30_000))
+        await seen.until(lambda: row_key("one") in seen.link.rows)
+
+
+async def test_a_list_without_an_end_is_no_list(
+    redbox: ScriptedRedbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_feed, "MOST_LISTED_OF_ENDPOINT", 3)
+    for number in range(4):
+        redbox.put(job(f"strange-{number}", Phase.RUNNING))
+    async with redbox.serving(tmp_path):
+        seen = Following(redbox, slurm_endpoint())
+        running = asyncio.create_task(seen.link.run())
+        try:
+            await seen.until(lambda: "more than 3 jobs" in seen.link.trouble)
+            assert not seen.link.synced
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+
+async def test_of_what_a_bookmark_says_no_more_is_kept_than_a_time(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    said = {"type": "bookmark", "revision": "e.0", "message": "x" * 1_000_000}
+    redbox.nonsense = json.dumps(said).encode() + b"\n"
+    async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
+        await seen.until(lambda: seen.link.bookmark_message is not None)
+        assert len(seen.link.bookmark_message or "") < 1000
+
+
+def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
+    """64 MiB of rows are a gigabyte as objects: more than the operator may have."""
+    authority = make_authority("farm", datetime.now(UTC)).certificate
+    for cluster, longest in ((slurm_cluster(), None), (slurm_endpoint(), 2 << 20)):
+        spec = cluster.spec.model_copy(update={"ca_bundle": authority})
+        link = link_to(
+            cluster.model_copy(update={"spec": spec}),
+            FakeApiServer().client,
+            ServiceAccountName("redbox-system", "redbox-operator"),
+            changed=print,
+            turned=print,
+            namespace_of=lambda _: None,
+            partitions_changed=print,
+        )
+        assert link.client.longest == longest
 
 
 def noise(length: int) -> str:

@@ -126,3 +126,31 @@ async def test_a_status_of_the_version_before_is_replaced(status: Status) -> Non
     await status.until(lambda: status.free == {"debug": 4})
     asked = status.api.asked
     assert asked.index("merge SlurmCluster") < asked.index("status SlurmCluster")
+
+
+async def test_of_a_hostile_partition_only_what_is_shown_is_kept(
+    status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand of a mebibyte each would be more memory than the operator may have."""
+    monkeypatch.setattr(partition_watch, "KEPT_AT_MOST", 3)
+    long = "x" * 10_000
+    hostile = partition("listed").model_copy(
+        update={
+            "state": long,
+            "reason": long,
+            "features": [long],
+            "node_states": {f"{number}{long}": 1 for number in range(99)},
+            "total": Amounts(nodes=1, cpus=10**400, mem_mb=1, gres={long: 1}),
+        }
+    )
+    for name in ("listed", long, "also", "third", "fourth"):
+        status.redbox.put_partition(hostile.model_copy(update={"name": name}))
+    status.put()
+    await status.until(lambda: len(status.free) == 3)
+    link = status.clusters.links.by_name["hpc1"]
+    status.redbox.put_partition(hostile.model_copy(update={"name": "later"}))
+    status.redbox.put_partition(hostile.model_copy(update={"name": "debug", "is_default": True}))
+    await status.until(lambda: any(kept.is_default for kept in link.partition_watch.partitions or ()))
+    kept = link.partition_watch.partitions or ()
+    assert len(kept) == 3
+    assert all(len(one.model_dump_json()) < 3000 for one in kept)

@@ -213,6 +213,17 @@ class TestRecords:
         self.begin(tmp_path)
         assert list((tmp_path / "redbox-kept").iterdir()) == []
 
+    def test_an_outcome_that_others_could_have_written_is_none(self, tmp_path: Path) -> None:
+        """It could name a job that is another's, or say that nothing was submitted."""
+        outcomes, record = self.begin(tmp_path)
+        outcomes.end(record, {"code": 0})
+        (tmp_path / "redbox-kept").chmod(0o770)
+        assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "unheard"
+        (tmp_path / "redbox-kept").rename(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere").chmod(0o700)
+        (tmp_path / "redbox-kept").symlink_to(tmp_path / "elsewhere")
+        assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "unheard"
+
     def test_a_link_in_the_place_of_the_directory_is_not_followed(self, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         (tmp_path / "redbox-kept").symlink_to(tmp_path / "elsewhere")

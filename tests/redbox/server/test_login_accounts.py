@@ -90,6 +90,8 @@ async def test_a_login_node_that_is_away_is_an_outage_and_no_missing_account(log
         CommandResult(0, b"\xff\xfe", b"", 0.0),
         CommandResult(1, b"", b"getent: out of memory", 0.0),
         CommandResult(-9, b"", b"", 0.0),
+        CommandResult(0, b"alice:x:" + b"9" * 5000 + b":1:::\n", b"", 0.0),
+        CommandResult(0, b"alice:x:2001:1:::\nbob:x:2002:1:::\n", b"", 0.0),
     ],
 )
 def test_only_getents_own_answer_says_that_there_is_no_account(answer: CommandResult) -> None:
@@ -103,6 +105,36 @@ def test_only_getents_own_answer_says_that_there_is_no_account(answer: CommandRe
     else:
         with pytest.raises(OSError, match="on the login node"):
             lookup.account("alice")
+
+
+@pytest.mark.parametrize(
+    ("entry", "groups"),
+    [
+        ("bob:x:2002:1:::", "2002"),
+        ("root:x:2001:1:::", "2001"),
+        ("ALICE:x:2001:1:::", "2001"),
+        ("alice\nbob:x:2001:1:::", "2001"),
+        ("alice:x:2001:1:::", "2001 " + "9" * 5000),
+    ],
+)
+def test_no_answer_makes_one_user_another(entry: str, groups: str) -> None:
+    """The observer's own account may answer what it likes: jobs of alice must not run as bob."""
+
+    def run(argv: Sequence[str]) -> CommandResult:
+        shown = entry if argv[0] == "getent" else groups
+        return CommandResult(0, shown.encode() + b"\n", b"", 0.0)
+
+    with pytest.raises(OSError, match="on the login node"):
+        LoginNodeLookup(run).account("alice")
+
+
+def test_the_account_of_a_uid_has_that_uid() -> None:
+    def run(argv: Sequence[str]) -> CommandResult:
+        return CommandResult(0, b"2001" if argv[0] == "id" else b"alice:x:2001:1:::", b"", 0.0)
+
+    assert LoginNodeLookup(run).account_of(2001) == UnixAccount("alice", 2001, frozenset({2001}))
+    with pytest.raises(OSError, match="of uid 2001"):
+        LoginNodeLookup(run).account_of(2002)
 
 
 async def test_the_observers_uid_is_found_there_and_kept_for_a_start_without_the_login_node(

@@ -161,7 +161,8 @@ class CommandRecordStore:
             return []
         for directory in self._directories:
             with suppress(OSError):
-                return read_lines(os.path.join(directory, identity))
+                if is_private(directory):  # or another user could have put an outcome there
+                    return read_lines(os.path.join(directory, identity))
         return []
 
 

@@ -7,9 +7,11 @@ import json
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from redbox_api.sessions.parts import TerminalSize
-from redbox_resourced.kubelet.sessions.client_streams import ClientStreams
+from redbox_resourced.kubelet.sessions.client_streams import LARGEST_SIZE, ClientStreams, read_sizes
 from redbox_resourced.kubelet.spdy.session import SpdySession
 
 
@@ -53,3 +55,39 @@ async def test_what_is_no_size_is_dropped_and_costs_a_pause_a_piece(
     streams = streams_with(nonsense, nonsense, b" " + size(80))
     assert await streams.next_size() == TerminalSize(columns=80, rows=24)
     assert len(pauses) == 2
+
+
+@given(
+    pieces=st.lists(
+        st.one_of(
+            st.binary(max_size=20),
+            st.sampled_from(
+                [
+                    size(80),
+                    size(80)[:9],
+                    size(80)[9:],
+                    b'{"Width":0,"Height":0}',
+                    b'{"Width":true,"Height":true}',
+                    b'{"Width":1e9,"Height":NaN}',
+                    b'{"Width":' + b"9" * 5000 + b"}",
+                    b"[" * 3000,
+                    b'{"' * 3000,
+                    b'"\\ud800"',
+                    b"{",
+                    b"\xff\x00 ",
+                ]
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_is_written_as_sizes_is_a_size_or_dropped(pieces: list[bytes]) -> None:
+    held = ""
+    for piece in pieces:
+        text = held + piece.decode("latin-1")
+        sizes, held = read_sizes(text)
+        assert len(held) <= LARGEST_SIZE
+        assert text.endswith(held)
+        assert all(0 < one.columns <= 65_535 and 0 < one.rows <= 65_535 for one in sizes)
+    sizes, held = read_sizes(size(80).decode())
+    assert (sizes, held) == ([TerminalSize(columns=80, rows=24)], "")
