@@ -2,8 +2,8 @@
 
 All users of red-box share its address, so that one user's wrong key must not have it banned for all. So many
 logins may fail in a time, and two of them with each credential, which leaves some for others. A credential
-whose last login succeeded is never held back. Another is tried at once, unless all others that are being tried
-could fail and be too many with it: then it waits for them.
+whose last login succeeded is never held back. Another one is tried at once, unless those that are being tried
+would be too many with it if all failed: then it waits for them.
 """
 
 from __future__ import annotations
