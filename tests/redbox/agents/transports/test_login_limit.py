@@ -81,17 +81,29 @@ async def test_one_users_wrong_key_does_not_hold_back_those_who_get_in() -> None
     clock = Clock()
     limit = LoginLimit(FailedLogins(4, 600), clock)
     assert await attempt(limit, "good", succeeds=True) == "in"
-    for bad in ("bad", "worse"):
-        assert [await attempt(limit, bad, succeeds=False) for _ in range(3)] == [
-            "refused",
-            "refused",
-            "held back",
-        ]
+    tried = [await attempt(limit, "bad", succeeds=False) for _ in range(3)]
+    assert tried == ["refused", "refused", "held back"]
+    for bad in ("worse", "worst"):
+        tried = [await attempt(limit, bad, succeeds=False) for _ in range(2)]
+        assert tried == ["refused", "held back"]
     assert await attempt(limit, "new", succeeds=True) == "held back"
     assert await attempt(limit, "good", succeeds=True) == "in"
     clock.now += 601
     assert await attempt(limit, "new", succeeds=True) == "in"
     assert await attempt(limit, "bad", succeeds=False) == "refused"
+
+
+async def test_wrong_keys_that_are_tried_for_ever_do_not_hold_back_first_logins() -> None:
+    clock = Clock()
+    limit = LoginLimit(FailedLogins(4, 600), clock)
+    newcomers = []
+    for number in range(300):
+        for bad in ("bad", "worse", "worst", "other"):
+            await attempt(limit, bad, succeeds=False)
+        clock.now += 10
+        if clock.now > 1000 + 700:  # all four keys have been tried by then
+            newcomers.append(await attempt(limit, f"new{number}", succeeds=True))
+    assert set(newcomers) == {"in"}
 
 
 async def failures_that_reach_sshd(limit: LoginLimit, *credentials: str) -> list[str]:
