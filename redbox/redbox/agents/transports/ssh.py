@@ -150,7 +150,7 @@ class SshTransport:
     ) -> tuple[asyncssh.SSHClientConnection, asyncssh.SSHClientConnection | None]:
         """Log in, through the jump host if there is one."""
         credential = await self._credentials_of(user, jump=False)
-        jump_login = await self._jump_login(user)  # a missing one is no failed login
+        jump_login = await self._jump_login(user)  # first: a login without it would count as failed
         async with self._logins.login(credential.identity, self._refusals.get(user.name, "")):
             through = None
             try:
