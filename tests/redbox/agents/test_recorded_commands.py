@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -237,6 +238,24 @@ class TestRecords:
         outcomes = CommandRecordStore([str(tmp_path / "file" / "x")])
         outcomes.end(outcomes.begin("id"), {"code": 0})
         assert outcomes.recall("id") == {"code": 0, "state": "ended"}
+
+    def test_a_file_server_that_reports_a_full_quota_at_the_end_takes_no_outcome_away(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The command has run: an error here would read as that it could not be run."""
+        outcomes, record = self.begin(tmp_path)
+        close = os.close
+
+        def close_late(descriptor: int) -> None:
+            close(descriptor)
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "close", close_late)
+            outcomes.end(record, {"code": 0})
+        (tmp_path / "redbox-kept" / "id").write_bytes(b"")
+        assert outcomes.recall("id") == {"code": 0, "state": "ended"}
+        assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "lost"
 
     def test_a_record_that_was_cut_off_while_it_was_written_is_of_a_lost_command(
         self, tmp_path: Path

@@ -85,9 +85,12 @@ class CommandRecord:
             self.written = False
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            try:
+                os.close(descriptor)
+            except OSError:  # NFS reports here that what was written had no room
+                self.written = False
 
 
 class CommandRecordStore:

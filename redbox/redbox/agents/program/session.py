@@ -141,7 +141,7 @@ class Session:
         self._writer = FrameWriter(descriptor)
         self._operations = operations
         self._streams: Dict[int, WorkerStream] = {}
-        self._for_idle_threads: "queue.Queue[WorkerStream]" = queue.Queue()
+        self._begun: "queue.Queue[WorkerStream]" = queue.Queue()  # for the threads
         self._idle_threads = 0  # that no stream is meant for yet
         self._changed = threading.Condition()
         self._last_frame_at = time.monotonic()
@@ -187,15 +187,13 @@ class Session:
             self._streams[number] = stream
             is_awaited = self._idle_threads > 0
             self._idle_threads -= is_awaited
-        if is_awaited:
-            self._for_idle_threads.put(stream)
-        else:
-            threading.Thread(target=self._work, args=(stream,), daemon=True).start()
+        self._begun.put(stream)
+        if not is_awaited:
+            threading.Thread(target=self._work, daemon=True).start()
 
-    def _work(self, stream: WorkerStream) -> None:
-        while True:
-            self._perform(stream)
-            stream = self._for_idle_threads.get()
+    def _work(self) -> None:
+        while True:  # without a variable: an idle thread keeps no request, in which secrets may be
+            self._perform(self._begun.get())
 
     def _perform(self, stream: WorkerStream) -> None:
         try:

@@ -13,7 +13,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable, FrameError, RequestFailed
@@ -66,7 +66,7 @@ class AgentRequest:
     target: str
     arguments: Mapping[str, Any]
     idempotent: bool = True
-    data: bytes = b""
+    data: bytes = field(default=b"", repr=False)  # scripts and environments have secrets
 
     def __str__(self) -> str:
         return f"{self.operation} {self.target}"

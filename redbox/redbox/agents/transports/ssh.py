@@ -150,15 +150,16 @@ class SshTransport:
     ) -> tuple[asyncssh.SSHClientConnection, asyncssh.SSHClientConnection | None]:
         """Log in, through the jump host if there is one."""
         credential = await self._credentials_of(user, jump=False)
+        jump_login = await self._jump_login(user)  # first: a login without it would count as failed
         async with self._logins.login(credential.identity, self._refusals.get(user.name, "")):
             through = None
             try:
-                if self._node.jump is None:
+                if jump_login is None:
                     opened, address = await open_connection(self._node, self._address)
                     connection = await log_in(self._node, user.name, credential, connected=opened)
                     self._address = address
                 else:
-                    through = await self._jump(self._node.jump, user)
+                    through = await self._jump(*jump_login)
                     connection = await log_in(self._node, user.name, credential, through=through)
             except BaseException as error:
                 if through is not None:
@@ -169,12 +170,17 @@ class SshTransport:
         self._refusals.pop(user.name, None)
         return connection, through
 
-    async def _jump(self, jump: SshHost, user: UnixUser) -> asyncssh.SSHClientConnection:
+    async def _jump_login(self, user: UnixUser) -> tuple[SshHost, str, SshCredential] | None:
+        if self._node.jump is None:
+            return None
         as_user = UnixUser(self._node.jump_user, user.uid) if self._node.jump_user else user
+        return self._node.jump, as_user.name, await self._credentials_of(as_user, jump=True)
+
+    async def _jump(
+        self, jump: SshHost, user: str, credential: SshCredential
+    ) -> asyncssh.SSHClientConnection:
         opened, _ = await open_connection(jump, None)
-        return await log_in(
-            jump, as_user.name, await self._credentials_of(as_user, jump=True), connected=opened
-        )
+        return await log_in(jump, user, credential, connected=opened)
 
     async def _credentials_of(self, user: UnixUser, *, jump: bool) -> SshCredential:
         find = self._credentials.jump_credential if jump else self._credentials.credential

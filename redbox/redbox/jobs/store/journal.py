@@ -14,9 +14,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
+
 from redbox.jobs.errors import JournalError, JournalMisplaced
 from redbox.jobs.store.journal_lock import JournalLock, refuse_network
 from redbox.jobs.store.sqlite import Database, JournalBatch, JournalContents
+
+log = structlog.get_logger(__name__)
 
 FILE_NAME = "journal.db"
 LOCK_NAME = "journal.lock"
@@ -90,7 +94,7 @@ class Journal:
             self._database.commit(batches)
         except JournalError as error:
             return error
-        except (ValueError, TypeError) as error:  # text that is not UTF-8, a number too large
+        except (ValueError, TypeError, OverflowError) as error:  # text that is not UTF-8, a number too large
             return JournalError(f"This cannot be written to the journal: {error}.")
         return None
 
@@ -98,4 +102,7 @@ class Journal:
 def _answer_all(answers: list[tuple[OnCommitted, JournalError | None]]) -> None:
     """In one turn of the loop: to wake it for each costs more than the answer."""
     for answer, fault in answers:
-        answer(fault)
+        try:
+            answer(fault)
+        except Exception:  # a fault of ours over one change must not leave the others unanswered
+            log.exception("a change of the journal could not be answered")

@@ -12,7 +12,7 @@ from redbox.agents.program.commands import ChildCommand
 
 
 def test_what_a_command_writes_right_before_its_end_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Preempted(selectors.SelectSelector):
+    class Preempted(selectors.PollSelector):
         """Finds nothing, and goes on only when the command has written and ended."""
 
         found_nothing = False

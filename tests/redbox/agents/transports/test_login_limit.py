@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import asyncssh
@@ -13,6 +15,9 @@ from redbox.agents.errors import AgentRefused, AgentUnavailable
 from redbox.agents.pool import AgentPool
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.login_limit import FailedLogins, LoginLimit
+from redbox.agents.transports.ssh import LoginNode, SshTransport
+from redbox.agents.transports.ssh_ca import KeyDirectory
+from redbox.agents.transports.ssh_login import SshHost
 from tests.redbox.agents.login_host import ALICE, LoginHost
 from tests.redbox.agents.sshd import key_of_alice, sshd
 
@@ -76,17 +81,68 @@ async def test_one_users_wrong_key_does_not_hold_back_those_who_get_in() -> None
     clock = Clock()
     limit = LoginLimit(FailedLogins(4, 600), clock)
     assert await attempt(limit, "good", succeeds=True) == "in"
-    for bad in ("bad", "worse"):
-        assert [await attempt(limit, bad, succeeds=False) for _ in range(3)] == [
-            "refused",
-            "refused",
-            "held back",
-        ]
+    tried = [await attempt(limit, "bad", succeeds=False) for _ in range(3)]
+    assert tried == ["refused", "refused", "held back"]
+    for bad in ("worse", "worst"):
+        tried = [await attempt(limit, bad, succeeds=False) for _ in range(2)]
+        assert tried == ["refused", "held back"]
     assert await attempt(limit, "new", succeeds=True) == "held back"
     assert await attempt(limit, "good", succeeds=True) == "in"
     clock.now += 601
     assert await attempt(limit, "new", succeeds=True) == "in"
     assert await attempt(limit, "bad", succeeds=False) == "refused"
+
+
+async def test_wrong_keys_that_are_tried_for_ever_do_not_hold_back_first_logins() -> None:
+    clock = Clock()
+    limit = LoginLimit(FailedLogins(4, 600), clock)
+    newcomers = []
+    for number in range(300):
+        for bad in ("bad", "worse", "worst", "other"):
+            await attempt(limit, bad, succeeds=False)
+        clock.now += 10
+        if clock.now > 1000 + 700:  # all four keys have been tried by then
+            newcomers.append(await attempt(limit, f"new{number}", succeeds=True))
+    assert set(newcomers) == {"in"}
+
+
+async def failures_that_reach_sshd(limit: LoginLimit, *credentials: str) -> list[str]:
+    """Of logins at the same time, each of which sshd refuses."""
+    reached: list[str] = []
+
+    async def log_in(credential: str) -> None:
+        with suppress(AgentRefused, AgentUnavailable):
+            async with limit.login(credential):
+                reached.append(credential)
+                await asyncio.sleep(0)  # the others begin meanwhile
+                await log_in_or_fail(succeeds=False)
+
+    await asyncio.gather(*map(log_in, credentials))
+    return reached
+
+
+async def test_also_at_the_same_time_no_more_logins_fail_than_allowed() -> None:
+    assert await failures_that_reach_sshd(LoginLimit(FailedLogins(4, 600)), *["one"] * 10) == ["one"] * 2
+    many = [f"user{number}" for number in range(10)]
+    assert await failures_that_reach_sshd(LoginLimit(FailedLogins(4, 600)), *many) == many[:4]
+
+
+async def test_new_keys_wait_for_each_other_and_all_get_in() -> None:
+    limit = LoginLimit(FailedLogins(1, 600))
+    assert (
+        await asyncio.gather(*(attempt(limit, f"user{n}", succeeds=True) for n in range(10))) == ["in"] * 10
+    )
+
+
+async def test_a_key_for_the_jump_host_that_is_not_there_is_no_failed_login(tmp_path: Path) -> None:
+    key_of_alice(tmp_path, asyncssh.generate_private_key("ssh-ed25519"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        jump = SshHost("127.0.0.1", tmp_path / "known_hosts", listening.getsockname()[1])
+        node = LoginNode("login.example", tmp_path / "known_hosts", jump=jump, jump_user="gate")
+        transport = SshTransport(node, KeyDirectory(tmp_path))
+        for _ in range(5):
+            with pytest.raises(AgentRefused, match="gate"):
+                await transport.start(ALICE)
 
 
 async def test_all_agents_start_although_sshd_drops_unfinished_logins_beyond_ten(

@@ -70,3 +70,30 @@ def test_a_cancel_of_a_job_at_rest_is_sent_again_where_it_had_no_effect(world: W
     world.slurm.jobs["1"] = unchanged
     world.advance(60)
     assert len([act for act in world.slurm.acts if act[0] is JobAction.CANCEL]) > 1
+
+
+def test_a_job_at_rest_that_a_restarted_controller_shows_unchanged_is_known_to_it(world: World) -> None:
+    """Else its absence later would count as forgotten by that restart."""
+    settled(world)
+    world.slurm.restart()
+    world.advance(90)
+    (record,) = world.jobs._store.index.watched()
+    assert record.boot_time == "boot 2"
+
+
+def test_a_job_at_rest_whose_comment_is_changed_is_followed_with_a_warning(world: World) -> None:
+    settled(world)
+    world.slurm.jobs["1"] = replace(world.slurm.jobs["1"], mark="", comment="mine")
+    world.advance(world.settings.longest_interval_s + 2)
+    assert any("comment was changed" in warning for warning in current(world).warnings)
+    world.slurm.end("1")
+    world.advance(world.settings.longest_interval_s + 2)
+    assert current(world).phase is Phase.SUCCEEDED
+
+
+def test_a_job_at_rest_whose_id_a_stranger_was_given_is_not_taken_for_it(world: World) -> None:
+    settled(world)
+    world.slurm.forget("1", rows_too=True)
+    world.slurm.add_foreign(3000, job_id="1")
+    world.advance(700)
+    assert current(world).phase is Phase.LOST

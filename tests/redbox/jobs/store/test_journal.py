@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import stat
@@ -12,6 +13,7 @@ from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.errors import (
     JobsError,
+    JournalError,
     JournalFull,
     JournalInUse,
     JournalMisplaced,
@@ -20,7 +22,7 @@ from redbox.jobs.errors import (
 )
 from redbox.jobs.record.packed_records import unpack
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, Tombstone
-from redbox.jobs.store.journal import FILE_NAME, Journal
+from redbox.jobs.store.journal import FILE_NAME, Journal, OnCommitted
 from redbox.jobs.store.journal_lock import file_system_type, is_network
 from redbox.jobs.store.sqlite import SCHEMA, Database, JournalBatch
 from redbox_api.models import Phase
@@ -197,6 +199,34 @@ def test_what_cannot_be_written_takes_nothing_else_with_it(world: World) -> None
     assert outcomes[0] is None
     assert isinstance(outcomes[1], JobsError)
     assert outcomes[2] is None
+
+
+def commit_together(world: World, *changes: tuple[JournalBatch, OnCommitted]) -> None:
+    async def commit() -> None:
+        loop = asyncio.get_running_loop()
+        world.journal._commit([(loop, *change) for change in changes])
+
+    world.run(commit())
+    world.settle()
+
+
+def test_a_change_whose_answer_fails_leaves_those_of_its_commit_answered(world: World) -> None:
+    answers: list[JournalError | None] = []
+
+    def fail(_: JournalError | None) -> None:
+        raise ZeroDivisionError
+
+    fact = JournalBatch(facts=(("a", "b"),))
+    commit_together(world, (fact, fail), (fact, answers.append))
+    assert answers == [None]
+
+
+def test_a_number_that_is_too_large_is_an_answer_too(world: World) -> None:
+    answers: list[JournalError | None] = []
+    too_large = JournalBatch(bury=(Tombstone(OWNER, "other", 2**70, NOW),))
+    fact = JournalBatch(facts=(("a", "b"),))
+    commit_together(world, (too_large, answers.append), (fact, answers.append))
+    assert [type(answer) for answer in answers] == [JournalError, type(None)]
 
 
 def test_old_final_jobs_and_old_tombstones_are_swept_and_living_ones_stay(world: World) -> None:

@@ -1,0 +1,70 @@
+"""Threads of the agent, which stay for further requests."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from redbox.agents.program.session import MAX_REQUESTS, Session, WorkerStream
+from redbox.agents.program.wire import DONE, FAILED, REQUEST, read_frame
+
+SOON_S = 20
+
+
+class Secret:
+    """Part of a request."""
+
+
+@pytest.fixture
+def answers() -> Any:
+    """Both ends of the agent's stdout."""
+    reads, writes = os.pipe()
+    with os.fdopen(reads, "rb") as source:
+        yield source, writes
+        os.close(writes)
+
+
+def session_of(writes: int, operation: Callable[[WorkerStream], dict[str, Any]]) -> Session:
+    return Session(io.BytesIO(), writes, {"work": operation})
+
+
+def test_an_idle_thread_keeps_nothing_of_its_requests(answers: tuple[Any, int]) -> None:
+    source, writes = answers
+    session = session_of(writes, lambda stream: {"number": stream.number})
+    for number in (1, 2, 3):
+        secret, gone = Secret(), threading.Event()
+        weakref.finalize(secret, gone.set)
+        session._dispatch(REQUEST, number, {"op": "work", "secret": secret}, b"")
+        del secret
+        assert read_frame(source)[0] == DONE
+        assert gone.wait(SOON_S)
+
+
+def test_no_more_threads_than_requests_that_were_under_way_at_once(answers: tuple[Any, int]) -> None:
+    """Requests of a home that hangs take all threads, and once it answers these serve what comes next."""
+    source, writes = answers
+    served: set[int] = set()
+    home_answers = threading.Event()
+
+    def work(stream: WorkerStream) -> dict[str, Any]:
+        home_answers.wait(SOON_S)
+        served.add(threading.get_ident())
+        return {"number": stream.number}
+
+    session = session_of(writes, work)
+    for number in range(MAX_REQUESTS + 1):
+        session._dispatch(REQUEST, number, {"op": "work"}, b"")
+    kind, refused, header, _ = read_frame(source)
+    assert (kind, refused, header["kind"]) == (FAILED, MAX_REQUESTS, "busy")
+    home_answers.set()
+    assert {read_frame(source)[1] for _ in range(MAX_REQUESTS)} == set(range(MAX_REQUESTS))
+    for number in range(1000, 1000 + 4 * MAX_REQUESTS):
+        session._dispatch(REQUEST, number, {"op": "work"}, b"")
+        assert read_frame(source)[:2] == (DONE, number)
+    assert len(served) == MAX_REQUESTS
