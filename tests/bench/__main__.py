@@ -121,9 +121,7 @@ def main(
     *,
     short: Annotated[
         bool,
-        typer.Option(
-            "--short", help="Less of what has a target, without large numbers: 15 minutes."
-        ),
+        typer.Option("--short", help="Less of what has a target, without large numbers: 15 minutes."),
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Only what was not yet measured on this commit.")

@@ -268,3 +268,8 @@ def _some(names: Sequence[str]) -> str:
     listed = ", ".join(sorted(names)[:NAMED_AT_MOST])
     more = len(names) - NAMED_AT_MOST
     return f"{listed} and {more} more" if more > 0 else listed
+
+
+def differ_in_times_only(written: SlurmClusterStatus, after: SlurmClusterStatus) -> bool:
+    times = {"conditions": {"__all__": {"last_transition_time"}}}
+    return written.model_dump(exclude=times) == after.model_dump(exclude=times)

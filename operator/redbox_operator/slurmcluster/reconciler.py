@@ -35,6 +35,7 @@ from redbox_operator.api.slurmcluster_status import (
     SlurmEndpointStatus,
     cluster_events,
     cluster_status_of,
+    differ_in_times_only,
     has_older_form,
     is_reported,
 )
@@ -238,8 +239,7 @@ class SlurmClusters:
             log.warning("reconcile", slurmcluster=name, error=str(error), again_in_s=PAUSE_S)
             self._queue.add_later(name, PAUSE_S)
         except Exception:
-            # A user of a namespace chooses what answers at its SlurmEndpoint: a defect that it finds must not
-            # stop the operator for all.
+            # A tenant chooses what answers at a SlurmEndpoint: a defect that it finds stops no other.
             log.exception("defect", slurmcluster=name, again_in_s=PAUSE_S)
             self._queue.add_later(name, PAUSE_S)
 
@@ -352,7 +352,7 @@ class SlurmClusters:
         if link is not None and link.reachable is None and is_new:
             return  # the first answer is under way; the red-box of a SlurmEndpoint waits for this status
         if after == before or (
-            self._limited and entry.written and _differ_in_times_only(entry.written, after)
+            self._limited and entry.written and differ_in_times_only(entry.written, after)
         ):
             return
         uid = str(entry.cluster.metadata["uid"])
@@ -386,11 +386,6 @@ async def _describe(link: RedboxLink) -> Cluster | None:
     except (RedboxUnavailable, RedboxError) as error:
         log.info("redbox does not describe itself", slurmcluster=link.cluster.key, error=str(error))
         return None
-
-
-def _differ_in_times_only(written: SlurmClusterStatus, after: SlurmClusterStatus) -> bool:
-    times = {"conditions": {"__all__": {"last_transition_time"}}}
-    return written.model_dump(exclude=times) == after.model_dump(exclude=times)
 
 
 def _path_of(cluster: SlurmCluster) -> ResourcePath:

@@ -1,4 +1,4 @@
-"""Real agents in a pool, and a login host of one's own where root can make one."""
+"""Real agents in a pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from redbox.agents.agent import AgentClient
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
-from tests.redbox.agents.login_host import LoginHost
 
 
 @pytest.fixture
@@ -48,16 +47,3 @@ def folder(tmp_path: Path, user: UnixUser) -> Iterator[Path]:
         os.chown(folder, user.uid, user.uid)
     yield folder
     shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="session")
-def login_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginHost]:
-    missing = [
-        name
-        for name in ("/usr/bin/sudo", "/usr/sbin/sshd", "/bin/tcsh", "/usr/bin/fish")
-        if not Path(name).exists()
-    ]
-    if os.geteuid() != 0 or missing:
-        pytest.skip(f"needs root (for a mount namespace) and {', '.join(missing) or 'nothing else'}")
-    with LoginHost.running(tmp_path_factory.mktemp("login-host")) as host:
-        yield host

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,7 +76,7 @@ async def test_more_than_the_limit_is_cut_and_said_to_be() -> None:
 
 async def test_it_is_used_where_red_box_runs_as_the_observer() -> None:
     agents = ScriptedAgents()
-    manager = SlurmManager(agents, UnixUser("me", os.geteuid()))
+    manager = SlurmManager(agents, UnixUser(pwd.getpwuid(os.geteuid()).pw_name, os.geteuid()))
     with pytest.raises(WorkloadManagerError, match="scontrol"):  # this machine has no Slurm
         await manager.cluster()
     assert agents.calls == []

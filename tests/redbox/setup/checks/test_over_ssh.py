@@ -15,7 +15,6 @@ from tests.redbox.agents.login_host import ALICE, BOB, LEGACY, MALLORY, LoginHos
 from tests.redbox.setup.factories import cluster
 from tests.redbox.setup.fakes import REDBOX, File, LoginNode, settings_text
 
-pytest_plugins = ("tests.redbox.agents.conftest",)
 Check = Callable[..., list[Finding]]
 
 
