@@ -48,6 +48,7 @@ NEVER_SEEN_HERE = 'status="500"'
 @pytest.fixture(scope="module")
 def rules(bed: Bed) -> dict[str, Any]:
     """The chart's, without the time that each waits."""
+    SlurmJobs.on(bed)  # which brings helm, too
     set_values = (
         "--set=images.registry=x",
         "--set=resourced.enabled=true",
