@@ -98,12 +98,14 @@ class Machine(NssLookup):
             status = path.stat()
         except OSError:
             return None
+        # A kubelet gives a token that it renews to the pod's own user; the pod cannot write its folder.
+        is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
         return FilePermissions(
             status.st_uid,
             stat.S_IMODE(status.st_mode),
             stat.S_ISDIR(status.st_mode),
-            of_own_group=is_handed_in(status),
-            is_read_only=bool(os.statvfs(path).f_flag & os.ST_RDONLY),
+            of_own_group=is_handed_in(status) or (is_read_only and status.st_gid == os.getegid()),
+            is_read_only=is_read_only,
         )
 
     def resolve(self, path: Path) -> Path:
