@@ -28,7 +28,7 @@ from tests.e2e.harness.sessions import set_sessions
 FIRST = sized(8, 3)
 NEXT = sized(30, 10)
 KEYS = sized(100, 40)
-MEGABYTES = sized(400, 100)
+MEGABYTES = 400
 REQUESTS = sized(200, 60)
 LASTS = "sleep 1200"
 SRUN = "srun's own session"
@@ -132,7 +132,7 @@ def keys_ms(sides: Sides, kind: Kind, name: str) -> list[float]:
     ),
     Figure("session-key-p50-native", "the same of a native pod", "ms"),
     takes_s=300,
-    short_s=110,
+    short_s=100,
     rounds=2,
     warm_up=False,
     baseline_name=SRUN,
@@ -214,7 +214,6 @@ def in_mb_s(sides: Sides, kind: Kind, name: str) -> float:
     Figure("session-out-native", "the same of a native pod, without Slurm", "MB/s"),
     Figure("session-in-native", "the same of a native pod, without Slurm", "MB/s"),
     takes_s=150,
-    short_s=40,
     rounds=3,
     warm_up=False,
     baseline_name="srun -u, which carries every session, by itself",
