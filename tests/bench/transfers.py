@@ -94,7 +94,8 @@ class PodFolder:
 
     @contextmanager
     def _emptied(self) -> Iterator[None]:
-        self._run("exec", self.pod, "--", "mkdir", "-p", self.place)
+        self._run("exec", self.pod, "--", "rm", "-rf", self.place)  # of a run that was killed
+        self._run("exec", self.pod, "--", "mkdir", self.place)
         try:
             yield
         finally:
