@@ -72,7 +72,7 @@ def test_a_tar_that_loses_modes_or_times_has_no_speed(
 @pytest.fixture
 def served(unused_tcp_port: int) -> Iterator[tuple[int, Any]]:
     """The job's program, once it has written its log."""
-    command = [sys.executable, LOADS / "transfer_job.py", str(unused_tcp_port), "25000"]
+    command = [sys.executable, str(LOADS / "transfer_job.py"), str(unused_tcp_port), "25000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as job:
         assert job.stdout is not None
         yield unused_tcp_port, job.stdout.read()
