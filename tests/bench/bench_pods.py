@@ -94,7 +94,7 @@ class Sides:
             self.delete(kind)
 
     def log(self, kind: Kind, name: str) -> str:
-        return self.of(kind).run("logs", name + kind.log_suffix)
+        return self.of(kind).run("logs", name + kind.pod_suffix)
 
     def of(self, kind: Kind) -> Kubectl:
         return self.native if kind is NATIVE else self.alice
@@ -248,7 +248,7 @@ def line_latencies(sides: Sides, kind: Kind) -> list[float]:
     """Milliseconds of each line, which is the time at which it was written."""
     try:
         (name,) = sides.see(kind, WRITES, 1, "begun")
-        with sides.of(kind).reading("logs", "--follow", name + kind.log_suffix) as follower:
+        with sides.of(kind).reading("logs", "--follow", name + kind.pod_suffix) as follower:
             assert follower.stdout
             read = ((time.time(), line.decode()) for line in follower.stdout)
             seen = [(now - written) * 1000 for now, line in read for written in stamps(line)]

@@ -1,35 +1,26 @@
 """Sessions in running jobs: kubectl exec of a pod on Slurm, beside srun's own session and a native pod
 
 kubectl runs on this machine, srun on the login host. The first session of a job starts the relay, which is
-srun's own start and more; the next ones find it there.
+srun's own start and more; the next ones find it there. In each time of kubectl's is its own part: to start,
+to set up TLS, and one request before the session's, for the pod.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import os
 import pty
-import re
-import ssl
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from statistics import median
-from urllib.parse import urlencode
-
-import websockets
-import yaml
 
 from redbox_bed.bed import Bed
 from tests.bench.bench_pods import Sides, of_natives, standing
 from tests.bench.bench_slurm import USER, on_login
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
-from tests.bench.pod_lives import ALICE, NATIVE, ON_SLURM, Kind
-from tests.bench.processor_time import AGENT, BY_COMMAND
+from tests.bench.pod_lives import NATIVE, ON_SLURM, SLURM_JOB, Kind
 from tests.bench.rows import Figure, Target
 from tests.bench.virtual_jobs import API
 from tests.e2e.harness.sessions import set_sessions
@@ -37,13 +28,11 @@ from tests.e2e.harness.sessions import set_sessions
 FIRST = sized(8, 3)
 NEXT = sized(30, 10)
 KEYS = sized(100, 40)
-IDLE = sized(200, 50)
-MEGABYTES = sized(400, 100)
+MEGABYTES = 400
 REQUESTS = sized(200, 60)
 LASTS = "sleep 1200"
 SRUN = "srun's own session"
 MIB = 2**20
-OURS = {"redbox", "resourced", "agent"}
 
 
 @contextmanager
@@ -66,7 +55,7 @@ def pods_of(sides: Sides, kind: Kind, count: int) -> Iterator[list[str]]:
 
 def first_byte_ms(sides: Sides, kind: Kind, name: str) -> float:
     began = time.perf_counter()
-    with sides.of(kind).reading("exec", name, "--", "echo", "x") as process:
+    with sides.of(kind).reading("exec", name + kind.pod_suffix, "--", "echo", "x") as process:
         assert process.stdout is not None
         if process.stdout.read(1) != b"x":
             raise RuntimeError(f"kubectl exec of {name} writes nothing")
@@ -74,6 +63,12 @@ def first_byte_ms(sides: Sides, kind: Kind, name: str) -> float:
         process.stdout.read()
         process.wait(30)
     return took * 1000
+
+
+def kubectl_own_ms(sides: Sides, native: str) -> float:
+    began = time.perf_counter()
+    sides.native.run("get", "--raw", f"/api/v1/namespaces/{sides.native.namespace}/pods/{native}")
+    return (time.perf_counter() - began) * 1000
 
 
 def keys_ms(sides: Sides, kind: Kind, name: str) -> list[float]:
@@ -113,14 +108,31 @@ def keys_ms(sides: Sides, kind: Kind, name: str) -> list[float]:
     ),
     Figure("session-first-byte-p50-native", "the same of a native pod", "ms"),
     Figure(
+        "slurmjob-first-byte-p50",
+        "kubectl exec -> its first byte, first session of a SlurmJob with virtual delivery: median",
+        "ms",
+        Target("difference", "<=", 100),
+    ),
+    Figure(
+        "slurmjob-next-byte-p50",
+        "the same, the next sessions of the SlurmJob",
+        "ms",
+        Target("difference", "<=", 50),
+    ),
+    Figure(
+        "session-kubectl-own",
+        "kubectl's own part of the times above: it starts and gets the pod (kubectl get --raw): median",
+        "ms",
+    ),
+    Figure(
         "session-key-p50",
         "a key in kubectl exec -it -> its echo: median",
         "ms",
         Target("difference", "<=", 10),
     ),
     Figure("session-key-p50-native", "the same of a native pod", "ms"),
-    takes_s=240,
-    short_s=90,
+    takes_s=300,
+    short_s=100,
     rounds=2,
     warm_up=False,
     baseline_name=SRUN,
@@ -133,13 +145,20 @@ def session_latency(sides: Sides) -> Iterator[Trial]:
             first = [first_byte_ms(sides, ON_SLURM, name) for name in names]
             following = [first_byte_ms(sides, ON_SLURM, names[0]) for _ in range(NEXT)]
             keys = keys_ms(sides, ON_SLURM, names[0])
+        with pods_of(sides, SLURM_JOB, FIRST) as names:
+            job_first = [first_byte_ms(sides, SLURM_JOB, name) for name in names]
+            job_following = [first_byte_ms(sides, SLURM_JOB, names[0]) for _ in range(NEXT)]
         with pods_of(sides, NATIVE, 1) as (native,):
             natives = [first_byte_ms(sides, NATIVE, native) for _ in range(NEXT)]
             native_keys = keys_ms(sides, NATIVE, native)
+            of_kubectl = [kubectl_own_ms(sides, native) for _ in range(NEXT)]
         return {
             "session-first-byte-p50": median(first),
             "session-next-byte-p50": median(following),
             "session-first-byte-p50-native": median(natives),
+            "slurmjob-first-byte-p50": median(job_first),
+            "slurmjob-next-byte-p50": median(job_following),
+            "session-kubectl-own": median(of_kubectl),
             "session-key-p50": median(keys),
             "session-key-p50-native": median(native_keys),
         }
@@ -151,6 +170,8 @@ def session_latency(sides: Sides) -> Iterator[Trial]:
         return {
             "session-first-byte-p50": first,
             "session-next-byte-p50": first,
+            "slurmjob-first-byte-p50": first,
+            "slurmjob-next-byte-p50": first,
             "session-key-p50": key,
         }
 
@@ -193,7 +214,6 @@ def in_mb_s(sides: Sides, kind: Kind, name: str) -> float:
     Figure("session-out-native", "the same of a native pod, without Slurm", "MB/s"),
     Figure("session-in-native", "the same of a native pod, without Slurm", "MB/s"),
     takes_s=150,
-    short_s=40,
     rounds=3,
     warm_up=False,
     baseline_name="srun -u, which carries every session, by itself",
@@ -299,91 +319,3 @@ def service_requests(sides: Sides) -> Iterator[Trial]:
             lambda: {"service-request-p50": requests_ms(sides.bed, node, PORT)},
             notes={"requests": REQUESTS},
         )
-
-
-# ---------------------------------------------------------------------------------------------- idle
-def own_memory_mib() -> float:
-    """Of red-box, resourced and agents of this machine's bed: their share of pages, all together."""
-    return sum(map(_share_mib, _own_pids()))
-
-
-def _own_pids() -> Iterator[int]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_text(errors="replace")
-        except OSError:
-            continue
-        names = {name for pattern, name in BY_COMMAND.items() if pattern.search(command)}
-        if OURS & names or AGENT in command:
-            yield int(folder.name)
-
-
-def _share_mib(pid: int) -> float:
-    try:
-        found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    except OSError:
-        return 0.0
-    return int(found[1]) / 1024 if found else 0.0
-
-
-async def with_idle_sessions(kubeconfig: Path, pod: str, count: int) -> float:
-    """MiB of ours that so many sessions take: opened through the API server, each has answered once."""
-    cluster, user = _credentials(kubeconfig)
-    query = urlencode({"command": "cat", "stdin": "true", "stdout": "true", "container": "main"})
-    url = f"{cluster['server'].replace('https', 'wss', 1)}/api/v1/namespaces/{ALICE}/pods/{pod}/exec?{query}"
-    before = own_memory_mib()
-    async with AsyncExitStack() as opened:
-        for _ in range(count):
-            session = await opened.enter_async_context(
-                websockets.connect(url, ssl=user, subprotocols=[websockets.Subprotocol("v5.channel.k8s.io")])
-            )
-            await session.send(b"\0x")
-            while b"x" not in (await asyncio.wait_for(session.recv(), 60))[1:]:
-                pass
-        await asyncio.sleep(2)
-        return own_memory_mib() - before
-
-
-def _credentials(kubeconfig: Path) -> tuple[dict[str, str], ssl.SSLContext]:
-    """The API server, and the administrator's certificate."""
-    document = yaml.safe_load(kubeconfig.read_text())
-    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-    context = ssl.create_default_context(cadata=authority)
-    folder = kubeconfig.parent / "bench-certificate"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    try:
-        for name in ("client-certificate-data", "client-key-data"):
-            (folder / name).touch(mode=0o600)
-            (folder / name).write_bytes(base64.b64decode(user[name]))
-        context.load_cert_chain(folder / "client-certificate-data", folder / "client-key-data")
-    finally:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
-    return cluster, context
-
-
-@benchmark(
-    Figure(
-        "sessions-idle-memory",
-        f"{IDLE} idle sessions: red-box, agent and resourced together",
-        "MiB",
-        Target("value", "<=", 50),
-    ),
-    takes_s=120,
-    short_s=30,
-    rounds=1,
-    warm_up=False,
-    within=with_sessions,
-)
-@contextmanager
-def sessions_idle(sides: Sides) -> Iterator[Trial]:
-    with pods_of(sides, ON_SLURM, 1) as (name,):
-        first_byte_ms(sides, ON_SLURM, name)  # the relay is there
-
-        def measure() -> Mapping[str, float]:
-            used = asyncio.run(with_idle_sessions(sides.bed.places.kubeconfig, name, IDLE))
-            return {"sessions-idle-memory": used}
-
-        yield Trial(measure, notes={"sessions": IDLE})

@@ -59,7 +59,7 @@ class Benchmark:
 
     @property
     def is_in_short_form(self) -> bool:
-        """Those with a target are, but for large numbers of jobs, pods or nodes."""
+        """Those with a target are, but for large numbers of things, and for what others show too."""
         return self.short_s > 0
 
     def is_called(self, name: str) -> bool:

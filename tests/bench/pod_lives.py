@@ -42,7 +42,7 @@ class Kind:
     where: ResourcePath
     make: Callable[[str, str], Object]
     is_accepted: Callable[[Object], bool]
-    log_suffix: str = ""
+    pod_suffix: str = ""
     """What its pod has behind its name."""
 
 
