@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import time
 import urllib.request
@@ -22,14 +20,12 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube import kube_cluster
-from tests.e2e.harness import notebook
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.sessions import set_sessions
 from tests.e2e.harness.slurmjobs import WITHIN_S, Applied, SlurmJobs, eventually, kill
 
 SERVES = "cd $(mktemp -d); echo of job $SLURM_JOB_ID > index.html; exec python3 -m http.server 18888"
 PORTS = [{"name": "http", "port": 8080, "targetPort": 18888}]
-PROXY_PORT = 18890
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,7 +76,16 @@ def inside(job: Applied, enter: list[str]) -> str:
 
 def test_a_service_reaches_the_job_while_it_runs(bed: Bed, jobs: SlurmJobs) -> None:
     job = jobs.apply(SERVES, ports=PORTS)
-    job.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(service_of(job)))
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": job.name, "namespace": "alice"},
+        "spec": {
+            "selector": {"redbox.dev/slurmjob": job.name},
+            "ports": [{"port": 80, "targetPort": "http"}],
+        },
+    }
+    job.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(service))
     try:
         job_id = job.starts()["jobID"]
         address = job("get", "service", job.name, "--output=jsonpath={.spec.clusterIP}")
@@ -91,47 +96,6 @@ def test_a_service_reaches_the_job_while_it_runs(bed: Bed, jobs: SlurmJobs) -> N
         eventually(lambda: not fetched(node, address), what="the end of its endpoints")
     finally:
         job("delete", "service", job.name)
-
-
-def test_an_ingress_brings_pages_and_websockets_of_a_notebook(bed: Bed, jobs: SlurmJobs) -> None:
-    """By its host name, as an Ingress controller routes: a proxy on a node, to the Service."""
-    ports = [{"name": "http", "port": 8080, "targetPort": notebook.SERVER_PORT}]
-    job = jobs.apply(f"exec python3 - <<'END'\n{notebook.SERVER}END", ports=ports)
-    job.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(service_of(job)))
-    node, host = bed.host("k1"), f"{job.name}.example"
-    ask = ("curl", "-sf", "--max-time", "10", f"--header=Host: {host}", f"127.0.0.1:{PROXY_PORT}")
-    try:
-        job_id = job.starts()["jobID"]
-        address = job("get", "service", job.name, "--output=jsonpath={.spec.clusterIP}")
-        with proxy(node, f"{host}={address}"):
-            answer = eventually(lambda: node.run(*ask, check=False, timeout=30).stdout, what="a page")
-            assert answer == f"{job_id} for {host}"
-            browser = ("python3", "-c", notebook.BROWSER, str(PROXY_PORT), host)
-            assert node.run(*browser, timeout=60).stdout.splitlines() == ["101", "x = 1", "print(x)"]
-    finally:
-        job("delete", "service", job.name)
-
-
-@contextmanager
-def proxy(node: Host, route: str) -> Iterator[None]:
-    """An Ingress controller in small."""
-    with node.popen("python3", "-c", notebook.PROXY, str(PROXY_PORT), route) as process:
-        try:
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def service_of(job: Applied) -> dict[str, object]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": job.name, "namespace": "alice"},
-        "spec": {
-            "selector": {"redbox.dev/slurmjob": job.name},
-            "ports": [{"port": 80, "targetPort": "http"}],
-        },
-    }
 
 
 def forwarded(job: Applied) -> str:
