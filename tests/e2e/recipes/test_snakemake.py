@@ -1,0 +1,127 @@
+"""Snakemake on the login node as alice: its jobs are SlurmJobs that `kubectl slurm` submits."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from redbox_bed.core.build_cache import ensure_built, key_of
+from redbox_bed.core.places import CHECKOUT
+from redbox_bed.delivery import Kubernetes
+from redbox_bed.hosts.host import Host
+from tests.e2e.harness.slurmjobs import SlurmJobs
+
+pytestmark = pytest.mark.timeout(600)  # Snakemake is fetched first, once
+LOCK = Path(__file__).with_name("snakemake.lock")
+ENVIRONMENT, STUDY, USER = "/home/alice/snakemake", "/home/alice/study", "alice"
+PLUGIN = f"#!{ENVIRONMENT}/bin/python3 -I\nfrom kubectl_slurm.__main__ import main\nmain()\n"
+SNAKEMAKE = f"#!{ENVIRONMENT}/bin/python3\nfrom snakemake.cli import main\nmain()\n"
+WITHIN_S = 400
+
+
+@pytest.fixture(scope="module")
+def study(bed: Bed) -> Iterator[Host]:
+    """The login node with Snakemake, kubectl, `kubectl slurm` and the recipe in alice's home."""
+    SlurmJobs.on(bed)
+    host, kubectl = bed.host("login"), Kubernetes(bed)
+    host.run("rm", "-rf", ENVIRONMENT, STUDY)
+    python = login_node.python_of(host)
+    library = f"{ENVIRONMENT}/lib/python{python}/site-packages"
+    built = ensure_built(
+        bed.places.cache / "recipes" / f"snakemake-{python}-{key_of(LOCK.read_bytes())}",
+        partial(_install, python),
+    )
+    login_node.copy(host, built, library)
+    for package in ("cli/kubectl_slurm", "redbox/redbox_shared"):
+        login_node.copy(host, CHECKOUT / package, f"{library}/{Path(package).name}")
+    host.run("mkdir", f"{ENVIRONMENT}/bin")
+    host.run("ln", "-s", "/usr/bin/python3", f"{ENVIRONMENT}/bin/python3")
+    host.write(f"{ENVIRONMENT}/pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n")
+    kubectl_program = (bed.places.state / "bin/kubectl").read_bytes()
+    for name, content in (("kubectl", kubectl_program), ("kubectl-slurm", PLUGIN), ("snakemake", SNAKEMAKE)):
+        host.write(f"{ENVIRONMENT}/bin/{name}", content, mode=0o755)
+    host.write(f"{ENVIRONMENT}/kubeconfig", yaml.safe_dump(_kubeconfig(bed, kubectl)))
+    login_node.copy(host, CHECKOUT / "examples/recipes/snakemake", STUDY)
+    host.run("chown", "-R", f"{USER}:", STUDY, ENVIRONMENT)
+    yield host
+    kubectl("delete", "rolebinding", "snakemake", f"--namespace={USER}")
+    kubectl("delete", "slurmjobs", "--all", f"--namespace={USER}", "--timeout=90s")
+    host.run("rm", "-rf", ENVIRONMENT, STUDY)
+
+
+def _install(python: str, folder: Path) -> None:
+    """Of the lock, for the host's Python; one of its packages has no wheel, and is Python alone."""
+    platforms = (
+        "manylinux2014_x86_64",
+        "manylinux_2_28_x86_64",
+        "manylinux_2_17_x86_64",
+        "manylinux_2_24_x86_64",
+    )
+    command = [
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"),
+        *(
+            "--no-deps",
+            "--require-hashes",
+            "--no-compile",
+            "--requirement",
+            str(LOCK),
+            "--target",
+            str(folder),
+        ),
+        *("--implementation", "cp", "--python-version", python),
+        *(option for platform in platforms for option in ("--platform", platform)),
+    ]
+    subprocess.run(command, check=True, timeout=WITHIN_S)
+
+
+def _kubeconfig(bed: Bed, kubectl: Kubernetes) -> dict[str, Any]:
+    """That of a user who may edit the namespace, from within the bed's network."""
+    account = f"{USER}:default"
+    kubectl("delete", "rolebinding", "snakemake", f"--namespace={USER}", "--ignore-not-found")
+    binding = ("--clusterrole=edit", f"--serviceaccount={account}", f"--namespace={USER}")
+    kubectl("create", "rolebinding", "snakemake", *binding)
+    token = kubectl("create", "token", "default", "--duration=2h", f"--namespace={USER}").strip()
+    kubeconfig: dict[str, Any] = yaml.safe_load(bed.places.kubeconfig.read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = f"https://{bed.plan.host('k0').address}:6443"
+    kubeconfig["users"][0]["user"] = {"token": token}
+    kubeconfig["contexts"][0]["context"]["namespace"] = USER
+    return kubeconfig
+
+
+def snakemake(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = (
+        f"PATH={ENVIRONMENT}/bin:/usr/bin:/bin",
+        f"KUBECONFIG={ENVIRONMENT}/kubeconfig",
+        "HOME=/home/alice",
+    )
+    begin = ("env", "-C", STUDY, *environment, "snakemake", "--profile", "profile", *words)
+    return host.run(*begin, user=USER, check=False, timeout=WITHIN_S)
+
+
+def test_each_rule_is_a_job_in_slurm_and_their_files_are_the_result(study: Host) -> None:
+    ended = snakemake(study)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    total = study.read(f"{STUDY}/total.txt").decode()
+    lines = re.findall(r"^(north|south) on n\d, job (\d+)$", total, re.MULTILINE)
+    assert [sample for sample, _ in lines] == ["north", "south"], total
+    assert len({number for _, number in lines}) == 2
+    names = study.run(
+        "sacct", "-X", "-n", "-P", "-o", "User,State", "-j", ",".join(job for _, job in lines)
+    ).stdout
+    assert names.splitlines() == ["alice|COMPLETED"] * 2
+
+
+def test_a_rule_that_fails_fails_the_workflow(study: Host) -> None:
+    ended = snakemake(study, "broken")
+    assert ended.returncode == 1
+    assert "rule broken" in ended.stderr
