@@ -60,7 +60,7 @@ def channel_over(plain: socket.socket, file: TokenFile) -> JobChannel:
 
 def sent(channel: JobChannel) -> bytes:
     """The payload of the one short frame that it sends now, if it does."""
-    channel.wait(select.poll(), has_unread=False)
+    channel.wait(select.poll(), has_unread=False, longest_s=0.0)
     frame = bytes(channel.held)
     channel.held.clear()
     return frames.masked(frame[6:], frame[2:6]) if frame else b""

@@ -6,17 +6,19 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect
 
 from redbox.http.answers.command_socket import CommandSocket
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.relay_connection import StreamOutput, StreamStatus
-from redbox_api.sessions.parts import MAX_MESSAGE, ExecRequest
+from redbox_api.sessions.parts import MAX_MESSAGE, ExecRequest, ResizeMessage, SessionChannel
 
 COUNT = 1000
 CHANNELS = st.sampled_from([0, 0, 0, 1, 2, 3, 4, 4, 5, 6, 255, 255])
@@ -157,6 +159,18 @@ async def end_of(awaited: Awaitable[object]) -> object:
         return end
 
 
+def sizes_of(messages: list[dict[str, Any]]) -> set[tuple[int, int]]:
+    """What the client has asked for: hypothesis finds sizes of its own beside those above."""
+    asked = set()
+    for message in messages:
+        content = message.get("bytes") or b""
+        if content[:1] == bytes([SessionChannel.RESIZE]):
+            with suppress(ValidationError):
+                size = ResizeMessage.model_validate_json(content[1:])
+                asked.add((size.columns, size.rows))
+    return asked
+
+
 @given(messages=MESSAGES, terminals=st.sampled_from(["none", "one"]))
 async def test_a_session_ends_with_a_reason_and_leaves_nothing(
     messages: list[dict[str, Any]], terminals: str
@@ -175,7 +189,7 @@ async def test_a_session_ends_with_a_reason_and_leaves_nothing(
     typed = [message["bytes"][1:] for message in messages if (message.get("bytes") or b" ")[0] == 0]
     printed = [message[1:] for message in socket.sent if message[0] == 2]
     assert printed == [data for data in typed if data][: len(printed)]
-    assert set(session.sizes) <= ({(80, 24)} if is_terminal else set())
+    assert set(session.sizes) <= (sizes_of(messages) if is_terminal else set())
 
 
 @given(text=REQUESTS)
