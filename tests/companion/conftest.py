@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,9 @@ def pod(tmp_path: Path, redbox: ScriptedServer, certificate: tuple[Path, Path]) 
         "PATH": os.environ["PATH"],
         "REDBOX_ENDPOINT": f"https://localhost:{redbox.port}",
         "REDBOX_CA_FILE": str(certificate[0]),
-        "REDBOX_KEY": "0aa6-1",
+        "REDBOX_KEY": str(
+            uuid.uuid4()
+        ),  # names the companion's socket: two tests at once each have their own
         "REDBOX_TOKEN_FILE": str(tmp_path / "token"),
         "REDBOX_REQUEST_FILE": str(tmp_path / "request.json"),
         "REDBOX_TERMINATION_FILE": str(tmp_path / "termination"),

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import termios
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,7 +28,6 @@ CANNOT_START = 125
 def companion(pod: Pod, redbox: ScriptedServer) -> Iterator[subprocess.Popen[bytes]]:
     """A running one, which takes sessions."""
     redbox.job = dict(RUNNING)
-    pod.environ["REDBOX_KEY"] = str(uuid.uuid4())
     process = pod.start(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(400):
         if pod.environ["REDBOX_KEY"] in unix_sockets():

@@ -22,8 +22,6 @@ from redbox.server.observer import observer_of
 from redbox.settings import RedboxSettings
 from tests.redbox.agents.login_host import ALICE, LEGACY, MALLORY, LoginHost
 
-pytest_plugins = ("tests.redbox.agents.conftest",)
-
 
 def transport_to(host: LoginHost, port: int | None = None) -> SshTransport:
     node = LoginNode("127.0.0.1", host.known_hosts, port or host.port)
