@@ -6,7 +6,7 @@ whose end was missed is requested by itself. While red-box is unavailable it get
 its return wakes the SlurmJobs that wait for it.
 
 A user of a SlurmEndpoint's namespace chooses what answers there. So only rows of SlurmJobs of that namespace
-are kept, and these in a bounded number and size, as JSON: packed, a row of 64 MiB has 64 KiB.
+are kept, and these in a bounded number and size (`link_limits`).
 """
 
 from __future__ import annotations
@@ -22,29 +22,19 @@ import structlog
 
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob, Unreachable
-from redbox_api.feed import PAGE_ITEMS, Feed, RowKey, list_active_jobs
+from redbox_api.feed import Feed, RowKey, list_active_jobs
 from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Phase, WatchEvent
 from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.partition_status import printable
+from redbox_operator.slurmcluster.link_limits import limits_of
 from redbox_operator.slurmcluster.partition_watch import PartitionWatch
 from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 DEADLINES = Deadlines(connect=3.0, answer=10.0, quiet=30.0)
 CALL_S = 15.0
-MOST_CALLS = 8
-MOST_CALLS_OF_ENDPOINT = 2
-MOST_ROWS_OF_ENDPOINT = 10_000
-LARGEST_ROW_OF_ENDPOINT = 64 * 1024
-MOST_LISTED_OF_ENDPOINT = 2 * MOST_ROWS_OF_ENDPOINT
-"""Rows that are not kept included: a list may have no end."""
-MOST_BYTES_OF_ENDPOINT = 8 * 1024 * 1024
-"""Of all its rows."""
-LONGEST_ANSWER_OF_ENDPOINT = 2 * 1024 * 1024
-"""As objects it takes thirty times as much: 64 MiB would be 1.9 GiB."""
-PAGE_ITEMS_OF_ENDPOINT = 100
 LONGEST_TROUBLE = 500
 LONGEST_BOOKMARK = 100
 BACKOFF = Backoff(0.5, 3.0, factor=1.5)  # short: SlurmJobs wait for its return
@@ -116,7 +106,7 @@ class RedboxLink:
         self._absent: set[RowKey] = set()
         self._arrived: dict[RowKey, float] = {}
         self._bytes = 0  # of all rows
-        self._most_calls = MOST_CALLS_OF_ENDPOINT if cluster.namespace else MOST_CALLS
+        self._limits = limits_of(cluster)
         self._calls = 0
         self._feed: Feed[WatchEvent] = Feed(
             self._list, client.watch_jobs, self._on_event, self._turn, backoff=BACKOFF, retry_on=(ApiError,)
@@ -212,7 +202,7 @@ class RedboxLink:
         """Bound time and number of calls: a red-box that hangs must not block work for other clusters."""
         if self.reachable is False:
             raise RedboxUnavailable(self.trouble)
-        if self._calls >= self._most_calls:
+        if self._calls >= self._limits.calls:
             raise RedboxUnavailable("too many calls are in progress", until_return=False)
         self._calls += 1
         try:
@@ -230,14 +220,13 @@ class RedboxLink:
         def take(job: Job) -> None:
             nonlocal count
             count += 1
-            if self.cluster.namespace and count > MOST_LISTED_OF_ENDPOINT:
-                raise Unreachable(f"it lists more than {MOST_LISTED_OF_ENDPOINT} jobs that have not ended")
+            if count > self._limits.listed:
+                raise Unreachable(f"it lists more than {self._limits.listed} jobs that have not ended")
             self._take(job, gone=False)
             if (key := RowKey.of(job)) in self.rows:
                 listed.add(key)
 
-        page_items = PAGE_ITEMS_OF_ENDPOINT if self.cluster.namespace else PAGE_ITEMS
-        revision = await list_active_jobs(self.client, take, page_items=page_items)
+        revision = await list_active_jobs(self.client, take, page_items=self._limits.page_items)
         self._absent.clear()
         for key in [key for key, _ in self.active_rows() if key not in listed]:
             self._drop(key)  # it has ended or is unknown: requested when its SlurmJob is reconciled
@@ -268,15 +257,12 @@ class RedboxLink:
         self._changed(job.key)
 
     def _may_have(self, key: RowKey, row: Row) -> bool:
-        namespace = self.cluster.namespace
-        if not namespace:
-            return True
-        before = self.rows.get(key)
+        namespace, limits, before = self.cluster.namespace, self._limits, self.rows.get(key)
         return (
-            key.namespace == namespace == self._namespace_of(key.key)
-            and row.size <= LARGEST_ROW_OF_ENDPOINT
-            and self._bytes + row.size - (before.size if before else 0) <= MOST_BYTES_OF_ENDPOINT
-            and (before is not None or len(self.rows) < MOST_ROWS_OF_ENDPOINT)
+            (not namespace or key.namespace == namespace == self._namespace_of(key.key))
+            and row.size <= limits.row_bytes
+            and self._bytes + row.size - (before.size if before else 0) <= limits.bytes
+            and (before is not None or len(self.rows) < limits.rows)
         )
 
     def _store(self, key: RowKey, row: Row) -> None:
@@ -316,7 +302,7 @@ def link_to(
         token=token,
         ca_bundle=spec.ca_bundle,
         deadlines=DEADLINES,
-        longest=LONGEST_ANSWER_OF_ENDPOINT if cluster.namespace else None,
+        longest=limits_of(cluster).answer,
     )
     return RedboxLink(
         cluster,

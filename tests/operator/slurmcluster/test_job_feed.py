@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from redbox_api.feed import RowKey
 from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.slurmcluster import job_feed
+from redbox_operator.slurmcluster import link_limits
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
@@ -202,7 +203,7 @@ async def test_nonsense_in_a_watch_is_told_and_ends_nothing(redbox: ScriptedRedb
 
 
 async def test_a_slurmendpoints_red_box_reports_on_slurmjobs_of_its_namespace_only(
-    redbox: ScriptedRedbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    redbox: ScriptedRedbox, tmp_path: Path
 ) -> None:
     """It may be anything that a user of that namespace runs, and may claim any owner and any key."""
     foreign = OwnerRef(cluster="kube", namespace="barn", account="default")
@@ -214,7 +215,7 @@ async def test_a_slurmendpoints_red_box_reports_on_slurmjobs_of_its_namespace_on
     async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
         assert list(seen.link.rows) == [row_key("one")]
         assert seen.changed == ["one"]
-        monkeypatch.setattr(job_feed, "MOST_ROWS_OF_ENDPOINT", 1)
+        seen.link._limits = replace(seen.link._limits, rows=1)
         redbox.put(job("three", Phase.RUNNING))
         redbox.put(job("one", Phase.SUSPENDED))
         await seen.until(lambda: seen.link.rows[row_key("one")].phase is Phase.SUSPENDED)
@@ -237,7 +238,7 @@ async def test_a_row_that_packs_well_is_as_large_as_it_is(
     redbox: ScriptedRedbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packed, a mebibyte of one letter has a kibibyte; each look at the SlurmJob would unpack it."""
-    monkeypatch.setattr(job_feed, "MOST_BYTES_OF_ENDPOINT", 40_000)
+    monkeypatch.setattr(link_limits, "OF_ENDPOINTS", replace(link_limits.OF_ENDPOINTS, bytes=40_000))
     redbox.put(job("one", Phase.RUNNING, message="x" * 1_000_000))
     async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
         with pytest.raises(RedboxUnavailable, match="larger than is kept"):
@@ -259,7 +260,7 @@ async def test_a_row_that_packs_well_is_as_large_as_it_is(
 async def test_a_list_without_an_end_is_no_list(
     redbox: ScriptedRedbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_feed, "MOST_LISTED_OF_ENDPOINT", 3)
+    monkeypatch.setattr(link_limits, "OF_ENDPOINTS", replace(link_limits.OF_ENDPOINTS, listed=3))
     for number in range(4):
         redbox.put(job(f"strange-{number}", Phase.RUNNING))
     async with redbox.serving(tmp_path):

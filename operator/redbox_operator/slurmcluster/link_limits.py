@@ -1,0 +1,45 @@
+"""How much of one red-box the operator holds at once.
+
+The red-box of a SlurmCluster is an administrator's, who vouches for it. What answers at a SlurmEndpoint is
+chosen by users of its namespace, and the operator's memory serves all: so its answers and rows are bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from redbox_api.feed import PAGE_ITEMS
+from redbox_kube.slurm_cluster import SlurmCluster
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLimits:
+    """Of one link; rows are counted in bytes as JSON: packed, a row of 64 MiB has 64 KiB."""
+
+    calls: int
+    page_items: int
+    answer: int | None
+    """Bytes of one answer or event; None: the client's own limit."""
+    rows: float
+    row_bytes: float
+    bytes: float
+    """Of all rows."""
+    listed: float
+    """Rows of a list, those that are not kept included: it may have no end."""
+
+
+OF_CLUSTERS = LinkLimits(8, PAGE_ITEMS, None, inf, inf, inf, inf)
+OF_ENDPOINTS = LinkLimits(
+    calls=2,
+    page_items=100,
+    answer=2 * 1024 * 1024,  # as objects thirty times as much: 64 MiB would be 1.9 GiB
+    rows=10_000,
+    row_bytes=64 * 1024,
+    bytes=8 * 1024 * 1024,
+    listed=20_000,
+)
+
+
+def limits_of(cluster: SlurmCluster) -> LinkLimits:
+    return OF_ENDPOINTS if cluster.namespace else OF_CLUSTERS
