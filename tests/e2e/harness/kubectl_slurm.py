@@ -6,12 +6,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import yaml
-
-from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.hosts.host import Host
+from tests.e2e.harness.redbox_settings import put_rule_first
 
 WITHIN_S = 120
 PROGRAMS = Path(sys.executable).parent
@@ -57,11 +55,8 @@ class Plugin:
         return self.well("submit", "--parsable", *words, stdin=stdin).strip()
 
 
-def allow_sessions_and_requeues(login: Host) -> None:
+def allow_sessions_and_requeues(settings: dict[str, Any]) -> None:
     """As the HPC administrator does it."""
-    settings = yaml.safe_load(login.read(login_node.SETTINGS))
     where = {"cluster": "bed", "namespaces": ["redbox-system"], "service_accounts": ["redbox-operator"]}
-    settings["mapping"]["rules"].insert(0, {**where, "roles": ROLES})
+    put_rule_first(settings, {**where, "roles": ROLES})
     settings["exec"] = {"enabled": True}
-    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
-    login_node.restart(login)

@@ -20,12 +20,12 @@ from typing import Any
 
 import yaml
 
-from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import SERVICE_PORT
 from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, SLURM_CLUSTER, Kubernetes
 from redbox_bed.hosts.host import Host
 from tests.deploy.debian_programs import unpacked
+from tests.e2e.harness.redbox_settings import put_rule_first, settings_changed
 from tests.e2e.harness.slurmjobs import eventually
 
 MONITORING = "monitoring"
@@ -70,17 +70,14 @@ class Prometheus:
 @contextmanager
 def metrics_allowed(login: Host) -> Iterator[None]:
     """red-box serves Slurm's metrics to Prometheus, names of users included, and looks each second."""
-    before = login.read(login_node.SETTINGS)
-    settings = yaml.safe_load(before)
-    settings["mapping"]["rules"] = [RULE, *settings["mapping"]["rules"]]
-    settings["slurm"] = {**(settings.get("slurm") or {}), "metrics": {"users_accounts": True, "every_s": 1}}
-    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
-    login_node.restart(login)
-    try:
+
+    def change(settings: dict[str, Any]) -> None:
+        put_rule_first(settings, RULE)
+        metrics = {"users_accounts": True, "every_s": 1}
+        settings["slurm"] = {**(settings.get("slurm") or {}), "metrics": metrics}
+
+    with settings_changed(login, change):
         yield
-    finally:
-        login.write(login_node.SETTINGS, before)
-        login_node.restart(login)
 
 
 @contextmanager

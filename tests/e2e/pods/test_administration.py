@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import yaml
 
-from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import KUBERNETES_NAME, RELEASE, SLURM_CLUSTER, Helm, take_away
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness import slurmjobs
 from tests.e2e.harness.api_objects import get_object
+from tests.e2e.harness.redbox_settings import put_rule_first, settings_changed
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
     NEVER_ENDED,
@@ -65,17 +64,10 @@ def deployed(pods: SlurmPods, **spec: Any) -> list[SlurmPod]:
 
 @contextmanager
 def rule_for(login: Host, account: str) -> Iterator[None]:
-    before = login.read(login_node.SETTINGS)
-    settings = yaml.safe_load(before)
-    rule = {"cluster": KUBERNETES_NAME, "namespaces": [USER], "service_accounts": [account], "user": USER}
-    settings["mapping"]["rules"] = [rule | {"roles": ["submit"]}, *settings["mapping"]["rules"]]
-    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
-    login_node.restart(login)
-    try:
+    where = {"cluster": KUBERNETES_NAME, "namespaces": [USER], "service_accounts": [account]}
+    rule = {**where, "user": USER, "roles": ["submit"]}
+    with settings_changed(login, lambda settings: put_rule_first(settings, rule)):
         yield
-    finally:
-        login.write(login_node.SETTINGS, before)
-        login_node.restart(login)
 
 
 def test_a_deleted_slurmcluster_waits_for_its_pods_and_names_them(bed: Bed, pods: SlurmPods) -> None:
