@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from redbox_bed.core.errors import BedError
@@ -18,12 +18,20 @@ def run_command(
     timeout: float,
     stdin: str | None = None,
     cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
     error_type: type[BedError] = BedError,
 ) -> str:
     """Return the standard output; raises `error_type` as `FAILURE: what the command wrote to stderr`."""
     try:
         ended = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=True, timeout=timeout, cwd=cwd
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=timeout,
+            cwd=cwd,
+            env=env,
         )
     except subprocess.SubprocessError as error:
         reason = str(getattr(error, "stderr", "") or error).strip()[-_LAST_CHARACTERS:]

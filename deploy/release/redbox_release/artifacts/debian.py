@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -53,11 +52,7 @@ def build_package(target: Path, environment: Path, source: Source, workshop: Pat
         str(target),
     )
     environ = os.environ | {"SOURCE_DATE_EPOCH": str(source.epoch)}
-    ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environ, timeout=_WITHIN_S
-    )
-    if ended.returncode:
-        raise BedError(f"dpkg-deb could not build the package: {ended.stderr.strip()}")
+    run_command(command, "dpkg-deb could not build the package", timeout=_WITHIN_S, env=environ)
 
 
 def _write_host_files(root: Path) -> None:

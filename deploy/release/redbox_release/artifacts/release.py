@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from redbox_bed.core.commands import run_command
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_bed.core.progress import Progress
@@ -80,11 +80,7 @@ def _build_wheel(folder: Path, source: Source) -> Path:
         str(CHECKOUT),
     )
     environ = os.environ | {"SOURCE_DATE_EPOCH": str(source.epoch)}
-    ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environ, timeout=_WITHIN_S
-    )
-    if ended.returncode:
-        raise BedError(f"the wheel could not be built: {ended.stderr.strip()[-1000:]}")
+    run_command(command, "the wheel could not be built", timeout=_WITHIN_S, env=environ)
     return next(folder.glob("*.whl"))
 
 
