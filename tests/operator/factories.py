@@ -44,27 +44,32 @@ def slurm_endpoint(name: str = "mine", namespace: str = "farm", **metadata: Any)
     return SlurmEndpoint.model_validate({"metadata": made, "spec": spec})
 
 
+def cluster_facts(**changed: Any) -> ClusterFacts:
+    """Of a SlurmCluster whose red-box answers, and describes nothing."""
+    plain = ClusterFacts(
+        cluster=slurm_cluster(),
+        before=SlurmClusterStatus(),
+        trouble=None,
+        reason="Answers",
+        description=None,
+        partitions=None,
+        use_is_due=True,
+        stale_since=None,
+        phases=[],
+        orphans=[],
+        in_use_by=ClusterUsers(),
+        gateways=[],
+        pods_reported=False,
+        now=NOON,
+    )
+    return replace(plain, **changed)
+
+
 def with_gateways(*nodes: str) -> SlurmCluster:
     """A SlurmCluster that is to hold jobs back by these gateways, with the status that it has then."""
     cluster = slurm_cluster(gateways=True, holdBack=True)
-    status = cluster_status_of(
-        ClusterFacts(
-            cluster=cluster,
-            before=SlurmClusterStatus(),
-            trouble=None,
-            reason="Answers",
-            description=None,
-            partitions=None,
-            use_is_due=True,
-            stale_since=None,
-            phases=[],
-            orphans=[],
-            in_use_by=ClusterUsers(),
-            gateways=nodes,
-            pods_reported=False,
-            now=datetime(2026, 11, 21, tzinfo=UTC),
-        )
-    )
+    facts = cluster_facts(cluster=cluster, gateways=nodes, now=datetime(2026, 11, 21, tzinfo=UTC))
+    status = cluster_status_of(facts)
     return cluster.model_copy(update={"status": status.model_dump(mode="json", by_alias=True)})
 
 

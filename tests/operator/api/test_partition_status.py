@@ -11,13 +11,11 @@ import pytest
 from redbox_api.models import Amounts, Partition, PartitionLimits
 from redbox_operator.api.partition_status import LISTED_AT_MOST, partition_statuses
 from redbox_operator.api.slurmcluster_status import (
-    ClusterFacts,
-    ClusterUsers,
     SlurmClusterStatus,
     cluster_status_of,
     has_older_form,
 )
-from tests.operator.factories import NOON, slurm_cluster
+from tests.operator.factories import cluster_facts
 
 REQUEST_LIMIT = 1_500_000
 """What etcd accepts in one request, by default."""
@@ -43,22 +41,7 @@ def status_after(
     )
 
 
-FACTS = ClusterFacts(
-    cluster=slurm_cluster(),
-    before=SlurmClusterStatus(),
-    trouble=None,
-    reason="Answers",
-    description=None,
-    partitions=None,
-    use_is_due=True,
-    stale_since=None,
-    phases=[],
-    orphans=[],
-    in_use_by=ClusterUsers(),
-    gateways=[],
-    pods_reported=False,
-    now=NOON,
-)
+FACTS = cluster_facts()
 
 
 def test_the_status_shows_what_is_free_beside_all_that_a_partition_has() -> None:

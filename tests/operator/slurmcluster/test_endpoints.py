@@ -18,8 +18,6 @@ from redbox_kube.names import API_VERSION
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
 from redbox_operator.api.slurmcluster_status import (
-    ClusterFacts,
-    ClusterUsers,
     SlurmClusterStatus,
     cluster_status_of,
 )
@@ -31,7 +29,7 @@ from redbox_operator.slurmcluster.reconciler import MOST_ENDPOINTS, SlurmCluster
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
-from tests.operator.factories import NOON, slurm_cluster, slurm_endpoint
+from tests.operator.factories import NOON, cluster_facts, slurm_cluster, slurm_endpoint
 
 CONFIG_MAP = ResourcePath("ConfigMap", "mine-audience", "farm")
 AUDIENCE = "redbox.dev/ns/farm/uid-of-mine"
@@ -281,21 +279,4 @@ def test_credentials_that_expire_are_a_condition_a_day_and_an_hour_before(
 
 
 def status_of(description: Cluster) -> SlurmClusterStatus:
-    return cluster_status_of(
-        ClusterFacts(
-            cluster=slurm_endpoint(),
-            before=SlurmClusterStatus(),
-            trouble=None,
-            reason="Answers",
-            description=description,
-            partitions=None,
-            use_is_due=True,
-            stale_since=None,
-            phases=[],
-            orphans=[],
-            in_use_by=ClusterUsers(),
-            gateways=[],
-            pods_reported=False,
-            now=NOON,
-        )
-    )
+    return cluster_status_of(cluster_facts(cluster=slurm_endpoint(), description=description))
