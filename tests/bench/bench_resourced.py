@@ -15,15 +15,9 @@ from redbox_bed.hosts.host import Host
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target
-from tests.e2e.harness.resourced_process import (
-    CLUSTER,
-    eventually,
-    install,
-    redbox_of,
-    remove_all,
-    slurm_cluster,
-)
+from tests.e2e.harness.resourced_process import CLUSTER, install, redbox_of, remove_all, slurm_cluster
 from tests.e2e.harness.virtual_delivery import InBed, approve
+from tests.e2e.harness.waiting import eventually
 
 PARTITIONS = sized(200, 50)
 BEDS_OWN = 3

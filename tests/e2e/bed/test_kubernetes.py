@@ -3,11 +3,10 @@
 import json
 import ssl
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.images.node_images import BUSYBOX
 from redbox_bed.kube import kube_cluster
 from redbox_bed.kube.control_plane import AUDIT_LOG
+from tests.e2e.harness.waiting import eventually
 
 STARTS_WITHIN = 60
 AUDIENCE = "redbox.dev/hpc1/4711"
@@ -115,13 +115,6 @@ def namespace(bed: Bed) -> Iterator[Namespace]:
     namespace.run("delete", "namespace", namespace.name, "--wait=false")
 
 
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + STARTS_WITHIN
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {STARTS_WITHIN} s: {what}"
-        time.sleep(0.1)
-
-
 def is_ready(node: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"])
 
@@ -181,7 +174,7 @@ def test_a_pod_reaches_login_under_its_own_address(bed: Bed, namespace: Namespac
     login = bed.host(bed.plan.clusters[0].login)
     namespace.pod("caller", ["nc", login.spec.address, "22"], container={"stdin": True})
     namespace.wait_until_ready("caller")
-    eventually(lambda: namespace.run("logs", "caller").startswith("SSH-2.0-"), "a banner of sshd")
+    eventually(lambda: namespace.run("logs", "caller").startswith("SSH-2.0-"), what="a banner of sshd")
     address = namespace.get("pod", "caller")["status"]["podIP"]
     assert f" {address}:" in login.run("ss", "-Htn", "state", "established", "( sport = :22 )").stdout
 
@@ -303,7 +296,9 @@ def test_a_validating_admission_policy_is_enforced(namespace: Namespace) -> None
             {**group, "kind": "ValidatingAdmissionPolicyBinding", **name, "spec": binding},
         )
         create = ("create", "configmap", "--dry-run=server")
-        eventually(lambda: "this one is not wanted" in namespace.ask(*create, "unwanted").stderr, "a refusal")
+        eventually(
+            lambda: "this one is not wanted" in namespace.ask(*create, "unwanted").stderr, what="a refusal"
+        )
         namespace.run(*create, "wanted")
     finally:
         kinds = "validatingadmissionpolicy,validatingadmissionpolicybinding"
@@ -328,7 +323,9 @@ def test_a_kubelet_that_was_killed_comes_back_and_its_pod_has_not_noticed(
         (each["containerID"], each["restartCount"]) for each in before
     ]
     # A kubelet that has just started knows its pods a moment later.
-    eventually(lambda: namespace.ask("exec", "lasting", "--", "true").returncode == 0, "a command in the pod")
+    eventually(
+        lambda: namespace.ask("exec", "lasting", "--", "true").returncode == 0, what="a command in the pod"
+    )
 
 
 def test_a_control_plane_that_was_killed_comes_back_with_all_it_knew(

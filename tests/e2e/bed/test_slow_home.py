@@ -3,8 +3,7 @@
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -15,6 +14,7 @@ from redbox_bed.core.plan import Options
 from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.side_bed import bed_beside
+from tests.e2e.harness.waiting import eventually
 
 HAPPENS_WITHIN = 60
 HOURS = "10h"
@@ -36,14 +36,7 @@ def login(bed: Bed) -> Iterator[Host]:
     slow_home.command(bed, bed.host("n1"), "resume")
     slow_home.command(bed, bed.host("n1"), "writeback", "500ms")
     host.run("scancel", "--user=alice")
-    eventually("the queue is empty", lambda: not host.run("squeue", "--noheader").stdout)
-
-
-def eventually(what: str, happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HAPPENS_WITHIN
-    while not happened():
-        assert time.monotonic() < deadline, f"not seen within {HAPPENS_WITHIN} s: {what}"
-        time.sleep(0.1)
+    eventually(lambda: not host.run("squeue", "--noheader").stdout, what="the queue is empty")
 
 
 def submit(login: Host, script: str, node: str = "n1") -> str:
@@ -60,13 +53,13 @@ def seen(host: Host, path: str) -> str:
 def test_a_jobs_output_arrives_whole(login: Host) -> None:
     output = submit(login, "for i in $(seq 200); do echo line $i; done")
     expected = "".join(f"line {number}\n" for number in range(1, 201))
-    eventually("the output", lambda: seen(login, output) == expected)
+    eventually(lambda: seen(login, output) == expected, what="the output")
 
 
 def test_the_login_host_sees_the_size_before_the_data(bed: Bed, login: Host) -> None:
     slow_home.command(bed, bed.host("n1"), "writeback", HOURS)
     output = submit(login, "printf text; exec sleep 600")
-    eventually("the size", lambda: seen(login, output) == "\0\0\0\0")
+    eventually(lambda: seen(login, output) == "\0\0\0\0", what="the size")
     assert seen(bed.host("n1"), output) == "text"
     slow_home.command(bed, bed.host("n1"), "flush")
     assert seen(login, output) == "text"
@@ -85,9 +78,9 @@ def test_a_hang_on_one_host_is_not_felt_on_another(bed: Bed, login: Host) -> Non
     stuck = bed.host("n1")
     slow_home.command(bed, stuck, "hang")
     with stuck.popen("ls", "/home/alice", stdout=subprocess.DEVNULL) as waiting:
-        eventually("it waits", lambda: "waiting=1" in slow_home.command(bed, stuck, "status"))
+        eventually(lambda: "waiting=1" in slow_home.command(bed, stuck, "status"), what="it waits")
         output = submit(login, "echo done", node="n2")
-        eventually("a job elsewhere", lambda: seen(login, output) == "done\n")
+        eventually(lambda: seen(login, output) == "done\n", what="a job elsewhere")
         assert waiting.poll() is None
         slow_home.command(bed, stuck, "resume")
         assert waiting.wait(HAPPENS_WITHIN) == 0
@@ -98,7 +91,7 @@ def test_who_waits_in_a_hang_can_be_killed(bed: Bed, login: Host) -> None:
     assert login.running("slowfs")
     slow_home.command(bed, stuck, "hang")
     with stuck.popen("cat", "/home/alice/.profile") as waiting:
-        eventually("it waits", lambda: "waiting=1" in slow_home.command(bed, stuck, "status"))
+        eventually(lambda: "waiting=1" in slow_home.command(bed, stuck, "status"), what="it waits")
         os.killpg(waiting.pid, signal.SIGKILL)
         assert waiting.wait(HAPPENS_WITHIN) == -signal.SIGKILL
     assert "state=hanging" in slow_home.command(bed, stuck, "status")
@@ -116,7 +109,7 @@ def test_a_power_cut_leaves_nuls_where_data_was_kept_back(bed: Bed, login: Host)
     slow_home.command(bed, bed.host("n1"), "writeback", HOURS)
     output = f"/home/alice/{uuid4().hex}"
     submit(login, f"exec >{output}; printf lost; exec sleep 600")  # slurmstepd's close would write its output
-    eventually("the size", lambda: seen(login, output) == "\0\0\0\0")
+    eventually(lambda: seen(login, output) == "\0\0\0\0", what="the size")
     bed.host("n1").power_off()
     lifecycle.start_host(bed, bed.host("n1"), Progress.silent())
     assert seen(bed.host("n1"), output) == "\0\0\0\0"

@@ -12,7 +12,8 @@ import yaml
 from redbox_bed.bed import Bed
 from tests.e2e.harness.kubectl_slurm import PROGRAMS, SERVES, Plugin, allow_sessions_and_requeues
 from tests.e2e.harness.redbox_settings import settings_changed
-from tests.e2e.harness.slurmjobs import SlurmJobs, eventually
+from tests.e2e.harness.slurmjobs import SlurmJobs
+from tests.e2e.harness.waiting import eventually
 
 
 @pytest.fixture(scope="module")

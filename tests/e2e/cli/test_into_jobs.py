@@ -11,9 +11,9 @@ import pytest
 
 from redbox_bed.bed import Bed
 from tests.e2e.harness.kubectl_slurm import NODE_PORT, SERVES, WITHIN_S, Plugin
-from tests.e2e.harness.slurmjobs import eventually
 from tests.e2e.harness.terminals import read_until, terminal
 from tests.e2e.harness.virtual_chart import virtual_delivery
+from tests.e2e.harness.waiting import eventually
 
 
 def test_a_command_runs_in_the_job_and_files_go_both_ways(

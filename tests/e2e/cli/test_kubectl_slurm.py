@@ -11,8 +11,8 @@ from pathlib import Path
 import yaml
 
 from tests.e2e.harness.kubectl_slurm import Plugin
-from tests.e2e.harness.slurmjobs import eventually
 from tests.e2e.harness.terminals import read_until, terminal
+from tests.e2e.harness.waiting import eventually
 
 # ---------------------------------------------------------------------------------------------- submitting
 

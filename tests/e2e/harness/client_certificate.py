@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from redbox_bed.delivery import Kubernetes
-from tests.e2e.harness.resourced_process import eventually
+from tests.e2e.harness.waiting import eventually
 
 
 class ClientCertificate(NamedTuple):

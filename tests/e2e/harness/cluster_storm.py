@@ -19,8 +19,9 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube import kube_cluster
-from tests.e2e.harness.slurmjobs import WITHIN_S, kill
+from tests.e2e.harness.slurmjobs import kill
 from tests.e2e.harness.virtual_delivery import approve
+from tests.e2e.harness.waiting import WITHIN_S
 
 NO_END = {"PENDING", "RUNNING"}  # of forgotten jobs, for ever
 BEGAN_AGAIN = {"REQUEUED", "NODE_FAIL"}  # by Slurm itself, under the same id: a node refused the job, or fell

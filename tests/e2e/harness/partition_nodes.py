@@ -17,15 +17,9 @@ from redbox_bed.hosts.host import Host
 from redbox_kube.node_labels import prefix, virtual_node
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.redbox_server import RedboxServer
-from tests.e2e.harness.resourced_process import (
-    CLUSTER,
-    eventually,
-    install,
-    redbox_of,
-    remove_all,
-    slurm_cluster,
-)
+from tests.e2e.harness.resourced_process import CLUSTER, install, redbox_of, remove_all, slurm_cluster
 from tests.e2e.harness.virtual_delivery import InBed
+from tests.e2e.harness.waiting import eventually
 
 OTHER = "hpc2"
 ADDED = "Added_one"

@@ -26,7 +26,7 @@ from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, SLURM_CLUSTER, Kuber
 from redbox_bed.hosts.host import Host
 from tests.deploy.debian_programs import unpacked
 from tests.e2e.harness.redbox_settings import put_rule_first, settings_changed
-from tests.e2e.harness.slurmjobs import eventually
+from tests.e2e.harness.waiting import eventually
 
 MONITORING = "monitoring"
 FAMILIES = ("jobs", "nodes", "partitions", "scheduler", "users-accounts")

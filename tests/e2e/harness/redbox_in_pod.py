@@ -18,9 +18,9 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, TENANTS, Helm, Kubernetes
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.redbox_server import SSHD_LINES, trust_ssh_ca
-from tests.e2e.harness.slurmjobs import eventually
 from tests.e2e.harness.virtual_chart import forget_resourced
 from tests.e2e.harness.virtual_delivery import approve
+from tests.e2e.harness.waiting import eventually
 
 NAME = "inpod"
 OBJECT = f"redbox-{NAME}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
@@ -26,24 +25,6 @@ NAME = "redbox-resourced"
 CLUSTER = "hpc1"
 TEMPLATES = ("resourced-rbac", "admission-nodes", "admission-leases", "admission-tokens")
 OF_PODS = ("admission-pods", "admission-volumes", "storage")
-WITHIN_S = 60.0
-FoundT = TypeVar("FoundT")
-
-
-def eventually(look: Callable[[], FoundT | None], *, within_s: float = WITHIN_S) -> FoundT:
-    """What `look` finds, as soon as it finds something; what it asserts holds by then."""
-    give_up_at = time.monotonic() + within_s
-    while True:
-        try:
-            found = look()
-        except AssertionError:
-            if time.monotonic() > give_up_at:
-                raise
-            found = None
-        if found:
-            return found
-        assert time.monotonic() < give_up_at, f"it did not come to that in {within_s:.0f} s"
-        time.sleep(0.2)
 
 
 @dataclass(frozen=True)

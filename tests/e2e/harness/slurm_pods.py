@@ -23,9 +23,10 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.kube.conf import api_url
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.container_image import BUILD, IMAGE
-from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
+from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.virtual_chart import forget_resourced
 from tests.e2e.harness.virtual_delivery import approve
+from tests.e2e.harness.waiting import eventually
 
 NODE = f"{SLURM_CLUSTER}.debug"
 SELECTOR = {"redbox.dev/cluster": SLURM_CLUSTER, "redbox.dev/partition": "debug"}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import yaml
@@ -27,20 +27,10 @@ from redbox_bed.hosts.host import Host
 from redbox_shared.own_lines import PREFIX
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.redbox_server import end_red_box
+from tests.e2e.harness.waiting import WITHIN_S, eventually
 
-WITHIN_S = 110
 ATTEMPTS = "JobIDRaw,State"
-Seen = TypeVar("Seen")
 Status = dict[str, Any]
-
-
-def eventually(look: Callable[[], Seen | None], within_s: float = WITHIN_S, *, what: str = "that") -> Seen:
-    """What `look` gives once it gives something true."""
-    deadline = time.monotonic() + within_s
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"it did not come to {what} within {within_s:.0f} s"
-        time.sleep(0.2)
-    return seen
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
-from tests.e2e.harness.slurmjobs import eventually
 from tests.e2e.harness.virtual_delivery import approve
+from tests.e2e.harness.waiting import eventually
 
 WITH_CONTAINERS = "containers"
 

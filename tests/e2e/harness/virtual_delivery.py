@@ -28,7 +28,8 @@ from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, TENANTS, Kubernetes
 from redbox_bed.hosts.host import Host
 from redbox_bed.login_node import Rule
 from redbox_operator.api.crds import all_crds
-from tests.e2e.harness.resourced_process import NAME, eventually, rendered
+from tests.e2e.harness.resourced_process import NAME, rendered
+from tests.e2e.harness.waiting import eventually
 
 CLUSTER = "hpc1"
 HOST = "k1"

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import NAMESPACE, RELEASE, Helm, Kubernetes, deliver
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)
 WITHIN_S = 120
@@ -103,13 +103,6 @@ def submit(site: Site) -> Iterator[Callable[[], str]]:
     for name in made:
         site.kubectl(*("delete", "slurmjob", name, "--namespace=alice", "--ignore-not-found", "--wait=false"))
         site.login.run("sh", "-c", f"rm -f ~/{name}.end", user="alice")
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not look():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.5)
 
 
 def test_a_job_lives_through_upgrade_and_rollback(site: Site, submit: Callable[[], str]) -> None:

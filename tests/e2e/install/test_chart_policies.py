@@ -13,7 +13,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import NAMESPACE, Kubernetes, deliver
-from tests.e2e.harness.slurmjobs import eventually
+from tests.e2e.harness.waiting import eventually
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:redbox-operator"
 RESOURCED = f"system:serviceaccount:{NAMESPACE}:redbox-resourced"

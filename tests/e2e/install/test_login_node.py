@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -19,6 +19,7 @@ from redbox_bed.hosts.host import Host
 from tests.deploy.debian_programs import unpacked
 from tests.e2e.harness.login_install import AGENT, MADE, SERVICE, UNIT, without_red_box
 from tests.e2e.harness.systemd_host import SystemdHost, booted
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(200)
 VENV = "/opt/redbox-by-pip"
@@ -105,13 +106,6 @@ def login(bed: Bed) -> Iterator[Login]:
         machine.run("systemctl", "disable", "--now", SERVICE, check=False)
         machine.run(f"{VENV}/bin/redbox", "uninstall", "--purge", check=False)
         host.run("rm", "-rf", VENV, "/tmp/wheels", "/tmp/logrotate", "/tmp/root")
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not look():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.3)
 
 
 def test_pip_init_and_systemd_make_a_red_box_that_runs_jobs(login: Login) -> None:

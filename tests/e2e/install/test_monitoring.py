@@ -23,8 +23,9 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.slurm.daemons import SLURMCTLD
 from tests.e2e.harness.metrics_adapter import external_metrics, number_of
 from tests.e2e.harness.prometheus import Prometheus, access_to_redbox, metrics_allowed, scraping
-from tests.e2e.harness.slurmjobs import SlurmJobs, eventually
+from tests.e2e.harness.slurmjobs import SlurmJobs
 from tests.e2e.harness.virtual_chart import forget_resourced
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 SELECTOR = re.compile(r"\b((?:redbox|slurm)_\w+|up)(\{[^}]*\})?")

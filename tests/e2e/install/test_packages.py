@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.login_install import AGENT, MADE, SERVICE, UNIT, without_red_box
 from tests.e2e.harness.systemd_host import SystemdHost, booted
+from tests.e2e.harness.waiting import eventually
 from tests.release.release_files import release_files
 
 pytestmark = pytest.mark.timeout(600)  # the release is built first, once for each change
@@ -93,13 +93,6 @@ def _copy(host: Host, file: Path, target: str) -> None:
         host.popen("tee", target, stdin=content, stdout=subprocess.DEVNULL) as copy,
     ):
         assert copy.wait(WITHIN_S) == 0
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not look():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.3)
 
 
 def test_the_tarball_is_installed_by_its_script_with_the_hosts_python(login: Login) -> None:

@@ -27,7 +27,8 @@ from tests.e2e.harness.slurm_pods import (
     upgrade,
     wait_until_served,
 )
-from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
+from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)
 ACCOUNT = "trainer"

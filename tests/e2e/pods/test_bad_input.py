@@ -32,7 +32,8 @@ from tests.e2e.harness.slurm_pods import (
     manifest,
     on_slurm,
 )
-from tests.e2e.harness.slurmjobs import eventually, new_name
+from tests.e2e.harness.slurmjobs import new_name
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 Object = dict[str, Any]

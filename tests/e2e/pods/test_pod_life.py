@@ -22,7 +22,8 @@ from tests.e2e.harness.slurm_pods import (
     pods_ready,
 )
 from tests.e2e.harness.slurm_release import skip_without_pmix
-from tests.e2e.harness.slurmjobs import eventually, new_name
+from tests.e2e.harness.slurmjobs import new_name
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 DATA = [{"name": "data", "emptyDir": {}}]

@@ -12,8 +12,8 @@ import pytest
 
 from tests.e2e.harness.sessions import set_sessions
 from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container
-from tests.e2e.harness.slurmjobs import eventually
 from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, resize, terminal
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 SERVES = "echo hello > /tmp/index.html; exec httpd -f -p 127.0.0.1:$0 -h /tmp"

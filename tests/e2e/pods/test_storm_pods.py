@@ -19,7 +19,8 @@ from redbox_bed.core.errors import BedError
 from tests.e2e.harness.cluster_storm import BEGAN_AGAIN, NO_END, ClusterStorm, read_in_the_end
 from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container, ended, manifest, on_slurm
 from tests.e2e.harness.slurmctld_restart import administrator
-from tests.e2e.harness.slurmjobs import eventually, new_name
+from tests.e2e.harness.slurmjobs import new_name
+from tests.e2e.harness.waiting import eventually
 
 PODS = int(os.environ.get("PODS_STORM", "40"))
 SEED = int(os.environ.get("PODS_STORM_SEED", "20261123"))

@@ -19,7 +19,8 @@ from tests.e2e.harness.slurm_pods import (
     ended,
     on_slurm,
 )
-from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
+from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 Object = dict[str, Any]

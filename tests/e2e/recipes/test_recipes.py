@@ -20,7 +20,8 @@ from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.plan import Options
 from redbox_bed.images.node_images import REGISTRY, architecture, import_missing
 from redbox_bed.images.oci import Entry, Image, read_layer, write_layer
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
+from tests.e2e.harness.waiting import eventually
 
 RECIPES = CHECKOUT / "examples/recipes"
 USER = "alice"

@@ -25,8 +25,9 @@ from tests.e2e.harness.partition_nodes import (
     publishing,
 )
 from tests.e2e.harness.redbox_server import RedboxServer
-from tests.e2e.harness.resourced_process import CLUSTER, eventually, slurm_cluster
+from tests.e2e.harness.resourced_process import CLUSTER, slurm_cluster
 from tests.e2e.harness.virtual_delivery import InBed
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare", "resourced")]
 kubernetes, server = partition_nodes.kubernetes, partition_nodes.server

@@ -17,8 +17,8 @@ import yaml
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from tests.e2e.harness.client_certificate import ClientCertificate, signed
-from tests.e2e.harness.resourced_process import eventually
 from tests.e2e.harness.virtual_delivery import HOST, PORT, Companion, Stand, virtual_stand
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare")]
 LINES = "#!/bin/sh\nfor i in 1 2 3 4 5 6; do echo out $i; done\nfor i in a b; do echo err $i >&2; done\n"

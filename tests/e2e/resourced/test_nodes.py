@@ -32,9 +32,10 @@ from tests.e2e.harness.partition_nodes import (
     taint_keys,
 )
 from tests.e2e.harness.redbox_server import RedboxServer
-from tests.e2e.harness.resourced_process import CLUSTER, eventually
+from tests.e2e.harness.resourced_process import CLUSTER
 from tests.e2e.harness.slurm_settings import configured
 from tests.e2e.harness.virtual_delivery import PORT, InBed
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare", "resourced")]
 kubernetes, server = partition_nodes.kubernetes, partition_nodes.server

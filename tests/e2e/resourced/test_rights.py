@@ -13,7 +13,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import NAMESPACE, Kubernetes
 from tests.e2e.harness.resourced_process import install
-from tests.e2e.harness.slurmjobs import eventually
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare")]
 RESOURCED = f"system:serviceaccount:{NAMESPACE}:redbox-resourced"

@@ -21,8 +21,8 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.progress import Progress
 from redbox_bed.programs.metrics_server import ensure_metrics_server
 from tests.e2e.harness.client_certificate import signed
-from tests.e2e.harness.resourced_process import eventually
 from tests.e2e.harness.virtual_delivery import HOST, Object, Stand, virtual_stand
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = [
     pytest.mark.timeout(900),

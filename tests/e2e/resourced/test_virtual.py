@@ -15,8 +15,8 @@ from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_shared.pod_contract import ATTACH_ONLY, MODE
-from tests.e2e.harness.resourced_process import eventually
 from tests.e2e.harness.virtual_delivery import Companion, Stand, state_of, virtual_stand
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("bare")]
 ENDS_WHEN_TOLD = """#!/bin/sh

@@ -16,7 +16,8 @@ import yaml
 from redbox.server.certificates import make_authority
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import Kubernetes
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, new_name
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("delivery")
 

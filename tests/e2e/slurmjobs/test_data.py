@@ -14,8 +14,9 @@ from redbox_bed.delivery import KUBERNETES_NAME
 from redbox_bed.hosts.host import Host
 from redbox_bed.login_node import Rule
 from tests.e2e.harness.container_image import BUILD, IMAGE
-from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
+from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.volumes import CLAIM, FOLDER, VOLUME, volume_of
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
 

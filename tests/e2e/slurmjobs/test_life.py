@@ -7,7 +7,8 @@ import pytest
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.slurm_release import launcher
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, follow, new_name
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, follow, new_name
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
 

@@ -16,7 +16,8 @@ from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE
 from redbox_bed.hosts.host import Host
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, kill, new_name
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, kill, new_name
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("delivery")
 TICKS = "for i in $(seq 12); do echo tick $i; sleep 0.5; done"

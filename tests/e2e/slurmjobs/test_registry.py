@@ -12,7 +12,8 @@ from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness import image_registry
 from tests.e2e.harness.image_registry import PASSWORD, SECRET, USER, Registry, busybox_image
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, new_name
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
+from tests.e2e.harness.waiting import eventually
 
 FOLDERS = "/home /var /tmp /run /etc /dev/shm"  # where files of a host are written
 

@@ -22,7 +22,8 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.kube import kube_cluster
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.sessions import set_sessions
-from tests.e2e.harness.slurmjobs import WITHIN_S, Applied, SlurmJobs, eventually, kill
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, kill
+from tests.e2e.harness.waiting import WITHIN_S, eventually
 
 SERVES = "cd $(mktemp -d); echo of job $SLURM_JOB_ID > index.html; exec python3 -m http.server 18888"
 PORTS = [{"name": "http", "port": 8080, "targetPort": 18888}]

@@ -18,7 +18,8 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import TENANTS
 from tests.e2e.harness.cluster_storm import BEGAN_AGAIN, NO_END, ClusterStorm, read_in_the_end
 from tests.e2e.harness.slurmctld_restart import administrator
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, is_whole
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole
+from tests.e2e.harness.waiting import eventually
 
 JOBS = int(os.environ.get("STORM_JOBS", "60"))
 BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))

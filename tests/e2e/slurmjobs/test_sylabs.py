@@ -16,8 +16,9 @@ from redbox_bed.core.plan import Role
 from redbox_bed.delivery import CHART, RELEASE, Helm, Kubernetes
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.container_image import BUILD, IMAGE
-from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
+from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.volumes import CLAIM, FOLDER, VOLUME
+from tests.e2e.harness.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "sylabs"
 OLD = "slurmjobs.wlm.sylabs.io"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from redbox_bed import login_node
 from redbox_bed.hosts.host import Host
-from tests.e2e.harness.slurmjobs import SlurmJobs, eventually
+from tests.e2e.harness.slurmjobs import SlurmJobs
+from tests.e2e.harness.waiting import eventually
 
 SCRIPT = """\
 echo "user $(id -un) on $(hostname)"

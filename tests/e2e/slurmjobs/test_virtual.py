@@ -9,8 +9,9 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 from tests.e2e.harness.virtual_chart import virtual_delivery, with_containers
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 JOBS_UNDER_KILL = 12

@@ -25,7 +25,8 @@ from tests.e2e.harness.personal import (
     PersonalUser,
     personal_user,
 )
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, is_whole
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 PAGE = (CHECKOUT / "docs/personal.md").read_text()

@@ -19,7 +19,8 @@ from tests.e2e.harness.redbox_in_pod import (
     RedboxInPod,
     redbox_in_pod,
 )
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, is_whole
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 JOBS = 24
