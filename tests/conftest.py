@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +26,10 @@ E2E_SECONDS = (
 UNMEASURED = 30.0
 
 bed_fault = pytest.StashKey[str]()
+
+# An example may take longer than its deadline on a busy machine: that is no fault.
+hypothesis.settings.register_profile("red-box", deadline=None)
+hypothesis.settings.load_profile("red-box")
 
 
 def suite_of(path: Path) -> str:

@@ -81,7 +81,6 @@ def read(raw: bytes, reader: Callable[[socket.socket], Answer]) -> Answer:
         return reader(ours)
 
 
-@settings(deadline=None)
 @given(responses(), st.integers(1, 80))
 def test_a_response_is_read_alike(sent: Sent, size: int) -> None:
     ours = read(sent.raw, lambda connection: by_us(connection, [], size))
@@ -89,7 +88,6 @@ def test_a_response_is_read_alike(sent: Sent, size: int) -> None:
     assert (ours.status, ours.body) == (sent.status, sent.body)
 
 
-@settings(deadline=None)
 @given(responses(), st.data())
 def test_half_a_response_gives_the_bytes_that_came_and_never_an_end_too_early(
     sent: Sent, data: st.DataObject
@@ -109,7 +107,7 @@ def test_half_a_response_gives_the_bytes_that_came_and_never_an_end_too_early(
     assert cut.endswith(copied) or b"chunked" in sent.raw.lower()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(responses(), st.data())
 def test_a_damaged_response_is_refused_or_read_alike(sent: Sent, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(sent.raw) - 1))

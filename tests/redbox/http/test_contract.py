@@ -75,7 +75,6 @@ async def test_strangers_are_refused_wherever_they_knock(path: str, stand: Stand
 @schema.parametrize()
 @hypothesis.settings(
     max_examples=20,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(hypothesis.HealthCheck),

@@ -233,7 +233,6 @@ class ExactlyOnce(RuleBasedStateMachine):
 ExactlyOnce.TestCase.settings = settings(
     max_examples=int(os.environ.get("EXACTLY_ONCE_EXAMPLES", "60")),
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestExactlyOnce = ExactlyOnce.TestCase

@@ -179,7 +179,7 @@ FRAMES = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(FRAMES)
 def test_a_relay_ends_cleanly_whatever_it_receives(parts: list[bytes]) -> None:
     with started(idle_s=1) as relay:

@@ -153,7 +153,7 @@ async def test_an_answer_that_no_agent_gives_is_the_end_of_that_agent(answer: by
             await agent.stat("/f")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.one_of(

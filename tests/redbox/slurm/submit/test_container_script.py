@@ -109,7 +109,7 @@ def last_argv(node: Node) -> list[str]:
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=4))
 def test_what_was_asked_for_arrives_as_argv_in_the_container(
     node: Node, command: list[str], args: list[str]
@@ -382,7 +382,7 @@ def test_env_is_handed_to_the_container_and_settings_to_the_runtime() -> None:
     }
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(words.filter(lambda text: "\r" not in text), words)
 def test_any_password_survives_its_file(username: str, password: str) -> None:
     file = credentials_file(
