@@ -11,6 +11,7 @@ mkdir -p /home/alice/redbox-tests
 box=$(mktemp -d)
 cd "$box"
 mkdir bin proc sys dev tmp etc home mnt .singularity.d
+chmod 1777 tmp
 cp /bin/busybox "$box/bin/"
 for tool in sh cat env printf id hostname sleep ls pwd stty tar httpd mkdir test head; do
     ln -s busybox "$box/bin/$tool"
