@@ -5,7 +5,7 @@ logins may fail in a time, two of them with each credential, and half of them wi
 which leaves some for others. As many are tried at once as could fail together; the others wait for them.
 
 A credential whose last login succeeded is not held back by failures of others: one such login may always be
-under way. Where two of these fail, the site lets in nobody (a maintenance, another CA): then each credential
+under way. Where two of these fail, the site refuses all (a maintenance, another CA): then each credential
 counts as one that may fail.
 """
 

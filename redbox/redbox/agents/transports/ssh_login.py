@@ -45,7 +45,7 @@ class KeyOnlyClient(asyncssh.SSHClient):
         self._credential = credential
         self.key_asked = 0
         self.also_asked: list[str] = []
-        self.notice = ""  # the last line that sshd has shown: its banner, or why nobody may log in
+        self.notice = ""  # the last line that sshd has shown: its banner, or why no user may log in
 
     def auth_banner_received(self, msg: str, lang: str) -> None:  # noqa: ARG002 (asyncssh's names)
         lines = "".join(char if char.isprintable() else "\n" for char in msg).split("\n")
@@ -120,7 +120,7 @@ async def log_in(
         if client.key_asked and isinstance(error, asyncssh.DisconnectError) and error.reason != LOGIN_TIMEOUT:
             raise LoginDenied(
                 f"sshd of {where} ended the login after the key ({error.reason}{_shown(client)}): it lets "
-                "nobody in at present (/etc/nologin), or the account may not log in (PAM, MaxAuthTries)"
+                "no user in at present (/etc/nologin), or the account may not log in (PAM, MaxAuthTries)"
             ) from error
         raise AgentUnavailable(f"no connection to {where}: {error}{_too_many(error)}") from error
 
