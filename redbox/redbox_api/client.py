@@ -121,16 +121,16 @@ class RedboxClient:
         socket: str | None = None,
         deadlines: Deadlines | None = None,
         longest: int | None = None,
+        refuses: Callable[[str], str | None] | None = None,
     ) -> None:
         """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path.
-
-        `longest` is how many bytes of an answer, or of an event of a watch, are held in memory.
+        `longest` bytes of an answer or event are held in memory; `refuses` is of `ClientConnections`.
         """
         self._token = token
         self.longest = longest
         self._deadlines = deadlines or Deadlines()
         self._endpoint = endpoint
-        self._connections = ClientConnections(path=socket, ca_bundle=ca_bundle)
+        self._connections = ClientConnections(path=socket, ca_bundle=ca_bundle, refuses=refuses)
 
     async def __aenter__(self) -> Self:
         return self

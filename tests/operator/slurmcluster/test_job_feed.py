@@ -22,6 +22,7 @@ from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import link_limits
+from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
@@ -297,6 +298,7 @@ def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
             turned=print,
             namespace_of=lambda _: None,
             partitions_changed=print,
+            addresses=EndpointAddresses(),
         )
         assert link.client.longest == longest
 
