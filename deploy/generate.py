@@ -2,7 +2,9 @@
 
 The chart's CRDs and the schema of its SlurmClusters come from the operator's models, its README from schema
 and values, the plain manifests from the chart, and so does what the tests expect it to render. The pod of a
-red-box in chart-personal is that of the chart. `make generate` writes them; with --check, those that are not as they would be made are named, and it ends
+red-box in chart-personal is that of the chart.
+
+`make generate` writes them; with --check, those that are not as they would be made are named, and it ends
 with 1.
 """
 
