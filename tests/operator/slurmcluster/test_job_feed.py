@@ -92,6 +92,24 @@ async def test_rows_come_with_the_list_and_change_with_the_watch(
         assert seen.changed == ["one", "one"]
 
 
+async def test_a_flood_of_changes_of_a_slurmendpoint_has_its_slurmjob_reconciled_a_few_times(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    at_once, every_s = link_limits.OF_ENDPOINTS.changes_of_a_job or (0, 0.0)
+    loop = asyncio.get_running_loop()
+    redbox.put(job("one", Phase.PENDING))
+    began = loop.time()
+    async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
+        for number in range(200):
+            redbox.put(job("one", Phase.RUNNING, reason=str(number)))
+            redbox.put(job("one", Phase.PENDING, reason=str(number)))
+        redbox.put(job("one", Phase.RUNNING, reason="last"))
+        await seen.until(lambda: (row := seen.link.row(row_key("one"))) and row.reason == "last")
+        passed_on = len(seen.changed)
+        assert passed_on <= at_once + (loop.time() - began) / every_s + 1
+        await seen.until(lambda: len(seen.changed) > passed_on)  # the last change is not lost
+
+
 async def test_a_slow_slurm_makes_no_red_box_unreachable(redbox: ScriptedRedbox, tmp_path: Path) -> None:
     """Its answers about the cluster, and to a hold, wait for Slurm; the watch goes on all the while."""
     redbox.slurm_answers.clear()
