@@ -120,12 +120,10 @@ class RedboxClient:
         ca_bundle: str | bytes | None = None,
         socket: str | None = None,
         deadlines: Deadlines | None = None,
-        longest: int | None = None,
-        refuses: Callable[[str], str | None] | None = None,
+        longest: int | None = None,  # bytes of an answer, or of an event of a watch, that are held in memory
+        refuses: Callable[[str], str | None] | None = None,  # see `ClientConnections`
     ) -> None:
-        """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path.
-        `longest` bytes of an answer or event are held in memory; `refuses` is of `ClientConnections`.
-        """
+        """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path."""
         self._token = token
         self.longest = longest
         self._deadlines = deadlines or Deadlines()

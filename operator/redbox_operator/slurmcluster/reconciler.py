@@ -307,7 +307,7 @@ class SlurmClusters:
                 return  # gone
             entry.cluster = read_cluster(raw)  # of one that waited for its place not all was kept
             self._connect(entry)
-            if entry.link is not None:
+            if self.links.get(endpoint.key) is not None:
                 self._wake_cluster(endpoint.key)
         await self._write_status(entry, _path_of(endpoint), ClusterUsers())
         if entry.link is not None and entry.link.partition_watch.use_due_in_s:

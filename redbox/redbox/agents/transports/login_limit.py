@@ -24,7 +24,7 @@ AT_ONCE = 5
 """Logins under way: from ten of all its clients on sshd drops some (MaxStartups 10:30:100)."""
 OF_ONE_CREDENTIAL = 2
 WITHDRAWN_FROM_ALL = 2
-"""So many accepted credentials that fail are no chance."""
+"""So many accepted credentials that fail have one cause."""
 
 
 @dataclass(frozen=True, slots=True)
