@@ -1,7 +1,9 @@
 """Makes what deploy/ holds twice, so that neither half is ever the older one.
 
 The chart's CRDs and the schema of its SlurmClusters come from the operator's models, its README from schema
-and values, the plain manifests from the chart, and so does what the tests expect it to render.
+and values, the plain manifests from the chart, and so does what the tests expect it to render. The pod of a
+red-box in chart-personal is that of the chart.
+
 `make generate` writes them; with --check, those that are not as they would be made are named, and it ends
 with 1.
 """
@@ -30,6 +32,9 @@ CHART = DEPLOY / "chart"
 CRDS = CHART / "crds" / "redbox.yaml"
 SCHEMA = CHART / "values.schema.json"
 README = CHART / "README.md"
+POD = Path("templates/_redbox-pod.tpl")
+PERSONAL_CHART = DEPLOY / "chart-personal"
+MADE_FROM_CHART = "{{/* Made by `make generate` from deploy/chart; do not edit. */}}\n"
 MANIFESTS = DEPLOY / "manifests.yaml"
 KINDS = DEPLOY.parent / "docs" / "reference-kinds.md"
 PODS = DEPLOY.parent / "docs" / "reference-pods.md"
@@ -133,6 +138,11 @@ def _rows(
     yield name, default, f"{node['description']}{allowed}".replace("|", "\\|")
 
 
+def personal_pod() -> str:
+    """The templates that both charts have: a link between them has Helm warn at each installation."""
+    return MADE_FROM_CHART + (CHART / POD).read_text()
+
+
 def manifests() -> str:
     """The chart by its defaults, without a word of Helm."""
     lines = _rendered("--include-crds", "--no-hooks", "--set", f"images.registry={REGISTRY}").splitlines()
@@ -222,6 +232,7 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
         (CRDS, crds),
         (SCHEMA, schema),
         (README, readme),
+        (PERSONAL_CHART / POD, personal_pod),
         (MANIFESTS, manifests),
     )
     for dashboard in yaml.safe_load(DASHBOARDS.read_text()):

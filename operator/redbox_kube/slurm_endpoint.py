@@ -16,6 +16,7 @@ from redbox_kube.slurm_cluster import SlurmCluster, SlurmClusterKind, SlurmClust
 
 SEPARATOR = "/"
 """Between namespace and name in a key; no SlurmCluster's name has it."""
+KEPT = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 AUDIENCE_FILE = "audience"
 """The key of its ConfigMap, which is the name of a file where the ConfigMap is mounted."""
 
@@ -61,7 +62,13 @@ class SlurmEndpoint(SlurmCluster):
         if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
             return raw
         own = SlurmEndpointSpec.model_validate(raw.get("spec"))
-        return {**raw, "spec": {**own.model_dump(), "audience": audience_of(raw["metadata"])}}
+        spec = {**own.model_dump(), "audience": audience_of(raw["metadata"])}
+        return {**raw, "metadata": kept_metadata(raw["metadata"]), "spec": spec}
+
+
+def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of its metadata: users of its namespace fill the rest as they like."""
+    return {key: metadata[key] for key in KEPT if key in metadata}
 
 
 def audience_of(metadata: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import kopf
 import structlog
@@ -21,7 +21,7 @@ from redbox_kube.runtime.health_server import serving
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.metrics import OperatorMetrics, StateGauges
 from redbox_operator.object_cache import ObjectCache
-from redbox_operator.slurmcluster.reconciler import SlurmClusters
+from redbox_operator.slurmcluster.reconciler import EndpointRules, SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob.kopf_watches import registry_for, settings_for
 from redbox_operator.slurmjob.reconciler import Reconciler
@@ -41,6 +41,7 @@ class Options:
     health_port: int
     namespaces: Sequence[str] = ()
     host_paths: Sequence[str] = ()
+    endpoints: EndpointRules = field(default_factory=EndpointRules)
 
 
 class Operator:
@@ -64,6 +65,7 @@ class Operator:
             wake_uid=self.reconciler.wake_uid,
             wake_cluster=self.reconciler.wake_cluster,
             limited=bool(options.namespaces),
+            endpoints=options.endpoints,
         )
         self.resync = Resync(objects, self.reconciler, self.clusters, self.metrics, options.namespaces)
         self.leads = False

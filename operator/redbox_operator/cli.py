@@ -1,6 +1,7 @@
 """The command line of `redbox-operator`."""
 
 import asyncio
+import os
 import sys
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.version_option import add_version_option
 from redbox_operator.application import Options, run_operator
 from redbox_operator.install import commands
+from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
+from redbox_operator.slurmcluster.reconciler import MOST_ENDPOINTS, EndpointRules
 
 app = typer.Typer(
     name="redbox-operator",
@@ -38,6 +41,21 @@ def run(
             help="Folders on nodes that results of the old kinds may use, comma separated.",
         ),
     ] = "",
+    most_endpoints: Annotated[
+        int,
+        typer.Option(
+            envvar="REDBOX_MOST_ENDPOINTS",
+            min=0,
+            help="How many SlurmEndpoints are served, the oldest first.",
+        ),
+    ] = MOST_ENDPOINTS,
+    endpoint_networks: Annotated[
+        str,
+        typer.Option(
+            envvar="REDBOX_ENDPOINT_NETWORKS",
+            help="The networks that SlurmEndpoints may be in, comma separated; empty: any.",
+        ),
+    ] = "",
     health_port: Annotated[
         int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Port of /healthz, /readyz and /metrics.")
     ] = 8080,
@@ -45,5 +63,18 @@ def run(
     """Run the operator until SIGTERM."""
     configure_log(sys.stderr)
     own = ServiceAccountName(namespace, account)
-    options = Options(own, image, health_port, commands.listed(watch_namespaces), commands.listed(host_paths))
+    try:
+        addresses = EndpointAddresses.of_installation(endpoint_networks, os.environ)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{error}: give networks as 10.96.0.0/12", param_hint="--endpoint-networks"
+        ) from error
+    options = Options(
+        own,
+        image,
+        health_port,
+        commands.listed(watch_namespaces),
+        commands.listed(host_paths),
+        EndpointRules(most_endpoints, addresses),
+    )
     asyncio.run(run_operator(options))

@@ -14,12 +14,15 @@ import structlog
 
 from redbox_kube.api.events import Event
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.runtime.paces import Pace
 from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.slurmjob import SlurmJobRef
 from redbox_operator.metrics import OperatorMetrics
 
 log = structlog.get_logger(__name__)
+EVENTS_AT_ONCE, EVENT_EVERY_S = 25, 300.0
+"""Of one object, as kubelets limit theirs: a red-box of a namespace may report changes without an end."""
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
@@ -32,6 +35,7 @@ class StatusWriter:
     """The operator's writes to the API server, counted by kind and verb."""
 
     def __init__(self, objects: ObjectClient, metrics: OperatorMetrics) -> None:
+        self._events = Pace(EVENTS_AT_ONCE, EVENT_EVERY_S)
         self.objects = objects
         self._metrics = metrics
 
@@ -70,7 +74,9 @@ class StatusWriter:
             await self.publish_event(event_of(where, uid, condition_event))
 
     async def publish_event(self, event: Event) -> None:
-        """Create it. A failure is only logged."""
+        """Create it. A failure is only logged; of one object so many are created, and then few."""
+        if self._events.take(event.uid):
+            return
         try:
             await self.objects.create(event.where, event.body(datetime.now(UTC)))
         except ApiError as error:

@@ -120,17 +120,15 @@ class RedboxClient:
         ca_bundle: str | bytes | None = None,
         socket: str | None = None,
         deadlines: Deadlines | None = None,
-        longest: int | None = None,
+        longest: int | None = None,  # bytes of an answer, or of an event of a watch, that are held in memory
+        refuses: Callable[[str], str | None] | None = None,  # see `ClientConnections`
     ) -> None:
-        """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path.
-
-        `longest` is how many bytes of an answer, or of an event of a watch, are held in memory.
-        """
+        """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path."""
         self._token = token
         self.longest = longest
         self._deadlines = deadlines or Deadlines()
         self._endpoint = endpoint
-        self._connections = ClientConnections(path=socket, ca_bundle=ca_bundle)
+        self._connections = ClientConnections(path=socket, ca_bundle=ca_bundle, refuses=refuses)
 
     async def __aenter__(self) -> Self:
         return self

@@ -49,8 +49,16 @@ NO_LIMIT = 0
 class ClientConnections:
     """Opened on first use, in the event loop that uses them."""
 
-    def __init__(self, *, path: str | None, ca_bundle: str | bytes | None) -> None:
+    def __init__(
+        self,
+        *,
+        path: str | None,
+        ca_bundle: str | bytes | None,
+        refuses: Callable[[str], str | None] | None = None,
+    ) -> None:
+        """`refuses` returns why there is to be no connection to an address, of those that a name has."""
         self._path = path
+        self._refuses = refuses
         self._tls = ssl.create_default_context(cadata=pem_of(ca_bundle or ""))
         self._session: ClientSession | None = None
         self._upgrades: ClientSession | None = None
@@ -100,8 +108,14 @@ class ClientConnections:
         if self._path is not None:
             return UnixConnector(self._path, limit=NO_LIMIT, keepalive_timeout=IDLE_S)
         return TCPConnector(
-            ssl=self._tls, limit=NO_LIMIT, keepalive_timeout=IDLE_S, socket_factory=_kept_alive
+            ssl=self._tls, limit=NO_LIMIT, keepalive_timeout=IDLE_S, socket_factory=self._socket_to
         )
+
+    def _socket_to(self, address: AddrInfoType) -> socket.socket:
+        """For the address that is connected to: one that a name has later is judged later."""
+        if self._refuses is not None and (why := self._refuses(str(address[4][0]))):
+            raise OSError(why)
+        return _kept_alive(address)
 
 
 def _kept_alive(address: AddrInfoType) -> socket.socket:

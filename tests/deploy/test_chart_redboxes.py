@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
 
 Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
+CA = b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
 REDBOX: dict[str, Any] = {
     "ssh": {"host": "login.example.org", "knownHosts": "login.example.org ssh-ed25519 AAAA"},
     "credentials": {"ca": {"secret": "ssh-ca", "addresses": ["192.0.2.0/24"]}},
@@ -131,8 +132,42 @@ def test_its_policy_lets_it_reach_an_api_server_with_a_port_of_its_own(
     assert to_server["ports"] == [{"port": 443}, {"port": 6443}, {"port": 16443}][:ports]
 
 
-def test_its_metrics_have_the_label_that_dashboards_and_alerts_select_by(rendered: Render) -> None:
-    objects = rendered(redboxes={"hpc1": REDBOX | {"metricsToken": "token"}}, monitoring={"podMonitor": True})
+def endpoints_of_monitor(rendered: Render, **values: Any) -> Objects:
+    objects = rendered(
+        redboxes={"hpc1": REDBOX | {"metricsToken": "token", **values}}, monitoring={"podMonitor": True}
+    )
     (monitor,) = [one for one in of_kind(objects, "PodMonitor") if one["metadata"]["name"] == "redbox-hpc1"]
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["relabelings"] == [{"targetLabel": "cluster", "replacement": "hpc1"}]
+    endpoints: Objects = monitor["spec"]["podMetricsEndpoints"]
+    (files,) = [one["data"] for one in of_kind(objects, "ConfigMap") if "redbox.yaml" in one["data"]]
+    (cluster,) = of_kind(objects, "SlurmCluster")
+    for endpoint in endpoints:
+        assert endpoint["tlsConfig"]["ca"] == {"configMap": {"name": "redbox-hpc1", "key": "ca.crt"}}
+        assert endpoint["authorization"] == {"credentials": {"name": "token", "key": "token"}}
+    assert files["ca.crt"].encode() == b64decode(cluster["spec"]["caBundle"])
+    return endpoints
+
+
+def labels_of(endpoint: dict[str, Any]) -> dict[str, str]:
+    return {rule["targetLabel"]: rule["replacement"] for rule in endpoint["relabelings"]}
+
+
+def test_its_metrics_have_the_label_that_dashboards_and_alerts_select_by(rendered: Render) -> None:
+    (endpoint,) = endpoints_of_monitor(rendered)
+    assert (endpoint["path"], labels_of(endpoint)) == ("/metrics", {"cluster": "hpc1"})
+
+
+def test_families_of_slurms_metrics_are_targets_that_differ(rendered: Render) -> None:
+    """Samples of one pod's targets with the same labels would replace each other."""
+    own, *families = endpoints_of_monitor(rendered, slurmMetrics=["jobs", "users-accounts"])
+    assert own["path"] == "/metrics"
+    assert [(one["path"], labels_of(one)) for one in families] == [
+        ("/metrics/slurm/jobs", {"cluster": "hpc1", "family": "jobs"}),
+        ("/metrics/slurm/users-accounts", {"cluster": "hpc1", "family": "users-accounts"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "tls", [{"secret": "ours", "caBundle": CA}, {"issuerRef": {"name": "site"}, "caBundle": CA}]
+)
+def test_its_metrics_are_verified_by_the_ca_of_its_certificate(rendered: Render, tls: dict[str, Any]) -> None:
+    assert endpoints_of_monitor(rendered, tls=tls)

@@ -19,11 +19,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ .Values.images.registry }}/redbox-server:{{ .Values.images.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{- define "personal.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- define "personal.placement" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* red-box's settings. The observer is the account itself: it sees in Slurm's queue what its user sees. */}}

@@ -14,6 +14,7 @@ service: {type: ClusterIP, clusterIP: "", annotations: {}}
 identitySecret: ""
 audience: ""
 metricsToken: ""
+slurmMetrics: []
 settings: {}
 maintenance: false
 slurmCluster: {}
@@ -85,4 +86,28 @@ resources:
 {{- $rules = append $rules (ternary (merge (dict "cluster" $.spec.cluster) .) . $ofCluster) -}}
 {{- end -}}
 {{ toYaml (dict "rules" $rules) }}
+{{- end }}
+
+{{/* One of a PodMonitor's endpoints: red-box's own metrics, or a family of Slurm's.
+     (dict "name" "hpc1" "full" "redbox-hpc1" "namespace" NAMESPACE "spec" SPEC "family" FAMILY or nothing) */}}
+{{- define "redbox.server.scrape" }}
+- port: https
+  scheme: https
+  path: /metrics{{ with .family }}/slurm/{{ . }}{{ end }}
+  {{- if .family }}
+  interval: 60s
+  scrapeTimeout: 20s
+  {{- end }}
+  # The dashboards and alerts select by the first; the second tells the targets of one pod apart.
+  relabelings:
+    - {targetLabel: cluster, replacement: {{ .name | quote }}}
+    {{- with .family }}
+    - {targetLabel: family, replacement: {{ . | quote }}}
+    {{- end }}
+  authorization:
+    credentials: {name: {{ .spec.metricsToken }}, key: token}
+  tlsConfig:
+    serverName: {{ .full }}.{{ .namespace }}.svc
+    ca:
+      configMap: {name: {{ .full }}, key: ca.crt}
 {{- end }}

@@ -26,8 +26,10 @@ from redbox_api.feed import Feed, RowKey, list_active_jobs
 from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Phase, WatchEvent
 from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
+from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.partition_status import printable
+from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.link_limits import limits_of
 from redbox_operator.slurmcluster.partition_watch import PartitionWatch
 from redbox_shared.backoff import Backoff
@@ -101,12 +103,14 @@ class RedboxLink:
         self.bookmark_message: str | None = None  # of the last bookmark: Slurm does not answer, for instance
         self.partition_watch = PartitionWatch(cluster.key, client, lambda: partitions_changed(cluster.key))
         self._changed = changed
+        self._limits = limits = limits_of(cluster)
+        if limits.changes and limits.changes_of_a_job:
+            self._changed = PacedCalls(changed, Pace(*limits.changes_of_a_job), Pace(*limits.changes))
         self._turned = turned
         self._namespace_of = namespace_of
         self._absent: set[RowKey] = set()
         self._arrived: dict[RowKey, float] = {}
         self._bytes = 0  # of all rows
-        self._limits = limits_of(cluster)
         self._calls = 0
         self._feed: Feed[WatchEvent] = Feed(
             self._list, client.watch_jobs, self._on_event, self._turn, backoff=BACKOFF, retry_on=(ApiError,)
@@ -293,6 +297,7 @@ def link_to(
     turned: Callable[[RedboxLink], None],
     namespace_of: Callable[[str], str | None],
     partitions_changed: Callable[[str], None],
+    addresses: EndpointAddresses,
 ) -> RedboxLink:
     """The link to the red-box of a SlurmCluster or SlurmEndpoint, with tokens for that red-box alone."""
     spec = cluster.spec
@@ -303,6 +308,7 @@ def link_to(
         ca_bundle=spec.ca_bundle,
         deadlines=DEADLINES,
         longest=limits_of(cluster).answer,
+        refuses=addresses.refusal if cluster.namespace else None,
     )
     return RedboxLink(
         cluster,

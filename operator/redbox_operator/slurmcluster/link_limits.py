@@ -27,6 +27,10 @@ class LinkLimits:
     """Of all rows."""
     listed: float
     """Rows of a list, those that are not kept included: it may have no end."""
+    changes_of_a_job: tuple[int, float] | None = None
+    """So many at once and then one in some seconds have the SlurmJob reconciled: each may be a write."""
+    changes: tuple[int, float] | None = None
+    """The same of all its jobs."""
 
 
 OF_CLUSTERS = LinkLimits(8, PAGE_ITEMS, None, inf, inf, inf, inf)
@@ -38,6 +42,8 @@ OF_ENDPOINTS = LinkLimits(
     row_bytes=64 * 1024,
     bytes=8 * 1024 * 1024,
     listed=20_000,
+    changes_of_a_job=(10, 2.0),
+    changes=(1_000, 0.02),
 )
 
 

@@ -8,25 +8,23 @@ namespace; its audience is in its status and in a ConfigMap for its red-box (`en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from http import HTTPStatus
 
 import structlog
 from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, ResourcePath
+from redbox_kube.api.objects import ApiError, Object, ResourcePath
 from redbox_kube.names import API_VERSION
-from redbox_kube.node_labels import gateway_key
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.clock import now
+from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
-from redbox_kube.virtual_pods import submitted_pods, virtual_nodes_of
+from redbox_kube.slurm_endpoint import SlurmEndpoint, kept_metadata, read_cluster
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
@@ -40,7 +38,10 @@ from redbox_operator.api.slurmcluster_status import (
     is_reported,
 )
 from redbox_operator.object_cache import ObjectCache, is_higher
+from redbox_operator.slurmcluster.cluster_users import gateways_of, users_of
+from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.endpoint_audience import publish_audience
+from redbox_operator.slurmcluster.endpoint_places import EndpointPlaces
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
 from redbox_operator.slurmcluster.registry import RedboxLinks
@@ -49,10 +50,20 @@ from redbox_operator.status_writer import StatusWriter
 log = structlog.get_logger(__name__)
 WORKERS = 4
 PAUSE_S = 10.0
-MOST_ENDPOINTS = 4
-"""Of one namespace: each is a connection, and memory, of the operator that serves all."""
+MOST_ENDPOINTS = 256
+STATUSES_AT_ONCE, STATUS_EVERY_S = 10, 2.0
+RETURNS_AT_ONCE, RETURN_EVERY_S = 5, 10.0
+"""Of one SlurmEndpoint; a return of its red-box has its SlurmJobs reconciled."""
 SUBMITS_END_S = 10.0
 """A pod's submit that was under way when the deletion began has shown its job by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRules:
+    """What an installation allows the SlurmEndpoints of all namespaces."""
+
+    most: int = MOST_ENDPOINTS
+    addresses: EndpointAddresses = field(default_factory=EndpointAddresses)
 
 
 @dataclass
@@ -79,6 +90,7 @@ class SlurmClusters:
         wake_uid: Callable[[str], None],
         wake_cluster: Callable[[str], None],
         limited: bool = False,
+        endpoints: EndpointRules | None = None,
     ) -> None:
         """`limited` to some namespaces: operators of other namespaces write the same SlurmClusters."""
         self.links = links
@@ -93,6 +105,10 @@ class SlurmClusters:
         self._wake_cluster = wake_cluster
         self._group: asyncio.TaskGroup | None = None
         self._jobs_listed = False
+        self._rules = endpoints or EndpointRules()
+        self._places = EndpointPlaces(self._rules.most)
+        self._statuses = Pace(STATUSES_AT_ONCE, STATUS_EVERY_S)
+        self._endpoint_returned = PacedCalls(wake_cluster, Pace(RETURNS_AT_ONCE, RETURN_EVERY_S))
 
     async def run(self) -> None:
         """Follow all red-boxes until cancelled; a defect in the link of a SlurmCluster ends the process."""
@@ -116,6 +132,7 @@ class SlurmClusters:
         if entry is None:
             entry = self._entries[key] = ClusterEntry(cluster)
         entry.cluster = cluster
+        self._find_places(key, cluster)
         if before is None or before.spec != cluster.spec or before.metadata["uid"] != cluster.metadata["uid"]:
             self._disconnect(entry)
             self._connect(entry)
@@ -140,14 +157,20 @@ class SlurmClusters:
         if entry is not None:
             self._disconnect(entry)
             self._wake_cluster(key)
-            self._connect_waiting(entry.cluster.namespace)
+            self._pass_places(self._places.remove(key, entry.cluster.namespace))
 
-    def _connect_waiting(self, namespace: str) -> None:
-        """A SlurmEndpoint is gone: another one of its namespace may have its place."""
-        for other in self._entries.values():
-            if namespace and other.cluster.namespace == namespace and other.link is None:
-                self._connect(other)
-                self._queue.add(other.cluster.key)
+    def _find_places(self, key: str, cluster: SlurmCluster) -> None:
+        if isinstance(cluster, SlurmEndpoint):
+            created, uid = str(cluster.metadata.get("creationTimestamp", "")), str(cluster.metadata["uid"])
+            self._pass_places(self._places.add(key, cluster.namespace, created, uid))
+
+    def _pass_places(self, keys: Collection[str]) -> None:
+        """These SlurmEndpoints have a place now, or another one has it."""
+        for key in keys:
+            if (entry := self._entries.get(key)) is not None:
+                self._disconnect(entry)
+                self._queue.add(key)
+                self._wake_cluster(key)
 
     def names(self) -> frozenset[str]:
         return frozenset(self._entries)
@@ -169,8 +192,10 @@ class SlurmClusters:
         if self._group is None or entry.link is not None:
             return
         key = entry.cluster.key
-        if self._is_full(entry.cluster.namespace):
-            self.links.troubles[key] = f"a namespace has at most {MOST_ENDPOINTS} SlurmEndpoints: delete one"
+        if (namespace := entry.cluster.namespace) and (why := self._places.refusal(key, namespace)):
+            self.links.troubles[key] = why
+            spec = entry.cluster.spec.model_copy(update={"ca_bundle": b""})  # there may be thousands
+            entry.cluster = entry.cluster.model_copy(update={"spec": spec})
             return
         try:
             entry.link = link_to(
@@ -181,6 +206,7 @@ class SlurmClusters:
                 turned=self._reachability_changed,
                 namespace_of=self._namespace_of,
                 partitions_changed=self._partitions_changed,
+                addresses=self._rules.addresses,
             )
         except (ValueError, OSError) as error:  # an SSLError is an OSError
             self.links.troubles[key] = f"spec.caBundle is not a PEM certificate: {error}"
@@ -204,11 +230,6 @@ class SlurmClusters:
                 self.links.troubles[key] = "its red-box gives answers that the operator cannot process"
                 self._queue.add_later(key, PAUSE_S)  # which connects it again
 
-    def _is_full(self, namespace: str) -> bool:
-        """Whether a namespace has as many links as it may have."""
-        linked = [entry for entry in self._entries.values() if entry.link and entry.cluster.namespace]
-        return sum(entry.cluster.namespace == namespace for entry in linked) >= MOST_ENDPOINTS
-
     def _namespace_of(self, uid: str) -> str | None:
         ref = self._cache.ref_of(uid)
         return ref.namespace if ref else None
@@ -225,7 +246,7 @@ class SlurmClusters:
         if self.links.get(key) is link:
             self._queue.add(key)
             if link.reachable:
-                self._wake_cluster(key)
+                (self._endpoint_returned if link.cluster.namespace else self._wake_cluster)(key)
 
     def _partitions_changed(self, name: str) -> None:
         self._queue.add_later(name, STATES_EVERY_S)
@@ -258,7 +279,7 @@ class SlurmClusters:
             await self._writer.withdraw_status(where, version=str(metadata["resourceVersion"]))
             return  # the watch shows it
         finalizers = list(metadata.get("finalizers", []))
-        in_use_by = await self._users(entry.cluster)
+        in_use_by = await users_of(entry.cluster, self._writer.objects, self._cache, limited=self._limited)
         is_kept = bool(in_use_by) or _may_still_submit(entry.cluster)
         wanted = [item for item in finalizers if item not in {CLUSTER_FINALIZER, self._finalizer}]
         if "deletionTimestamp" not in metadata or is_kept:
@@ -281,41 +302,16 @@ class SlurmClusters:
             self._disconnect(entry)
             self.links.troubles[endpoint.key] = problem
         elif entry.link is None:
+            raw = await self._writer.objects.get(_path_of(endpoint))
+            if raw is None or self._entries.get(endpoint.key) is not entry:
+                return  # gone
+            entry.cluster = read_cluster(raw)  # of one that waited for its place not all was kept
             self._connect(entry)
+            if self.links.get(endpoint.key) is not None:
+                self._wake_cluster(endpoint.key)
         await self._write_status(entry, _path_of(endpoint), ClusterUsers())
         if entry.link is not None and entry.link.partition_watch.use_due_in_s:
             self._queue.add_later(endpoint.key, entry.link.partition_watch.use_due_in_s)
-
-    async def _users(self, cluster: SlurmCluster) -> ClusterUsers:
-        """Of a SlurmCluster that is being deleted."""
-        if "deletionTimestamp" not in cluster.metadata:
-            return ClusterUsers()
-        pods = [] if cluster.spec.abandon_jobs else await self._submitted_pods(cluster.key)
-        return ClusterUsers(self._unfinished(cluster.key), pods)
-
-    async def _submitted_pods(self, name: str) -> list[str]:
-        """Pods with jobs of their own; an operator that is limited to namespaces has none beside it."""
-        if self._limited:
-            return []
-        nodes = await virtual_nodes_of(self._writer.objects, name)
-        return [str(pod) for pod in await submitted_pods(self._writer.objects, nodes)]
-
-    def _unfinished(self, name: str) -> list[str]:
-        jobs = self._cache.jobs_of(name)
-        return [job.ref.full_name for job in jobs if job.has_companion and not job.finished]
-
-    async def _gateways(self, cluster: SlurmCluster) -> list[str] | None:
-        """Gateway nodes, where they hold jobs back; None without the right to list nodes."""
-        if not cluster.spec.hold_back or not cluster.spec.gateways:
-            return []
-        labelled = {"labelSelector": f"{gateway_key(cluster.name)}=true"}
-        nodes = self._writer.objects.list_metadata(ResourcePath("Node"), labelled)
-        try:
-            return [node.name async for node in nodes]
-        except ApiRefused as refusal:
-            if refusal.status != HTTPStatus.FORBIDDEN:
-                raise
-            return None
 
     def _trouble(self, entry: ClusterEntry) -> str | None:
         if entry.link is None:
@@ -343,7 +339,7 @@ class SlurmClusters:
                 phases=[job.phase for job in self._cache.jobs_of(entry.cluster.key)],
                 orphans=entry.orphans,
                 in_use_by=in_use_by,
-                gateways=await self._gateways(entry.cluster),
+                gateways=await gateways_of(entry.cluster, self._writer.objects),
                 pods_reported=len(own) < len(status.conditions),
                 now=now(),
             )
@@ -356,6 +352,9 @@ class SlurmClusters:
         ):
             return
         uid = str(entry.cluster.metadata["uid"])
+        if entry.cluster.namespace and (pause_s := self._statuses.take(uid)):
+            self._queue.add_later(entry.cluster.key, pause_s)
+            return
         written = await self._writer.status(
             where, uid, after.model_dump(mode="json", by_alias=True, exclude_none=True)
         )
@@ -363,8 +362,9 @@ class SlurmClusters:
             entry.written = after
             if watch and after.partitions != before.partitions:
                 watch.written()
+            metadata = kept_metadata(written["metadata"]) if entry.cluster.namespace else written["metadata"]
             entry.cluster = entry.cluster.model_copy(
-                update={"metadata": written["metadata"], "status": written.get("status", {})}
+                update={"metadata": metadata, "status": written.get("status", {})}
             )
             await self._writer.publish(where, uid, cluster_events(before, after))
 

@@ -2,6 +2,7 @@
 
     AgentError                      retry: whether a retry is safe and may succeed
     ├── AgentUnavailable            there is no agent for this user now; retry_after seconds
+    │   └── LoginDenied             sshd has refused a good key: it counts as a failed login
     ├── AgentRefused                there is no agent for this user until an administrator changes something
     ├── AgentDied                   the agent ended, or broke the protocol, during an operation
     ├── AgentTimeout                no answer within the deadline; the operation may still take effect
@@ -32,6 +33,10 @@ class AgentUnavailable(AgentError):
     def __init__(self, detail: str, *, retry_after: float = 5.0) -> None:
         super().__init__(detail, retry=True)
         self.retry_after = retry_after
+
+
+class LoginDenied(AgentUnavailable):
+    """sshd ended a login after the key, by a rule that may change: no logins during a maintenance."""
 
 
 class AgentRefused(AgentError):

@@ -19,6 +19,8 @@ from redbox.core.domain import UnixUser
 from redbox_shared.backoff import Backoff
 
 COMMAND_NOT_FOUND = 127
+NOT_OUR_INPUT = "invalid literal for int()"
+"""Of the command that reads the agent's source, where something else has read the beginning of it."""
 EXIT_STATUS_S = 1.0  # wait for the exit status of a failed start
 UNKNOWN_UID = 2**32 - 1  # (uid_t)-1, which no account has
 
@@ -96,6 +98,10 @@ class AgentLauncher:
             process.kill()
         kind = AgentRefused if self._transport.is_refusal(status, stderr) else AgentUnavailable
         reason = stderr or str(error)
+        if NOT_OUR_INPUT in reason:
+            reason = (
+                "the account's shell, or a start file as .bashrc, has read the input that is for the agent"
+            )
         if status == COMMAND_NOT_FOUND:
             reason += ": the host needs Python 3.6 or newer as /usr/bin/python3"
         return kind(f"the agent of {user.name} did not start: {reason}{_in_its_place(connection)}")

@@ -21,6 +21,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.delivery import Helm, Kubernetes, chart_values
 from redbox_bed.hosts.host import Host
+from redbox_bed.slurm.daemons import SSHD
 
 NAMESPACE = "own"
 ACCOUNT = "alice"
@@ -99,6 +100,18 @@ class PersonalUser:
 
     def kill_agents(self) -> None:
         self.login.run("sh", "-c", "pkill -9 -f '[r]edbox-agent'", check=False)
+
+    def power_off_login_node(self) -> None:
+        """As a reboot begins: sshd and the users' processes end at once, and what only memory had is gone."""
+        self.login.kill(SSHD.name)
+        ends = f"pkill -9 sshd; pkill -9 -u {ACCOUNT}; rm -rf /run/user/* /tmp/* /tmp/.[!.]*"
+        self.login.run("sh", "-c", ends, check=False)
+
+    def power_on_login_node(self) -> None:
+        self.login.ensure(SSHD)
+
+    def log(self) -> str:
+        return self.types(f"kubectl logs {POD}")
 
     def delete_pod(self) -> None:
         self.types(f"kubectl delete pod {POD} --wait=false --ignore-not-found")

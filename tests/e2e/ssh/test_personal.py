@@ -110,6 +110,27 @@ def test_after_kills_and_a_lost_pod_each_job_has_run_once(user: PersonalUser, jo
         assert is_whole(log, OUTPUT), f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}"
 
 
+def test_a_login_node_that_is_rebooted_costs_no_job_and_runs_none_twice(
+    user: PersonalUser, jobs: SlurmJobs
+) -> None:
+    name = "rebooted"
+    running = slurm_job(jobs, f"until [ -e ~/{name}.end ]; do sleep 0.2; done; echo told")
+    running.starts()
+    user.power_off_login_node()
+    try:
+        waiting = slurm_job(jobs, "echo second")
+        eventually(lambda: "no connection to" in user.log(), what="a red-box that names what is away")
+    finally:
+        user.power_on_login_node()
+    user.login.run("touch", f"/home/{ACCOUNT}/{name}.end", user=ACCOUNT)
+    for job, printed in ((running, "told\n"), (waiting, "second\n")):
+        assert job.reaches("Succeeded", "Failed", "Cancelled", within_s=200)["phase"] == "Succeeded"
+        job.has_in_slurm("COMPLETED")
+        job.until(lambda status: status.get("companion", {}).get("done"), 200)
+        assert read_in_the_end(user.admin, job.whole_output).endswith(printed)
+    user.login.run("rm", f"/home/{ACCOUNT}/{name}.end", user=ACCOUNT)
+
+
 def test_without_a_key_jobs_go_on_and_are_stale_and_a_new_key_is_taken_without_a_restart(
     user: PersonalUser, jobs: SlurmJobs
 ) -> None:

@@ -24,8 +24,9 @@ from redbox_operator.api.slurmcluster_status import (
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster import reconciler
+from redbox_operator.slurmcluster.endpoint_places import MOST_OF_A_NAMESPACE
 from redbox_operator.slurmcluster.job_feed import RedboxLink
-from redbox_operator.slurmcluster.reconciler import MOST_ENDPOINTS, SlurmClusters
+from redbox_operator.slurmcluster.reconciler import RETURNS_AT_ONCE, STATUSES_AT_ONCE, SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
@@ -55,9 +56,21 @@ class Stage:
             wake_cluster=print,
         )
 
-    def put(self, name: str = "mine", uid: str | None = None, **spec: object) -> None:
+    def put(
+        self,
+        name: str = "mine",
+        uid: str | None = None,
+        created: str = "2026-11-21T12:00:00Z",
+        **spec: object,
+    ) -> None:
         given = {"endpoint": "https://127.0.0.1:1", "caBundle": base64.b64encode(authority()).decode()}
-        metadata = {"name": name, "namespace": "farm", "uid": uid or f"uid-of-{name}"}
+        metadata = {
+            "name": name,
+            "namespace": "farm",
+            "uid": uid or f"uid-of-{name}",
+            "creationTimestamp": created,
+            "annotations": {"example.org/notes": "x" * 1000},
+        }
         self.api.put(path_of(name), {"metadata": metadata, "spec": {**given, **spec}})
 
     async def look(self, name: str = "mine") -> None:
@@ -139,15 +152,70 @@ async def test_a_strangers_configmap_is_left_alone_and_named(stage: Stage) -> No
     assert stage.links.get("farm/mine") is not None
 
 
-async def test_a_namespace_has_a_bounded_number_of_links(stage: Stage) -> None:
-    names = [f"box-{number}" for number in range(MOST_ENDPOINTS + 1)]
-    for name in names:
-        stage.put(name)
+async def test_a_namespace_has_a_bounded_number_of_links_and_the_oldest_are_served(stage: Stage) -> None:
+    names = [f"box-{number}" for number in range(MOST_OF_A_NAMESPACE + 1)]
+    for age, name in enumerate(reversed(names)):  # the newest is shown first, as a list may
+        stage.put(name, created=f"2026-11-21T12:00:{len(names) - age:02d}Z")
         await stage.look(name)
-    assert len(stage.links.by_name) == MOST_ENDPOINTS
-    assert "delete one" in stage.reachable(names[-1])["message"]
+    served = {f"farm/{name}" for name in names[:-1]}
+    await stage.until(lambda: set(stage.links.by_name) == served)
+    await stage.until(lambda: "delete one of them" in stage.reachable(names[-1])["message"])
     stage.clusters.deleted(f"farm/{names[0]}")
-    assert stage.links.get(f"farm/{names[-1]}") is not None
+    await stage.until(lambda: stage.links.get(f"farm/{names[-1]}") is not None)
+    link = stage.links.get(f"farm/{names[-1]}")
+    assert link is not None
+    assert link.cluster.spec.ca_bundle, "of one that waits it is not kept, and read again"
+
+
+async def test_beyond_the_installations_number_the_oldest_are_served(stage: Stage) -> None:
+    stage.clusters._places.most = 1
+    stage.put("old", created="2026-11-21T12:00:00Z")
+    stage.put("new", created="2026-11-21T12:00:01Z")
+    for name in ("new", "old"):
+        await stage.look(name)
+    await stage.until(lambda: set(stage.links.by_name) == {"farm/old"})
+    await stage.until(lambda: "operator.slurmEndpoints.most" in stage.reachable("new")["message"])
+
+
+async def test_a_red_box_that_comes_and_goes_has_few_statuses_and_events_written(stage: Stage) -> None:
+    stage.put(endpoint="https://a..b")
+    await stage.look()
+    link = stage.links.get("farm/mine")
+    assert link is not None
+    for turn in range(200):
+        link._turn(None if turn % 2 else "it is away")
+        await stage.clusters._reconcile("farm/mine")
+    statuses = [request for request in stage.api.requests if request.verb == "status"]
+    assert len(statuses) <= STATUSES_AT_ONCE + 1
+    assert len(stage.api.events) <= STATUSES_AT_ONCE + 1
+
+
+async def test_its_return_is_not_passed_on_each_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[str] = []
+    monkeypatch.setattr(stage.clusters._endpoint_returned, "_call", woken.append)
+    stage.put(endpoint="https://a..b")
+    await stage.look()
+    link = stage.links.get("farm/mine")
+    assert link is not None
+    for turn in range(200):
+        link._turn(None if turn % 2 else "it is away")
+    assert woken == ["farm/mine"] * RETURNS_AT_ONCE
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_an_address_of_the_operators_own_is_never_connected_to(stage: Stage, host: str) -> None:
+    """Of a name it is judged when it is resolved."""
+    connections: list[object] = []
+    server = await asyncio.start_server(lambda *streams: connections.append(streams), "127.0.0.1", 0)
+    stage.put(endpoint=f"https://{host}:{server.sockets[0].getsockname()[1]}")
+    await stage.look()
+    await stage.until(lambda: "farm/mine" in stage.links.by_name)
+    link = stage.links.by_name["farm/mine"]
+    await stage.until(lambda: link.reachable is False)
+    server.close()
+    assert "the operator does not connect to" in link.trouble
+    assert "give the address of a Service of your namespace" in link.trouble
+    assert connections == []
 
 
 async def test_a_defect_that_a_red_box_finds_is_its_slurmendpoints_alone(

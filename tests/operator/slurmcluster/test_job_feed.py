@@ -22,6 +22,7 @@ from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import link_limits
+from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
@@ -89,6 +90,24 @@ async def test_rows_come_with_the_list_and_change_with_the_watch(
         redbox.put(job("one", Phase.RUNNING))
         await seen.until(lambda: seen.link.rows[row_key("one")].phase is Phase.RUNNING)
         assert seen.changed == ["one", "one"]
+
+
+async def test_a_flood_of_changes_of_a_slurmendpoint_has_its_slurmjob_reconciled_a_few_times(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    at_once, every_s = link_limits.OF_ENDPOINTS.changes_of_a_job or (0, 0.0)
+    loop = asyncio.get_running_loop()
+    redbox.put(job("one", Phase.PENDING))
+    began = loop.time()
+    async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
+        for number in range(200):
+            redbox.put(job("one", Phase.RUNNING, reason=str(number)))
+            redbox.put(job("one", Phase.PENDING, reason=str(number)))
+        redbox.put(job("one", Phase.RUNNING, reason="last"))
+        await seen.until(lambda: (row := seen.link.row(row_key("one"))) and row.reason == "last")
+        passed_on = len(seen.changed)
+        assert passed_on <= at_once + (loop.time() - began) / every_s + 1
+        await seen.until(lambda: len(seen.changed) > passed_on)  # the last change is not lost
 
 
 async def test_a_slow_slurm_makes_no_red_box_unreachable(redbox: ScriptedRedbox, tmp_path: Path) -> None:
@@ -297,6 +316,7 @@ def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
             turned=print,
             namespace_of=lambda _: None,
             partitions_changed=print,
+            addresses=EndpointAddresses(),
         )
         assert link.client.longest == longest
 

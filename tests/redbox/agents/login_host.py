@@ -23,6 +23,7 @@ ALICE = UnixUser("alice", 4101)  # sh
 BOB = UnixUser("bob", 4102)  # csh, whose .cshrc prints 60 KiB
 CAROL = UnixUser("carol", 4103)  # fish
 DAVE = UnixUser("dave", 4104)  # csh, whose .cshrc prints 200 KiB
+ERIN = UnixUser("erin", 4106)  # bash, whose .bashrc prints
 LEGACY = UnixUser("legacy", 500)  # of the group, but below min_uid
 MALLORY = UnixUser("mallory", 4105)  # not of the group
 SHELLS = {
@@ -30,10 +31,11 @@ SHELLS = {
     BOB: "/bin/tcsh",
     CAROL: "/usr/bin/fish",
     DAVE: "/bin/tcsh",
+    ERIN: "/bin/bash",
     LEGACY: "/bin/sh",
     MALLORY: "/bin/sh",
 }
-MEMBERS = (ALICE, BOB, CAROL, DAVE, LEGACY)
+MEMBERS = (ALICE, BOB, CAROL, DAVE, ERIN, LEGACY)
 
 STARTS_WITHIN_S = 30
 
@@ -149,6 +151,17 @@ def wait_for_port(port: int, address: str = "127.0.0.1") -> None:
     raise TimeoutError(f"nothing listens on port {port} of {address}")
 
 
+def wait_until_silent(port: int, address: str) -> None:
+    """The processes of a machine that is off end after the one that holds it."""
+    give_up_at = time.monotonic() + STARTS_WITHIN_S
+    while time.monotonic() < give_up_at:
+        with socket.socket() as client:
+            if client.connect_ex((address, port)) != 0:
+                return
+        time.sleep(0.02)
+    raise TimeoutError(f"port {port} of {address} is still listened on")
+
+
 def write_files(folder: Path, port: int) -> None:
     keys = folder / "keys"
     keys.mkdir()
@@ -168,6 +181,7 @@ def write_files(folder: Path, port: int) -> None:
         "usr/libexec/redbox/agent": agent_source().decode(),
         "home/bob/.cshrc": banner(60 * 1024),
         "home/dave/.cshrc": banner(200 * 1024),
+        "home/erin/.bashrc": "echo 'Quota: 93 % of 10 GB'; echo 'module: command not found' >&2\n",
     }
     for user in SHELLS:
         key = asyncssh.generate_private_key("ssh-ed25519")

@@ -18,7 +18,7 @@ from redbox.agents.transports.base import Transport
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import KeyDirectory
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.login_host import ALICE, LoginHost, free_port, wait_for_port
+from tests.redbox.agents.login_host import ALICE, LoginHost, free_port, wait_for_port, wait_until_silent
 
 CONFIG = """\
 ListenAddress {address}
@@ -33,6 +33,23 @@ LogLevel VERBOSE
 {more}
 """
 LOOPBACK = "127.0.0.1"
+OTHER_MACHINE = """\
+set -eu
+mount --make-rprivate /
+mount -t proc proc /proc
+cat /proc/sys/kernel/random/uuid >"$1/boot_id"
+mount --bind "$1/boot_id" /proc/sys/kernel/random/boot_id
+mount -t tmpfs tmpfs /run
+mkdir /run/sshd
+[ "$2" = shared ] || mount -t tmpfs -o mode=1777 tmpfs /home
+for home in $(cut -d: -f1,3,6 /etc/passwd | grep ':/home/'); do
+    user=${home%%:*} path=${home##*:}
+    [ -d "$path" ] || { mkdir "$path"; chown "$user" "$path"; }
+done
+shift 2
+exec "$@"
+"""
+"""With own processes, boot id and runtime directories, and own homes unless $2 is `shared`."""
 
 
 @dataclass(frozen=True)
@@ -67,24 +84,33 @@ def sshd(
     address: str = LOOPBACK,
     port: int | None = None,
     key_type: str = "ssh-ed25519",
+    machine: str = "",
 ) -> Iterator[Sshd]:
-    """Run one until the block ends; `more` are lines of its configuration, which take precedence."""
+    """Run one until the block ends; `more` are lines of its configuration, which take precedence.
+
+    With `machine` it is another one, with `shared` or `own` homes, all of whose processes end with it.
+    """
     port = port or free_port()
     folder.mkdir(exist_ok=True)
-    key = asyncssh.generate_private_key(key_type)
-    (folder / "host_key").touch(mode=0o600)
-    (folder / "host_key").write_bytes(key.export_private_key())
+    if not (folder / "host_key").exists():  # one that starts again has the same
+        (folder / "host_key").touch(mode=0o600)
+        (folder / "host_key").write_bytes(asyncssh.generate_private_key(key_type).export_private_key())
+    key = asyncssh.read_private_key(folder / "host_key")
     names = ",".join(f"[{name}]:{port}" for name in (address, "login.example"))
     (folder / "known_hosts").write_text(f"{names} {key.export_public_key().decode()}")
     own = CONFIG.format(address=address, port=port, folder=folder, more="")
     (folder / "config").write_text(f"{more}\n{own}" if "Match" not in more else f"{own}\n{more}")
     argv = ["/usr/sbin/sshd", "-D", "-E", str(folder / "log"), "-f", str(folder / "config")]
+    if machine:
+        apart = ["/usr/bin/unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        argv = [*apart, "/bin/sh", "-c", OTHER_MACHINE, "sh", str(folder), machine, *argv]
     with subprocess.Popen(host.enter(*argv)) as daemon:
         try:
             wait_for_port(port, address)
             yield Sshd(host, folder, port)
         finally:
-            daemon.terminate()
+            (daemon.kill if machine else daemon.terminate)()
+    wait_until_silent(port, address)
 
 
 async def failure(

@@ -2,8 +2,11 @@
 
 All users of red-box share its address, so that one user's wrong key must not have it banned for all. So many
 logins may fail in a time, two of them with each credential, and half of them with such as have failed before,
-which leaves some for others. A credential whose last login succeeded is never held back. Another one is tried
-at once, unless those that are being tried would be too many with it if all failed: then it waits for them.
+which leaves some for others. As many are tried at once as could fail together; the others wait for them.
+
+A credential whose last login succeeded is not held back by failures of others: one such login may always be
+under way. Where two of these fail, the site refuses all (a maintenance, another CA): then each credential
+counts as one that may fail.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from redbox.agents.errors import AgentRefused, AgentUnavailable
+from redbox.agents.errors import AgentRefused, AgentUnavailable, LoginDenied
 
 AT_ONCE = 5
 """Logins under way: from ten of all its clients on sshd drops some (MaxStartups 10:30:100)."""
 OF_ONE_CREDENTIAL = 2
+WITHDRAWN_FROM_ALL = 2
+"""So many accepted credentials that fail have one cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +45,64 @@ class LoginLimit:
         self._failed: deque[tuple[float, str]] = deque()  # when, and which credential
         self._accepted: set[str] = set()
         self._rejected: set[str] = set()  # those whose last login failed
-        self._on_trial: list[str] = []  # credentials of logins under way that may well fail
-        self._trial_ended = asyncio.Event()  # set, and replaced, at each end of such a login
+        self._withdrawn: deque[tuple[float, str]] = deque()  # when an accepted one failed, and which
+        self._under_way: list[str] = []
+        self._ended = asyncio.Event()  # set, and replaced, at each end of a login
 
     @asynccontextmanager
     async def login(self, credential: str, last_refusal: str = "") -> AsyncIterator[None]:
-        """Wait for a turn and log in in the block, whose AgentRefused counts; raises AgentUnavailable.
+        """Wait for a turn and log in in the block, whose AgentRefused and LoginDenied count.
+
+        Raises AgentUnavailable where the next one has to wait.
 
         `credential` identifies the key, or for certificates of our own the user.
         """
-        on_trial = await self._admit(credential, last_refusal)
+        await self._admit(credential, last_refusal)
+        self._under_way.append(credential)
         try:
             async with self._turn:
                 yield
             self._accepted.add(credential)
             self._rejected.discard(credential)
-        except AgentRefused:
-            self._accepted.discard(credential)
-            self._rejected.add(credential)
-            self._failed.append((self._clock(), credential))
+        except (AgentRefused, LoginDenied):
+            self._count_failure(credential)
             raise
         finally:
-            if on_trial:
-                self._on_trial.remove(credential)
-                self._trial_ended.set()
-                self._trial_ended = asyncio.Event()
+            self._under_way.remove(credential)
+            self._ended.set()
+            self._ended = asyncio.Event()
 
-    async def _admit(self, credential: str, last_refusal: str) -> bool:
-        """Wait until it may be tried; returns whether it counts as one that may fail."""
-        while credential not in self._accepted:
-            self._refuse_beyond(credential, last_refusal)
-            own = self._failures_of(credential) + self._on_trial.count(credential)
-            if own < OF_ONE_CREDENTIAL and len(self._failed) + len(self._on_trial) < self._most(credential):
-                self._on_trial.append(credential)
-                return True
-            await self._trial_ended.wait()
-        return False
+    async def _admit(self, credential: str, last_refusal: str) -> None:
+        """Wait until it may be tried."""
+        while True:
+            self._forget_old()
+            if credential in self._accepted:
+                own, most = 0, self._allowed.most
+                if not self._accepted.intersection(self._under_way):
+                    return
+            else:
+                self._refuse_beyond(credential, last_refusal)
+                own = self._failures_of(credential) + self._under_way.count(credential)
+                most = self._most(credential)
+            if own < OF_ONE_CREDENTIAL and len(self._failed) + len(self._under_way) < most:
+                return
+            await self._ended.wait()
+
+    def _count_failure(self, credential: str) -> None:
+        now = self._clock()
+        self._failed.append((now, credential))
+        self._rejected.add(credential)
+        if credential in self._accepted:
+            self._accepted.discard(credential)
+            self._withdrawn.append((now, credential))
+            if len({withdrawn for _, withdrawn in self._withdrawn}) >= WITHDRAWN_FROM_ALL:
+                self._accepted.clear()
+
+    def _forget_old(self) -> None:
+        before = self._clock() - self._allowed.within_s
+        for failures in (self._failed, self._withdrawn):
+            while failures and failures[0][0] <= before:
+                failures.popleft()
 
     def _most(self, credential: str) -> int:
         """Half of the failures are left to credentials that were not tried before."""
@@ -86,9 +113,6 @@ class LoginLimit:
         return sum(failed == credential for _, failed in self._failed)
 
     def _refuse_beyond(self, credential: str, last_refusal: str) -> None:
-        now = self._clock()
-        while self._failed and self._failed[0][0] <= now - self._allowed.within_s:
-            self._failed.popleft()
         own = [at for at, failed in self._failed if failed == credential]
         if len(own) >= OF_ONE_CREDENTIAL:
             first, what = own[-OF_ONE_CREDENTIAL], f"{len(own)} logins with this key"
@@ -96,7 +120,7 @@ class LoginLimit:
             first, what = self._failed[0][0], f"{len(self._failed)} logins of red-box"
         else:
             return
-        left = max(1.0, first + self._allowed.within_s - now)
+        left = max(1.0, first + self._allowed.within_s - self._clock())
         reason = f" ({last_refusal})" if last_refusal else ""
         raise AgentUnavailable(
             f"{what} have failed within {self._allowed.within_s:.0f} s{reason}: the next one waits "

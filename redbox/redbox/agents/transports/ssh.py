@@ -18,7 +18,7 @@ from typing import Protocol
 
 import asyncssh
 
-from redbox.agents.errors import AgentRefused, AgentUnavailable
+from redbox.agents.errors import AgentRefused, AgentUnavailable, LoginDenied
 from redbox.agents.program.wire import MAX_PAYLOAD
 from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import check_user, is_agent_refusal
@@ -123,6 +123,7 @@ class SshTransport:
         self._logins = LoginLimit(node.failed_logins)
         self._refusals: dict[str, str] = {}  # the last one of each user
         self._address: str | None = None  # of the host that answered last
+        self._avoided: str | None = None  # of one that took a connection last, and dropped it
 
     async def start(self, user: UnixUser) -> AgentProcess:
         check_user(user)
@@ -155,20 +156,32 @@ class SshTransport:
             through = None
             try:
                 if jump_login is None:
-                    opened, address = await open_connection(self._node, self._address)
-                    connection = await log_in(self._node, user.name, credential, connected=opened)
-                    self._address = address
+                    connection = await self._log_in_directly(user, credential)
                 else:
                     through = await self._jump(*jump_login)
                     connection = await log_in(self._node, user.name, credential, through=through)
             except BaseException as error:
                 if through is not None:
                     through.abort()
-                if isinstance(error, AgentRefused):
+                if isinstance(error, AgentRefused | LoginDenied):
                     self._refusals[user.name] = error.detail
                 raise
         self._refusals.pop(user.name, None)
         return connection, through
+
+    async def _log_in_directly(
+        self, user: UnixUser, credential: SshCredential
+    ) -> asyncssh.SSHClientConnection:
+        opened, address = await open_connection(self._node, self._address, self._avoided)
+        try:
+            connection = await log_in(self._node, user.name, credential, connected=opened)
+        except LoginDenied:
+            raise
+        except AgentUnavailable:
+            self._address, self._avoided = None, address
+            raise
+        self._address, self._avoided = address, None
+        return connection
 
     async def _jump_login(self, user: UnixUser) -> tuple[SshHost, str, SshCredential] | None:
         if self._node.jump is None:

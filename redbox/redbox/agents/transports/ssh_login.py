@@ -12,7 +12,7 @@ from pathlib import Path
 
 import asyncssh
 
-from redbox.agents.errors import AgentRefused, AgentUnavailable
+from redbox.agents.errors import AgentRefused, AgentUnavailable, LoginDenied
 from redbox.agents.transports.ssh_ca import SshCredential
 
 # Preferred, not required. Measured: files are read at 200-270 MB/s, with ChaCha20, asyncssh's first choice,
@@ -20,6 +20,9 @@ from redbox.agents.transports.ssh_ca import SshCredential
 FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 METHODS = "publickey,keyboard-interactive,password"
 """The last two are never used: that sshd asks for them is what is to be known."""
+LOGIN_TIMEOUT = "Login timeout expired"
+"""What asyncssh says where sshd has not answered in time."""
+LONGEST_NOTICE = 200
 CONNECT_S = 5.0
 """For one of several addresses of a name."""
 
@@ -42,6 +45,11 @@ class KeyOnlyClient(asyncssh.SSHClient):
         self._credential = credential
         self.key_asked = 0
         self.also_asked: list[str] = []
+        self.notice = ""  # the last line that sshd has shown: its banner, or why no user may log in
+
+    def auth_banner_received(self, msg: str, lang: str) -> None:  # noqa: ARG002 (asyncssh's names)
+        lines = "".join(char if char.isprintable() else "\n" for char in msg).split("\n")
+        self.notice = next((line for line in reversed(lines) if line.strip()), self.notice)[:LONGEST_NOTICE]
 
     def public_key_auth_requested(
         self,
@@ -109,11 +117,18 @@ async def log_in(
     except ValueError as error:
         raise AgentRefused(f"cannot connect to {where}: {error}: check {node.known_hosts}") from error
     except (OSError, asyncssh.Error) as error:
+        if client.key_asked and isinstance(error, asyncssh.DisconnectError) and error.reason != LOGIN_TIMEOUT:
+            raise LoginDenied(
+                f"sshd of {where} ended the login after the key ({error.reason}{_shown(client)}): it lets "
+                "no user in at present (/etc/nologin), or the account may not log in (PAM, MaxAuthTries)"
+            ) from error
         raise AgentUnavailable(f"no connection to {where}: {error}{_too_many(error)}") from error
 
 
-async def open_connection(node: SshHost, preferred: str | None) -> tuple[socket.socket, str]:
-    """Connect to one of the name's addresses: the preferred one while it answers, else any that does."""
+async def open_connection(
+    node: SshHost, preferred: str | None, avoided: str | None = None
+) -> tuple[socket.socket, str]:
+    """Connect to one of the name's addresses: the preferred one while it answers, the avoided one last."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
@@ -122,7 +137,7 @@ async def open_connection(node: SshHost, preferred: str | None) -> tuple[socket.
             f"the name {node.host} has no address ({error}): check agents.ssh.host, and DNS"
         ) from error
     addresses = dict.fromkeys((entry[0], entry[4]) for entry in found)
-    ordered = sorted(addresses, key=lambda address: address[1][0] != preferred)
+    ordered = sorted(addresses, key=lambda address: (address[1][0] == avoided, address[1][0] != preferred))
     errors: list[str] = []
     for family, address in ordered:
         opened = socket.socket(family, socket.SOCK_STREAM)
@@ -176,6 +191,10 @@ def _why_not_verified(node: SshHost, where: str, reason: str) -> str:
         f"the host key of {where} is not in {node.known_hosts} ({reason}): add the line that `ssh-keyscan "
         f"-p {node.port} {node.host}` prints, after comparing it with the site's"
     )
+
+
+def _shown(client: KeyOnlyClient) -> str:
+    return f"; it says: {client.notice!r}" if client.notice else ""
 
 
 def _too_many(error: Exception) -> str:

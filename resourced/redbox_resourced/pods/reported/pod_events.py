@@ -18,6 +18,7 @@ from redbox_kube.api.events import WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_kube.runtime.paces import Pace
 from redbox_resourced.nodes.node_view import MANAGER
 from redbox_resourced.pods.pod_view import BoundPod
 
@@ -30,14 +31,6 @@ KEPT = timedelta(hours=1)
 
 
 @dataclass
-class EventBudget:
-    """How many events a pod may still have, and when that was counted."""
-
-    left: float
-    counted_at: datetime
-
-
-@dataclass
 class PodEvents:
     """Publishes them."""
 
@@ -46,9 +39,12 @@ class PodEvents:
     _published: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By the pod's uid: the job's run, and the highest number in it."""
     _warned: dict[str, str] = field(default_factory=dict)
-    _budgets: dict[str, EventBudget] = field(default_factory=dict)
+    _pace: Pace = field(init=False)
     _slots: FairSlots = field(default_factory=lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE))
     _warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("events not written"))
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(BURST, REFILL_S, lambda: self.now().timestamp())
 
     async def publish(self, pod: BoundPod, job: Job) -> None:
         """Those of the runner's report that are new."""
@@ -69,11 +65,12 @@ class PodEvents:
         await self._create(pod, event, self.now())
 
     def forget(self, pod: BoundPod) -> None:
-        for by_uid in (self._published, self._warned, self._budgets):
-            by_uid.pop(pod.uid, None)
+        self._published.pop(pod.uid, None)
+        self._warned.pop(pod.uid, None)
+        self._pace.forget(pod.uid)
 
     async def _create(self, pod: BoundPod, event: Event, at: datetime) -> None:
-        if not self._take(pod.uid):
+        if self._pace.take(pod.uid):
             return
         name = f"{pod.namespace}/{pod.name}"
         try:
@@ -83,16 +80,6 @@ class PodEvents:
             self._warnings.failed(name, error)
         else:
             self._warnings.recovered(name)
-
-    def _take(self, uid: str) -> bool:
-        now = self.now()
-        budget = self._budgets.setdefault(uid, EventBudget(BURST, now))
-        elapsed = max(0.0, (now - budget.counted_at).total_seconds())
-        budget.left, budget.counted_at = min(BURST, budget.left + elapsed / REFILL_S), now
-        if budget.left < 1:
-            return False
-        budget.left -= 1
-        return True
 
 
 def _of_runner(pod: BoundPod, run: int, event: PodEvent) -> Event:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.fair_slots import FairSlots
+from redbox_kube.runtime.paces import Pace
 from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_resourced.pods.pod_view import ENDED, BoundPod, digest_of, without_details
 
@@ -23,14 +23,6 @@ log = structlog.get_logger(__name__)
 AT_ONCE, OF_A_NAMESPACE = 32, 8
 BURST = 10
 REFILL_S = 2.0
-
-
-@dataclass
-class StatusBudget:
-    """How many statuses of a pod may be written now, and when that was counted."""
-
-    left: float
-    counted_at: float
 
 
 class PodStatusWriter:
@@ -43,8 +35,7 @@ class PodStatusWriter:
         self._objects = objects
         self._host = host
         self._now = now
-        self._budgets: dict[str, StatusBudget] = {}
-        """By the pod's uid."""
+        self._pace = Pace(BURST, REFILL_S, now)  # by the pod's uid
         self._details = WaitingDetails()
         self._due: dict[str, float] = {}
         """Of pods whose newest status is not written: when it may be, by uid."""
@@ -76,7 +67,7 @@ class PodStatusWriter:
         return None if due is None else max(0.0, due - self._now())
 
     def forget(self, pod: BoundPod) -> None:
-        self._budgets.pop(pod.uid, None)
+        self._pace.forget(pod.uid)
         self._details.forget(pod.uid)
         self._due.pop(pod.uid, None)
 
@@ -85,15 +76,4 @@ class PodStatusWriter:
         has_ended = status["phase"] in ENDED
         is_detail = not has_ended and digest_of(without_details(status)) == pod.main_digest
         pause_s = self._details.pause_s(pod.uid, self._now(), is_detail=is_detail)
-        return 0.0 if has_ended else pause_s or self._take(pod.uid)
-
-    def _take(self, uid: str) -> float:
-        """Seconds until the pod may have one more; 0: it has it now."""
-        now = self._now()
-        budget = self._budgets.setdefault(uid, StatusBudget(BURST, now))
-        budget.left = min(BURST, budget.left + (now - budget.counted_at) / REFILL_S)
-        budget.counted_at = now
-        if budget.left < 1:
-            return (1 - budget.left) * REFILL_S
-        budget.left -= 1
-        return 0.0
+        return 0.0 if has_ended else pause_s or self._pace.take(pod.uid)

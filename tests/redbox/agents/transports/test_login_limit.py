@@ -127,6 +127,27 @@ async def test_also_at_the_same_time_no_more_logins_fail_than_allowed() -> None:
     assert await failures_that_reach_sshd(LoginLimit(FailedLogins(4, 600)), *many) == many[:4]
 
 
+async def test_where_the_site_lets_in_nobody_any_more_no_more_logins_fail_than_allowed() -> None:
+    """A maintenance, or another CA: the keys of all users fail, and each of them was good until then."""
+    limit = LoginLimit(FailedLogins(4, 600))
+    users = [f"user{number}" for number in range(20)]
+    for user in users:
+        assert await attempt(limit, user, succeeds=True) == "in"
+    assert len(await failures_that_reach_sshd(limit, *users)) == 4
+    assert await failures_that_reach_sshd(limit, *users) == []
+
+
+async def test_after_that_time_users_get_in_again() -> None:
+    clock = Clock()
+    limit = LoginLimit(FailedLogins(4, 600), clock)
+    users = [f"user{number}" for number in range(20)]
+    for user in users:
+        await attempt(limit, user, succeeds=True)
+    await failures_that_reach_sshd(limit, *users)
+    clock.now += 601
+    assert [await attempt(limit, user, succeeds=True) for user in users] == ["in"] * 20
+
+
 async def test_new_keys_wait_for_each_other_and_all_get_in() -> None:
     limit = LoginLimit(FailedLogins(1, 600))
     assert (
