@@ -45,7 +45,7 @@ case "$*" in
         echo "error: the server doesn't have a resource type \"slurmendpoints\"" >&2
         exit 1 ;;
     *create*) cat >"$ANSWERS/created"; cat "$ANSWERS/job" ;;
-    *patch*) cat "$ANSWERS/job" ;;
+    *patch*) cat "$ANSWERS/job" 2>/dev/null || echo '{}' ;;
     *delete*) ;;
     exec*) cat >"$ANSWERS/uploaded" ;;
     *get*" pod "*) echo '{}' ;;
