@@ -79,6 +79,8 @@ class SlurmJobView:
         """As squeue's column ST."""
         if self.being_cancelled:
             return "CA"
+        if not self.state and self.phase == "Cancelled":
+            return "CA"
         return COMPACT.get(self.state, self.state[:4]) or NOT_IN_SLURM
 
     @property
