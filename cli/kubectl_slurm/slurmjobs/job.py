@@ -160,6 +160,12 @@ class SlurmJobView:
         recorded = (self.status.get("companion") or {}).get("name")
         return str(recorded or (f"{self.name}-job" + (f"-{self.attempt}" if self.attempt > 1 else "")))
 
+    def as_of_attempt(self, number: int) -> SlurmJobView:
+        """The same SlurmJob, with the pod and the log of an attempt before."""
+        if number == self.attempt:
+            return self
+        return SlurmJobView({**self.obj, "status": {**self.status, "attempts": number, "companion": None}})
+
     @property
     def is_array(self) -> bool:
         return bool(self.spec.get("array") or self.status.get("array"))

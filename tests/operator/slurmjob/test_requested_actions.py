@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ async def test_what_may_succeed_later_is_sent_again(stand: Stand) -> None:
 # ---------------------------------------------------------------------------------------------- cancel
 
 WISH = {CANCEL: "true"}
-TERM = {"state": "CANCELLED", "reason": "None", "message": "It was cancelled."}
+TERM: dict[str, Any] = {"state": "CANCELLED", "reason": "None", "message": "It was cancelled."}
 
 
 async def test_a_running_job_is_cancelled_once_and_its_record_stays(stand: Stand) -> None:
