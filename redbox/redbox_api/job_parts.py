@@ -123,9 +123,10 @@ class SbatchFields(RequestModel):
     )
     working_directory: Path | None = Field(
         None,
-        description="A folder on the Slurm cluster, created if it is missing, as sbatch --chdir. "
-        "Default: set by the HPC administrator, usually ~/redbox/<namespace>/<name>-<the first 8 "
-        "characters of the SlurmJob's uid>.",
+        description="A folder on the Slurm cluster, created if it is missing, as sbatch --chdir; it takes "
+        "precedence over the script's #SBATCH --chdir. Default: that --chdir, where a relative one is below "
+        "the folder of the HPC administrator's settings, else that folder: usually "
+        "~/redbox/<namespace>/<name>-<the first 8 characters of the SlurmJob's uid>.",
     )
     output: Path | None = Field(
         None,

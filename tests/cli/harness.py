@@ -44,10 +44,22 @@ case "$*" in
         cat "$ANSWERS/endpoints" 2>/dev/null && exit
         echo "error: the server doesn't have a resource type \"slurmendpoints\"" >&2
         exit 1 ;;
+    *create*token*)
+        echo 'Error from server (Forbidden): serviceaccounts is forbidden: User "a" cannot create' >&2
+        exit 1 ;;
     *create*) cat >"$ANSWERS/created"; cat "$ANSWERS/job" ;;
-    *patch*) cat "$ANSWERS/job" ;;
+    *patch*) cat "$ANSWERS/job" 2>/dev/null || echo '{}' ;;
     *delete*) ;;
     exec*) cat >"$ANSWERS/uploaded" ;;
+    *"--raw"*"/pods/"*"/log"*)
+        pod=${*#*/pods/}
+        cat "$ANSWERS/log-${pod%%/*}" 2>/dev/null && exit
+        echo 'Error from server (NotFound): pods "x" not found' >&2
+        exit 1 ;;
+    *get*" pod "*--output=name*)
+        [ -e "$ANSWERS/log-${*##* }" ] && exit
+        echo 'Error from server (NotFound): pods "x" not found' >&2
+        exit 1 ;;
     *get*" pod "*) echo '{}' ;;
     *) echo "error: no answer to $*" >&2; exit 1 ;;
 esac
@@ -67,6 +79,10 @@ class Kubectl:
     def answers(self, name: str, document: Any) -> None:
         whole = {"items": document} if isinstance(document, list) else document
         (self._answers / name).write_text(json.dumps(whole))
+
+    def logs(self, pod: str, text: str) -> None:
+        """The log of a pod that there is."""
+        (self._answers / f"log-{pod}").write_text(text)
 
     def forgets(self, name: str) -> None:
         (self._answers / name).unlink()

@@ -6,8 +6,15 @@ import pytest
 
 from kubectl_slurm.commands.doctor import is_used_up
 from kubectl_slurm.commands.history import since
+from redbox_shared.requested_actions import CANCEL, REQUESTED
 from tests.cli.factories import slurmjob
-from tests.cli.harness import Kubectl, run
+from tests.cli.harness import Kubectl, run, terminal
+
+
+def cancelled(kubectl: Kubectl) -> list[str]:
+    """By the annotation that the operator acts on."""
+    asked = f'"{CANCEL}": "{REQUESTED}"'
+    return [call.rpartition(" -- ")[2] for call in kubectl.calls if " patch " in call and asked in call]
 
 
 def deleted(kubectl: Kubectl) -> list[str]:
@@ -22,7 +29,7 @@ def test_all_beside_a_name_cancels_nothing(kubectl: Kubectl) -> None:
 
 def test_all_are_those_that_have_not_ended(kubectl: Kubectl) -> None:
     assert run(kubectl, "cancel", "--all").returncode == 0
-    assert len(deleted(kubectl)) == 3
+    assert len(cancelled(kubectl)) == 3
 
 
 def test_no_name_is_a_wrong_command_line(kubectl: Kubectl) -> None:
@@ -38,7 +45,7 @@ def test_a_job_id_of_two_slurm_clusters_names_neither(kubectl: Kubectl, elsewher
     ended = run(kubectl, "cancel", "12")
     assert ended.returncode == 1
     assert "name one of the SlurmJobs here, there" in ended.stderr
-    assert deleted(kubectl) == []
+    assert cancelled(kubectl) == []
 
 
 def test_a_job_id_that_slurm_uses_again_is_the_job_that_has_not_ended(kubectl: Kubectl) -> None:
@@ -47,17 +54,17 @@ def test_a_job_id_that_slurm_uses_again_is_the_job_that_has_not_ended(kubectl: K
         "jobs", [slurmjob("a"), slurmjob("b", "Succeeded"), slurmjob("c", "Failed", cluster="hpc2")]
     )
     assert run(kubectl, "cancel", "12").returncode == 0
-    assert deleted(kubectl) == ["a"]
+    assert cancelled(kubectl) == ["a"]
 
 
 def test_an_array_is_named_as_the_queue_shows_it_and_a_task_of_it_is_refused(kubectl: Kubectl) -> None:
     kubectl.forgets("job")
     assert run(kubectl, "cancel", "13_[0-9]").returncode == 0
-    assert deleted(kubectl) == ["wait-def34"]
+    assert cancelled(kubectl) == ["wait-def34"]
     ended = run(kubectl, "cancel", "13_4")
     assert ended.returncode == 1
     assert "whole array" in ended.stderr
-    assert deleted(kubectl) == ["wait-def34"]
+    assert cancelled(kubectl) == ["wait-def34"]
 
 
 def test_a_kubectl_that_is_named_is_found_as_a_shell_finds_it(kubectl: Kubectl) -> None:
@@ -80,3 +87,93 @@ def test_a_quota_of_thousands_is_read(hard: object, used_up: list[object]) -> No
 
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:
     assert since("999999d") < since("36000d")
+
+
+# ---------------------------------------------------------------------------------------------- which jobs
+
+
+def of_two_partitions(kubectl: Kubectl) -> None:
+    kubectl.answers(
+        "jobs",
+        [
+            slurmjob("a", state="RUNNING"),
+            slurmjob("b", "Submitted", state="PENDING"),
+            slurmjob("c", "Submitted", state="PENDING", partition="long"),
+            slurmjob("d", state="RUNNING", user="bob", spec={"serviceAccountName": "bobs"}),
+            slurmjob("e", "Succeeded", state="COMPLETED"),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--me"], "abc"),
+        (["-t", "PD"], "bc"),
+        (["--state=pending,R"], "abcd"),
+        (["-p", "long,other"], "c"),
+        (["--me", "-p", "debug", "-t", "RUNNING"], "a"),
+        (["-t", "PD", "c", "a"], "c"),
+        (["-t", "CD"], ""),
+        (["--all"], "abcd"),
+    ],
+)
+def test_those_are_cancelled_that_all_options_select(kubectl: Kubectl, words: list[str], names: str) -> None:
+    of_two_partitions(kubectl)
+    ended = run(kubectl, "cancel", *words)
+    assert (ended.returncode, cancelled(kubectl)) == (0, [*names])
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == [*names]
+    assert deleted(kubectl) == []
+
+
+def test_a_state_that_slurm_has_not_cancels_nothing(kubectl: Kubectl) -> None:
+    ended = run(kubectl, "cancel", "-t", "RUNING")
+    assert (ended.returncode, kubectl.calls) == (2, [])
+    assert "Slurm has no state RUNING" in ended.stderr
+
+
+@pytest.mark.parametrize(("answer", "names"), [(b"y\n", "bc"), (b"\n", ""), (b"\x04", "")])
+def test_a_terminal_is_asked_before_several_jobs_are_cancelled(
+    kubectl: Kubectl, answer: bytes, names: str
+) -> None:
+    of_two_partitions(kubectl)
+    with terminal("cancel", "-t", "PD", env=kubectl.environment()) as shown:
+        shown.until(lambda lines: any("Cancel 2 jobs: b (Slurm job 12), c" in line for line in lines))
+        shown.press(answer)
+        assert shown.end() == 0
+    assert cancelled(kubectl) == [*names]
+
+
+def test_a_terminal_is_not_asked_about_one_job_or_with_yes(kubectl: Kubectl) -> None:
+    of_two_partitions(kubectl)
+    for words in (["-p", "long"], ["--yes", "--all"]):
+        with terminal("cancel", *words, env=kubectl.environment()) as shown:
+            assert shown.end() == 0
+    assert cancelled(kubectl) == [*"cabcd"]
+
+
+def test_delete_removes_the_slurmjob_and_one_that_has_ended_too(kubectl: Kubectl) -> None:
+    assert run(kubectl, "cancel", "--delete", "train-abc12").returncode == 0
+    kubectl.answers("job", slurmjob("e", "Succeeded"))
+    assert "it had ended" in run(kubectl, "cancel", "--delete", "e").stdout
+    assert (deleted(kubectl), cancelled(kubectl)) == (["train-abc12", "e"], [])
+
+
+def test_a_job_that_is_being_cancelled_is_shown_so_and_left_alone(kubectl: Kubectl) -> None:
+    job = slurmjob()
+    job["metadata"]["annotations"] = {CANCEL: REQUESTED}
+    kubectl.answers("job", job)
+    kubectl.answers("jobs", [job])
+    assert "(Cancelling)" in run(kubectl, "queue").stdout
+    assert "is being cancelled" in run(kubectl, "suspend", "train-abc12").stderr
+    assert run(kubectl, "cancel", "--all").stdout == ""
+
+
+@pytest.mark.parametrize(("names", "shown"), [(["nosuch"], 0), (["train-abc12", "nosuch"], 1)])
+def test_a_job_that_is_not_there_is_one_sentence_and_fails(
+    kubectl: Kubectl, names: list[str], shown: int
+) -> None:
+    ended = run(kubectl, "queue", "--noheader", *names)
+    assert (ended.returncode, len(ended.stdout.splitlines())) == (1, shown)
+    assert ended.stderr.startswith("kubectl slurm: there is no SlurmJob nosuch in namespace alice")
+    assert ended.stderr.count("\n") == 1

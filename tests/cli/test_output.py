@@ -8,7 +8,9 @@ from pathlib import Path
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.output import PodOutput, TaskFilter
 from redbox_shared.own_lines import own_line, task_heading
-from tests.cli.factories import view
+from tests.cli.factories import slurmcluster, slurmjob, view
+from tests.cli.harness import Kubectl as ScriptedKubectl
+from tests.cli.harness import run
 
 
 def heading(index: int) -> bytes:
@@ -53,3 +55,27 @@ def test_a_kubectl_that_hangs_is_ended_with_its_reader(tmp_path: Path) -> None:
         assert process.stdout.readline() == b"begun\n"
     assert process.wait(30) != 0
     assert isinstance(process, subprocess.Popen)
+
+
+def test_each_attempt_has_a_log_of_its_own(kubectl: ScriptedKubectl) -> None:
+    kubectl.answers("job", slurmjob("cow", "Failed", attempts=3, companion={"name": "cow-job-3"}))
+    for number, pod in enumerate(("cow-job", "cow-job-2", "cow-job-3"), 1):
+        kubectl.logs(pod, f"attempt {number}\n")
+    for number in (1, 2, 3):
+        assert run(kubectl, "logs", "cow", f"--attempt={number}").stdout == f"attempt {number}\n"
+    assert run(kubectl, "logs", "cow").stdout == "attempt 3\n"
+
+
+def test_a_log_that_is_nowhere_any_more_is_one_sentence(kubectl: ScriptedKubectl) -> None:
+    kubectl.answers("job", slurmjob("cow", "Failed", attempts=2, companion={"name": "cow-job-2"}))
+    kubectl.answers("clusters", slurmcluster())
+    ended = run(kubectl, "logs", "cow", "--attempt=1")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert "attempt 1 of cow has no log any more: its pod cow-job is gone" in ended.stderr
+
+
+def test_an_attempt_that_has_not_been_is_refused(kubectl: ScriptedKubectl) -> None:
+    for number in (0, 2):
+        ended = run(kubectl, "logs", "train-abc12", f"--attempt={number}")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "has had one attempt" in ended.stderr

@@ -74,7 +74,7 @@ class Link:
         self.done.append(
             f"cancel {wanted.namespace}/{wanted.account} {'all' if all_attempts else wanted.attempt}"
         )
-        of = [row for key, row in self.rows.items() if key.key == wanted.key]
+        of = [row for key, row in {**self.unlisted, **self.rows}.items() if key.key == wanted.key]
         if not of:
             raise NoSuchJob(NO_SUCH_JOB)
         return of
@@ -160,13 +160,22 @@ class Stand:
         self, phase: Phase, *, attempt: int = 1, namespace: str = "farm", **facts: Any
     ) -> float | None:
         """Red-box says so."""
-        owner = OwnerRef(cluster="c", namespace=namespace, account="default")
-        facts = {"job_id": str(6 + attempt), "state": phase.upper(), **facts}
-        row = Job(key="0aa6-11", attempt=attempt, owner=owner, user="alice", phase=phase, **facts)
-        key = RowKey("0aa6-11", attempt, namespace, "default")
+        row = self.row_of(phase, attempt, namespace, **facts)
+        key = RowKey.of(row)
         self.link.rows[key] = row
         self.link.unrecorded.add(key)
         return await self.look()
+
+    def ended_unseen(self, phase: Phase, **facts: Any) -> None:
+        """Red-box has the job, and no watch has shown it."""
+        row = self.row_of(phase, **facts)
+        self.link.unlisted[RowKey.of(row)] = row
+
+    @staticmethod
+    def row_of(phase: Phase, attempt: int = 1, namespace: str = "farm", **facts: Any) -> Job:
+        owner = OwnerRef(cluster="c", namespace=namespace, account="default")
+        facts = {"job_id": str(6 + attempt), "state": phase.upper(), **facts}
+        return Job(key="0aa6-11", attempt=attempt, owner=owner, user="alice", phase=phase, **facts)
 
     async def pod_ends(self, message: str, name: str = "cow-job") -> None:
         where = ResourcePath("Pod", name, "farm")

@@ -6,20 +6,21 @@ What one job refuses does not keep the others: the exit code is 1 then.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs, patch
-from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.slurmjobs.requeues import request_requeue
-from kubectl_slurm.terminal.screen import note, printable
+from kubectl_slurm.slurmjobs.following import until_finished
+from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
+from kubectl_slurm.slurmjobs.requested_actions import request_cancel, request_requeue
+from kubectl_slurm.terminal.screen import confirmed, note, printable
 
 TEXTS = {
-    "cancel": "Cancel jobs. The SlurmJob is deleted, and its record and log with it: print the log before.\n"
-    "Files on the Slurm cluster stay, slurm-JOBID.out among them. `kubectl slurm suspend` ends a running\n"
-    "job, too, and keeps the SlurmJob with its log.",
+    "cancel": "Cancel jobs in Slurm: those named, or what --all, --me, --partition and --state select.\n"
+    "Their records and logs stay, until `kubectl slurm cancel --delete` or `kubectl delete slurmjob`.",
     "hold": "Keep waiting jobs from starting, until they are released. A running job is not affected.",
     "release": "Let held jobs start.",
     "requeue": "End running jobs and queue them again, with the same id: they run again from the beginning.",
@@ -28,27 +29,39 @@ TEXTS = {
     "resume": "Run suspended jobs again.",
 }
 EXIT_SOME_FAILED = 1
+SHOWN = 10
 Act = Callable[[Invocation, SlurmJobView, argparse.Namespace], str]
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
     options = _parser(command).parse_args(words)
     is_all = getattr(options, "all", False)
-    if not options.names and not is_all:
+    selects = is_all or (command == "cancel" and (options.me or options.partition or options.states))
+    if not options.names and not selects:
         raise BadUsage(f"which job? `kubectl slurm {command} NAME`")
     if options.names and is_all:
         raise BadUsage(
             f"--all is every job of the namespace, not only {options.names[0]}: give names or --all"
         )
+    states_in(getattr(options, "states", ""))
     call = invocation_of(options, given, environment)
-    act: Act = ACTS[command]
-    failed = False
-    for name in _names(call, options):
+    failed, done = False, list[SlurmJobView]()
+    jobs = _selected(call, options) if selects else _named(call, options.names)
+    for job in jobs:
+        if isinstance(job, PluginError):
+            failed = True
+            note(f"kubectl slurm: {job}")
+            continue
         try:
-            call.screen.write(act(call, get_job(call.kubectl, name), options))
+            call.screen.write(ACTS[command](call, job, options))
+            done.append(job)
         except PluginError as error:
             failed = True
             note(f"kubectl slurm: {error}")
+    if getattr(options, "wait", False) and not options.delete:
+        for job in done:
+            ended = until_finished(call.kubectl, job)
+            call.screen.write(f"{_title(ended)} ended {ended.state or ended.phase}")
     return EXIT_SOME_FAILED if failed else 0
 
 
@@ -57,28 +70,78 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="NAME", help="SlurmJobs, or their Slurm job ids")
     if command == "cancel":
         parser.add_argument("--all", action="store_true", help="all of the namespace that have not ended")
+        parser.add_argument("--me", action="store_true", help="those of my Unix user")
+        parser.add_argument(
+            "--service-account", default="default", metavar="NAME", help="the account whose Unix user is me"
+        )
+        parser.add_argument("-p", "--partition", metavar="NAMES", help="those of these partitions: a,b")
+        parser.add_argument(
+            "-t",
+            "--state",
+            "--states",
+            dest="states",
+            metavar="STATES",
+            default="",
+            help="those in these states of Slurm: PD,RUNNING; - is not in Slurm yet",
+        )
+        parser.add_argument(
+            "-y", "--yes", action="store_true", help="do not ask before several jobs are cancelled"
+        )
+        parser.add_argument("--delete", action="store_true", help="delete their SlurmJobs and logs as well")
         parser.add_argument("--wait", action="store_true", help="until Slurm has ended them")
     return parser
 
 
-def _names(call: Invocation, options: argparse.Namespace) -> Sequence[str]:
-    if not getattr(options, "all", False):
-        return list(options.names)
-    names = [job.name for job in list_jobs(call.kubectl) if not job.finished]
-    if not names:
-        note(f"No SlurmJob of namespace {call.kubectl.namespace} waits or runs.")
-    return names
+def _named(call: Invocation, names: Sequence[str]) -> Iterator[SlurmJobView | PluginError]:
+    """Each as it is when its turn comes, or why it cannot be read."""
+    for name in names:
+        try:
+            yield get_job(call.kubectl, name)
+        except PluginError as error:
+            yield error
+
+
+def _selected(call: Invocation, options: argparse.Namespace) -> Sequence[SlurmJobView]:
+    """Those of the namespace that have not ended and that all of the options select, after a question."""
+    jobs: Sequence[SlurmJobView] = list_jobs(call.kubectl)
+    if options.me:
+        jobs = of_my_user(jobs, call.kubectl.namespace, options.service_account)
+    states, names = states_in(options.states), {*options.names}
+    jobs = [
+        job
+        for job in jobs
+        if not job.finished
+        and (options.delete or not job.being_cancelled)
+        and (not names or {job.name, job.job_id} & names)
+        and (not options.partition or job.partition in options.partition.split(","))
+        and (not states or job.is_in(states))
+    ]
+    if not jobs:
+        such = "" if options.all else "such "
+        note(f"No {such}SlurmJob of namespace {call.kubectl.namespace} waits or runs.")
+    if len(jobs) > 1 and not options.yes and sys.stdin.isatty():
+        listed = ", ".join(_title(job) for job in jobs[:SHOWN]) + (", ..." if len(jobs) > SHOWN else "")
+        if not confirmed(f"Cancel {len(jobs)} jobs: {listed}?"):
+            note("Nothing was cancelled.")
+            return []
+    return jobs
 
 
 def _cancel(call: Invocation, job: SlurmJobView, options: argparse.Namespace) -> str:
+    if options.delete:
+        wait = "--wait=true" if options.wait else "--wait=false"
+        call.kubectl.text("delete", SLURMJOBS, wait, "--", job.name)
+        if job.finished:
+            return f"{_title(job)} is deleted: it had ended"
+        when = "deleted" if options.wait else "deleted when Slurm has ended it"
+        return f"{_title(job)} is cancelled, and {when}"
     if job.finished:
         raise Refusal(
-            f"{job.name} has ended ({job.state or job.phase}): `kubectl delete slurmjob {job.name}` removes "
-            "its record"
+            f"{job.name} has ended ({job.state or job.phase}): `kubectl slurm cancel --delete {job.name}` "
+            "removes its record"
         )
-    wait = "--wait=true" if options.wait else "--wait=false"
-    call.kubectl.text("delete", SLURMJOBS, wait, "--", job.name)
-    return f"{_named(job)} is cancelled" + ("" if options.wait else ", and deleted when Slurm has ended it")
+    request_cancel(call.kubectl, job)
+    return f"{_title(job)} is cancelled"
 
 
 def _hold(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
@@ -89,7 +152,7 @@ def _hold(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
             f"and queues it again, `kubectl slurm suspend {job.name}` cancels it until it is resumed"
         )
     patch(call.kubectl, job, {"spec": {"hold": True}})
-    return f"{_named(job)} is held: `kubectl slurm release {job.name}` lets it start"
+    return f"{_title(job)} is held: `kubectl slurm release {job.name}` lets it start"
 
 
 def _release(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
@@ -100,7 +163,7 @@ def _release(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
         held_by_others = f" ({printable(job.message)})" if "Held" in job.reason and job.message else ""
         raise Refusal(f"{job.name} is not held by its SlurmJob{held_by_others}")
     patch(call.kubectl, job, {"spec": {"hold": False}})
-    return f"{_named(job)} is released"
+    return f"{_title(job)} is released"
 
 
 def _suspend(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
@@ -110,8 +173,8 @@ def _suspend(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     patch(call.kubectl, job, {"spec": {"suspend": True}})
     later = f"`kubectl slurm resume {job.name}`"
     if job.running:
-        return f"{_named(job)} ran: it is cancelled, and runs again from the beginning after {later}"
-    return f"{_named(job)} is suspended: it starts after {later}"
+        return f"{_title(job)} ran: it is cancelled, and runs again from the beginning after {later}"
+    return f"{_title(job)} is suspended: it starts after {later}"
 
 
 def _resume(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
@@ -120,7 +183,7 @@ def _resume(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
         cure = f": `kubectl slurm release {job.name}` lets it start" if job.held else ""
         raise Refusal(f"{job.name} is not suspended{cure}")
     patch(call.kubectl, job, {"spec": {"suspend": False}})
-    return f"{_named(job)} is resumed" + (
+    return f"{_title(job)} is resumed" + (
         f"; it is held, too: `kubectl slurm release {job.name}`" if job.held else ""
     )
 
@@ -132,17 +195,17 @@ def _requeue(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     if job.suspended:
         raise Refusal(f"{job.name} is suspended: `kubectl slurm resume {job.name}` runs it again")
     again = request_requeue(call.kubectl, job)
-    return f"{_named(again)} is queued again: run {again.run} begins when Slurm starts it"
+    return f"{_title(again)} is queued again: run {again.run} begins when Slurm starts it"
 
 
 def _refuse_ended(job: SlurmJobView) -> None:
     if job.finished:
         raise Refusal(f"{job.name} has ended ({job.state or job.reason or job.phase}): submit it again")
-    if job.being_deleted:
+    if job.being_cancelled:
         raise Refusal(f"{job.name} is being cancelled")
 
 
-def _named(job: SlurmJobView) -> str:
+def _title(job: SlurmJobView) -> str:
     return f"{job.name} (Slurm job {job.job_id})" if job.in_slurm else job.name
 
 

@@ -74,8 +74,10 @@ def _headline(job: SlurmJobView) -> str:
     place = f" on {job.node_list}" if job.node_list and job.phase in {"Running", "Suspended"} else ""
     if job.finished:
         what = f"ended {job.state or job.phase}"
-    elif job.being_deleted:
-        what = "is being cancelled: its SlurmJob is gone when Slurm has ended it"
+    elif job.being_cancelled:
+        what = "is being cancelled" + (
+            ": its SlurmJob is gone when Slurm has ended it" if job.being_deleted else ""
+        )
     else:
         what = PHASES.get(job.phase, f"is {job.phase}") + place
     since = job.ended_at or job.started_at if job.has_begun else job.submitted_at

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 
 from kubectl_slurm.errors import BadUsage, PluginError
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job
 from kubectl_slurm.slurmjobs.following import going_on, until_begun
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.output import (
     STREAMS,
     TaskFilter,
@@ -15,7 +17,7 @@ from kubectl_slurm.slurmjobs.output import (
     print_output,
     write_stdout,
 )
-from kubectl_slurm.slurmjobs.stream_output import copy_stream
+from kubectl_slurm.slurmjobs.stream_output import copy_attempt, copy_stream
 from kubectl_slurm.terminal.screen import note
 
 TEXT = "A job's output. Without -f what there is now; with it from the start until the job ends."
@@ -35,16 +37,18 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     parser.add_argument(
         "--task", type=int, metavar="INDEX", help="of one task of an array, once that has ended"
     )
+    parser.add_argument(
+        "--attempt", type=int, metavar="N", help="of an attempt before the newest (--backoff-limit)"
+    )
     options = parser.parse_args(words)
     call = invocation_of(options, given, environment)
     job = get_job(call.kubectl, options.name)
-    if options.task is not None and options.stream:
-        raise BadUsage("--task shows both streams: leave out --stdout and --stderr")
-    if options.task is not None and not job.is_array and job.in_slurm:
-        raise BadUsage(f"{job.name} is not an array, so it has no task {options.task}")
+    _refuse_contradictions(job, options)
     task = TaskFilter(options.task, write_stdout) if options.task is not None else None
     write = task or write_stdout
-    if options.follow and not job.finished:
+    if options.attempt not in {None, job.attempt}:
+        copy_attempt(call.kubectl, job.as_of_attempt(options.attempt), write, options.stream)
+    elif options.follow and not job.finished:
         with going_on(lambda: job):
             job = until_begun(call.kubectl, job)
             if not job.in_slurm:
@@ -63,3 +67,13 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
             note(f"{job.name} has no task {options.task}, or that has not ended: its output is shown then.")
             return 1
     return 0
+
+
+def _refuse_contradictions(job: SlurmJobView, options: argparse.Namespace) -> None:
+    if options.task is not None and options.stream:
+        raise BadUsage("--task shows both streams: leave out --stdout and --stderr")
+    if options.task is not None and not job.is_array and job.in_slurm:
+        raise BadUsage(f"{job.name} is not an array, so it has no task {options.task}")
+    if options.attempt is not None and not 1 <= options.attempt <= job.attempt:
+        had = "one attempt" if job.attempt == 1 else f"{job.attempt} attempts"
+        raise BadUsage(f"{job.name} has had {had}: --attempt counts from 1")

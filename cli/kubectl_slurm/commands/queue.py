@@ -9,18 +9,17 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from kubectl_slurm.errors import BadUsage, NotAnswered
+from kubectl_slurm.errors import EXIT_FAILED, BadUsage, NotAnswered, ObjectNotFound
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
-from kubectl_slurm.slurmjobs.job import COMPACT, NOT_IN_SLURM, SlurmJobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
-from kubectl_slurm.terminal.screen import CLEAR, Screen, note, screen_of
+from kubectl_slurm.terminal.screen import CLEAR, Screen, note, printable, screen_of
 from kubectl_slurm.terminal.table import Cell, Column, Row, render
 from kubectl_slurm.terminal.times import clock, elapsed
 
 TEXT = "What waits and runs: the SlurmJobs of a namespace, in squeue's columns."
 FORMATS = ("wide", "json", "yaml", "name")
-STATES = {*COMPACT, *COMPACT.values(), NOT_IN_SLURM, "ALL"}
 SHORTEST_S, LONGEST_S = 0.5, 3600
 COLOURS = {"R": "green", "CG": "green", "PD": "yellow", "S": "yellow", "-": "yellow"}
 NAMESPACE = Column("NAMESPACE", importance=8)
@@ -47,13 +46,35 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     options = _parser(command).parse_args(words)
     if options.watch is not None and options.output in {"json", "yaml"}:
         raise BadUsage(f"--watch redraws a table: leave out --output={options.output}")
-    if unknown := [word for word in options.states.split(",") if word and word.upper() not in STATES]:
-        raise BadUsage(f"Slurm has no state {unknown[0]}: PD, PENDING, R, RUNNING, CD, ..., or all")
+    states_in(options.states)
     call = invocation_of(options, given, environment)
-    if options.watch is None:
-        call.screen.write(_text(call, options))
-        return 0
-    return _watch(call, options)
+    if options.watch is not None:
+        return _watch(call, options)
+    jobs = _listed(call, options)
+    missing = _missing(jobs, options.names)
+    if missing and len(missing) == len(options.names):
+        raise _not_there(call, options, missing)
+    call.screen.write(_text(call, options, jobs))
+    if missing:
+        note(f"kubectl slurm: {_not_there(call, options, missing)}")
+    return EXIT_FAILED if missing else 0
+
+
+def _listed(call: Invocation, options: argparse.Namespace) -> list[SlurmJobView]:
+    return list_jobs(call.kubectl, everywhere=options.all_namespaces)
+
+
+def _missing(jobs: Sequence[SlurmJobView], names: Sequence[str]) -> list[str]:
+    there = {name for job in jobs for name in (job.name, job.job_id)}
+    return [name for name in names if name not in there]
+
+
+def _not_there(call: Invocation, options: argparse.Namespace, names: Sequence[str]) -> ObjectNotFound:
+    where = "" if options.all_namespaces else f" in namespace {call.kubectl.namespace}"
+    return ObjectNotFound(
+        f"there is no SlurmJob {', '.join(map(printable, names))}{where}, by name or Slurm job id: `kubectl "
+        "slurm queue --states all` lists them"
+    )
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
@@ -94,7 +115,7 @@ def _seconds(text: str) -> float:
 
 def _watch(call: Invocation, options: argparse.Namespace) -> int:
     """On a terminal the screen is drawn again; elsewhere each state that differs from the last is printed."""
-    text, last = _text(call, options), ""
+    text, last = _text(call, options, _listed(call, options)), ""
     trouble = ""
     while True:
         screen = screen_of(sys.stdout, os.environ)  # its size may change
@@ -107,7 +128,7 @@ def _watch(call: Invocation, options: argparse.Namespace) -> int:
         time.sleep(options.watch)
         last = text
         try:
-            text, trouble = _text(call, options), ""
+            text, trouble = _text(call, options, _listed(call, options)), ""
         except NotAnswered as error:
             if not screen.is_terminal and not trouble:
                 note(f"{error}; trying again")
@@ -123,11 +144,10 @@ def _as_high_as(screen: Screen, text: str) -> str:
     return "\n".join([*lines[:room], f"... and {len(lines) - room} more"]) + "\n"
 
 
-def _text(call: Invocation, options: argparse.Namespace) -> str:
+def _text(call: Invocation, options: argparse.Namespace, jobs: Sequence[SlurmJobView]) -> str:
     everywhere = options.all_namespaces
-    jobs = list_jobs(call.kubectl, everywhere=everywhere)
     if options.me:
-        jobs = _mine(jobs, call, options)
+        jobs = of_my_user(jobs, call.kubectl.namespace, options.service_account)
     jobs = [job for job in jobs if _is_wanted(job, options)]
     match options.output:
         case "json":
@@ -143,26 +163,14 @@ def _text(call: Invocation, options: argparse.Namespace) -> str:
     )
 
 
-def _mine(jobs: Sequence[SlurmJobView], call: Invocation, options: argparse.Namespace) -> list[SlurmJobView]:
-    """Those that run as the Unix user of my service account; its jobs that are not in Slurm yet, too."""
-    here = call.kubectl.namespace
-
-    def of_my_account(job: SlurmJobView) -> bool:
-        return job.namespace == here and job.service_account == options.service_account
-
-    users = {(job.cluster_key, job.user) for job in jobs if of_my_account(job) and job.user}
-    return [job for job in jobs if of_my_account(job) or (job.cluster_key, job.user) in users]
-
-
 def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
     if options.names and not {job.name, job.job_id} & set(options.names):
         return False
     if options.partition and job.partition not in options.partition.split(","):
         return False
-    wanted = {word.upper() for word in options.states.split(",") if word}
-    if not wanted:
-        return bool(options.names) or not job.finished
-    return "ALL" in wanted or bool({job.state, job.code} & wanted)
+    if states := states_in(options.states):
+        return job.is_in(states)
+    return bool(options.names) or not job.finished
 
 
 def table(
@@ -200,7 +208,7 @@ def _row(job: SlurmJobView, now: datetime, *, everywhere: bool, wide: bool) -> R
 
 def place(job: SlurmJobView) -> str:
     """Where it runs, or in brackets why it does not."""
-    if job.being_deleted and not job.finished:
+    if job.being_cancelled:
         return "(Cancelling)"
     paused_by_slurm = job.phase == "Suspended" and job.state in {"SUSPENDED", "STOPPED"}
     if job.node_list and (job.phase in {"Running", "Succeeded"} or paused_by_slurm):

@@ -20,7 +20,7 @@ from kubectl_slurm.slurmjobs.following import (
     until_finished,
     until_submitted,
 )
-from kubectl_slurm.slurmjobs.job import REFUSED_EXIT, SlurmJobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.manifest import (
     LARGEST_CONFIGMAP,
     BatchScript,
@@ -190,7 +190,7 @@ def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
         if current.finished and not current.in_slurm:
             error = refused(call.kubectl, current)
             note(f"kubectl slurm: {error}")
-            return REFUSED_EXIT
+            return current.pod_exit_code()
         if not current.in_slurm:
             why = current.message or "Red Box's operator has not answered: `kubectl slurm doctor` checks why"
             if not parsable and not quiet:

@@ -77,7 +77,7 @@ def end_of(job: SlurmJobView) -> str:
     code = f", exit code {exit_code}" if exit_code else ""
     message = f" {printable(job.message)}" if job.message and job.phase != "Succeeded" else ""
     if not job.in_slurm:
-        return f"{job.name} was refused.{message}"
+        return f"{job.name} was {_not_submitted(job)}.{message}"
     return f"{job.name} ended {state}{code} ({what}).{message}"
 
 
@@ -95,4 +95,8 @@ def with_partitions(kubectl: Kubectl, job: SlurmJobView) -> str:
 
 
 def refused(kubectl: Kubectl, job: SlurmJobView) -> Refusal:
-    return Refusal(f"{job.name} was refused: {with_partitions(kubectl, job)}")
+    return Refusal(f"{job.name} was {_not_submitted(job)}: {with_partitions(kubectl, job)}")
+
+
+def _not_submitted(job: SlurmJobView) -> str:
+    return "cancelled" if job.phase == "Cancelled" else "refused"

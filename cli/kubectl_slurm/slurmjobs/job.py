@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from kubectl_slurm.errors import BadUsage
 from redbox_shared.job_end import JobEnd
+from redbox_shared.requested_actions import CANCEL, REQUESTED
 
 Object = dict[str, Any]
 
@@ -21,6 +24,7 @@ COMPACT = {
 }  # fmt: skip
 """squeue's codes of Slurm's states."""
 NOT_IN_SLURM = "-"
+STATES = {*COMPACT, *COMPACT.values(), NOT_IN_SLURM, "ALL"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,9 @@ class SlurmJobView:
     @property
     def code(self) -> str:
         """As squeue's column ST."""
-        if self.being_deleted and not self.finished:
+        if self.being_cancelled:
+            return "CA"
+        if not self.state and self.phase == "Cancelled":
             return "CA"
         return COMPACT.get(self.state, self.state[:4]) or NOT_IN_SLURM
 
@@ -154,6 +160,12 @@ class SlurmJobView:
         recorded = (self.status.get("companion") or {}).get("name")
         return str(recorded or (f"{self.name}-job" + (f"-{self.attempt}" if self.attempt > 1 else "")))
 
+    def as_of_attempt(self, number: int) -> SlurmJobView:
+        """The same SlurmJob, with the pod and the log of an attempt before."""
+        if number == self.attempt:
+            return self
+        return SlurmJobView({**self.obj, "status": {**self.status, "attempts": number, "companion": None}})
+
     @property
     def is_array(self) -> bool:
         return bool(self.spec.get("array") or self.status.get("array"))
@@ -169,6 +181,12 @@ class SlurmJobView:
     @property
     def being_deleted(self) -> bool:
         return "deletionTimestamp" in self.metadata
+
+    @property
+    def being_cancelled(self) -> bool:
+        """By its deletion, or because that is requested."""
+        requested = (self.metadata.get("annotations") or {}).get(CANCEL) == REQUESTED
+        return (self.being_deleted or requested) and not self.finished
 
     @property
     def in_slurm(self) -> bool:
@@ -219,6 +237,10 @@ class SlurmJobView:
         end = self.condition("Finished").get("reason") or self.phase
         return JobEnd({**self.status, "phase": end}).pod_exit_code()
 
+    def is_in(self, states: Iterable[str]) -> bool:
+        """Whether it is in one of these states, each Slurm's word or squeue's code for it, or ALL."""
+        return "ALL" in states or bool({self.state, self.code} & {*states})
+
     def exit_status(self) -> str:
         """As sacct's column ExitCode: code and signal."""
         if "exitCode" not in self.status and "signal" not in self.status:
@@ -227,6 +249,24 @@ class SlurmJobView:
 
     def _text(self, name: str) -> str:
         return str(self.status.get(name) or "")
+
+
+def of_my_user(jobs: Sequence[SlurmJobView], namespace: str, service_account: str) -> list[SlurmJobView]:
+    """Those that run as the Unix user of my service account; its jobs that are not in Slurm yet, too."""
+
+    def of_my_account(job: SlurmJobView) -> bool:
+        return job.namespace == namespace and job.service_account == service_account
+
+    users = {(job.cluster_key, job.user) for job in jobs if of_my_account(job) and job.user}
+    return [job for job in jobs if of_my_account(job) or (job.cluster_key, job.user) in users]
+
+
+def states_in(text: str) -> set[str]:
+    """Of an option: PD,RUNNING. Raises BadUsage for one that Slurm has not."""
+    words = {word.upper() for word in text.split(",") if word}
+    if unknown := sorted(words - STATES):
+        raise BadUsage(f"Slurm has no state {unknown[0]}: PD, PENDING, R, RUNNING, CD, ..., or all")
+    return words
 
 
 def read_time(text: object) -> datetime | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import quote, urlencode
 
-from kubectl_slurm.errors import PluginError
+from kubectl_slurm.errors import PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import cluster_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.slurmjobs.output import NOT_SPLIT, PodOutput, follow_output, print_output
+from kubectl_slurm.slurmjobs.output import NOT_SPLIT, STREAMS, PodOutput, follow_output, print_output
 from kubectl_slurm.slurmjobs.redbox_requests import access_of
 
 STREAM_NEEDS = (
@@ -34,6 +34,24 @@ def copy_stream(kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str, 
         _copy_from_redbox(kubectl, job, write, stream, follow=follow or job.finished)
     except PluginError as error:
         raise PluginError(STREAM_NEEDS.format(error)) from error
+
+
+def copy_attempt(kubectl: Kubectl, job: SlurmJobView, write: Write, stream: str | None) -> None:
+    """The log of an attempt that has ended: its pod's, or where that is gone red-box's, stdout first."""
+    code, _, _ = kubectl.outcome("get", "pod", "--output=name", "--", job.pod)
+    if not code and stream:
+        copy_stream(kubectl, job, write, stream, follow=False)
+        return
+    if not code:
+        print_output(kubectl, job, write)
+        return
+    try:
+        for name in [stream] if stream else STREAMS:
+            _copy_from_redbox(kubectl, job, write, name, follow=True)
+    except PluginError as error:
+        raise Refusal(
+            f"attempt {job.attempt} of {job.name} has no log any more: its pod {job.pod} is gone, and {error}"
+        ) from error
 
 
 def _copy_from_redbox(

@@ -55,6 +55,13 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
+def confirmed(question: str) -> bool:
+    """The answer of the person at the terminal; the end of its input is a no."""
+    sys.stderr.write(f"{_harmless(question)} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
 def printable(text: object) -> str:
     """In one line, without control characters: names and messages come from strangers."""
     return _harmless(" ".join(str(text).split()))

@@ -133,6 +133,15 @@ class CompanionLifecycle:
                 problem = _keeps_failing(name) if plan.step is Step.GIVEN_UP else None
                 return CompanionState(recorded, pod, problem, plan.requeue_after_s)
 
+    async def dismiss(
+        self, target: CompanionTarget, recorded: CompanionStatus, pods: Sequence[CompanionPod]
+    ) -> CompanionStatus:
+        """Delete the pods of an attempt that is never submitted; no other follows."""
+        for pod in pods:
+            if pod.dead_at is None and not pod.ended:
+                await self._delete(target, pod, forced=False)
+        return recorded.model_copy(update={"done": True})
+
     async def _create(
         self, target: CompanionTarget, recorded: CompanionStatus | None, now: datetime
     ) -> CompanionState:

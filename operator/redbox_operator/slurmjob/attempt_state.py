@@ -18,9 +18,14 @@ from redbox_operator.object_cache import PodName
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempts import Attempt
-from redbox_operator.slurmjob.status import HoldState, StatusInputs
-from redbox_shared import requeues
+from redbox_operator.slurmjob.status import CancelState, HoldState, StatusInputs
+from redbox_shared import requested_actions
 from redbox_shared.wire import HELD_BY_USER, HELD_REASONS
+
+CANCEL_AGAIN_S = 10.0
+AWAITS_PODS_S = 5.0
+UNREAD_LOG_S = 3600.0
+"""A SlurmJob whose log was not read to its end, or results not copied, is deleted this long after its TTL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class AttemptState:
     link: RedboxLink | None
     attempt: Attempt
     row: Job | None
+    cancel: CancelState | None = None
 
     @property
     def before(self) -> SlurmJobStatus:
@@ -51,6 +57,18 @@ class AttemptState:
 def pod_of(state: AttemptState, role: PodRole, pods: Mapping[PodName, CompanionPod]) -> CompanionPod | None:
     """The attempt's pod of this role, by name; its uid is not checked."""
     return pods.get((state.job.namespace, pod_name(state.job.name, state.attempt.number, role)))
+
+
+def own_pods(state: AttemptState, pods: Mapping[PodName, CompanionPod]) -> list[CompanionPod]:
+    """The attempt's pods of all roles that are the SlurmJob's own."""
+    found = (pod_of(state, role, pods) for role in PodRole)
+    return [pod for pod in found if pod and pod.owner_uid == state.job.uid]
+
+
+def never_submitted(state: AttemptState) -> bool:
+    """Whether the attempt was cancelled, and Slurm has never had it: its pods have nothing to show."""
+    has_row = state.row is not None and state.row.job_id is not None
+    return state.cancel is not None and state.cancel.over and not has_row and not state.before.job_id
 
 
 def auxiliary_role(state: AttemptState) -> PodRole | None:
@@ -95,6 +113,7 @@ def status_inputs(
         problem=companion.problem,
         now=now,
         hold=hold_state_of(state),
+        cancel=state.cancel,
     )
 
 
@@ -109,6 +128,8 @@ def recorded_cluster(state: AttemptState) -> tuple[str | None, str | None]:
 def hold_state_of(state: AttemptState) -> HoldState | None:
     """What Slurm is asked for: to hold the job, to release it, or nothing. A release is requested once."""
     spec, row = state.job.spec, state.row
+    if row is None and state.cancel is not None:
+        return None
     held = state.before.condition(ConditionType.HELD) if state.same_attempt else None
     if row is None and state.before.finished:
         return HoldState(held.reason) if held else None
@@ -134,11 +155,16 @@ def pending_action(row: Job, status: SlurmJobStatus) -> str | None:
 
 def requested_requeue(job: SlurmJob, row: Job) -> str | None:
     """The requeue that the SlurmJob's annotation asks for, while it is about the run that there is."""
-    requested = job.annotations.get(requeues.ANNOTATION)
+    requested = job.annotations.get(requested_actions.REQUEUE)
     runs = row.phase in {Phase.RUNNING, Phase.SUSPENDED} and not job.spec.suspend
     if requested is None or not runs or row.job_id is None:
         return None
-    return requested if requeues.asks_for(requested, row.job_id, row.run) else None
+    return requested if requested_actions.asks_for(requested, row.job_id, row.run) else None
+
+
+def cancel_requested(job: SlurmJob) -> bool:
+    """Whether the SlurmJob's annotation requests that it is cancelled, and stays."""
+    return job.annotations.get(requested_actions.CANCEL) == requested_actions.REQUESTED
 
 
 def is_recorded(status: SlurmJobStatus, row: Job) -> bool:
@@ -159,5 +185,19 @@ def next_attempt_in(
     state: AttemptState, status: SlurmJobStatus, now: datetime, at_least_s: float
 ) -> float | None:
     """A status that was just written causes no event for itself: so its next attempt is timed here."""
+    if state.cancel is not None:
+        return CANCEL_AGAIN_S if state.cancel.obstacle else None
     due = attempts.next_begins_in(state.job.spec, status, now) if state.link else None
     return None if due is None else max(due, at_least_s)
+
+
+def expires_in(job: SlurmJob, status: SlurmJobStatus, now: datetime) -> float | None:
+    """Seconds until the ended SlurmJob is deleted, once its log has been read and its results copied."""
+    ttl = job.spec.ttl_seconds_after_finished
+    finished = status.condition(ConditionType.FINISHED)
+    if ttl is None or finished is None or not status.finished:
+        return None
+    left = ttl - (now - finished.last_transition_time).total_seconds()
+    if left > 0 or (awaits_pods(job, status) and left >= -UNREAD_LOG_S):
+        return max(left, AWAITS_PODS_S)
+    return 0.0

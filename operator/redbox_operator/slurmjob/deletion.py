@@ -8,13 +8,10 @@ with its namespace, which could otherwise never end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 
-from redbox_api.errors import NoSuchJob, RedboxError
-from redbox_api.feed import RowKey
-from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.api.events import WARNING
 from redbox_kube.api.objects import Object
 from redbox_kube.runtime.clock import now
@@ -27,8 +24,9 @@ from redbox_operator.api.slurmjob_status import (
     ConditionType,
     StatusCondition,
 )
-from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
+from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT
+from redbox_operator.slurmjob.requested_actions import cancel_all
 from redbox_operator.status_writer import StatusWriter, path_of
 
 log = structlog.get_logger(__name__)
@@ -71,25 +69,14 @@ class Deletion:
                 f"its job cannot be cancelled: {link.message}. Or annotate this SlurmJob with "
                 f"{ANNOTATION_ABANDON}=true to abandon the job"
             )
-        first = RowKey(job.uid, 1, job.namespace, job.spec.service_account_name)
-        red_box = f"its job cannot be cancelled: red-box of {link.cluster.title}"
-        try:
-            cancelled = await link.cancel(first, all_attempts=True)
-        except NoSuchJob:
-            # Its journal was lost, or this is another red-box than the one that submitted it.
-            obstacle = status.job_id and (
-                f"{red_box} has no record of it, though it was submitted as Slurm's job {status.job_id}. "
-                f"`redbox recover` on the login node restores the record. {_continues('has the record')}"
+        cancel, _ = await cancel_all(job, link)
+        if cancel.obstacle:
+            return (
+                f"its job cannot be cancelled: {cancel.obstacle}. The deletion continues when red-box "
+                f"{cancel.continues}; {ANNOTATION_ABANDON}=true abandons the job"
             )
-        except RedboxUnavailable as away:
-            if not away.until_return:
-                raise
-            obstacle = f"{red_box} is away ({away}). {_continues('is back')}"
-        except RedboxError as refusal:
-            obstacle = f"{red_box} answers: {refusal}. {_continues('accepts the cancel')}"
-        else:
-            return _waits_for_slurm([row for row in cancelled if row.phase not in FINAL_PHASES])
-        return "" if status.finished else obstacle or ""
+        waits_for = ", ".join(cancel.waits_for)
+        return f"waits for Slurm to end its job: {waits_for}" if waits_for else ""
 
     async def _write_cancelling(self, job: SlurmJob, message: str) -> None:
         status = job.status
@@ -119,15 +106,6 @@ class Deletion:
         )
         event = ConditionEvent(WARNING, "Abandoned", message, condition)
         await self._writer.publish(path_of(job.ref), job.uid, [event])
-
-
-def _waits_for_slurm(unfinished: Sequence[Job]) -> str:
-    job_ids = ", ".join(row.job_id or "the one that is being submitted" for row in unfinished)
-    return f"waits for Slurm to end its job: {job_ids}" if unfinished else ""
-
-
-def _continues(when: str) -> str:
-    return f"The deletion continues when red-box {when}; {ANNOTATION_ABANDON}=true abandons the job"
 
 
 def _abandon_reason(job: SlurmJob, link: RedboxLink | StatusProblem) -> str:

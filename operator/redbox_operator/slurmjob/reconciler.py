@@ -7,7 +7,7 @@ its current state from the caches and takes these steps:
           │ no
           ▼
     1. finalizer   add ours before anything is created                    `_add_finalizer`
-    2. attempt     the newest attempt and its row at red-box              `_attempt_state`
+    2. attempt     the newest attempt and its row, or its cancel          `_attempt_state`, `cancelled`
     3. companion   create, replace or keep the pods of the attempt        `_reconcile_companion`
     4. status      build the status of both, write it, publish events     `_write_status`, `status_of`
     5. Slurm       hold, release or cancel, as the status announces now   `_act_in_slurm`
@@ -37,7 +37,7 @@ from redbox_operator.api.constants import FINALIZER, PodRole
 from redbox_operator.api.decode import read_job
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
-from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
+from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.companion_pods.lifecycle import (
     CompanionLifecycle,
     CompanionState,
@@ -54,16 +54,19 @@ from redbox_operator.slurmjob import attempts, dependencies
 from redbox_operator.slurmjob.attempt_state import (
     AttemptState,
     auxiliary_role,
-    awaits_pods,
+    cancel_requested,
+    expires_in,
     is_recorded,
+    never_submitted,
     next_attempt_in,
+    own_pods,
     pending_action,
     pod_of,
     requested_requeue,
     status_inputs,
 )
 from redbox_operator.slurmjob.deletion import Deletion
-from redbox_operator.slurmjob.requeues import Requeues
+from redbox_operator.slurmjob.requested_actions import RequestedActions, cancelled
 from redbox_operator.slurmjob.status import is_detail, status_of
 from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
@@ -76,8 +79,6 @@ SHORTEST_PAUSE_S = 1.0
 BACKOFF = Backoff(SHORTEST_PAUSE_S, 60.0, jitter=0.0)
 AWAY_PAUSE_S = 5.0
 MAX_REFUSALS = 66  # with these pauses: an hour
-UNREAD_LOG_S = 3600.0
-"""A SlurmJob whose log was not read to its end, or results not copied, is deleted this long after its TTL."""
 
 
 class Reconciler:
@@ -101,7 +102,7 @@ class Reconciler:
         self._host_paths = host_paths
         self._companions = CompanionLifecycle(writer, image, cache.update_companion)
         self._deletion = Deletion(writer, self._cache_written)
-        self._requeues = Requeues(writer)
+        self._requested = RequestedActions(writer)
         self._failures: dict[SlurmJobRef, int] = {}
         self._details = WaitingDetails()
         self._warnings = GroupedWarnings("SlurmJobs not reconciled")
@@ -139,7 +140,7 @@ class Reconciler:
 
     def job_deleted(self, ref: SlurmJobRef, uid: str) -> None:
         """A SlurmJob is gone. Another one may have its name already, and keeps its timer then."""
-        self._requeues.forget(uid)
+        self._requested.forget(uid)
         if not self.cache.remove_job(ref, uid):
             return
         self._failures.pop(ref, None)
@@ -206,7 +207,7 @@ class Reconciler:
         if link is not None and not link.synced and job.status.companion and not job.status.finished:
             return None  # queued again when red-box has listed its jobs
 
-        state = await self._attempt_state(job, link)
+        state = await cancelled(await self._attempt_state(job, link), self._links.problem_of(name).message)
         companion = await self._reconcile_companion(state)
         if companion is None:
             return None
@@ -257,7 +258,8 @@ class Reconciler:
             row = await link.find(state.row_key)  # its last change may have been missed
         if is_over and row is not None and row.phase in FINAL_PHASES and is_recorded(status, row):
             row = None
-        if row is None and attempts.next_begins_in(job.spec, status, now()) == 0.0:
+        is_due = attempts.next_begins_in(job.spec, status, now()) == 0.0
+        if row is None and is_due and not cancel_requested(job):
             return replace(state, attempt=attempts.following(status))
         return replace(state, row=row)
 
@@ -270,8 +272,8 @@ class Reconciler:
         pod = pod_of(state, PodRole.JOB, self.cache.companions)
         for_slurm: Sequence[Dependency] = ()
         if recorded is None:
-            if before.finished:
-                return CompanionState(None, None)  # refused before it had one
+            if before.finished or state.cancel:
+                return CompanionState(None, None)  # refused or cancelled before it had one
             problem, for_slurm = self._obstacle(state)
             if problem:
                 return CompanionState(None, None, problem)
@@ -280,6 +282,9 @@ class Reconciler:
             return CompanionState(recorded, pod, None if before.finished else problem)
         has_ended = state.row is not None and state.row.phase in FINAL_PHASES
         target = CompanionTarget(job, link.cluster, state.attempt.number, for_slurm, job_has_ended=has_ended)
+        if recorded is not None and never_submitted(state):
+            pods = own_pods(state, self.cache.companions)
+            return CompanionState(await self._companions.dismiss(target, recorded, pods), None)
         companion = await self._companions.reconcile(target, recorded, pod, now())
         if companion.is_first:
             link.presume_absent(state.row_key)
@@ -365,14 +370,14 @@ class Reconciler:
         row, link = state.row, state.link
         try:
             await cancel_older_attempts(state, self._writer)
-            if row is None or link is None or row.phase in FINAL_PHASES:
+            if row is None or link is None or row.phase in FINAL_PHASES or state.cancel:
                 return
             if attempts.is_being_suspended(status):
                 await link.cancel(state.row_key, all_attempts=False)
             elif action := pending_action(row, status):
                 await link.act(state.row_key, action)
             elif requested := requested_requeue(state.job, row):
-                await self._requeues.act(state, link, row, requested)
+                await self._requested.requeue(state, link, row, requested)
         except (NoSuchJob, Conflict, Busy) as refusal:
             log.info("action refused by red-box", slurmjob=state.job.ref.full_name, error=str(refusal))
             self.queue.add_later(state.job.ref, AWAY_PAUSE_S)
@@ -388,13 +393,8 @@ class Reconciler:
         forget_older_rows(state, state.link)
 
     async def _expire(self, state: AttemptState, status: SlurmJobStatus) -> float | None:
-        """Delete a SlurmJob after its TTL, once its log has been read to the end and its results copied."""
-        ttl = state.job.spec.ttl_seconds_after_finished
-        finished = status.condition(ConditionType.FINISHED)
-        if ttl is None or finished is None or not status.finished:
-            return None
-        left = ttl - (now() - finished.last_transition_time).total_seconds()
-        if left > 0 or (awaits_pods(state.job, status) and left >= -UNREAD_LOG_S):
-            return max(left, AWAY_PAUSE_S)
-        await self._writer.delete(path_of(state.job.ref), state.job.uid)
-        return None
+        """Delete a SlurmJob that has expired."""
+        left = expires_in(state.job, status, now())
+        if left == 0.0:
+            await self._writer.delete(path_of(state.job.ref), state.job.uid)
+        return left or None

@@ -30,6 +30,7 @@ from redbox_operator.api.slurmjob_status import (
 from redbox_operator.api.sylabs import OLD_KINDS, OLD_WORDS
 from redbox_operator.companion_pods.plan import FinalMessage
 from redbox_operator.slurmjob.attempts import (
+    FIRST,
     FORGOTTEN,
     RETRIES,
     RETRYING,
@@ -57,6 +58,9 @@ ROW_FIELDS = (
     *("state", "job_id", "partition", "user", "nodes", "exit_code", "signal", "submitted_at", "started_at"),
     *("ended_at", "stale_since", "run", "array", "working_directory"),
 )
+CANCELLING = "Cancelling"
+CANCELLED = "Cancelled"
+NEVER_SUBMITTED = "It was cancelled before Slurm had it."
 RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
 
 
@@ -66,6 +70,27 @@ class HoldState(StrEnum):
     HELD = "Held"
     RELEASING = "Releasing"
     RELEASED = "Released"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelState:
+    """How far a cancel of all jobs of a SlurmJob is."""
+
+    obstacle: str = ""  # why red-box has not taken it
+    continues: str = ""  # "is back": when it is sent again
+    waits_for: tuple[str, ...] = ()  # job ids that Slurm has yet to end
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it lives in Slurm, and nothing can be submitted any more."""
+        return not self.obstacle and not self.waits_for
+
+    @property
+    def message(self) -> str:
+        if self.obstacle:
+            then = f". It is cancelled when red-box {self.continues}" if self.continues else ""
+            return f"It is to be cancelled, and cannot be yet: {self.obstacle}{then}."
+        return f"It is being cancelled: Slurm has yet to end {', '.join(self.waits_for)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +109,7 @@ class StatusInputs:
     now: datetime
     hold: HoldState | None = None  # None: nothing is requested
     endpoint: str | None = None  # or the SlurmEndpoint
+    cancel: CancelState | None = None  # None: none is requested
 
     @property
     def same_attempt(self) -> bool:
@@ -137,6 +163,8 @@ def _outcome(inputs: StatusInputs) -> JobOutcome:
         return _without_row(inputs)
     if inputs.row.phase in FINAL_PHASES:
         return _at_the_end(inputs, inputs.row)
+    if inputs.cancel is not None:
+        return JobOutcome(PHASES[inputs.row.phase], CANCELLING, inputs.cancel.message)
     announced = inputs.same_attempt and is_being_suspended(inputs.before)
     if announced or (inputs.job.spec.suspend and inputs.row.phase is Phase.RUNNING):
         then = "." if inputs.job.spec.suspend else ", and then starts again."
@@ -148,6 +176,8 @@ def _outcome(inputs: StatusInputs) -> JobOutcome:
 
 
 def _at_the_end(inputs: StatusInputs, row: Job) -> JobOutcome:
+    if inputs.cancel is not None:
+        return _at_the_end_of_a_cancelled(row)
     if was_suspended(inputs.before, row):
         then = "set suspend to false to start it again" if inputs.job.spec.suspend else "it starts again"
         message = f"It was cancelled in Slurm to suspend it: {then}."
@@ -159,6 +189,14 @@ def _at_the_end(inputs: StatusInputs, row: Job) -> JobOutcome:
     if row.reason == FORGOTTEN:
         outcome = replace(outcome, message=_advice_on_forgotten(inputs, row))
     return outcome
+
+
+def _at_the_end_of_a_cancelled(row: Job) -> JobOutcome:
+    """No attempt follows, whatever its end was: it may have ended by itself just before."""
+    if row.job_id:
+        return JobOutcome(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
+    problem = StatusProblem(CANCELLED, row.message or NEVER_SUBMITTED, final=True)
+    return JobOutcome(PHASES[row.phase], row.reason, problem.message, row.phase.value, problem)
 
 
 def _retry_message(inputs: StatusInputs, row: Job) -> str:
@@ -185,6 +223,8 @@ def _advice_on_forgotten(inputs: StatusInputs, row: Job) -> str:
 def _without_row(inputs: StatusInputs) -> JobOutcome:
     """Before red-box has a row of the attempt, or after the row was forgotten."""
     before = inputs.before if inputs.same_attempt else SlurmJobStatus()
+    if inputs.cancel is not None and not before.finished:
+        return _cancelled_without_row(inputs.cancel, before)
     if before.finished or before.reason in {RETRYING, SUSPENDED}:
         return _previous_outcome(before)
     if inputs.final_message and inputs.final_message.refused:
@@ -199,11 +239,29 @@ def _without_row(inputs: StatusInputs) -> JobOutcome:
         )
     if problem is None:
         return JobOutcome(JobPhase.SUSPENDED if inputs.job.spec.suspend else JobPhase.PENDING)
+    return _with_problem(problem, before)
+
+
+def _with_problem(problem: StatusProblem, before: SlurmJobStatus) -> JobOutcome:
     if problem.final:
         return JobOutcome(JobPhase.FAILED, problem.reason, problem.message, "Failed", problem)
     if before.job_id:
         return JobOutcome(before.phase, before.reason, problem.message, problem=problem)
     return JobOutcome(JobPhase.PENDING, problem.reason, problem.message, problem=problem)
+
+
+def _cancelled_without_row(cancel: CancelState, before: SlurmJobStatus) -> JobOutcome:
+    """Before it was submitted, or between two attempts."""
+    if not cancel.over:
+        if before.reason in {RETRYING, SUSPENDED}:
+            return replace(_previous_outcome(before), message=cancel.message)
+        problem = StatusProblem(CANCELLING, cancel.message)
+        return JobOutcome(before.phase, CANCELLING, cancel.message, problem=problem)
+    if before.job_id:
+        message = f"It was cancelled after attempt {before.attempts or FIRST}, before the next one."
+        return JobOutcome(JobPhase.CANCELLED, CANCELLED, message, end=CANCELLED)
+    problem = StatusProblem(CANCELLED, NEVER_SUBMITTED, final=True)
+    return JobOutcome(JobPhase.CANCELLED, CANCELLED, NEVER_SUBMITTED, CANCELLED, problem)
 
 
 def _previous_outcome(before: SlurmJobStatus) -> JobOutcome:

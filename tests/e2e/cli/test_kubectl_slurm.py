@@ -108,9 +108,23 @@ def test_a_job_is_held_released_and_cancelled(plugin: Plugin) -> None:
     refused = plugin("hold", name)
     assert refused.returncode == 1
     assert "only waiting jobs are held" in refused.stderr
-    assert "is cancelled" in plugin.well("cancel", "--wait", name)
-    gone = plugin("explain", name)
-    assert f"there is no slurmjob {name}" in gone.stderr
+    cancelled = plugin.well("cancel", "--wait", name)
+    assert re.fullmatch(rf"{name} \(.*\) is cancelled\n{name} \(.*\) ended CANCELLED\n", cancelled)
+    assert "ended CANCELLED" in plugin.well("explain", name)
+    assert name in plugin.well("history")
+    assert "CANCELLED AT" in plugin.well("logs", name)
+    assert "has ended" in plugin("cancel", name).stderr
+    assert "is deleted" in plugin.well("cancel", "--delete", "--wait", name)
+    gone = plugin("queue", name)
+    assert (gone.returncode, gone.stdout) == (1, "")
+
+
+def test_jobs_are_cancelled_by_partition_and_state(plugin: Plugin) -> None:
+    held, elsewhere = (plugin.submitted("-H", "-p", name, "--wrap", "true") for name in ("long", "debug"))
+    eventually(lambda: plugin.well("queue", held, elsewhere).count("PD") == 2)
+    assert plugin.well("cancel", "--me", "-p", "long", "-t", "PD", "--wait").count(held) == 2
+    assert "PD" in plugin.well("queue", elsewhere)
+    plugin.well("cancel", elsewhere)
 
 
 def test_a_running_job_is_suspended_by_a_cancel_which_is_said_and_resumed(plugin: Plugin) -> None:

@@ -25,6 +25,7 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
 from redbox_bed.hosts.host import Host
 from redbox_shared.own_lines import PREFIX
+from redbox_shared.requested_actions import CANCEL, REQUESTED
 from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.redbox_server import end_red_box
 from tests.e2e.harness.waiting import WITHIN_S, eventually
@@ -132,6 +133,11 @@ class Applied:
         """Had one job for each of these states, as soon as the accounting has caught up with slurmctld."""
         eventually(lambda: [state for _, state in self.in_slurm()] == list(states))
 
+    def pod_ends(self) -> None:
+        """Once its pod has failed, or is gone."""
+        gone = {"phase": "Failed"}
+        eventually(lambda: self.get("pod", self.pod).get("status", gone)["phase"] == "Failed")
+
     # -- its log
 
     def has_a_log(self) -> None:
@@ -160,6 +166,10 @@ class Applied:
 
     def abandon(self) -> None:
         self("annotate", "slurmjob", self.name, "redbox.dev/abandon=true")
+
+    def cancel(self) -> None:
+        """As kubectl slurm cancel: the SlurmJob stays."""
+        self("annotate", "slurmjob", self.name, f"{CANCEL}={REQUESTED}")
 
     def delete(self, *, wait: bool = True) -> None:
         how = "--timeout=60s" if wait else "--wait=false"

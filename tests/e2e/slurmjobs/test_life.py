@@ -66,6 +66,41 @@ def test_a_cancel_from_slurms_side(jobs: SlurmJobs, login: Host) -> None:
     assert job.conditions["Finished"] == ("True", "Cancelled")
 
 
+def test_a_cancel_that_the_slurmjob_requests_keeps_it_with_its_log_and_is_not_retried(
+    jobs: SlurmJobs, login: Host
+) -> None:
+    runs = jobs.apply("trap 'exit 1' TERM; echo begun; while :; do sleep 1; done", backoffLimit=2)
+    array = jobs.apply("sleep 600", array="0-2")
+    held = jobs.apply("sleep 600", hold=True)
+    waits = jobs.apply("sleep 600", dependsOn=[{"name": new_name()}])
+    runs.starts()
+    array.starts()
+    held.comes_to(phase="Submitted", reason="JobHeldUser")
+    waits.comes_to(reason="DependencyMissing")
+    for job in (runs, array, held, waits):
+        job.cancel()
+    for job in (runs, array, held, waits):
+        assert job.finishes()["phase"] == "Cancelled"
+    assert "begun" in runs.log()
+    assert runs.status["attempts"] == 1
+    runs.has_in_slurm("CANCELLED")
+    assert sacct(login, held.status["jobID"], "State").startswith("CANCELLED")
+    assert waits.in_slurm() == []
+    for job in (runs, array, held):
+        job.pod_ends()
+
+
+def test_a_cancel_at_any_moment_of_a_submit_leaves_nothing_in_slurm(jobs: SlurmJobs, login: Host) -> None:
+    made = [jobs.apply("sleep 600") for _ in range(5)]
+    for job in reversed(made):  # the first has had the longest time
+        job.cancel()
+    for job in made:
+        assert job.finishes()["phase"] == "Cancelled"
+        assert login.run("squeue", "-h", "-o", "%i", f"--name={job.name}").stdout == ""
+        assert [state for _, state in job.in_slurm()] in ([], ["CANCELLED"])
+        job.pod_ends()
+
+
 def test_a_requeue_runs_under_the_same_id_and_its_log_goes_on(jobs: SlurmJobs, login: Host) -> None:
     job = jobs.apply('echo run $SLURM_RESTART_COUNT; [ -n "$SLURM_RESTART_COUNT" ] || sleep 600')
     job_id = job.starts()["jobID"]

@@ -128,8 +128,21 @@ def check_rules(host: SlurmHost | None, settings: RedboxSettings) -> Iterator[Fi
         yield from _check_breadth(rule, number)
         if host is not None:
             yield from _check_users(host, settings, rule, number)
+    yield from _check_requeue_role(rules)
     yield from check_volumes_role(rules)
     yield from check_session_rules(settings.exec, rules)
+
+
+def _check_requeue_role(rules: Sequence[Rule]) -> Iterator[Finding]:
+    """Settings of before the role requeue have an operator that may not requeue."""
+    operated = {rule.cluster for rule in rules if Role.OPERATOR in rule.roles and rule.cluster}
+    requeued = {rule.cluster for rule in rules if {Role.OPERATOR, Role.REQUEUE} <= {*rule.roles}}
+    for cluster in sorted(operated - requeued):
+        yield note(
+            f"no rule of cluster {cluster} has the roles operator and requeue: `kubectl slurm requeue` "
+            "is refused",
+            "add requeue to the roles of the rule for redbox-operator in mapping.rules",
+        )
 
 
 def _check_breadth(rule: Rule, number: int) -> Iterator[Finding]:

@@ -99,11 +99,22 @@ def test_a_federation_that_is_meant_is_no_fault() -> None:
     assert findings_on(host) == []
 
 
-def test_resourced_with_the_role_volumes_is_no_finding() -> None:
+def test_an_operator_that_may_not_requeue_is_noted_with_the_cure() -> None:
+    host = LoginNode()
+    resourced = controllers("redbox-resourced", roles=("operator", "reader", "volumes"))
+    submits = {"cluster": "prod", "namespaces": ["physics"], "user": "alice"}
+    configure(mapping={"rules": [controllers("redbox-operator"), resourced, submits]})(host)
+    (finding,) = findings_on(host)
+    assert "no rule of cluster prod has the roles operator and requeue" in finding.what
+    assert "add requeue" in finding.cure
+
+
+def test_controllers_with_all_their_roles_are_no_finding() -> None:
     host = LoginNode()
     submits = {"cluster": "prod", "namespaces": ["physics"], "user": "alice"}
+    operator = controllers("redbox-operator", roles=("operator", "reader", "requeue"))
     resourced = controllers("redbox-resourced", roles=("operator", "reader", "volumes"))
-    configure(mapping={"rules": [controllers("redbox-operator"), resourced, submits]})(host)
+    configure(mapping={"rules": [operator, resourced, submits]})(host)
     assert findings_on(host) == []
 
 

@@ -1,6 +1,7 @@
-"""A requeue: asked for by an annotation, which the operator acts on, and awaited here.
+"""A requeue or a cancel: requested by an annotation, which the operator acts on.
 
-The annotation names job id and run, so that it is done once: the next run has another number.
+That of a requeue names job id and run, so that it is done once: the next run has another number. It is
+awaited here. That of a cancel holds for as long as it is there, so that it is done in the end.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.access import events_of, patch, watch_job
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import note, printable
-from redbox_shared.requeues import ANNOTATION, REFUSED, requeue_of
+from redbox_shared.requested_actions import CANCEL, REQUESTED, REQUEUE, REQUEUE_REFUSED, requeue_of
 
 WITHIN = timedelta(seconds=30)
 EACH = timedelta(seconds=3)
 
 
+def request_cancel(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
+    """The SlurmJob with the request, which the operator has done: SlurmJob, record and log stay."""
+    return patch(kubectl, job, {"metadata": {"annotations": {CANCEL: REQUESTED}}})
+
+
 def request_requeue(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     """The SlurmJob once Slurm has it in its queue again."""
     wanted = requeue_of(job.job_id, job.run, secrets.token_hex(4))
-    newest = patch(kubectl, job, {"metadata": {"annotations": {ANNOTATION: wanted}}})
+    newest = patch(kubectl, job, {"metadata": {"annotations": {REQUEUE: wanted}}})
     last = newest
     give_up_at = datetime.now(UTC) + WITHIN
     while datetime.now(UTC) < give_up_at:
@@ -32,10 +38,8 @@ def request_requeue(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
             if newest.finished:
                 raise Refusal(f"{job.name} has ended before it could be requeued")
         last = newest
-        refusals = [
-            event for event in events_of(kubectl, "SlurmJob", job.uid) if event.get("reason") == REFUSED
-        ]
-        words = [str(event.get("message", "")) for event in refusals]
+        events = events_of(kubectl, "SlurmJob", job.uid)
+        words = [str(event.get("message", "")) for event in events if event.get("reason") == REQUEUE_REFUSED]
         if refused := next((text for text in reversed(words) if text.startswith(f"{wanted}: ")), None):
             raise Refusal(f"{job.name} was not requeued: {printable(refused.removeprefix(f'{wanted}: '))}")
     raise Refusal(

@@ -1,0 +1,120 @@
+"""Actions that SlurmJobs request by an annotation: the requeue of a run, and the cancel of the SlurmJob.
+
+The annotation of a requeue names the run, and red-box requeues that run alone. So a request that is sent
+twice, or by the next operator, is harmless. One that was refused is not sent again: another annotation asks
+again.
+
+A cancel is that of a deletion: red-box journals it, cancels what it has, and rejects what a companion may
+still submit. So it is safe at any moment of a submit, and it is sent until red-box has taken it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError
+from redbox_api.feed import RowKey
+from redbox_api.models import FINAL_PHASES, Job
+from redbox_kube.api.events import NORMAL, WARNING, Event
+from redbox_operator.api.constants import FIELD_MANAGER
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
+from redbox_operator.slurmjob.attempt_state import AttemptState, cancel_requested, is_recorded
+from redbox_operator.slurmjob.status import CancelState
+from redbox_operator.status_writer import StatusWriter, path_of
+from redbox_shared.requested_actions import REQUEUE_REFUSED
+
+REQUEUE = "requeue"
+REQUEUED = "Requeued"
+
+
+class RequestedActions:
+    """Sends what annotations request, and remembers the requeues that have their outcome."""
+
+    def __init__(self, writer: StatusWriter) -> None:
+        self._writer = writer
+        self._settled: dict[str, str] = {}  # by the SlurmJob's uid
+
+    async def requeue(self, state: AttemptState, link: RedboxLink, row: Job, requested: str) -> None:
+        """Raises what may succeed later: Busy, RedboxUnavailable."""
+        uid = state.job.uid
+        if self._settled.get(uid) == requested:
+            return
+        try:
+            await link.act(state.row_key, REQUEUE, run=row.run)
+        except (Conflict, NotAccepted, NotAllowed) as refusal:
+            await self._publish(state, requested, WARNING, REQUEUE_REFUSED, str(refusal))
+        else:
+            await self._publish(state, requested, NORMAL, REQUEUED, "Slurm has it in its queue again.")
+        self._settled[uid] = requested
+
+    def forget(self, uid: str) -> None:
+        """The SlurmJob is gone."""
+        self._settled.pop(uid, None)
+
+    async def _publish(
+        self, state: AttemptState, requested: str, severity: str, reason: str, words: str
+    ) -> None:
+        job = state.job
+        event = Event(
+            about=path_of(job.ref),
+            uid=job.uid,
+            change=f"{reason}|{requested}",
+            severity=severity,
+            reason=reason,
+            message=f"{requested}: {words}",
+            action=REQUEUE,
+            component=FIELD_MANAGER,
+        )
+        await self._writer.publish_event(event)
+
+
+async def cancelled(state: AttemptState, no_link: str) -> AttemptState:
+    """The state after the cancel that the SlurmJob requests, if it does; `no_link`: why it has no red-box."""
+    job, link, row = state.job, state.link, state.row
+    if not cancel_requested(job) or job.status.finished:
+        return state
+    if row is not None and (row.phase in FINAL_PHASES or row.cancel_requested):
+        return replace(state, cancel=waiting_for([row]))
+    if link is None:
+        # Without a companion nothing can have been submitted.
+        return replace(state, cancel=CancelState(no_link if job.status.companion else ""))
+    cancel, rows = await cancel_all(job, link)
+    own = next((found for found in rows if found.attempt == state.attempt.number), None)
+    if row is None and own is not None and not is_recorded(job.status, own):
+        row = own
+    return replace(state, row=row, cancel=cancel)
+
+
+async def cancel_all(job: SlurmJob, link: RedboxLink) -> tuple[CancelState, Sequence[Job]]:
+    """Cancel all attempts of a SlurmJob, and those that may still come; returns its rows at red-box."""
+    status = job.status
+    first = RowKey(job.uid, 1, job.namespace, job.spec.service_account_name)
+    red_box = f"red-box of {link.cluster.title}"
+    try:
+        rows = await link.cancel(first, all_attempts=True)
+    except NoSuchJob:
+        if status.finished or not status.job_id:
+            return CancelState(), ()
+        # Its journal was lost, or this is another red-box than the one that submitted it.
+        obstacle = (
+            f"{red_box} has no record of it, though it was submitted as Slurm's job {status.job_id}. "
+            "`redbox recover` on the login node restores the record"
+        )
+        return CancelState(obstacle, "has the record"), ()
+    except RedboxUnavailable as away:
+        if not away.until_return:
+            raise
+        obstacle, continues = f"{red_box} is away ({away})", "is back"
+    except RedboxError as refusal:
+        obstacle, continues = f"{red_box} answers: {refusal}", "accepts the cancel"
+    else:
+        return waiting_for(rows), rows
+    return CancelState() if status.finished else CancelState(obstacle, continues), ()
+
+
+def waiting_for(rows: Sequence[Job]) -> CancelState:
+    """Red-box has the cancel: Slurm has yet to end those that live."""
+    unfinished = [row for row in rows if row.phase not in FINAL_PHASES]
+    return CancelState(waits_for=tuple(row.job_id or "the one that is being submitted" for row in unfinished))

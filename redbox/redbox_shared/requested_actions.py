@@ -1,0 +1,26 @@
+"""Annotations of a SlurmJob that request an action in Slurm; the operator has it done.
+
+`redbox.dev/requeue: "1234/2"` requeues run 2 of Slurm job 1234, while that is the current one. So it is done
+once, whatever is sent twice, and whatever restarts: the run that follows has the next number.
+
+`redbox.dev/cancel: "true"` cancels the SlurmJob, which stays with its record and its log. It holds for as
+long as it is there: no attempt begins any more, and what Slurm has is cancelled.
+"""
+
+from __future__ import annotations
+
+REQUEUE = "redbox.dev/requeue"
+REQUEUE_REFUSED = "RequeueRefused"
+"""The reason of the event about a requeue that was refused; its message begins with the value."""
+CANCEL = "redbox.dev/cancel"
+REQUESTED = "true"
+
+
+def requeue_of(job_id: str, run: int, request: str = "") -> str:
+    """The annotation's value; `request` tells a second request for a run from a first that was refused."""
+    return f"{job_id}/{run}" + (f"/{request}" if request else "")
+
+
+def asks_for(value: str, job_id: str, run: int) -> bool:
+    """Whether the value is about this run."""
+    return value.split("/")[:2] == [job_id, str(run)]

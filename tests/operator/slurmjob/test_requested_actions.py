@@ -1,0 +1,230 @@
+"""A requeue that an annotation asks for: sent for the run that it names, once, with an event."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redbox_api.errors import Busy, Conflict, NotAllowed, Refused
+from redbox_api.models import Phase, Problem
+from redbox_shared.requested_actions import CANCEL, REQUEUE, REQUEUE_REFUSED, requeue_of
+from tests.operator.harness import Stand
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
+    return Stand(monkeypatch)
+
+
+def refusal(kind: type[Refused], status: int) -> Refused:
+    return kind(
+        Problem(type="t", title="The caller may not do this", status=status, detail="no role requeue")
+    )
+
+
+async def test_a_running_job_is_requeued_once_by_the_run_that_the_annotation_names(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING, run=2)
+    await stand.change(annotations={REQUEUE: requeue_of("7", 2)})
+    await stand.look()
+    assert stand.link.done == ["requeue 1 run 2"]
+    assert stand.event_reasons()[-1] == "Requeued"
+
+
+@pytest.mark.parametrize("value", ["7/1", "7/3", "8/2", "", "now", "7/22"])
+async def test_an_annotation_about_another_run_is_left_alone(stand: Stand, value: str) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING, run=2)
+    await stand.change(annotations={REQUEUE: value})
+    assert stand.link.done == []
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.SUCCEEDED])
+async def test_a_job_that_does_not_run_is_not_requeued(stand: Stand, phase: Phase) -> None:
+    await stand.apply()
+    await stand.at_redbox(phase, run=1)
+    await stand.change(annotations={REQUEUE: requeue_of("7", 1)})
+    assert stand.link.done == []
+
+
+@pytest.mark.parametrize("refused", [refusal(NotAllowed, 403), refusal(Conflict, 409)])
+async def test_a_refusal_is_an_event_with_its_words_and_is_not_repeated(
+    stand: Stand, refused: Refused
+) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING, run=1)
+    stand.link.refusal = refused
+    await stand.change(annotations={REQUEUE: requeue_of("7", 1)})
+    await stand.look()
+    assert stand.link.done == ["requeue 1 run 1"]
+    await stand.change(annotations={REQUEUE: requeue_of("7", 1, "again")})
+    assert stand.link.done == ["requeue 1 run 1"] * 2
+    (event, _) = [event for event in stand.api.of_kind("Event") if event["reason"] == REQUEUE_REFUSED]
+    assert event["message"] == "7/1: The caller may not do this: no role requeue"
+
+
+async def test_what_may_succeed_later_is_sent_again(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING, run=1)
+    stand.link.refusal = refusal(Busy, 503)
+    await stand.change(annotations={REQUEUE: requeue_of("7", 1)})
+    stand.link.refusal = None
+    await stand.look()
+    assert stand.link.done == ["requeue 1 run 1"] * 2
+    assert stand.event_reasons()[-1] == "Requeued"
+
+
+# ---------------------------------------------------------------------------------------------- cancel
+
+WISH = {CANCEL: "true"}
+TERM: dict[str, Any] = {"state": "CANCELLED", "reason": "None", "message": "It was cancelled."}
+
+
+async def test_a_running_job_is_cancelled_once_and_its_record_stays(stand: Stand) -> None:
+    await stand.apply(backoffLimit=3)
+    await stand.at_redbox(Phase.RUNNING)
+    await stand.change(annotations=WISH)
+    assert stand.link.done == ["cancel farm/default all"]
+    assert (stand.status["phase"], stand.status["reason"]) == ("Running", "Cancelling")
+    await stand.at_redbox(Phase.RUNNING, cancel_requested=True)
+    assert stand.link.done == ["cancel farm/default all"]
+    await stand.at_redbox(Phase.CANCELLED, **TERM)
+    await stand.look()
+    assert (stand.status["phase"], stand.status["jobID"]) == ("Cancelled", "7")
+    assert stand.conditions["Finished"] == ("True", "Cancelled")
+    assert stand.conditions["Submitted"][0] == "True"
+    assert stand.pod_names == ["cow-job"]  # its log is read to the end
+
+
+@pytest.mark.parametrize("end", [Phase.FAILED, Phase.LOST, Phase.SUCCEEDED])
+async def test_no_attempt_follows_an_end_that_came_before_the_cancel(stand: Stand, end: Phase) -> None:
+    await stand.apply(backoffLimit=3, retryLost=True)
+    await stand.at_redbox(Phase.RUNNING)
+    await stand.change(annotations=WISH)
+    await stand.at_redbox(end, state="COMPLETED", exit_code=1)
+    assert stand.conditions["Finished"] == ("True", end.value)
+    assert stand.status["phase"] == ("Succeeded" if end is Phase.SUCCEEDED else "Failed")
+    assert stand.status["attempts"] == 1
+
+
+async def test_a_cancel_between_two_attempts_ends_it_without_the_next(stand: Stand) -> None:
+    await stand.apply(backoffLimit=1)
+    await stand.at_redbox(Phase.FAILED, exit_code=1)
+    assert stand.status["reason"] == "Retrying"
+    await stand.change(annotations=WISH)
+    stand.now += timedelta(hours=1)
+    await stand.look()
+    assert (stand.status["phase"], stand.status["attempts"]) == ("Cancelled", 1)
+    assert "before the next one" in stand.status["message"]
+    assert stand.pod_names == ["cow-job"]
+
+
+async def test_a_suspended_job_that_is_cancelled_does_not_start_again(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    await stand.change(spec={"suspend": True})
+    await stand.at_redbox(Phase.CANCELLED, **TERM)
+    assert stand.status["phase"] == "Suspended"
+    await stand.change(annotations=WISH, spec={"suspend": False})
+    stand.now += timedelta(hours=1)
+    await stand.look()
+    assert stand.conditions["Finished"] == ("True", "Cancelled")
+    assert stand.status["attempts"] == 1
+
+
+async def test_a_job_that_is_being_submitted_is_refused_at_redbox_and_its_pod_goes(stand: Stand) -> None:
+    await stand.apply()
+    assert stand.pod_names == ["cow-job"]
+    await stand.change(annotations=WISH)
+    assert stand.link.done == ["cancel farm/default all"]
+    await stand.look()
+    assert stand.pod_names == []
+    assert (stand.status["phase"], stand.status["reason"]) == ("Cancelled", "Cancelled")
+    assert stand.conditions["Submitted"] == ("False", "Cancelled")
+    assert stand.conditions["Finished"] == ("True", "Cancelled")
+    stand.start()
+    await stand.look()
+    assert stand.pod_names == []
+    assert stand.status["phase"] == "Cancelled"
+
+
+async def test_a_submit_in_flight_that_redbox_has_is_waited_for(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.SUBMITTING, job_id=None, state=None)
+    await stand.change(annotations=WISH)
+    assert (stand.status["phase"], stand.status["reason"]) == ("Pending", "Cancelling")
+    assert stand.pod_names == ["cow-job"]
+    await stand.at_redbox(Phase.CANCELLED, job_id=None, state=None, reason="Cancelled", message="Never.")
+    assert stand.conditions["Submitted"] == ("False", "Cancelled")
+    assert stand.conditions["Finished"] == ("True", "Cancelled")
+
+
+async def test_an_end_that_only_the_cancel_shows_is_the_end(stand: Stand) -> None:
+    """Red-box's watch has not shown yet that the job ran and succeeded."""
+    await stand.apply()
+    stand.ended_unseen(Phase.SUCCEEDED, exit_code=0)
+    await stand.change(annotations=WISH)
+    assert stand.conditions["Finished"] == ("True", "Succeeded")
+
+
+async def test_what_was_never_submitted_needs_no_pod_and_no_redbox(stand: Stand) -> None:
+    stand.links.clear()
+    await stand.apply()
+    assert stand.status["phase"] == "Pending"
+    await stand.change(annotations=WISH)
+    assert (stand.status["phase"], stand.pod_names) == ("Cancelled", [])
+    stand.links["hpc1"] = stand.link
+    await stand.look()
+    assert (stand.status["phase"], stand.pod_names) == ("Cancelled", [])
+
+
+async def test_a_waiting_dependency_ends_with_the_cancel(stand: Stand) -> None:
+    await stand.apply(dependsOn=[{"name": "other"}])
+    assert stand.status["reason"] == "DependencyMissing"
+    await stand.change(annotations=WISH)
+    assert stand.link.done == ["cancel farm/default all"]
+    assert stand.status["phase"] == "Cancelled"
+    stand.has_other("other", "Succeeded")
+    await stand.look()
+    assert stand.pod_names == []
+
+
+async def test_a_redbox_that_is_away_gets_the_cancel_when_it_is_back(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.away = True
+    await stand.change(annotations=WISH)
+    assert (stand.status["phase"], stand.status["reason"]) == ("Running", "Cancelling")
+    assert "red-box of SlurmCluster hpc1 is away" in stand.status["message"]
+    stand.link.away = False
+    await stand.look()
+    assert stand.link.done == ["cancel farm/default all"]
+
+
+async def test_a_cancel_that_redbox_refuses_is_said_and_sent_again(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.refusal = refusal(NotAllowed, 403)
+    await stand.change(annotations=WISH)
+    assert "The caller may not do this" in stand.status["message"]
+    assert await stand.look() is not None
+
+
+async def test_an_ended_job_keeps_its_end(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.SUCCEEDED, exit_code=0)
+    before = stand.status
+    await stand.change(annotations=WISH)
+    assert stand.status == before
+    assert stand.link.done == []
+
+
+async def test_nothing_else_is_done_to_a_job_that_is_being_cancelled(stand: Stand) -> None:
+    await stand.apply(hold=True)
+    await stand.at_redbox(Phase.PENDING, reason="JobHeldUser")
+    await stand.change(annotations=WISH, spec={"hold": False})
+    await stand.look()
+    assert set(stand.link.done) == {"cancel farm/default all"}
+    assert stand.status["reason"] == "Cancelling"
