@@ -16,9 +16,9 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Release
-from redbox_bed.hosts.host import Host
 from tests.e2e.harness.container_image import IMAGE
 from tests.e2e.harness.image_registry import Registry
+from tests.e2e.harness.left_behind import left_behind
 from tests.e2e.harness.registry_pods import OTHER
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
@@ -41,7 +41,6 @@ LARGEST_CONFIG = f"large-{new_name()}"
 FOREIGN_CLAIM = f"foreign-{new_name()}"
 IGNORES_TERM = "trap '' TERM; while :; do sleep 0.2; done"
 ENDS_BADLY = FOREVER.replace("exit 0", "exit 3")
-NODES = ("n1", "n2", "n3")
 
 
 def volume(kind: str, **source: Any) -> Object:
@@ -140,23 +139,6 @@ def foreign_claim(pods: SlurmPods) -> Iterator[None]:
     pods.kubectl("wait", f"pvc/{FOREIGN_CLAIM}", bound, f"--namespace={USER}", "--timeout=60s")
     yield
     pods.kubectl("delete", "persistentvolume", name, "--wait=false")
-
-
-def left_behind(bed: Bed) -> set[str]:
-    """Jobs in the queue, folders and processes on the nodes, and unfinished files in the home."""
-    login = bed.host("login")
-    found = {f"job {line}" for line in of(login, f"squeue --noheader --user={USER} --format='%A %j %T'")}
-    unfinished = f"find {HOME} -name '.redbox-*' -o -name '*.sif.*.*'"
-    found |= {f"home {line}" for line in of(login, unfinished)}
-    for node in map(bed.host, NODES):
-        folders = of(node, "ls -d /tmp/redbox-pod-* /dev/shm/redbox-pod-* 2>/dev/null")
-        processes = of(node, f"ps -u {USER} -o args=")
-        found |= {f"{node.name} {line}" for line in (*folders, *processes)}
-    return found
-
-
-def of(host: Host, command: str) -> list[str]:
-    return host.run("sh", "-c", command, check=False).stdout.splitlines()
 
 
 def test_what_a_deletion_by_force_leaves_is_ended(bad: BadPods) -> None:
