@@ -236,7 +236,9 @@ def test_a_liveness_probe_that_fails_has_the_container_started_again(bad: BadPod
 
 def test_an_image_file_that_is_not_there_is_named(bad: BadPods) -> None:
     pod = bad["no such file"]
-    assert f"{HOME}/none.sif does not exist on this node" in pod.waits("ImagePullBackOff")
+    message = pod.waits("ImagePullBackOff")
+    assert f"{HOME}/none.sif does not exist on node n" in message
+    assert "give the path of a .sif" in message
 
 
 def test_a_secret_that_never_comes_is_waited_for_without_a_job(bad: BadPods) -> None:
@@ -250,8 +252,9 @@ def test_a_secret_that_never_comes_is_waited_for_without_a_job(bad: BadPods) -> 
 
 def test_a_hostpath_that_is_not_there_is_named(bad: BadPods) -> None:
     pod = bad["no hostPath"]
-    problem = '"data" : /no/such: No such file or directory'
-    assert problem in pod.has_event("FailedMount", "/no/such")
+    problem = '"data" : /no/such: No such file or directory on node n'
+    message = pod.has_event("FailedMount", "/no/such")
+    assert (problem in message, message.endswith("your user may enter")) == (True, True)
     assert pod.status["phase"] == "Pending"
 
 
@@ -281,8 +284,8 @@ def test_images_that_cannot_be_pulled_say_why_and_are_tried_again(
     pods: SlurmPods, image: str, pull_secret: list[Object]
 ) -> None:
     wanted = {
-        "manifest unknown": (f"{image}:none", pull_secret),
-        "authentication required": (f"{image}:1-without-login", []),
+        "manifest unknown: check the image's name and tag": (f"{image}:none", pull_secret),
+        "authentication required: if it exists, give imagePullSecrets": (f"{image}:1-without-login", []),
     }
     names = {words: new_name() for words in wanted}
     pods.apply_all(

@@ -199,6 +199,21 @@ def test_a_liveness_probe_restarts_a_container_and_a_readiness_probe_does_not(
     run.wait()
 
 
+def test_while_a_pod_is_deleted_its_liveness_is_not_probed(node: Node, tmp_path: Path) -> None:
+    """Probing container should disable liveness probes while the pod is in progress of terminating."""
+    alive = tmp_path / "alive"
+    alive.touch()
+    ends = f"rm {alive}; i=0; while [ $i -lt 30 ]; do sleep .05; i=$((i+1)); done; exit 9"
+    probe = {"exec": ["test", "-e", str(alive)], "periodS": 1, "failureThreshold": 1, "terminationGraceS": 0}
+    main = container("a", f"trap '{ends}' TERM; while :; do sleep .05; done", livenessProbe=probe)
+    run = node.start(containers=[main])
+    run.wait_for(lambda report: state_of(report, "a").ready)
+    run.delete()
+    report = run.wait()
+    assert end_of(report, "a") == (9, "Error")
+    assert "Unhealthy" not in reasons(report, "a")
+
+
 def test_a_port_that_another_process_listens_on_is_named(node: Node) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
