@@ -29,6 +29,7 @@ from tests.e2e.harness.slurm_pods import (
     SlurmPods,
     container,
     ended,
+    events_of,
     manifest,
     on_slurm,
 )
@@ -39,6 +40,8 @@ pytestmark = pytest.mark.timeout(300)
 Object = dict[str, Any]
 LARGEST_CONFIG = f"large-{new_name()}"
 FOREIGN_CLAIM = f"foreign-{new_name()}"
+FOREIGN_CLASS = f"class-{new_name()}"
+LATE_SECRET = f"late-{new_name()}"
 IGNORES_TERM = "trap '' TERM; while :; do sleep 0.2; done"
 ENDS_BADLY = FOREVER.replace("exit 0", "exit 3")
 
@@ -74,6 +77,8 @@ PODS: dict[str, Object] = {
     "1 MiB as a variable": on_slurm(container("true", env=[FROM_CONFIG])),
     "no Secret": on_slurm(mounting("true"), **volume("secret", secretName="never")),
     "foreign claim": on_slurm(mounting("true"), **volume("persistentVolumeClaim", claimName=FOREIGN_CLAIM)),
+    "foreign class": on_slurm(mounting("true"), **volume("persistentVolumeClaim", claimName=FOREIGN_CLASS)),
+    "late Secret": on_slurm(mounting("cat /data/word"), **volume("secret", secretName=LATE_SECRET)),
     "no hostPath": on_slurm(mounting("true"), **volume("hostPath", path="/no/such", type="Directory")),
     "root": on_slurm(container("true", securityContext={"runAsUser": 0})),
     "liveness": on_slurm(container(ENDS_BADLY, livenessProbe=LIVENESS), restartPolicy="OnFailure"),
@@ -116,7 +121,7 @@ def bad(lasting: SlurmPods, before: set[str]) -> Iterator[BadPods]:
     pods = lasting
     names = {what: new_name() for what in PODS} | {"long name": new_name().ljust(253, "a")}
     pods.apply("ConfigMap", LARGEST_CONFIG, data={"text": "x" * (1 << 20)})
-    with foreign_claim(pods):
+    with foreign_claim(pods), foreign_class(pods):
         pods.apply_all(*(manifest("Pod", names[what], spec=spec) for what, spec in PODS.items()))
         yield BadPods(names, pods)
         pods.clean()
@@ -139,6 +144,23 @@ def foreign_claim(pods: SlurmPods) -> Iterator[None]:
     pods.kubectl("wait", f"pvc/{FOREIGN_CLAIM}", bound, f"--namespace={USER}", "--timeout=60s")
     yield
     pods.kubectl("delete", "persistentvolume", name, "--wait=false")
+
+
+@contextmanager
+def foreign_class(pods: SlurmPods) -> Iterator[None]:
+    """A StorageClass whose provisioner makes no volume for virtual nodes, and a claim of it."""
+    body = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": FOREIGN_CLASS},
+        "provisioner": "disks.example.org",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    pods.kubectl.apply(yaml.safe_dump(body))
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    pods.apply("PersistentVolumeClaim", FOREIGN_CLASS, spec={**wanted, "storageClassName": FOREIGN_CLASS})
+    yield
+    pods.kubectl("delete", "storageclass", FOREIGN_CLASS, "--wait=false")
 
 
 def test_what_a_deletion_by_force_leaves_is_ended(bad: BadPods) -> None:
@@ -241,6 +263,14 @@ def test_an_image_file_that_is_not_there_is_named(bad: BadPods) -> None:
     assert "give the path of a .sif" in message
 
 
+def test_a_secret_that_comes_later_is_waited_for(bad: BadPods) -> None:
+    pod = bad["late Secret"]
+    assert f'secret "{LATE_SECRET}" not found' in pod.has_event("FailedMount")
+    bad.pods.apply("Secret", LATE_SECRET, stringData={"word": "late"})
+    assert pod.ends()["phase"] == "Succeeded"
+    assert pod.log() == "late"
+
+
 def test_a_secret_that_never_comes_is_waited_for_without_a_job(bad: BadPods) -> None:
     pod = bad["no Secret"]
     message = pod.has_event("FailedMount")
@@ -256,6 +286,17 @@ def test_a_hostpath_that_is_not_there_is_named(bad: BadPods) -> None:
     message = pod.has_event("FailedMount", "/no/such")
     assert (problem in message, message.endswith("your user may enter")) == (True, True)
     assert pod.status["phase"] == "Pending"
+
+
+def test_a_claim_whose_class_makes_nothing_for_virtual_nodes_names_a_class_that_does(bad: BadPods) -> None:
+    def failed() -> str:
+        found = events_of(bad.pods.kubectl, "PersistentVolumeClaim", FOREIGN_CLASS)
+        return next((message for reason, message in found if reason == "ProvisioningFailed"), "")
+
+    message = eventually(failed, what="the reason")
+    assert message.startswith("disks.example.org, the provisioner of StorageClass")
+    assert "make this claim again with a StorageClass of provisioner redbox.dev/directory" in message
+    assert "nodeName" not in bad["foreign class"].manifest["spec"]
 
 
 def test_pods_that_are_deleted_while_they_are_submitted_or_end_leave_no_job(pods: SlurmPods) -> None:
