@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,17 @@ def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_pa
     assert end_of(report, "a") == (9, "Error")
     assert reasons(report, "a")[-1] == "Killing"
     assert report.stopped
+
+
+def test_a_hook_that_sleeps_comes_before_the_signal(node: Node, tmp_path: Path) -> None:
+    """Lifecycle Sleep Hook: valid prestop hook using sleep action."""
+    script = f"trap 'touch {tmp_path}/stopped; exit 9' TERM; while :; do sleep .05; done"
+    run = node.start(containers=[container("a", script, preStop={"sleepS": 1})])
+    run.wait_for(lambda report: state_of(report, "a").ready)
+    deleted_at = time.time()
+    run.delete()
+    assert end_of(run.wait(), "a") == (9, "Error")
+    assert (tmp_path / "stopped").stat().st_mtime - deleted_at >= 1
 
 
 def test_a_container_that_ignores_its_signal_is_killed_after_the_grace_period(node: Node) -> None:

@@ -102,7 +102,7 @@ def _is_over(job: Job, views: Sequence[ContainerView]) -> bool:
 def _has_ended_itself(job: Job, views: Sequence[ContainerView]) -> bool:
     """Whether its containers ended without a signal: then Slurm's state is not why.
 
-    A slurmctld that was killed before it saved this end shows the job as lost with its node, or starts it again.
+    A slurmctld that was killed before it saved this end shows NODE_FAIL, or starts the job again.
     """
     is_signalled = any((view.exit_code or 0) >= SIGNALLED for view in views)
     return is_done(job) and not (is_signalled or (job.pod is not None and job.pod.stopped))
