@@ -204,10 +204,10 @@ def test_lifecycle_hooks_run_after_the_start_and_before_the_end(ran: Ran) -> Non
     assert ended(begun, "exec")["exitCode"] == 0
     assert pod.log("-c", "exec") == "started\n"
     folder = pod.work_dir
-    assert "url:/started" in pod.log("-c", "server")
+    assert "/started" in pod.log("-c", "server")
     pod.delete()
     logs = pod.login.run("cat", f"{folder}/server-0.log", f"{folder}/exec-at-end-0.log").stdout
-    assert ("url:/stopped" in logs, logs.endswith("stopped\n")) == (True, True)
+    assert ("/stopped" in logs, logs.endswith("stopped\n")) == (True, True)
     assert not pod.manifest
 
 
