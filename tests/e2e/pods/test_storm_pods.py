@@ -159,7 +159,7 @@ def _faults(one: Expected) -> list[str]:
     is_wrong = states != [state] and not NO_END.issuperset(states) and not _began_after_its_end(pod, status)
     if ids != {pod.job_id} or is_wrong:
         found.append(f"{name}: sacct has {rows}, the status says {pod.job_id}: {status}")
-    if status["phase"] != phase:
+    if status["phase"] != phase or "terminated" not in status["containerStatuses"][0]["state"]:
         return [*found, f"{name}: {status}, not {phase}"]
     shown = (ended(status)["exitCode"], status["containerStatuses"][0]["restartCount"])
     if shown != (one.code, one.restarts):
@@ -175,7 +175,10 @@ def _began_after_its_end(pod: SlurmPod, status: dict[str, Any]) -> bool:
 
     Such a run finds no pod to run; its state says nothing of the pod.
     """
-    ended_at = datetime.fromisoformat(ended(status)["finishedAt"]).timestamp()
+    (main,) = status.get("containerStatuses") or [{"state": {}}]
+    if "terminated" not in main["state"]:
+        return False
+    ended_at = datetime.fromisoformat(main["state"]["terminated"]["finishedAt"]).timestamp()
     starts = ("sacct", "-XDnP", "-o", "Start", "-j", pod.job_id)
     shown = pod.login.run("env", "SLURM_TIME_FORMAT=%s", *starts).stdout.split()
     return any(start.isdigit() and int(start) >= ended_at for start in shown)
