@@ -29,17 +29,22 @@ class Unserviceable(Exception):
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim that waits for a volume of ours."""
+    """A claim that waits for a volume: of ours, or of another provisioner for the node that was chosen."""
 
     namespace: str
     name: str
     uid: str
     version: str
+    provisioner: str
     class_name: str
     node: str
     """The node that the scheduler chose; empty before that."""
     account: str
     spec: Mapping[str, Any]
+
+    @property
+    def is_ours(self) -> bool:
+        return self.provisioner == PROVISIONER
 
     @property
     def place(self) -> Place:
@@ -76,17 +81,19 @@ class StorageClassView:
 
 
 def read_claim(body: Object) -> ClaimView | None:
-    """The claim; None unless Kubernetes waits for our provisioner to serve it."""
+    """The claim; None unless it waits for our provisioner, or for another one that was given a node."""
     metadata, spec = body["metadata"], body["spec"]
     annotations = metadata.get("annotations") or {}
-    provisioner = next((annotations[key] for key in STORAGE_PROVISIONER if key in annotations), None)
-    if provisioner != PROVISIONER or spec.get("volumeName") or metadata.get("deletionTimestamp"):
+    provisioner = next((annotations[key] for key in STORAGE_PROVISIONER if key in annotations), "")
+    is_of_others = provisioner != PROVISIONER and not (provisioner and annotations.get(SELECTED_NODE))
+    if is_of_others or spec.get("volumeName") or metadata.get("deletionTimestamp"):
         return None
     return ClaimView(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         version=str(metadata["resourceVersion"]),
+        provisioner=provisioner,
         class_name=annotations.get(DEFAULT_CLASS) or spec.get("storageClassName") or "",
         node=annotations.get(SELECTED_NODE, ""),
         account=annotations.get(ANNOTATION_ACCOUNT) or DEFAULT_ACCOUNT,

@@ -4,12 +4,14 @@ The folder is made with a token of the claim's service account, bound to a pod t
 belongs to the Unix user that jobs of that account run as. Its handle is the claim's uid and the volume's name
 follows from it: whatever crashes between the folder and the volume, the next try finds both. Of a released
 volume with reclaimPolicy Delete first the folder is deleted, by red-box for resourced's own identity (role
-volumes), and then the volume.
+volumes), and then the volume. Claims of other provisioners are only explained: most make no volume for a
+virtual node, and the pod then waits without a node.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -48,6 +50,8 @@ BACKOFF = Backoff(1.0, 120.0)
 AT_ONCE, OF_ONE_ACCOUNT = 32, 4
 DELETES_AT_ONCE, DELETES_OF_ONE_ACCOUNT = 8, 2
 """Of the same red-box, beside the others: to delete a folder with many files takes long."""
+FOREIGN_PATIENCE_S = 30.0
+"""How long another provisioner has to make a volume for a virtual node: one of NFS does, in seconds."""
 
 
 class DirectoryProvisioner:
@@ -77,6 +81,8 @@ class DirectoryProvisioner:
         self._failures: Counter[ResourcePath] = Counter()  # in a row
         self._requested: dict[Place, tuple[ClaimView, ClusterConnection]] = {}
         """Claims without a volume for which a folder was requested: if one is deleted, so is its folder."""
+        self._foreign_since: dict[ResourcePath, float] = {}
+        """Claims of other provisioners for virtual nodes, and when each was first seen."""
         self._cluster_names: frozenset[str] | None = None
         self._making: defaultdict[str, FairSlots] = defaultdict(lambda: FairSlots(AT_ONCE, OF_ONE_ACCOUNT))
         """By SlurmCluster: a red-box that hangs delays the volumes of no other."""
@@ -139,6 +145,9 @@ class DirectoryProvisioner:
             self._claim_queue.add_later(place, pause)
 
     async def _provision(self, claim: ClaimView) -> None:
+        if not claim.is_ours:
+            await self._explain_foreign(claim)
+            return
         if ("", claim.volume_name) in self._volumes.items:
             self._forget(claim)
             return
@@ -163,6 +172,23 @@ class DirectoryProvisioner:
         message = f"Made the folder {folder.path} on {connection.cluster.name} for volume {claim.volume_name}"
         await self._events.report(claim.path, claim.uid, SUCCEEDED, message)
         self._forget(claim)
+
+    async def _explain_foreign(self, claim: ClaimView) -> None:
+        """Report that no volume comes, if the provisioner has had its time and the node is a virtual one."""
+        connection = self._clusters.of_node(claim.node)
+        node = await self._objects.get(ResourcePath("Node", claim.node)) if connection else None
+        if connection is None or node is None or not read_node(node).is_virtual:
+            return
+        now = time.monotonic()
+        left_s = self._foreign_since.setdefault(claim.path, now) + FOREIGN_PATIENCE_S - now
+        if left_s > 0:
+            self._claim_queue.add_later(claim.place, left_s)
+            return
+        raise Unserviceable(
+            f"{claim.provisioner}, the provisioner of StorageClass {claim.class_name}, has made no volume "
+            f"for the virtual node {claim.node}: make this claim again with a StorageClass of provisioner "
+            f"{PROVISIONER}, or for a volume that the nodes of {connection.cluster.name} mount too"
+        )
 
     async def _cluster_of(self, claim: ClaimView, storage_class: StorageClassView) -> ClusterConnection:
         """The Slurm cluster of the node that the scheduler chose, or that the class names."""
@@ -300,6 +326,7 @@ class DirectoryProvisioner:
 
     def _settled(self, path: ResourcePath) -> None:
         self._failures.pop(path, None)
+        self._foreign_since.pop(path, None)
         self._events.forget(path)
 
     async def _tried(self, item: View, reason: str, step: Callable[[View], Awaitable[None]]) -> float | None:

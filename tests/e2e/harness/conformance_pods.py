@@ -302,6 +302,14 @@ PROBES = on_slurm(
         livenessProbe=every_second(tcpSocket={"port": CONNECTED}, failureThreshold=20),
     ),
     probed("never-ready", FOREVER, readinessProbe=every_second(exec={"command": ["cat", "/none"]})),
+    probed(
+        "starts-late",
+        f"sleep 4; {HEALTHY}",
+        startupProbe={**HEALTH, "failureThreshold": 60},
+        livenessProbe={**HEALTH, "failureThreshold": 3, "timeoutSeconds": 10},
+    ),
+    probed("never-starts", FOREVER, startupProbe=every_second(exec={"command": ["cat", "/none"]})),
+    probed("hangs", FOREVER, livenessProbe=every_second(exec={"command": ["sleep", "60"]})),
     restartPolicy="Always",
     terminationGracePeriodSeconds=1,
 )

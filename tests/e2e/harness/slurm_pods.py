@@ -140,10 +140,7 @@ class SlurmPod:
 
     def events(self) -> list[tuple[str, str]]:
         """Reason and message of each, oldest first."""
-        chosen = f"--field-selector=involvedObject.name={self.name},involvedObject.kind=Pod"
-        found = json.loads(self("get", "events", chosen, "--output=json"))["items"]
-        found.sort(key=lambda event: event["metadata"]["creationTimestamp"])
-        return [(event["reason"], event["message"]) for event in found]
+        return events_of(self.kubectl, "Pod", self.name, self.namespace)
 
     def log(self, *options: str) -> str:
         return self("logs", self.name, *options)
@@ -166,6 +163,14 @@ class SlurmPod:
 
     def delete(self, *options: str) -> None:
         self("delete", "pod", self.name, "--ignore-not-found", "--timeout=90s", *options)
+
+
+def events_of(kubectl: Kubernetes, kind: str, name: str, namespace: str = USER) -> list[tuple[str, str]]:
+    """Reason and message of each, oldest first."""
+    chosen = f"--field-selector=involvedObject.name={name},involvedObject.kind={kind}"
+    shown = kubectl("get", "events", chosen, f"--namespace={namespace}", "--output=json")
+    found = sorted(json.loads(shown)["items"], key=lambda event: event["metadata"]["creationTimestamp"])
+    return [(event["reason"], event["message"]) for event in found]
 
 
 def condition(status: Object, kind: str) -> Object:

@@ -16,9 +16,9 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Release
-from redbox_bed.hosts.host import Host
 from tests.e2e.harness.container_image import IMAGE
 from tests.e2e.harness.image_registry import Registry
+from tests.e2e.harness.left_behind import left_behind
 from tests.e2e.harness.registry_pods import OTHER
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
@@ -29,6 +29,7 @@ from tests.e2e.harness.slurm_pods import (
     SlurmPods,
     container,
     ended,
+    events_of,
     manifest,
     on_slurm,
 )
@@ -39,9 +40,10 @@ pytestmark = pytest.mark.timeout(300)
 Object = dict[str, Any]
 LARGEST_CONFIG = f"large-{new_name()}"
 FOREIGN_CLAIM = f"foreign-{new_name()}"
+FOREIGN_CLASS = f"class-{new_name()}"
+LATE_SECRET = f"late-{new_name()}"
 IGNORES_TERM = "trap '' TERM; while :; do sleep 0.2; done"
 ENDS_BADLY = FOREVER.replace("exit 0", "exit 3")
-NODES = ("n1", "n2", "n3")
 
 
 def volume(kind: str, **source: Any) -> Object:
@@ -75,6 +77,8 @@ PODS: dict[str, Object] = {
     "1 MiB as a variable": on_slurm(container("true", env=[FROM_CONFIG])),
     "no Secret": on_slurm(mounting("true"), **volume("secret", secretName="never")),
     "foreign claim": on_slurm(mounting("true"), **volume("persistentVolumeClaim", claimName=FOREIGN_CLAIM)),
+    "foreign class": on_slurm(mounting("true"), **volume("persistentVolumeClaim", claimName=FOREIGN_CLASS)),
+    "late Secret": on_slurm(mounting("cat /data/word"), **volume("secret", secretName=LATE_SECRET)),
     "no hostPath": on_slurm(mounting("true"), **volume("hostPath", path="/no/such", type="Directory")),
     "root": on_slurm(container("true", securityContext={"runAsUser": 0})),
     "liveness": on_slurm(container(ENDS_BADLY, livenessProbe=LIVENESS), restartPolicy="OnFailure"),
@@ -117,7 +121,7 @@ def bad(lasting: SlurmPods, before: set[str]) -> Iterator[BadPods]:
     pods = lasting
     names = {what: new_name() for what in PODS} | {"long name": new_name().ljust(253, "a")}
     pods.apply("ConfigMap", LARGEST_CONFIG, data={"text": "x" * (1 << 20)})
-    with foreign_claim(pods):
+    with foreign_claim(pods), foreign_class(pods):
         pods.apply_all(*(manifest("Pod", names[what], spec=spec) for what, spec in PODS.items()))
         yield BadPods(names, pods)
         pods.clean()
@@ -142,21 +146,21 @@ def foreign_claim(pods: SlurmPods) -> Iterator[None]:
     pods.kubectl("delete", "persistentvolume", name, "--wait=false")
 
 
-def left_behind(bed: Bed) -> set[str]:
-    """Jobs in the queue, folders and processes on the nodes, and unfinished files in the home."""
-    login = bed.host("login")
-    found = {f"job {line}" for line in of(login, f"squeue --noheader --user={USER} --format='%A %j %T'")}
-    unfinished = f"find {HOME} -name '.redbox-*' -o -name '*.sif.*.*'"
-    found |= {f"home {line}" for line in of(login, unfinished)}
-    for node in map(bed.host, NODES):
-        folders = of(node, "ls -d /tmp/redbox-pod-* /dev/shm/redbox-pod-* 2>/dev/null")
-        processes = of(node, f"ps -u {USER} -o args=")
-        found |= {f"{node.name} {line}" for line in (*folders, *processes)}
-    return found
-
-
-def of(host: Host, command: str) -> list[str]:
-    return host.run("sh", "-c", command, check=False).stdout.splitlines()
+@contextmanager
+def foreign_class(pods: SlurmPods) -> Iterator[None]:
+    """A StorageClass whose provisioner makes no volume for virtual nodes, and a claim of it."""
+    body = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": FOREIGN_CLASS},
+        "provisioner": "disks.example.org",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    pods.kubectl.apply(yaml.safe_dump(body))
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    pods.apply("PersistentVolumeClaim", FOREIGN_CLASS, spec={**wanted, "storageClassName": FOREIGN_CLASS})
+    yield
+    pods.kubectl("delete", "storageclass", FOREIGN_CLASS, "--wait=false")
 
 
 def test_what_a_deletion_by_force_leaves_is_ended(bad: BadPods) -> None:
@@ -188,7 +192,7 @@ def test_what_no_job_can_have_is_refused_with_the_cure(
 
 def test_what_no_node_can_ever_run_is_refused_or_waits_with_the_reason(bed: Bed, bad: BadPods) -> None:
     pod = bad["never fits"]
-    if bed.plan.options.release is Release.V22_05:
+    if bed.plan.options.release is not Release.V24_11:
         status = pod.until(lambda status: "It will wait for ever" in json.dumps(status), "said to wait")
         assert "PartitionConfig" in status["containerStatuses"][0]["state"]["waiting"]["message"]
         return
@@ -254,7 +258,17 @@ def test_a_liveness_probe_that_fails_has_the_container_started_again(bad: BadPod
 
 def test_an_image_file_that_is_not_there_is_named(bad: BadPods) -> None:
     pod = bad["no such file"]
-    assert f"{HOME}/none.sif does not exist on this node" in pod.waits("ImagePullBackOff")
+    message = pod.waits("ImagePullBackOff")
+    assert f"{HOME}/none.sif does not exist on node n" in message
+    assert "give the path of a .sif" in message
+
+
+def test_a_secret_that_comes_later_is_waited_for(bad: BadPods) -> None:
+    pod = bad["late Secret"]
+    assert f'secret "{LATE_SECRET}" not found' in pod.has_event("FailedMount")
+    bad.pods.apply("Secret", LATE_SECRET, stringData={"word": "late"})
+    assert pod.ends()["phase"] == "Succeeded"
+    assert pod.log() == "late"
 
 
 def test_a_secret_that_never_comes_is_waited_for_without_a_job(bad: BadPods) -> None:
@@ -268,9 +282,21 @@ def test_a_secret_that_never_comes_is_waited_for_without_a_job(bad: BadPods) -> 
 
 def test_a_hostpath_that_is_not_there_is_named(bad: BadPods) -> None:
     pod = bad["no hostPath"]
-    problem = '"data" : /no/such: No such file or directory'
-    assert problem in pod.has_event("FailedMount", "/no/such")
+    problem = '"data" : /no/such: No such file or directory on node n'
+    message = pod.has_event("FailedMount", "/no/such")
+    assert (problem in message, message.endswith("your user may enter")) == (True, True)
     assert pod.status["phase"] == "Pending"
+
+
+def test_a_claim_whose_class_makes_nothing_for_virtual_nodes_names_a_class_that_does(bad: BadPods) -> None:
+    def failed() -> str:
+        found = events_of(bad.pods.kubectl, "PersistentVolumeClaim", FOREIGN_CLASS)
+        return next((message for reason, message in found if reason == "ProvisioningFailed"), "")
+
+    message = eventually(failed, what="the reason")
+    assert message.startswith("disks.example.org, the provisioner of StorageClass")
+    assert "make this claim again with a StorageClass of provisioner redbox.dev/directory" in message
+    assert "nodeName" not in bad["foreign class"].manifest["spec"]
 
 
 def test_pods_that_are_deleted_while_they_are_submitted_or_end_leave_no_job(pods: SlurmPods) -> None:
@@ -299,8 +325,8 @@ def test_images_that_cannot_be_pulled_say_why_and_are_tried_again(
     pods: SlurmPods, image: str, pull_secret: list[Object]
 ) -> None:
     wanted = {
-        "manifest unknown": (f"{image}:none", pull_secret),
-        "authentication required": (f"{image}:1-without-login", []),
+        "manifest unknown: check the image's name and tag": (f"{image}:none", pull_secret),
+        "authentication required: if it exists, give imagePullSecrets": (f"{image}:1-without-login", []),
     }
     names = {words: new_name() for words in wanted}
     pods.apply_all(

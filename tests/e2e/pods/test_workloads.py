@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from redbox_bed.bed import Bed
 from tests.e2e.harness.api_objects import get_object
+from tests.e2e.harness.left_behind import left_behind
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
     HOME,
@@ -137,7 +139,7 @@ def suspend(pods: SlurmPods, name: str, *, now: bool) -> None:
     pods.kubectl("patch", "job", name, f"--namespace={USER}", "--type=merge", f"--patch={patch}")
 
 
-def test_a_node_lost_under_a_job_makes_another_pod_and_is_no_failure(pods: SlurmPods) -> None:
+def test_a_node_lost_under_a_job_makes_another_pod_and_is_no_failure(bed: Bed, pods: SlurmPods) -> None:
     mark = f"{HOME}/{new_name()}"
     script = f"[ ! -e {mark} ] || exit 0; : > {mark}; {FOREVER}"
     annotations = {"redbox.dev/constraint": "gpu"}  # n3 alone has it
@@ -162,6 +164,7 @@ def test_a_node_lost_under_a_job_makes_another_pod_and_is_no_failure(pods: Slurm
         pods.login.run(*update, "state=resume", check=False)
         pods.login.run("rm", "-f", mark)
     assert states_of(pods, lost.job_id) == {"NODE_FAIL"}
+    eventually(lambda: not {row for row in left_behind(bed) if row.startswith("n3")}, what="a clean node")
 
 
 def test_a_job_is_made_from_a_cronjob(pods: SlurmPods, every_minute: str) -> None:
@@ -210,25 +213,55 @@ def ready_of(pod: Object) -> object:
     return condition(pod["status"], "Ready").get("status")
 
 
-def test_a_claim_hands_on_files_from_one_pod_to_the_next(pods: SlurmPods) -> None:
-    claim = new_name()
-    pods.apply("PersistentVolumeClaim", claim, spec=CLAIM)
-    volumes = [{"name": "results", "persistentVolumeClaim": {"claimName": claim}}]
-    writer = pods.run(container("echo handed on > /results/text", volumeMounts=AT_RESULTS), volumes=volumes)
-    assert writer.ends()["phase"] == "Succeeded"
-    reader = pods.run(container("cat /results/text", volumeMounts=AT_RESULTS), volumes=volumes)
-    assert reader.ends()["phase"] == "Succeeded"
-    assert reader.log() == "handed on\n"
-    volume = get_object(pods.kubectl.kubeconfig, "pvc", claim, USER)["spec"]["volumeName"]
-    for pod in (writer, reader):
+def test_claims_are_shared_by_three_pods_at_once_and_one_is_retained(pods: SlurmPods) -> None:
+    """Each pod waits for a file of each other one; of the claim that is retained the folder stays."""
+    names = {"results": new_name(), "kept": new_name()}
+    for claim in names.values():
+        pods.apply("PersistentVolumeClaim", claim, spec=CLAIM)
+    volumes = [
+        {"name": volume, "persistentVolumeClaim": {"claimName": claim}} for volume, claim in names.items()
+    ]
+    mounts = [{"name": volume, "mountPath": f"/{volume}"} for volume in names]
+    script = (
+        ": > /kept/$0; echo $0 > /results/$0; "
+        "while [ $(ls /results | busybox wc -l) -lt 3 ]; do sleep 0.2; done; cat /results/*"
+    )
+    three = [
+        pods.run({**container(volumeMounts=mounts), "command": ["sh", "-c", script, letter]}, volumes=volumes)
+        for letter in "abc"
+    ]
+    for pod in three:
+        assert pod.ends()["phase"] == "Succeeded"
+        assert pod.log() == "a\nb\nc\n"
+    bound = {volume: volume_of(pods, claim) for volume, claim in names.items()}
+    policy = '{"spec": {"persistentVolumeReclaimPolicy": "Retain"}}'
+    pods.kubectl("patch", "persistentvolume", bound["kept"], f"--patch={policy}")
+    for pod in three:
         pod.delete()
-    pods.kubectl("delete", "pvc", claim, f"--namespace={USER}", "--timeout=90s")
+    pods.kubectl("delete", "pvc", *names.values(), f"--namespace={USER}", "--timeout=90s")
+    is_gone(pods, bound["results"])
+    assert folders_of(pods, names["results"]) == ""
+    assert f"{USER}-{names['kept']}-" in folders_of(pods, names["kept"])
+    pods.kubectl("delete", "persistentvolume", bound["kept"], "--wait=false")
+    is_gone(pods, bound["kept"])
+    kept = folders_of(pods, names["kept"]).split()
+    assert pods.login.run("ls", *kept).stdout == "a\nb\nc\n"
+    pods.login.run("rm", "-r", *kept, user=USER)
+
+
+def volume_of(pods: SlurmPods, claim: str) -> str:
+    return str(get_object(pods.kubectl.kubeconfig, "pvc", claim, USER)["spec"]["volumeName"])
+
+
+def is_gone(pods: SlurmPods, volume: str) -> None:
     eventually(
         lambda: not get_object(pods.kubectl.kubeconfig, "persistentvolume", volume),
-        what="the end of its volume",
+        what=f"the end of {volume}",
     )
-    folders = pods.login.run("sh", "-c", f"ls -d /home/{USER}/redbox/volumes/{USER}-{claim}-*", check=False)
-    assert folders.stdout == ""
+
+
+def folders_of(pods: SlurmPods, claim: str) -> str:
+    return pods.login.run("sh", "-c", f"ls -d {HOME}/redbox/volumes/{USER}-{claim}-*", check=False).stdout
 
 
 def test_a_workflow_of_five_jobs_and_a_slurmjob_hands_on_its_files_in_one_claim(

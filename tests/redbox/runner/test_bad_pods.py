@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,20 @@ def test_a_node_without_apptainer_is_one_sentence(node: Node, tmp_path: Path) ->
     report = node.run(containers=[container("a", "true")])
     assert report.reason == "StartError"
     assert report.message == f"Neither apptainer nor singularity is in PATH on {report.node_name}: {tmp_path}"
+
+
+def test_a_job_that_slurm_starts_again_runs_no_container_again_and_says_so(
+    node: Node, tmp_path: Path
+) -> None:
+    run = node.start(containers=[container("a", f"echo once >> {tmp_path}/runs")])
+    run.wait()
+    before = run.reports()
+    again = subprocess.run(
+        run.process.args, env={"PATH": node.path}, cwd="/", stderr=subprocess.PIPE, check=False
+    )
+    assert (again.returncode, b"a pod is not run twice\n" in again.stderr) == (70, True)
+    assert again.stderr.count(b"\n") == 1
+    assert (run.reports(), (tmp_path / "runs").read_text()) == (before, "once\n")
 
 
 def test_an_image_of_another_architecture_is_a_start_error_in_apptainers_words(node: Node) -> None:

@@ -9,11 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from redbox.runner.program.images import ImageStore, PullFailed, hash_name, is_unused
+from redbox.runner.program.images import ImageStore, PullFailed, hash_name, is_unused, pull_cure
 from tests.redbox.runner.harness import BOX, Node, container, end_of
 from tests.redbox.runner.stand_in import write_sif
 
 DAY_S = 86400
+
+
+@pytest.mark.parametrize(
+    ("message", "has_login", "cure"),
+    [
+        ("reading manifest none in r/box: manifest unknown", True, ": check the image's name and tag"),
+        ("unauthorized: authentication required", False, ": if it exists, give imagePullSecrets"),
+        ("requested access to the resource is denied", True, ": check the login of imagePullSecrets"),
+        ("dial tcp: lookup r.example: no such host", False, ": Slurm's nodes have to reach the registry"),
+        ("no space left on device", False, ""),
+    ],
+)
+def test_a_failure_of_a_registry_has_a_cure(message: str, *, has_login: bool, cure: str) -> None:
+    assert pull_cure(message, has_login=has_login) == cure
 
 
 def make_old(path: Path, days: float = 40) -> Path:

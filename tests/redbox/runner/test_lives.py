@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,17 @@ def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_pa
     assert report.stopped
 
 
+def test_a_hook_that_sleeps_comes_before_the_signal(node: Node, tmp_path: Path) -> None:
+    """Lifecycle Sleep Hook: valid prestop hook using sleep action."""
+    script = f"trap 'touch {tmp_path}/stopped; exit 9' TERM; while :; do sleep .05; done"
+    run = node.start(containers=[container("a", script, preStop={"sleepS": 1})])
+    run.wait_for(lambda report: state_of(report, "a").ready)
+    deleted_at = time.time()
+    run.delete()
+    assert end_of(run.wait(), "a") == (9, "Error")
+    assert (tmp_path / "stopped").stat().st_mtime - deleted_at >= 1
+
+
 def test_a_container_that_ignores_its_signal_is_killed_after_the_grace_period(node: Node) -> None:
     run = node.start(terminationGraceS=1, containers=[container("a", "sleep 1000")])
     run.wait_for(lambda report: state_of(report, "a").ready)
@@ -197,6 +209,21 @@ def test_a_liveness_probe_restarts_a_container_and_a_readiness_probe_does_not(
     assert "Container a failed liveness probe, will be restarted" in [e.message for e in report.events]
     run.delete()
     run.wait()
+
+
+def test_while_a_pod_is_deleted_its_liveness_is_not_probed(node: Node, tmp_path: Path) -> None:
+    """Probing container should disable liveness probes while the pod is in progress of terminating."""
+    alive = tmp_path / "alive"
+    alive.touch()
+    ends = f"rm {alive}; i=0; while [ $i -lt 30 ]; do sleep .05; i=$((i+1)); done; exit 9"
+    probe = {"exec": ["test", "-e", str(alive)], "periodS": 1, "failureThreshold": 1, "terminationGraceS": 0}
+    main = container("a", f"trap '{ends}' TERM; while :; do sleep .05; done", livenessProbe=probe)
+    run = node.start(containers=[main])
+    run.wait_for(lambda report: state_of(report, "a").ready)
+    run.delete()
+    report = run.wait()
+    assert end_of(report, "a") == (9, "Error")
+    assert "Unhealthy" not in reasons(report, "a")
 
 
 def test_a_port_that_another_process_listens_on_is_named(node: Node) -> None:

@@ -151,7 +151,7 @@ def test_types_of_host_paths_are_checked(tmp_path: Path) -> None:
     check_host_path("v", "/dev/null", "CharDevice")
     with pytest.raises(MountFailed, match=r"hostPath type check failed: .* is not a directory"):
         check_host_path("v", str(tmp_path / "file"), "Directory")
-    with pytest.raises(MountFailed, match="No such file or directory"):
+    with pytest.raises(MountFailed, match=r"No such file or directory on node .*: give a path that Slurm"):
         check_host_path("v", str(tmp_path / "none"), "File")
 
 

@@ -12,7 +12,12 @@ from redbox_api.models import VolumeRequest
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, PodRef, ResourcePath
 from redbox_kube.names import FINALIZER_VOLUME
 from redbox_resourced.volumes import provisioner as provisioner_module
-from redbox_resourced.volumes.names import PROVISIONED_BY, PROVISIONER, STORAGE_API
+from redbox_resourced.volumes.names import (
+    PROVISIONED_BY,
+    PROVISIONER,
+    STORAGE_API,
+    STORAGE_PROVISIONER,
+)
 from tests.resourced.factories import slurm_cluster
 from tests.resourced.volumes.factories import (
     FOLDER,
@@ -89,6 +94,50 @@ async def test_claims_of_others_are_left_alone(world: World) -> None:
 
 
 # -- what cannot be made
+
+
+def foreign_claim(node: str) -> Object:
+    body = claim(node=node, storageClassName="fast")
+    body["metadata"]["annotations"][STORAGE_PROVISIONER[0]] = "ebs.csi.aws.com"
+    return body
+
+
+async def test_a_class_that_makes_nothing_for_a_virtual_node_is_named_with_the_cure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provisioner_module, "FOREIGN_PATIENCE_S", 0.05)
+    world.api.put(CLAIM, foreign_claim("hpc1.debug"))
+    message = await world.refusal()
+    assert message.startswith("ebs.csi.aws.com, the provisioner of StorageClass fast, has made no volume")
+    assert "make this claim again with a StorageClass of provisioner redbox.dev/directory" in message
+    assert world.redbox.requests == []
+
+
+@pytest.mark.parametrize("node", ["worker-1", "hpc1.gone"])
+async def test_a_claim_of_another_provisioner_for_another_node_is_not_explained(
+    world: World, monkeypatch: pytest.MonkeyPatch, node: str
+) -> None:
+    monkeypatch.setattr(provisioner_module, "FOREIGN_PATIENCE_S", 0.0)
+    world.api.put(CLAIM, foreign_claim(node))
+    await only_ours_is_explained(world)
+
+
+async def test_another_provisioner_has_time_to_make_a_volume(world: World) -> None:
+    world.api.put(CLAIM, foreign_claim("hpc1.debug"))
+    await only_ours_is_explained(world)
+
+
+async def only_ours_is_explained(world: World) -> None:
+    """A claim that no pod uses, and that comes after the others."""
+    ours = claim(account="ci")
+    ours["metadata"]["name"] = "unused"
+    async with world.running():
+        await world.until(lambda: "watch PersistentVolumeClaim" in world.api.asked)
+        world.api.put(ResourcePath("PersistentVolumeClaim", "unused", "alice"), ours)
+        await world.until(lambda: world.api.events)
+    assert [message for _, message in world.events] == [
+        "no pod of ServiceAccount ci uses this claim: make one"
+    ]
 
 
 async def test_a_cluster_that_does_not_exist_is_one_sentence(world: World) -> None:

@@ -112,7 +112,15 @@ def prepare(context: PodContext) -> None:
 def run_pod(folder: str) -> int:
     for number in STOP_SIGNALS:
         signal.signal(number, raise_deleted)
-    pod = read_pod(folder)
+    try:
+        pod = read_pod(folder)
+    except FileNotFoundError as missing:
+        sys.stderr.write(
+            "redbox: {} is not there: Slurm has started this job again, and a pod is not run twice\n".format(
+                missing.filename
+            )
+        )
+        return UNPREPARED
     node_name = os.environ.get("SLURMD_NODENAME") or os.uname()[1]
     address = find_node_address(os.uname()[1])
     context = PodContext(pod, folder, node_name, address)

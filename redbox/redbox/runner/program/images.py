@@ -40,6 +40,16 @@ HEADER = struct.Struct("<32s10s3s3s16sqqqqqqqq")
 DESCRIPTOR = struct.Struct("<iBIIIqqqqqqq128s384s")
 MAGIC = b"SIF_MAGIC\0"
 CONFIG_NAME = b"oci-config.json"
+LOGIN_WORDS = ("authentication required", "unauthorized", "denied", "no basic auth credentials")
+NAME_WORDS = ("manifest unknown", "name unknown", "not found", "repository name not known")
+NETWORK_WORDS = (
+    "no such host",
+    "connection refused",
+    "no route to host",
+    "network is unreachable",
+    "timeout",
+)
+"""What registries and Go's network say, in small letters, by what to do about it."""
 LEFT_BEHIND = re.compile(r"\.(?:sif|pyc)\.[^/]+\.[^/.]+\Z")
 """Parts of pulls and of the compiled runner, and images that were being removed."""
 MAX_DESCRIPTORS, MAX_CONFIG = 4096, 8 * 1024 * 1024
@@ -131,7 +141,12 @@ class ImageStore:
         image, policy = container["image"], container.get("pullPolicy", "IfNotPresent")
         if "://" not in image:
             if not os.path.exists(image):
-                raise PullFailed("ErrImagePull", "{} does not exist on this node".format(image))
+                raise PullFailed(
+                    "ErrImagePull",
+                    "{} does not exist on node {}: give the path of a .sif that Slurm's nodes have".format(
+                        image, os.uname()[1]
+                    ),
+                )
             return Image(image, None)
         if not is_image_name(image):
             raise PullFailed(
@@ -225,7 +240,8 @@ class ImageStore:
         try:
             code, output = self._run([self._runtime, "-q", "pull", "--force", part, image], environment)
             if code != 0:
-                raise PullFailed("ErrImagePull", explain_pull(output, code))
+                message = explain_pull(output, code)
+                raise PullFailed("ErrImagePull", message + pull_cure(message, has_login=bool(credentials)))
             os.rename(part, path)
         finally:
             with suppress(FileNotFoundError):
@@ -311,6 +327,20 @@ def hash_name(image: str) -> str:
             digest: str = __import__(module).sha256(image.encode()).hexdigest()
             return digest
     raise PullFailed("ErrImagePull", "the node's Python has no SHA-256")
+
+
+def pull_cure(message: str, *, has_login: bool) -> str:
+    """What to do about a failure of a registry; nothing where it may pass by itself."""
+    lowered = message.lower()
+    if any(words in lowered for words in LOGIN_WORDS):
+        cure = "check the login of imagePullSecrets" if has_login else "if it exists, give imagePullSecrets"
+    elif any(words in lowered for words in NAME_WORDS):
+        cure = "check the image's name and tag"
+    elif any(words in lowered for words in NETWORK_WORDS):
+        cure = "Slurm's nodes have to reach the registry"
+    else:
+        return ""
+    return ": " + cure
 
 
 def explain_pull(output: str, code: int) -> str:

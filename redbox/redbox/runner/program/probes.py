@@ -86,6 +86,8 @@ class ProbedContainer:
             succeeded, message = run_handler(probe, self._target, probe.get("timeoutS", 1))
             if self._process.ended.wait(0 if succeeded else END_SEEN_S):
                 return
+            if kind != READINESS and self._process.stopping.is_set():
+                return  # as kubelets do: its grace period is its own
             if not succeeded:
                 self._on_failure(kind, message)
             result = counter.add(succeeded)

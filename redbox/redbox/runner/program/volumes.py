@@ -262,7 +262,8 @@ def check_host_path(name: str, path: str, kind: str) -> None:
         mode = os.stat(path).st_mode
     except OSError as error:
         raise MountFailed(
-            'MountVolume.SetUp failed for volume "{}" : {}: {}'.format(name, path, error.strerror)
+            'MountVolume.SetUp failed for volume "{}" : {}: {} on node {}: give a path that Slurm\'s nodes '
+            "have and your user may enter".format(name, path, error.strerror, os.uname()[1])
         ) from error
     wanted = kind.replace("OrCreate", "")
     if wanted and not KINDS[wanted](mode):

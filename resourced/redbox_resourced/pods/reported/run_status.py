@@ -74,8 +74,9 @@ def of_job(pod: BoundPod, job: Job) -> Object | None:
     )
     status |= _address(job)
     if phase == "Failed":
-        status |= _why_failed(job)
-        if disruption := _disruption(pod, details, job):
+        ended_itself = _has_ended_itself(job, views)
+        status |= _why_failed(job, ended_itself=ended_itself)
+        if not ended_itself and (disruption := _disruption(pod, details, job)):
             status["conditions"].append(disruption)
     return status
 
@@ -95,8 +96,14 @@ def _is_known(pod: BoundPod, job: Job) -> bool:
 
 def _is_over(job: Job, views: Sequence[ContainerView]) -> bool:
     """What a signal ended waits for Slurm's state: it may have been a preemption."""
-    if job.phase in FINAL_PHASES:
-        return True
+    return job.phase in FINAL_PHASES or _has_ended_itself(job, views)
+
+
+def _has_ended_itself(job: Job, views: Sequence[ContainerView]) -> bool:
+    """Whether its containers ended without a signal: then Slurm's state is not why.
+
+    A slurmctld that was killed before it saved this end shows NODE_FAIL, or starts the job again.
+    """
     is_signalled = any((view.exit_code or 0) >= SIGNALLED for view in views)
     return is_done(job) and not (is_signalled or (job.pod is not None and job.pod.stopped))
 
@@ -106,11 +113,11 @@ def _is_cut_short(job: Job) -> bool:
     return job.pod is not None and job.pod.stopped and job.state in CUT_SHORT
 
 
-def _why_failed(job: Job) -> Object:
+def _why_failed(job: Job, *, ended_itself: bool) -> Object:
     """Nothing where the containers' own ends say it, as kubelets have it."""
     if job.pod is not None and job.pod.reason:
         return {"reason": job.pod.reason, "message": job.pod.message[:LONGEST_MESSAGE]}
-    if is_done(job) and job.state not in DISRUPTED and not _is_cut_short(job):
+    if ended_itself or (is_done(job) and job.state not in DISRUPTED and not _is_cut_short(job)):
         return {}
     reason = "Lost" if job.phase is Phase.LOST else end_reason(job)
     if reason == UNKNOWN:
@@ -186,7 +193,9 @@ def _status(
     at: str = "",
     job: Job | None = None,
 ) -> Object:
-    run, runs = (job.run, job.pod is not None) if job else (1, False)
+    # A run of Slurm's after the last report has started no container: the first has removed the pod's file.
+    run = job.run if job and not is_done(job) else 1
+    runs = job is not None and job.pod is not None
     conditions = conditions_of(pod, details, views, phase, runs=runs, at=at)
     init = [view.status(run) for view in views if view.is_init]
     return {

@@ -206,6 +206,17 @@ def test_the_runners_word_counts_although_slurm_calls_the_whole_job_out_of_memor
     assert "reason" not in ended
 
 
+@pytest.mark.parametrize("slurm", ["NODE_FAIL", "CANCELLED", "FAILED"])
+def test_what_slurm_makes_of_a_job_that_had_ended_changes_nothing(slurm: str) -> None:
+    """A slurmctld that was killed before it saved the end starts the job again, or misses it on its node."""
+    job = pod_job(FAILED, report(main=died(5), done=True), state=slurm, run=2)
+    ended = status(running_pod("Running", **NEVER), job)
+    assert (ended["phase"], "reason" in ended) == ("Failed", False)
+    assert "DisruptionTarget" not in {item["type"] for item in ended["conditions"]}
+    (main,) = ended["containerStatuses"]
+    assert (main["restartCount"], main["state"]["terminated"]["exitCode"]) == (0, 5)
+
+
 def test_a_pod_that_ran_too_long_fails_although_its_container_ended_well() -> None:
     reported = report(main=died(0), done=True).model_copy(update={"reason": "DeadlineExceeded"})
     ended = status(running_pod("Running", **NEVER), pod_job(pod=reported))
