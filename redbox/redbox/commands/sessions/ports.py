@@ -104,6 +104,7 @@ class ForwardedConnections:
     @asynccontextmanager
     async def bound(self, address: str, local: int, remote: int) -> AsyncIterator[asyncio.Server]:
         """A server of this address, which does not accept connections yet."""
+
         async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if self._any_user or is_own(writer):
                 await self._carry(remote, reader, writer)
