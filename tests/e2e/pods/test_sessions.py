@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness.sessions import processes_on_nodes, set_sessions
+from tests.e2e.harness.sessions import set_sessions
 from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container
 from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, resize, terminal
 from tests.e2e.harness.waiting import eventually
@@ -185,11 +185,15 @@ def test_attaching_shows_what_the_container_writes(kubectl: list[str], lasting: 
 def test_nothing_remains_of_a_kubectl_that_was_killed(
     kubectl: list[str], pod: SlurmPod, lasting: SlurmPods
 ) -> None:
-    run(in_pod(kubectl, pod, "true"))
-    before = set(processes_on_nodes(lasting.bed).values())  # the relay too, which stays for a minute
-    process = subprocess.Popen(in_pod(kubectl, pod, "sh", "-c", "sleep 612; true"))
-    eventually(lambda: set(processes_on_nodes(lasting.bed).values()) - before, what="the command")
+    process = subprocess.Popen(in_pod(kubectl, pod, "sh", "-c", "sleep 612.5; true"))
+    eventually(lambda: on_nodes(lasting, "[6]12.5"), what="the command")
     process.kill()
     process.wait(WITHIN_S)
-    eventually(lambda: set(processes_on_nodes(lasting.bed).values()) <= before, what="its end")
+    eventually(lambda: not on_nodes(lasting, "[6]12.5"), what="its end")
     assert pod.status["phase"] == "Running"
+
+
+def on_nodes(pods: SlurmPods, marker: str) -> str:
+    """The processes whose command line has this, of any Slurm node."""
+    nodes = [name for name in pods.bed.hosts if re.fullmatch(r"n\d+", name)]
+    return "".join(pods.bed.host(node).run("pgrep", "-f", marker, check=False).stdout for node in nodes)
