@@ -23,6 +23,9 @@ PLURALS = {
     "slurmcluster": "apis/redbox.dev/v1alpha1/{}slurmclusters",
     "persistentvolume": "api/v1/{}persistentvolumes",
     "job": "apis/batch/v1/{}jobs",
+    "service": "api/v1/{}services",
+    "ingress": "apis/networking.k8s.io/v1/{}ingresses",
+    "networkpolicy": "apis/networking.k8s.io/v1/{}networkpolicies",
 }
 
 

@@ -196,10 +196,10 @@ class SlurmJobs:
         return cls(Kubernetes(bed), bed.host("login"))
 
     def apply(self, batch: str = "", *, namespace: str = "alice", name: str = "", **spec: Any) -> Applied:
-        """Apply one: `batch` is the script's lines after #!, fields are as the manifest has them."""
+        """Apply one: `batch` is a script, or its lines after #!/bin/bash; fields are those of the spec."""
         job = Applied(self.kubectl, self.login, namespace, name or new_name())
         if batch:
-            spec["batch"] = f"#!/bin/bash\n{batch}\n"
+            spec["batch"] = batch if batch.startswith("#!") else f"#!/bin/bash\n{batch}\n"
         manifest = {
             "apiVersion": "redbox.dev/v1alpha1",
             "kind": "SlurmJob",

@@ -14,7 +14,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.models import Phase
 from redbox_api.sessions.client import JobSession, SessionData, open_exec
-from redbox_api.sessions.forward import PortConnection, open_forward
+from redbox_api.sessions.forward import JobForward, PortConnection, open_forward
 from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
@@ -52,12 +52,99 @@ def processes_on_nodes(bed: Bed, marker: str) -> str:
 
 async def test_a_session_is_in_the_jobs_environment_and_folder(server: RedboxServer) -> None:
     async with server.client_of("alice") as client:
-        key = await submit(client, "export LATER=1", "cd /tmp", "sleep 300")
+        key = await submit(client, "export LATER=1", "cd /tmp", "sleep 300", env={"HERE": "1"})
         job = await started(client, key)
-        script = "echo $SLURM_JOB_ID; id -un; hostname; cat /proc/self/oom_score_adj; exit 7"
-        stdout, stderr, status = await run(client, key, *SH, script)
-        assert stdout.decode().split() == [job.job_id, "alice", job.nodes[0], "1000"]
+        script = "echo $SLURM_JOB_ID; id -un; hostname; cat /proc/self/oom_score_adj; pwd; echo $HERE$LATER;"
+        stdout, stderr, status = await run(client, key, *SH, f"{script} exit 7")
+        begins_with = [job.job_id, "alice", job.nodes[0], "1000", "/tmp", "1"]
+        assert stdout.decode().split() == begins_with
         assert (stderr, status.exit_code) == (b"", 7)
+        await client.cancel_job(key)
+
+
+async def test_each_node_of_a_job_is_entered_and_its_ports_are_reached(server: RedboxServer) -> None:
+    serves = "cd $(mktemp -d); hostname >index.html; exec python3 -m http.server 18889"
+    async with server.client_of("alice") as client:
+        key = await submit(client, "#SBATCH --nodes=2 --ntasks-per-node=1", f"srun sh -c '{serves}'")
+        job = await started(client, key)
+        assert len(job.nodes) == 2
+        async with open_forward(client, key) as forward:
+            for node in job.nodes:
+                request = ExecRequest(command=(*SH, "hostname; echo $SLURM_JOB_ID"), node=node, stdin=False)
+                async with open_exec(client, key, request) as session:
+                    stdout, _, status = await collect(session)
+                assert stdout.decode().split() == [node, job.job_id], status
+                assert (await page_of(forward, 18889, node)).endswith(f"{node}\n".encode())
+        await client.cancel_job(key)
+
+
+async def page_of(forward: JobForward, port: int, node: str | None = None) -> bytes:
+    """What a server of the job answers, as soon as it listens."""
+    while True:
+        connection = await forward.connect(port, node)
+        await connection.send(b"GET /index.html HTTP/1.0\r\n\r\n")
+        await connection.close_input()
+        answer, _, status = await collect(connection)
+        if status.exit_code == 0:
+            return answer
+        assert status.reason == "PortRefused", status
+
+
+async def test_a_session_that_takes_all_memory_ends_alone(server: RedboxServer) -> None:
+    """The kernel chooses it and not the job's script, although that has more of the job's memory."""
+    holds = "import time; data = b'x' * (150 << 20); print('holds', flush=True); time.sleep(300)"
+    takes = "import time; data = b'x' * (100 << 20); data += b'x' * (250 << 20); print('took it')"
+    async with server.client_of("alice") as client:
+        key = await submit(client, "#SBATCH --mem=300", f'exec python3 -c "{holds}"')
+        await started(client, key)
+        assert await log_begins(client, key) == b"holds"
+        stdout, _, status = await run(client, key, "python3", "-c", takes)
+        assert (stdout, status.exit_code) == (b"", 137), status
+        stdout, _, status = await run(
+            client, key, "pgrep", "-f", "^python3 -c import time; data = .* time.sleep"
+        )
+        assert (bool(stdout), status.exit_code) == (True, 0), "the job's script runs on"
+        assert (await client.get_job(key)).phase is Phase.RUNNING
+        await client.cancel_job(key)
+
+
+async def log_begins(client: RedboxClient, key: str) -> bytes:
+    async with client.stream("GET", f"/v1/jobs/{key}/logs/stdout", {"follow": "true", "limit": 5}) as answer:
+        return bytes(await answer.read())
+
+
+async def test_a_session_ends_with_its_run_and_the_next_run_is_entered(server: RedboxServer) -> None:
+    async with server.client_of("alice") as client:
+        key = await submit(client, "sleep 300")
+        await started(client, key)
+        async with open_exec(client, key, ExecRequest(command=("sleep", "300"))) as session:
+            await client.act_on_job(key, "requeue")
+            _, _, status = await collect(session)
+        assert status.reason in {"JobEnded", "RelayLost"}
+        waiting = await until(client, key, lambda job: job.reason == "BeginTime")
+        with pytest.raises(RedboxError, match="does not run yet"):
+            await run(client, key, "true")
+        server.login.run("scontrol", "update", f"JobId={waiting.job_id}", "StartTime=now+3", user="alice")
+        await until(client, key, lambda job: job.phase is Phase.RUNNING and job.run == 2)
+        stdout, _, status = await run(client, key, *SH, "echo $SLURM_RESTART_COUNT")
+        assert stdout == b"1\n", status
+        await client.cancel_job(key)
+
+
+async def test_a_suspended_job_is_refused_and_its_sessions_go_on(server: RedboxServer) -> None:
+    async with server.client_of("alice") as client:
+        key = await submit(client, "sleep 300")
+        job = await started(client, key)
+        async with open_exec(client, key, ExecRequest(command=("cat",))) as session:
+            server.login.run("scontrol", "suspend", str(job.job_id))
+            await until(client, key, lambda job: job.phase is Phase.SUSPENDED)
+            with pytest.raises(RedboxError, match="is suspended"):
+                await run(client, key, "true")
+            server.login.run("scontrol", "resume", str(job.job_id))
+            await session.send(b"after\n")
+            await session.close_input()
+            stdout, _, status = await collect(session)
+        assert stdout == b"after\n", status
         await client.cancel_job(key)
 
 
@@ -114,6 +201,9 @@ async def test_a_shell_on_the_login_node_is_a_terminal(server: RedboxServer, log
         await asyncio.to_thread(read_until, screen, rb"34 101\r\n")
         assert await asyncio.to_thread(process.wait, WITHIN_S) == 5
         assert termios.tcgetattr(screen)[3] & termios.ECHO, "the terminal is as it was"
+    there = ("redbox", "exec", "--socket", server.socket, "-i", "keep", "--", "sh", "-c", "cat; exit 7")
+    done = login.run(*there, user="alice", stdin="typed\n", check=False)
+    assert (done.returncode, done.stdout) == (7, "typed\n"), done.stderr
     login.run("curl", "-sf", "--unix-socket", server.socket, "-XDELETE", show[-1], user="alice")
 
 
@@ -121,15 +211,8 @@ async def test_a_port_of_the_job_is_reached(server: RedboxServer) -> None:
     async with server.client_of("alice") as client:
         key = await submit(client, "echo hello > index.html", "exec python3 -m http.server 18888")
         await started(client, key)
-        answer = b""
         async with open_forward(client, key) as forward:
-            for _ in range(100):
-                connection = await forward.connect(18888)
-                await connection.send(b"GET /index.html HTTP/1.0\r\n\r\n")
-                await connection.close_input()
-                answer, _, status = await collect(connection)
-                if status.exit_code == 0:
-                    break
+            answer = await page_of(forward, 18888)
         assert answer.endswith(b"hello\n")
         await client.cancel_job(key)
 

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 import yaml
 
-from redbox.agents.transports.sudo import AGENT_PATH
-from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.core.progress import Progress
+from redbox_bed.core.places import CHECKOUT
 from redbox_bed.hosts.host import Host
-from redbox_bed.kube import kube_cluster
 from tests.e2e.harness.container_image import BUILD, IMAGE
-from tests.e2e.harness.sessions import set_sessions
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, kill
+from tests.e2e.harness.ingress import controller
+from tests.e2e.harness.port_forward import PortForward, port_forward
+from tests.e2e.harness.session_parts import Part, parts
+from tests.e2e.harness.sessions import Processes, processes_on_nodes, set_sessions
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 from tests.e2e.harness.waiting import WITHIN_S, eventually
 
-SERVES = "cd $(mktemp -d); echo of job $SLURM_JOB_ID > index.html; exec python3 -m http.server 18888"
-PORTS = [{"name": "http", "port": 8080, "targetPort": 18888}]
+NOTEBOOK = "notebook"
+EXAMPLES = CHECKOUT / "examples"
+HOST_NAME = "notebook.example.org"
+PORT = 18888
+ON_TWO_NODES = f"""#SBATCH --nodes=2 --nodelist=n1,n2 --ntasks-per-node=1
+srun sh -c 'cd $(mktemp -d); hostname >index.html; exec python3 -m http.server {PORT}'
+"""
+FIRST, SECOND = 8080, 8081
+PORTS_OF_BOTH = [
+    {"name": "first", "port": FIRST, "targetPort": PORT},
+    {"name": "second", "port": SECOND, "targetPort": PORT, "node": "n2"},
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,6 +42,16 @@ def _sessions_are_allowed(delivery: str, bed: Bed) -> Iterator[None]:
     set_sessions(bed.host("login"), enabled=True)
     yield
     set_sessions(bed.host("login"), enabled=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_stays_on_a_node(bed: Bed) -> Iterator[None]:
+    """Set up before the test's jobs, and so looked at after their end."""
+    before = processes_on_nodes(bed).keys()
+    yield
+    eventually(
+        lambda: not processes_on_nodes(bed).keys() - before, what="the end of all of alice's processes"
+    )
 
 
 @pytest.fixture
@@ -75,114 +92,128 @@ def inside(job: Applied, enter: list[str]) -> str:
         return ""
 
 
-def test_a_service_reaches_the_job_while_it_runs(bed: Bed, jobs: SlurmJobs) -> None:
-    job = jobs.apply(SERVES, ports=PORTS)
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": job.name, "namespace": "alice"},
-        "spec": {
-            "selector": {"redbox.dev/slurmjob": job.name},
-            "ports": [{"port": 80, "targetPort": "http"}],
-        },
-    }
-    job.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(service))
-    try:
-        job_id = job.starts()["jobID"]
-        address = job("get", "service", job.name, "--output=jsonpath={.spec.clusterIP}")
+def test_a_service_and_an_ingress_reach_the_job_while_it_runs(
+    bed: Bed, jobs: SlurmJobs, delivery: str
+) -> None:
+    """The examples of a notebook as they are; nginx is what an Ingress controller runs."""
+    first, service = yaml.safe_load_all((EXAMPLES / "notebook.yaml").read_text())
+    ingress, policy = yaml.safe_load_all((EXAMPLES / "notebook-ingress.yaml").read_text())
+    job = jobs.apply(name=NOTEBOOK, **first["spec"])
+    with applied(job, service, ingress, policy):
+        running = job.starts()
+        page = f"I am alice, job {running['jobID']} on {running['nodes'][0]}"
+        address = job("get", "service", NOTEBOOK, "--output=jsonpath={.spec.clusterIP}")
         node = bed.host("k1")
-        assert eventually(lambda: fetched(node, address), what="an answer") == f"of job {job_id}"
-        assert forwarded(job) == f"of job {job_id}"
-        job.change(suspend=True)
-        eventually(lambda: not fetched(node, address), what="the end of its endpoints")
+        eventually(lambda: fetched(node, address) == page, what="the page")
+        with port_forward(job, f"service/{NOTEBOOK}", 80) as forward:
+            assert forward.get() == page
+        with controller(node, bed.host("login"), job, NOTEBOOK) as entrance:
+            eventually(lambda: entrance.get(HOST_NAME) == (200, page), what="the page by its name")
+            assert entrance.get("other.example.org")[0] == 404
+            assert entrance.speak(HOST_NAME, "typed") == ["101", "TYPED"]
+            assert selected(job) == [f"{NOTEBOOK}-ports" if delivery == "Virtual" else job.pod]
+            job.change(suspend=True)
+            eventually(lambda: not fetched(node, address), what="the end of its endpoints")
+            assert entrance.get(HOST_NAME)[0] == 502
+
+
+@contextmanager
+def applied(job: Applied, *objects: dict[str, Any]) -> Iterator[None]:
+    """Objects beside the job, as long as the block lasts."""
+    document = yaml.safe_dump_all(objects)
+    job.kubectl(f"--namespace={job.namespace}", "apply", "--filename=-", stdin=document)
+    try:
+        yield
     finally:
-        job("delete", "service", job.name)
+        job.kubectl(f"--namespace={job.namespace}", "delete", "--filename=-", stdin=document)
 
 
-def forwarded(job: Applied) -> str:
-    """By kubectl port-forward of the Service."""
-    command = job.kubectl.command(
-        f"--namespace={job.namespace}", "port-forward", f"service/{job.name}", ":80"
-    )
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as forward:
-        try:
-            assert forward.stdout is not None
-            port = re.search(rb"127\.0\.0\.1:(\d+)", forward.stdout.readline())
-            assert port is not None
-            with urllib.request.urlopen(f"http://127.0.0.1:{int(port[1])}/index.html", timeout=10) as answer:
-                return bytes(answer.read()).decode().strip()
-        finally:
-            forward.terminate()
+def selected(job: Applied) -> list[str]:
+    """The pods that the NetworkPolicy is for, by names of theirs that have its port.
+
+    The bed's network enforces no policy: which pods and ports one means is all that can be seen here.
+    """
+    policy = job.get("networkpolicy", NOTEBOOK)["spec"]
+    labels = ",".join(f"{name}={value}" for name, value in policy["podSelector"]["matchLabels"].items())
+    wanted = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+    pods = yaml.safe_load(job("get", "pods", f"--selector={labels}", "--output=yaml"))["items"]
+    return [
+        pod["metadata"]["name"]
+        for pod in pods
+        if wanted <= {port["name"] for port in pod["spec"]["containers"][0].get("ports", ())}
+    ]
 
 
-def fetched(node: Host, address: str) -> str:
-    ask = ("curl", "--silent", "--fail", "--max-time", "10", f"http://{address}/index.html")
+def fetched(node: Host, address: str, port: int = 80) -> str:
+    ask = ("curl", "--silent", "--fail", "--max-time", "10", f"http://{address}:{port}/")
     return node.run(*ask, check=False, timeout=30).stdout.strip()
 
 
-SESSION = "613.25"
-SLURM_NODES = ("n1", "n2", "n3")
-
-
-def test_what_is_killed_ends_sessions_and_never_the_job(
+@pytest.mark.timeout(600)
+def test_what_is_killed_ends_sessions_and_forwards_and_never_the_job(
     bed: Bed, jobs: SlurmJobs, enter: list[str], delivery: str
 ) -> None:
-    """Each part in turn; no process of a session remains, and the next session begins."""
-    job = jobs.apply("sleep 600")
-    job_id = job.starts()["jobID"]
-    eventually(lambda: entered(job, enter), what="a session")
-    for part, kill_it in parts_of(bed, delivery).items():
-        with running_session(job, enter) as session:
-            kill_it()
-            if part == "slurmctld":
-                time.sleep(3)
-                assert session.poll() is None, "the step is not slurmctld's"
-                end_on_nodes(bed)
-            _, words = session.communicate(timeout=WITHIN_S)
-        if part in {"red-box", "agents"}:  # of the others no word can come
-            assert session.returncode, part
-            assert b"relay" in words or b"red-box" in words, (part, words)
-        if part == "API server" and delivery == "Container":
-            end_on_nodes(bed)  # a process in a container outlives its kubectl, as in any pod
-        eventually(lambda: not left_on_nodes(bed), what=f"the end of all processes after {part}")
-        eventually(lambda: entered(job, enter), what=f"a session after {part}")
-        assert (job.status["phase"], job.status["jobID"]) == ("Running", job_id), part
-
-
-def parts_of(bed: Bed, delivery: str) -> dict[str, Callable[[], None]]:
-    login, controller = bed.host("login"), bed.host("ctl")
-
-    def kill_redbox() -> None:
-        login.kill(login_node.SERVICE)
-        login_node.start(login)
-
-    def kill_agents() -> None:
-        agents = login.run("pgrep", "--uid=alice", "--full", AGENT_PATH).stdout.split()
-        login.run("kill", "-KILL", *agents)
-
-    def kill_slurmctld() -> None:
-        controller.kill("slurmctld")
-        bed.slurms[0].up()
-
-    def kill_api_server() -> None:
-        bed.host("k0").kill("kube-apiserver")
-        kube_cluster.up(bed, Progress.silent())
-
-    def kill_companion() -> None:
-        for node in ("k1", "k2"):  # not the program of the session
-            bed.host(node).run("sh", "-c", "kill -9 $(pgrep -f '[r]edbox-companion$')", check=False)
-
-    return {
-        "red-box": kill_redbox,
-        "agents": kill_agents,
-        "slurmctld": kill_slurmctld,
-        **(
-            {"resourced": partial(kill, bed, "redbox-resourced")}
-            if delivery == "Virtual"
-            else {"companion": kill_companion}
-        ),
-        "API server": kill_api_server,
+    """Each part in turn: no process of a session stays, and what begins afterwards works on both nodes."""
+    job = jobs.apply(ON_TWO_NODES, ports=PORTS_OF_BOTH)
+    ports = [
+        {"port": port["port"], "name": port["name"], "targetPort": port["name"]} for port in PORTS_OF_BOTH
+    ]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": job.name},
+        "spec": {"selector": {"redbox.dev/slurmjob": job.name}, "ports": ports},
     }
+    with applied(job, service):
+        job_id = job.starts()["jobID"]
+        address = job("get", "service", job.name, "--output=jsonpath={.spec.clusterIP}")
+
+        def works() -> bool:
+            pages = [fetched(bed.host("k1"), address, port) for port in (FIRST, SECOND)]
+            return pages == ["n1", "n2"] and entered(job, enter)
+
+        eventually(works, what="a session and both ports")
+        of_job = commands(processes_on_nodes(bed))
+        for name, part in parts(bed, job, delivery).items():
+            with running_session(job, enter) as session, forward_of(job, delivery) as forward:
+                assert forward.get() == "n1", name
+                part.kill()
+                check_end(bed, session, part, of_job, name)
+                eventually(lambda: forward.has_ended or forward.get() == "n1", what=f"a forward after {name}")
+            eventually(lambda: commands(processes_on_nodes(bed)) <= of_job, what=f"nothing left after {name}")
+            eventually(works, what=f"a session and both ports after {name}")
+            assert (job.status["phase"], job.status["jobID"]) == ("Running", job_id), name
+
+
+def commands(processes: Processes) -> set[tuple[str, str]]:
+    """What runs on which node: after a kill the same commands may have other pids."""
+    return {(node, words) for (node, _), words in processes.items()}
+
+
+def check_end(
+    bed: Bed, session: subprocess.Popen[bytes], part: Part, of_job: set[tuple[str, str]], name: str
+) -> None:
+    """That the session of a part that was killed ends, or goes on, as it has to."""
+    if part.session_goes_on:
+        assert session.poll() is None, name
+        end_session(bed, of_job)
+    _, words = session.communicate(timeout=WITHIN_S)
+    if part.says_why:
+        assert session.returncode, name
+        assert b"relay" in words or b"red-box" in words, (name, words)
+    if part.is_kubectls:
+        end_session(bed, of_job)  # a process in a container outlives its kubectl, as in any pod
+
+
+def end_session(bed: Bed, of_job: set[tuple[str, str]]) -> None:
+    for (node, pid), words in processes_on_nodes(bed).items():
+        if (node, words) not in of_job:
+            bed.host(node).run("kill", "-KILL", str(pid), check=False)
+
+
+def forward_of(job: Applied, delivery: str) -> AbstractContextManager[PortForward]:
+    """Under virtual delivery the pod's ports are those of the job's node."""
+    return port_forward(job, job.pod, PORT if delivery == "Virtual" else FIRST)
 
 
 def entered(job: Applied, enter: list[str]) -> bool:
@@ -194,7 +225,7 @@ def entered(job: Applied, enter: list[str]) -> bool:
 
 @contextmanager
 def running_session(job: Applied, enter: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    words = ("exec", job.pod, "--", *enter, "sh", "-c", f"echo begun; trap '' HUP; sleep {SESSION}; true")
+    words = ("exec", job.pod, "--", *enter, "sh", "-c", "echo begun; trap '' HUP; sleep 613; true")
     command = job.kubectl.command(f"--namespace={job.namespace}", *words)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as session:
         try:
@@ -205,32 +236,27 @@ def running_session(job: Applied, enter: list[str]) -> Iterator[subprocess.Popen
             session.kill()
 
 
-def left_on_nodes(bed: Bed) -> str:
-    return "".join(on_node(bed, node) for node in SLURM_NODES)
-
-
-def end_on_nodes(bed: Bed) -> None:
-    for node in SLURM_NODES:
-        if pids := on_node(bed, node).split():
-            bed.host(node).run("kill", "-KILL", *pids, check=False)
-
-
-def on_node(bed: Bed, node: str) -> str:
-    """The processes of the session there."""
-    marker = f"[{SESSION[0]}]{SESSION[1:]}"
-    return bed.host(node).run("pgrep", "-f", marker, check=False).stdout
-
-
-def test_where_sessions_are_turned_off_the_sentence_says_so(
-    bed: Bed, jobs: SlurmJobs, enter: list[str]
+def test_where_sessions_are_turned_off_each_way_says_so(
+    bed: Bed, jobs: SlurmJobs, enter: list[str], delivery: str
 ) -> None:
-    job = jobs.apply("sleep 600")
+    login = bed.host("login")
+    job = jobs.apply("sleep 600", ports=PORTS_OF_BOTH[:1])
     job.starts()
-    set_sessions(bed.host("login"), enabled=False)
+    set_sessions(login, enabled=False)
     try:
         eventually(lambda: "turned off" in refusal(job, enter) or None, what="the sentence")
+        serving = f"{job.name}-ports" if delivery == "Virtual" else job.pod
+        eventually(lambda: "turned off" in job("logs", serving), what="the sentence in its log")
+        if delivery == "Virtual":
+            with port_forward(job, job.pod, PORT) as forward:
+                assert not forward.get()
+                assert "turned off" in forward.words()
+        for words in (("exec", "any", "--", "true"), ("shell", "any"), ("forward", "any", str(PORT))):
+            refused = login.run("redbox", *words, user="alice", check=False)
+            assert refused.returncode, words
+            assert "turned off" in refused.stderr, words
     finally:
-        set_sessions(bed.host("login"), enabled=True)
+        set_sessions(login, enabled=True)
 
 
 def refusal(job: Applied, enter: list[str]) -> str:

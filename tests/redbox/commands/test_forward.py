@@ -49,10 +49,11 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> CountedConnections:
 
 
 @asynccontextmanager
-async def forwarding(address: str, capsys: pytest.CaptureFixture[str], **options: Any) -> AsyncIterator[int]:
+async def forwarding(address: str, **options: Any) -> AsyncIterator[int]:
     connections = ForwardedConnections(cast("Any", None), "k1", 1, None, None, **options)
-    async with connections.listening(address, 0, 80):
-        yield int(capsys.readouterr().out.split(" -> ")[0].rpartition(":")[2])
+    async with connections.bound(address, 0, 80) as server:
+        await server.start_serving()
+        yield server.sockets[0].getsockname()[1]
 
 
 async def connect(address: str, port: int, uid: str = "-", family: str = "AF_INET") -> None:
@@ -61,20 +62,16 @@ async def connect(address: str, port: int, uid: str = "-", family: str = "AF_INE
     assert await process.wait() == 0
 
 
-async def test_own_connections_are_carried(
-    capsys: pytest.CaptureFixture[str], carried: CountedConnections
-) -> None:
-    async with forwarding("127.0.0.1", capsys, any_user=False) as port:
+async def test_own_connections_are_carried(carried: CountedConnections) -> None:
+    async with forwarding("127.0.0.1", any_user=False) as port:
         await connect("127.0.0.1", port)
         await connect("::ffff:127.0.0.1", port, family="AF_INET6")
     assert carried.count == 2
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
-async def test_own_connections_over_ipv6_are_carried(
-    capsys: pytest.CaptureFixture[str], carried: CountedConnections
-) -> None:
-    async with forwarding("::1", capsys, any_user=False) as port:
+async def test_own_connections_over_ipv6_are_carried(carried: CountedConnections) -> None:
+    async with forwarding("::1", any_user=False) as port:
         await connect("::1", port, family="AF_INET6")
     assert carried.count == 1
 
@@ -83,7 +80,7 @@ async def test_own_connections_over_ipv6_are_carried(
 async def test_connections_of_other_users_are_closed(
     capsys: pytest.CaptureFixture[str], carried: CountedConnections
 ) -> None:
-    async with forwarding("127.0.0.1", capsys, any_user=False) as port:
+    async with forwarding("127.0.0.1", any_user=False) as port:
         await connect("127.0.0.1", port, OTHER)
         await connect("::ffff:127.0.0.1", port, OTHER, family="AF_INET6")
     assert carried.count == 0
@@ -92,9 +89,9 @@ async def test_connections_of_other_users_are_closed(
 
 @needs_root
 async def test_connections_of_other_users_are_carried_where_that_is_asked_for(
-    capsys: pytest.CaptureFixture[str], carried: CountedConnections
+    carried: CountedConnections,
 ) -> None:
-    async with forwarding("127.0.0.1", capsys, any_user=True) as port:
+    async with forwarding("127.0.0.1", any_user=True) as port:
         await connect("127.0.0.1", port, OTHER)
     assert carried.count == 1
 
@@ -104,4 +101,11 @@ async def test_an_address_that_other_hosts_reach_needs_any_user(redbox: Run, add
     ended = await redbox("forward", "k1", "0:80", "--address", address)
     assert ended.exit_code == 1
     assert "--any-user" in ended.stderr
+    assert not ended.stdout
+
+
+async def test_a_refusal_comes_before_anything_is_forwarded(redbox: Run) -> None:
+    ended = await redbox("forward", "nothing", "0:80")
+    assert ended.exit_code == 1
+    assert "no such job" in ended.stderr
     assert not ended.stdout

@@ -29,8 +29,11 @@ def status_of(document: dict[str, object]) -> dict[str, object]:
     sent: list[tuple[int, int, bytes]] = []
     stream = CommandStream(1, lambda *frame: sent.append(frame), document)
     assert stream.is_over
-    assert [kind for kind, _, _ in sent] == [frames.STATUS]
-    return frames.read_document(sent[0][2])
+    assert [kind for kind, _, _ in sent] == [frames.DATA, frames.STATUS]
+    status = frames.read_document(sent[1][2])
+    channel = frames.STDOUT if document["tty"] else frames.STDERR
+    assert sent[0][2] == bytes([channel]) + f"redbox: {status['message']}\r\n".encode()
+    return status
 
 
 @pytest.mark.parametrize("stdin", [True, False])

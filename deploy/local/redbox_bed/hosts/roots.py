@@ -49,7 +49,7 @@ _CONTAINERS = ("uidmap", "squashfs-tools", "squashfuse", "fuse3", "fuse2fs")
 _NODE = (
     "containerd", "runc", "containernetworking-plugins", "iptables", "iproute2", "conntrack", "socat",
     "ethtool", "kmod", "mount", "procps", "tini", "ca-certificates", "curl", "iputils-ping", "busybox-static",
-    "netbase",
+    "netbase", "nginx",
 )  # fmt: skip
 
 

@@ -49,8 +49,12 @@ def forward(
     async def serve(client: RedboxClient) -> None:
         connections = ForwardedConnections(client, key, attempt, node, task, any_user=any_user)
         async with contextlib.AsyncExitStack() as stack:
-            for local, remote in pairs:
-                await stack.enter_async_context(connections.listening(address, local, remote))
+            bound = [connections.bound(address, local, remote) for local, remote in pairs]
+            servers = [await stack.enter_async_context(each) for each in bound]
+            await connections.begin()
+            for server, (_, remote) in zip(servers, pairs, strict=True):
+                await server.start_serving()
+                typer.echo(f"Forwarding from {address}:{server.sockets[0].getsockname()[1]} -> {remote}")
             await asyncio.Future()
 
     with contextlib.suppress(KeyboardInterrupt):
@@ -89,8 +93,18 @@ class ForwardedConnections:
         self._forward: JobForward | None = None
         self._beginning = asyncio.Lock()
 
+    async def begin(self) -> JobForward:
+        """Red-box's forward; a new one after its end. Raises RedboxError for a refusal."""
+        async with self._beginning:
+            if self._forward is None or self._forward.failure is not None:
+                begun = begin_forward(self._client, self._key, attempt=self._attempt, task=self._task)
+                self._forward = await begun
+            return self._forward
+
     @asynccontextmanager
-    async def listening(self, address: str, local: int, remote: int) -> AsyncIterator[None]:
+    async def bound(self, address: str, local: int, remote: int) -> AsyncIterator[asyncio.Server]:
+        """A server of this address, which does not accept connections yet."""
+
         async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if self._any_user or is_own(writer):
                 await self._carry(remote, reader, writer)
@@ -104,14 +118,11 @@ class ForwardedConnections:
         async with server:
             if not self._any_user and not all(is_loopback(each.getsockname()[0]) for each in server.sockets):
                 exit_with(f"other hosts reach {address}, and act as you in the job: --any-user allows that")
-            await server.start_serving()
-            port = server.sockets[0].getsockname()[1]
-            typer.echo(f"Forwarding from {address}:{port} -> {remote}")
-            yield
+            yield server
 
     async def _carry(self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            connection = await (await self._running_forward()).connect(remote, self._node)
+            connection = await (await self.begin()).connect(remote, self._node)
             sending = asyncio.create_task(_send(reader, connection))
             try:
                 status = await _receive(connection, writer)
@@ -126,14 +137,6 @@ class ForwardedConnections:
             pass  # the local program has gone
         finally:
             writer.close()
-
-    async def _running_forward(self) -> JobForward:
-        """Red-box's forward; a new one after its end."""
-        async with self._beginning:
-            if self._forward is None or self._forward.failure is not None:
-                begun = begin_forward(self._client, self._key, attempt=self._attempt, task=self._task)
-                self._forward = await begun
-            return self._forward
 
 
 def is_own(writer: asyncio.StreamWriter) -> bool:

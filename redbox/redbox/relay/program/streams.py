@@ -171,7 +171,7 @@ class CommandStream(RelayStream):
             environment[b"TERM"] = os.fsencode(document.get("term") or "xterm")
         argv = place.enter + [os.fsencode(word) for word in document["command"]]
         if place.notice:
-            self._send_frame(DATA, self.number, bytes([STDOUT if self._tty else STDERR]) + place.notice)
+            self._send_notice(place.notice)
         start = self._start_in_terminal if self._tty else self._start_with_pipes
         try:
             start(argv, environment, place.folder, document)
@@ -180,7 +180,14 @@ class CommandStream(RelayStream):
             reason = getattr(error, "strerror", None) or str(error)
             name = os.fsdecode(argv[0])[:200]
             code = NOT_FOUND if missing else CANNOT_EXECUTE
-            self.finish({"code": code, "message": f"{name}: {reason}"})
+            message = f"{name}: {reason}"
+            self._send_notice(os.fsencode(f"redbox: {message}\r\n"))  # kubectl shows no other
+            self.finish({"code": code, "message": message})
+
+    def _send_notice(self, line: bytes) -> None:
+        """A line of ours, where the command's errors are seen."""
+        self._credit -= data_cost(len(line))
+        self._send_frame(DATA, self.number, bytes([STDOUT if self._tty else STDERR]) + line)
 
     def _start_in_terminal(
         self, argv: List[bytes], environment: Dict[bytes, bytes], folder: bytes, document: Dict[str, Any]

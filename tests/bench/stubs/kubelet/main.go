@@ -31,12 +31,15 @@ import (
 
 const idle = 10 * time.Minute
 
+// piped runs a command whose output is a pipe: behind srun -u it would be a terminal, to which tar writes no archive.
+var piped = []string{"bash", "-c", `"$@" | cat; exit "${PIPESTATUS[0]}"`, "bash"}
+
 // relay is the command, such as srun with its options, that runs another where the pod is.
 type relay []string
 
 // ExecInContainer runs a command through the relay, with its three streams.
 func (r relay) ExecInContainer(ctx context.Context, _ string, _ types.UID, _ string, words []string, in io.Reader, out, problems io.WriteCloser, _ bool, _ <-chan client.TerminalSize, _ time.Duration) error {
-	command := r.command(ctx, words)
+	command := r.command(ctx, append(slices.Clone(piped), words...))
 	if out != nil {
 		command.Stdout = out
 	}

@@ -45,9 +45,9 @@ func TestACommandRunsByTheRelayAndEndsWithItsCodeThoughInputIsOpen(t *testing.T)
 	input, kept := io.Pipe()
 	defer kept.Close()
 	out := &buffer{}
-	words := []string{"RELAYED=yes", "sh", "-c", "read -r line; echo $RELAYED $line; exit 3"}
+	words := []string{"sh", "-c", "read -r line; test -p /dev/stdout && echo $RELAYED $line; exit 3"}
 	go io.WriteString(kept, "typed\n")
-	err := relay{"env"}.ExecInContainer(t.Context(), "", "", "", words, input, out, nil, false, nil, 0)
+	err := relay{"env", "RELAYED=yes"}.ExecInContainer(t.Context(), "", "", "", words, input, out, nil, false, nil, 0)
 	code, ok := err.(interface{ ExitStatus() int })
 	if !ok || code.ExitStatus() != 3 || out.String() != "yes typed\n" {
 		t.Errorf("it ended by %v and wrote %q", err, out)

@@ -71,8 +71,9 @@ async def test_a_command_runs_in_the_jobs_environment_and_folder(stand: Stand) -
 async def test_the_status_has_the_commands_exit(stand: Stand, command: tuple[str, ...], code: int) -> None:
     await running(stand)
     async with stand.client() as client:
-        _, _, status = await run(client, *command)
+        _, stderr, status = await run(client, *command)
     assert status.exit_code == code
+    assert (command[0].encode() in stderr) == (code in {126, 127})
 
 
 @pytest.mark.parametrize("token", [None, "alice"], ids=["Unix socket", "TLS"])
