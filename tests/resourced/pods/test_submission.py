@@ -180,7 +180,7 @@ async def test_a_submit_that_is_throttled_waits_its_turn_and_asks_nothing_else_a
     server = Throttled(3)
     submit, node = submission(server)
     assert (await submit.attach_or_submit(pod(), node)).key == "job-uid"
-    assert server.asked == ["SlurmJob", "token", "GET", "ConfigMap", "PUT", "PUT", "PUT", "PUT"]
+    assert server.asked == ["SlurmJob", "ConfigMap", "token", "PUT", "PUT", "PUT", "PUT"]
 
 
 async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
