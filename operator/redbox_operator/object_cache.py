@@ -62,8 +62,6 @@ def trimmed(job: SlurmJob) -> SlurmJob:
 def packed(job: SlurmJob) -> PackedJob:
     """A SlurmJob that is trimmed."""
     status = job.status
-    own = {key: value for key, value in job.annotations.items() if key.startswith(f"{GROUP}/")}
-    metadata = {key: value for key, value in job.metadata.items() if key in KEPT_METADATA}
     kept = {
         "metadata": job.metadata,
         "spec": job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True),
