@@ -1,7 +1,8 @@
 """The object cache: SlurmJobs with their statuses, and companion pods, by name and by uid.
 
 A watch may show an older version after a write has returned a newer one; the newer one stays. Ten thousand
-SlurmJobs as models would be 130 MiB: fields that are not read of all SlurmJobs at once are kept packed.
+SlurmJobs as models would be 130 MiB: fields that are not read of all SlurmJobs at once are kept packed. Of
+those that have changed last, most of which change again soon, the models are kept as well.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +26,9 @@ KEPT_METADATA = frozenset(
     }
 )
 PodName = tuple[str, str]  # namespace, name
+MODELS = 500
+LARGEST_MODEL = 8 * 1024
+"""As JSON: 500 models of more could be made to fill the operator's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +46,29 @@ class PackedJob:
     being_deleted: bool
     depends_on: tuple[str, ...]
     packed: bytes
+    size: int  # before it was packed
 
     def unpacked(self) -> SlurmJob:
         return SlurmJob(resource=self.ref.resource, **json.loads(zlib.decompress(self.packed)))
 
 
-def packed(job: SlurmJob) -> PackedJob:
+def trimmed(job: SlurmJob) -> SlurmJob:
     """A SlurmJob without managed fields and without annotations of others."""
-    status = job.status
     own = {key: value for key, value in job.annotations.items() if key.startswith(f"{GROUP}/")}
     metadata = {key: value for key, value in job.metadata.items() if key in KEPT_METADATA}
+    return job.model_copy(update={"metadata": {**metadata, **({"annotations": own} if own else {})}})
+
+
+def packed(job: SlurmJob) -> PackedJob:
+    """A SlurmJob that is trimmed."""
+    status = job.status
     kept = {
-        "metadata": {**metadata, **({"annotations": own} if own else {})},
+        "metadata": job.metadata,
         "spec": job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         "status": status.written(),
         "unreadable": job.unreadable,
     }
+    text = json.dumps(kept).encode()
     return PackedJob(
         ref=job.ref,
         uid=job.uid,
@@ -68,7 +80,8 @@ def packed(job: SlurmJob) -> PackedJob:
         done=status.finished and (status.companion is None or bool(status.companion.done)),
         being_deleted=job.being_deleted,
         depends_on=tuple(dependency.name for dependency in job.spec.depends_on),
-        packed=zlib.compress(json.dumps(kept).encode(), 1),
+        packed=zlib.compress(text, 1),
+        size=len(text),
     )
 
 
@@ -78,6 +91,7 @@ class ObjectCache:
 
     jobs: dict[SlurmJobRef, PackedJob] = field(default_factory=dict)
     companions: dict[PodName, CompanionPod] = field(default_factory=dict)
+    _models: OrderedDict[SlurmJobRef, SlurmJob] = field(default_factory=OrderedDict)  # the newest last
     _refs: dict[str, SlurmJobRef] = field(default_factory=dict)  # by uid
     _dependents: dict[tuple[str, str], set[SlurmJobRef]] = field(default_factory=dict)
 
@@ -93,7 +107,9 @@ class ObjectCache:
         before = self.jobs.get(job.ref)
         if before and before.uid != job.uid:
             self._drop(before)
-        self.jobs[job.ref] = packed(job)
+        kept = trimmed(job)
+        self.jobs[job.ref] = packed(kept)
+        self._keep(kept)
         self._refs[job.uid] = job.ref
         for dependency in job.spec.depends_on:
             self._dependents.setdefault((job.namespace, dependency.name), set()).add(job.ref)
@@ -108,6 +124,7 @@ class ObjectCache:
 
     def _drop(self, job: PackedJob) -> None:
         self.jobs.pop(job.ref, None)
+        self._models.pop(job.ref, None)
         self._refs.pop(job.uid, None)
         for name in job.depends_on:
             dependents = self._dependents.get((job.ref.namespace, name), set())
@@ -116,8 +133,17 @@ class ObjectCache:
                 self._dependents.pop((job.ref.namespace, name), None)
 
     def get(self, ref: SlurmJobRef) -> SlurmJob | None:
+        """It is shared by all that ask, and changed by none."""
         job = self.jobs.get(ref)
-        return job.unpacked() if job else None
+        return self._models.get(ref) or job.unpacked() if job else None
+
+    def _keep(self, model: SlurmJob) -> None:
+        """As a model, unless it is large; the one that changed longest ago makes room."""
+        self._models.pop(model.ref, None)
+        if self.jobs[model.ref].size <= LARGEST_MODEL:
+            self._models[model.ref] = model
+        if len(self._models) > MODELS:
+            self._models.popitem(last=False)
 
     def ref_of(self, uid: str) -> SlurmJobRef | None:
         return self._refs.get(uid)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
+from redbox_operator import object_cache
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.sylabs import WLM_JOBS, translated
 from redbox_operator.companion_pods.plan import CompanionPod, companion_of
@@ -36,12 +37,38 @@ def shown(version: str = "5", **spec: Any) -> SlurmJob:
 def test_a_slurmjob_comes_back_as_it_was(spec: dict[str, Any]) -> None:
     cached, item = ObjectCache(), shown(**spec)
     cached.update_job(item)
-    back = cached.get(item.ref)
-    assert back is not None
-    assert back.spec == item.spec
-    assert back.status == item.status
-    assert back.uid == item.uid
-    assert "managedFields" not in back.metadata
+    for back in (cached.get(item.ref), cached.jobs[item.ref].unpacked()):
+        assert back is not None
+        assert back.spec == item.spec
+        assert back.status == item.status
+        assert back.uid == item.uid
+        assert "managedFields" not in back.metadata
+
+
+def test_only_the_newest_small_ones_are_kept_as_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "MODELS", 2)
+    cached = ObjectCache()
+    large = shown(batch="#!/bin/sh\n" + "x" * object_cache.LARGEST_MODEL)
+    jobs = [
+        made.model_copy(update={"metadata": {**made.metadata, "name": name}})
+        for name, made in (("a", shown()), ("b", shown()), ("c", shown()), ("large", large))
+    ]
+    for item in jobs:
+        cached.update_job(item)
+    is_model = [cached.get(item.ref) is cached.get(item.ref) for item in jobs]
+    assert is_model == [False, True, True, False]
+    assert [cached.get(item.ref) == cached.jobs[item.ref].unpacked() for item in jobs] == [True] * 4
+
+
+def test_a_newer_version_takes_the_place_of_the_model_and_an_end_removes_it() -> None:
+    cached, item = ObjectCache(), shown("5")
+    cached.update_job(item)
+    cached.update_job(shown("6"))
+    newest = cached.get(item.ref)
+    assert newest is not None
+    assert newest.metadata["resourceVersion"] == "6"
+    cached.remove_job(item.ref, item.uid)
+    assert cached.get(item.ref) is None
 
 
 def test_one_of_an_old_kind_comes_back_as_what_it_was_translated_into() -> None:
@@ -55,8 +82,7 @@ def test_one_of_an_old_kind_comes_back_as_what_it_was_translated_into() -> None:
     }
     cached, item = ObjectCache(), translated(WLM_JOBS, raw)
     cached.update_job(item)
-    back = cached.get(item.ref)
-    assert back is not None
+    back = cached.jobs[item.ref].unpacked()
     assert (back.spec, back.resource) == (item.spec, WLM_JOBS)
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from kubernetes.aio import client, config
@@ -321,17 +321,14 @@ class ObjectClient:
         accept: str = JSON,
         deadline: float | aiohttp.ClientTimeout = DEADLINE_S,
     ) -> client.rest.RESTResponse:
-        headers = {"Accept": accept, "Content-Type": content_type}
-        method, url, headers, sent, _ = await self._api.param_serialize(
-            method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params=headers,
-            body=body,
-            auth_settings=["BearerToken"],
-        )
+        # `param_serialize` of the client copies each body, to find models in it: ours is plain JSON.
+        settings = self._api.configuration
+        headers = {"Accept": accept, "Content-Type": content_type, **self._api.default_headers}
+        if token := await settings.get_api_key_with_prefix("BearerToken", alias="authorization"):
+            headers["authorization"] = token
+        url = f"{settings.host}{path}?{urlencode(query, quote_via=quote)}" if query else settings.host + path
         try:
-            return await self._api.call_api(method, url, headers, sent, _request_timeout=deadline)
+            return await self._api.call_api(method, url, headers, body, _request_timeout=deadline)
         except CONNECTION_ERRORS as error:
             raise _unreachable(error) from error
 

@@ -82,13 +82,13 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
     )
 
     env: list[EnvVar] = Field(
-        [],
+        default_factory=list,
         max_length=256,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         description="The job's environment variables, in addition to those that Slurm sets.",
     )
     depends_on: list[DependsOn] = Field(
-        [],
+        default_factory=list,
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         description="SlurmJobs of this namespace that this one waits for: in Slurm's queue where Slurm "
@@ -98,7 +98,7 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         None, description="Files of the job to copy into a volume when it ends."
     )
     ports: list[PortSpec] = Field(
-        [],
+        default_factory=list,
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         description="What the job serves: a Service that selects redbox.dev/slurmjob: NAME reaches it "
@@ -113,7 +113,7 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         "to a Unix user. The job runs as that user.",
     )
     node_selector: dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=63)]] = Field(
-        {},
+        default_factory=dict,
         max_length=64,
         description="Labels of the Kubernetes node for the companion (the job's pod). "
         "redbox.dev/cluster and redbox.dev/partition also choose cluster and partition, if those "
@@ -180,7 +180,7 @@ class SlurmJob(SlurmClusterKind):
 
     metadata: dict[str, Any]
     spec: SlurmJobSpec
-    status: SlurmJobStatus = SlurmJobStatus()
+    status: SlurmJobStatus = Field(default_factory=SlurmJobStatus)
     resource: Resource = SLURM_JOBS
     unreadable: str | None = None  # why its spec could not be decoded
 

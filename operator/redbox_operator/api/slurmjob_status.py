@@ -115,7 +115,7 @@ class SlurmJobStatus(SlurmClusterKind):
     endpoint: str | None = Field(None, description="Or the SlurmEndpoint that it was submitted to.")
     partition: str | None = Field(None, description="The job's partition in Slurm.")
     user: str | None = Field(None, description="The Unix account that it runs as.")
-    nodes: list[str] = Field([], description="The Slurm nodes that it runs or ran on.")
+    nodes: list[str] = Field(default_factory=list, description="The Slurm nodes that it runs or ran on.")
     node_list: str | None = Field(None, description="The nodes as a host list: n[1-3].")
     exit_code: int | None = None
     signal: int | None = Field(None, description="The signal that ended it.")
@@ -138,7 +138,8 @@ class SlurmJobStatus(SlurmClusterKind):
     working_directory: str | None = None
     companion: CompanionStatus | None = None
     conditions: list[StatusCondition] = Field(
-        [], json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     observed_generation: int | None = None
 

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TypeVar
 
 import structlog
@@ -40,6 +41,9 @@ CALL_S = 15.0
 LONGEST_TROUBLE = 500
 LONGEST_BOOKMARK = 100
 BACKOFF = Backoff(0.5, 3.0, factor=1.5)  # short: SlurmJobs wait for its return
+MODELS = 500
+LARGEST_MODEL = 8 * 1024
+"""As JSON: a red-box of a user could fill the operator's memory by 500 of more."""
 NO_ANSWER = "red-box did not answer in time"
 AnswerT = TypeVar("AnswerT")
 
@@ -65,7 +69,15 @@ class Row:
         return cls(job.phase, job.job_id, job.spec_digest is not None, packed, len(text))
 
     def unpacked(self) -> Job:
-        return Job.model_validate_json(zlib.decompress(self.packed))
+        return _unpacked(self.packed) if self.size > LARGEST_MODEL else _newest(self.packed)
+
+
+def _unpacked(packed: bytes) -> Job:
+    return Job.model_validate_json(zlib.decompress(packed))
+
+
+_newest = lru_cache(MODELS)(_unpacked)
+"""A row is looked at several times before the next one comes; what it returns is changed by none."""
 
 
 class RedboxUnavailable(Exception):

@@ -99,6 +99,7 @@ def settings_for(namespaces: Sequence[str]) -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 10.0
     settings.watching.connect_timeout = 10.0
     settings.watching.chunk_size = CHUNK
+    settings.watching.label_selectors["", "v1", "pods"] = LABEL_JOB_UID  # all others stay at the API server
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = NothingStored()
     settings.persistence.progress_storage = NoProgress()

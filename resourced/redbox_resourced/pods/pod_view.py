@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -99,6 +99,10 @@ class BoundPod:
     node: str
     account: str
     created_at: str
+    role: BoundPodKind
+    """From its controller and its spec: any user can set labels."""
+    key: str
+    """The job's key at red-box: the uid of the companion's controller, or of the pod that runs."""
     controller: ControllerRef | None
     attempt: int
     containers: tuple[PodContainer, ...]
@@ -113,8 +117,6 @@ class BoundPod:
     """Its request needs values of Secrets or ConfigMaps, which a submitter pod reads."""
     is_replaced: bool
     """A controller makes another one as soon as it fails, without a pause: a Deployment's, not a Job's."""
-    names_virtual_node: bool
-    """Its author wants it to run there; see `selection`."""
     timed_tolerations: tuple[TimedToleration, ...]
     """Those that end the pod when resourced is away for long."""
     status_digest: bytes
@@ -126,23 +128,6 @@ class BoundPod:
     @property
     def place(self) -> Place:
         return self.namespace, self.name
-
-    @property
-    def key(self) -> str:
-        """The job's key at red-box: the uid of the companion's controller, or of the pod that runs."""
-        if self.role is BoundPodKind.POD:
-            return self.uid
-        return self.controller.uid if self.controller else ""
-
-    @property
-    def role(self) -> BoundPodKind:
-        """From its controller and its spec: any user can set labels."""
-        if self.controller is not None:
-            if is_of_slurmjob(self.controller.api_version, self.controller.kind):
-                return BoundPodKind.JOB
-            if self.controller.kind == "DaemonSet":
-                return BoundPodKind.DAEMON
-        return BoundPodKind.POD if self.names_virtual_node else BoundPodKind.FOREIGN
 
     @property
     def container_names(self) -> set[str]:
@@ -171,31 +156,33 @@ def read_pod(pod: Object) -> BoundPod:
     conditions: list[Object] = status.get("conditions", [])
     submitted = next((condition for condition in conditions if condition["type"] == SUBMITTED), {})
     controller = _controller(metadata)
-    bound = BoundPod(
+    role = _role(controller, runs=names_virtual_node(pod))
+    runs = role is BoundPodKind.POD
+    status_digest, shown = digest_of(status), without_details(status)
+    return BoundPod(
         namespace=sys.intern(metadata["namespace"]),
         name=metadata["name"],
         uid=metadata["uid"],
         node=sys.intern(spec.get("nodeName", "")),
         account=sys.intern(spec.get("serviceAccountName", "default")),
         created_at=metadata["creationTimestamp"],
+        role=role,
+        key=metadata["uid"] if runs else controller.uid if controller else "",
         controller=controller,
-        attempt=_attempt(env),
+        attempt=1 if runs else _attempt(env),
         containers=tuple(map(_container, spec["containers"])),
         phase=sys.intern(status.get("phase", "Pending")),
         is_submitted=submitted.get("status") == "True",
         submitted=submitted.get("message", ""),
         is_being_deleted="deletionTimestamp" in metadata,
         ends_by=metadata.get("deletionTimestamp") or "",
-        submitted_by_another={"name": MODE, "value": ATTACH_ONLY} in env,
+        submitted_by_another=not runs and {"name": MODE, "value": ATTACH_ONLY} in env,
         is_replaced=controller is not None and spec.get("restartPolicy", "Always") == "Always",
-        names_virtual_node=names_virtual_node(pod),
         timed_tolerations=timed_tolerations(spec),
-        status_digest=digest_of(status),
-        main_digest=digest_of(without_details(status)),
+        status_digest=status_digest,
+        main_digest=digest_of(shown) if shown != status else status_digest,
+        details=_details(spec, conditions) if runs else None,
     )
-    if bound.role is not BoundPodKind.POD:
-        return bound
-    return replace(bound, attempt=1, submitted_by_another=False, details=_details(spec, conditions))
 
 
 def has_job(pod: Object) -> bool:
@@ -239,6 +226,15 @@ def _details(spec: Object, conditions: list[Object]) -> PodDetails:
             if condition["type"] in CONDITIONS or condition["type"] in gates
         },
     )
+
+
+def _role(controller: ControllerRef | None, *, runs: bool) -> BoundPodKind:
+    if controller is not None:
+        if is_of_slurmjob(controller.api_version, controller.kind):
+            return BoundPodKind.JOB
+        if controller.kind == "DaemonSet":
+            return BoundPodKind.DAEMON
+    return BoundPodKind.POD if runs else BoundPodKind.FOREIGN
 
 
 def _controller(metadata: Object) -> ControllerRef | None:

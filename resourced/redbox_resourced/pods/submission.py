@@ -97,7 +97,7 @@ def read_request(config_map: Object | None, digest: str) -> JobRequest:
 
 
 class PodEvidence(Protocol):
-    """A pod that may have a job: the request for it, which is read only if there is no job yet."""
+    """A pod that may have a job: the request for it."""
 
     async def request(self) -> JobRequest: ...
 
@@ -144,14 +144,21 @@ class PodSubmitter:
     """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
 
     async def attach_or_submit(self, pod: BoundPod, connection: ClusterConnection) -> Job:
-        """The pod's job: the existing one of its key, else a new one."""
+        """The pod's job: the existing one of its key, else a new one.
+
+        A PUT is answered with the existing one, so that nothing is asked before it; only a pod whose request
+        cannot be read now needs to ask.
+        """
         evidence = await self._verified(pod, connection)
         redbox = self.client_for(pod, connection)  # one for all requests: its token lives as long as it does
         with _translated_errors():
-            job = await _get_job(redbox, pod)
-            if job is not None and job.phase is not Phase.SUBMITTING:
+            try:
+                request = await evidence.request()
+            except (SubmissionPending, SubmissionRejected):
+                job = await _get_job(redbox, pod)
+                if job is None or job.phase is Phase.SUBMITTING:
+                    raise
                 return job
-            request = await evidence.request()
             try:
                 return await _put_job(redbox, pod, request)
             except NotAccepted as refused:

@@ -32,8 +32,7 @@ def virtual_delivery(bed: Bed) -> Iterator[None]:
     install(bed, "Virtual", resourced=True)
     try:
         eventually(lambda: "hpc1.debug" in kubernetes("get", "nodes", "-o", "name"))
-        approve(kubernetes)
-        eventually(lambda: _is_served(kubernetes))
+        eventually(lambda: _is_approved_and_served(kubernetes))
         yield
     finally:
         install(bed, "Container", resourced=False)
@@ -46,8 +45,12 @@ def forget_resourced(kubernetes: Kubernetes) -> None:
     kubernetes("delete", "lease", "redbox-resourced", f"--namespace={NAMESPACE}", "--ignore-not-found")
 
 
-def _is_served(kubernetes: Kubernetes) -> bool:
-    """Whether the API server takes resourced's certificate: a moment after it was approved."""
+def _is_approved_and_served(kubernetes: Kubernetes) -> bool:
+    """Whether the API server takes resourced's certificate: a moment after it was approved.
+
+    Approved at each look: the node may be there before the request for its certificate.
+    """
+    approve(kubernetes)
     try:
         return kubernetes("get", "--raw", "/api/v1/nodes/hpc1.debug/proxy/healthz") == "ok"
     except BedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import pytest
 
 from redbox_api.client import RedboxClient, TokenSource
 from redbox_api.errors import Busy, NoSuchJob
-from redbox_api.models import Job, JobRequest, OwnerRef, Phase, Problem
+from redbox_api.models import Job, OwnerRef, Phase, Problem
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
@@ -124,8 +125,9 @@ def test_a_request_of_a_newer_operator_is_refused_by_the_field() -> None:
 class Throttled:
     """A red-box that is busy so many times, and its API server; every question is noted."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, *, existing: Phase | None = None) -> None:
         self.asked: list[str] = []
+        self.existing = existing
         self._busy = times
 
     async def get(self, where: ResourcePath) -> dict[str, Any]:
@@ -155,13 +157,19 @@ class Speaking:
     async def get_job(self, *_: Any, **__: Any) -> Job:
         await self.token()
         self.server.asked.append("GET")
-        raise NoSuchJob(problem(404))
+        if self.server.existing is None:
+            raise NoSuchJob(problem(404))
+        return job_in(self.server.existing)
 
-    async def put_job(self, key: str, _: JobRequest, *, attempt: int) -> Job:
+    async def put_job(self, *_: Any, **__: Any) -> Job:
         await self.token()
         self.server.take()
-        owner = OwnerRef(cluster="prod", namespace="alice", account="default")
-        return Job(key=key, attempt=attempt, owner=owner, user="alice", phase=Phase.PENDING)
+        return job_in(Phase.PENDING)
+
+
+def job_in(phase: Phase) -> Job:
+    owner = OwnerRef(cluster="prod", namespace="alice", account="default")
+    return Job(key="job-uid", attempt=1, owner=owner, user="alice", phase=phase)
 
 
 def problem(status: int) -> Problem:
@@ -180,7 +188,28 @@ async def test_a_submit_that_is_throttled_waits_its_turn_and_asks_nothing_else_a
     server = Throttled(3)
     submit, node = submission(server)
     assert (await submit.attach_or_submit(pod(), node)).key == "job-uid"
-    assert server.asked == ["SlurmJob", "token", "GET", "ConfigMap", "PUT", "PUT", "PUT", "PUT"]
+    assert server.asked == ["SlurmJob", "ConfigMap", "token", "PUT", "PUT", "PUT", "PUT"]
+
+
+def without_request() -> BoundPod:
+    """A companion whose request another pod submits, so that it cannot be sent for it."""
+    return dataclasses.replace(pod(), submitted_by_another=True)
+
+
+async def test_a_job_is_found_by_a_pod_whose_request_cannot_be_sent() -> None:
+    server = Throttled(0, existing=Phase.RUNNING)
+    submit, node = submission(server)
+    assert (await submit.attach_or_submit(without_request(), node)).phase is Phase.RUNNING
+    assert server.asked == ["SlurmJob", "token", "GET"]
+
+
+@pytest.mark.parametrize("existing", [None, Phase.SUBMITTING])
+async def test_without_a_request_nothing_is_submitted(existing: Phase | None) -> None:
+    server = Throttled(0, existing=existing)
+    submit, node = submission(server)
+    with pytest.raises(SubmissionPending) as waits:
+        await submit.attach_or_submit(without_request(), node)
+    assert (waits.value.reason, "PUT" in server.asked) == ("WaitsForSubmitter", False)
 
 
 async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
