@@ -138,7 +138,7 @@ class Server:
 def _freeze_objects() -> None:
     """Modules and the journal's records stay: later collections, which stop the event loop, leave them out.
 
-    Modules alone are 107,000 objects: a full collection takes some 50 ms, and submits cause many.
+    Modules alone are 107,000 objects: a full collection takes some 50 ms, and submits cause them.
     """
     gc.collect()
     gc.freeze()
