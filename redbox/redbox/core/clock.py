@@ -36,7 +36,7 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def sleep(self, seconds: float) -> asyncio.Future[None]:
+    def sleep(self, seconds: float) -> Awaitable[None]:
         """A future in place of a coroutine: a deadline needs no task of its own."""
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
