@@ -55,11 +55,15 @@ class Rule:
 
 
 def install(host: Host, places: Places) -> None:
-    """Put the programs there: dependencies by the lock, and the checkout's code as it is now."""
+    """Put the programs there: dependencies by the lock, and the checkout's code as it is now.
+
+    Compiled, as a package's installation does: its account cannot, and each start would again.
+    """
     dependencies = _dependencies(places, python_of(host))
     host.run("rm", "-rf", LIBRARY)  # modules of another version would still be imported
     for folder in (dependencies, _project(places)):
         copy(host, folder, LIBRARY)
+    host.run("python3", "-m", "compileall", "-q", "-j2", LIBRARY, check=False, timeout=BUILD_SECONDS)
     host.write(PROGRAM, LAUNCHER, mode=0o755)
 
 

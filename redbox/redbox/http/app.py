@@ -57,6 +57,7 @@ def bare_app() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # sought at each request
     )
     for module in (jobs, usage, logs, files, sessions, volumes, cluster, metrics):
         app.include_router(module.router)

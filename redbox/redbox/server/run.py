@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -79,6 +80,7 @@ async def serve(settings: RedboxSettings, path: Path) -> None:
             server = Server(application, listeners)
             stop, reload = server.stop, server.reload
             with _signal_handlers({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}):
+                _freeze_objects()
                 notify_ready()
                 await server.run()
             fault = application.jobs.fault
@@ -131,6 +133,15 @@ class Server:
         fault = await self.application.jobs.ended()
         log.critical("the background task has ended, shutting down", exc_info=fault)
         self.stop()
+
+
+def _freeze_objects() -> None:
+    """Modules and the journal's records stay: later collections, which stop the event loop, leave them out.
+
+    Modules alone are 107,000 objects: a full collection takes some 50 ms, and submits cause them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def reload_all(*steps: Callable[[], object]) -> None:

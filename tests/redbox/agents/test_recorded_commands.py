@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -322,6 +324,26 @@ class TestRecords:
             outcomes.begin("id", "another")
         outcomes.begin("id", outcome_id(outcomes.recall("id")))
         assert outcomes.recall("id") == {"state": "running"}
+
+    def test_outcomes_that_are_written_nowhere_are_kept_while_many_commands_begin_and_end(
+        self, tmp_path: Path
+    ) -> None:
+        """An error here would leave a submit without an answer."""
+        (tmp_path / "file").touch()
+        outcomes = CommandRecordStore([str(tmp_path / "file" / "x")])
+
+        def run(number: int) -> None:
+            outcomes.end(outcomes.begin(f"id-{number}"), {"code": 0})
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(32) as threads:
+                list(threads.map(run, range(1500)))
+        finally:
+            sys.setswitchinterval(interval)
+        assert outcomes.recall("id-1499") == {"code": 0, "state": "ended"}
+        assert outcomes.recall("id-0")["state"] == "unheard"
 
     def test_records_are_not_looked_through_at_each_submit(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path, "old")

@@ -131,8 +131,10 @@ class CommandRecordStore:
         if record.written:
             del self._in_memory[record.identity]
         elif len(self._in_memory) > MAX_UNWRITTEN:
-            ended = [identity for identity, other in self._in_memory.items() if "outcome" in other.lines[-1]]
-            del self._in_memory[ended[0]]
+            records = list(self._in_memory.items())  # a copy: other threads begin and end records meanwhile
+            ended = [identity for identity, other in records if other.lines and "outcome" in other.lines[-1]]
+            for identity in ended[:1]:
+                self._in_memory.pop(identity, None)
 
     def recall(self, identity: str) -> Dict[str, Any]:
         record = self._in_memory.get(identity)

@@ -156,7 +156,9 @@ class SubmitCoordinator(JobsComponent):
                 intent = submit_request.retried_intent(record, put, now)
             else:
                 intent = submit_request.new_intent(put, now, self._fence.holds_since(now))
-            intent = replace(intent, dependencies=self._dependencies(put))
+            dependencies = self._dependencies(put)
+            if dependencies != intent.dependencies:
+                intent = replace(intent, dependencies=dependencies)
             self._submitting.add(put.key)
             return Change(save=(intent,))
 
