@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never run backwards."""
 
-    def sleep(self, seconds: float) -> Awaitable[None]: ...
+    async def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
@@ -36,18 +36,8 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def sleep(self, seconds: float) -> Awaitable[None]:
-        """A future in place of a coroutine: a deadline needs no task of its own."""
-        loop = asyncio.get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(seconds, _wake, woken)
-        woken.add_done_callback(lambda _: timer.cancel())
-        return woken
-
-
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 async def finishes_within(clock: Clock, seconds: float, task: asyncio.Future[Any]) -> bool:

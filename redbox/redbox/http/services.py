@@ -110,8 +110,8 @@ Key = Annotated[str, Path(pattern=KEY_PATTERN, description="The caller's own nam
 Attempt = Annotated[int, QueryParameter(ge=1, le=1_000_000)]
 
 
-async def job_ref(request: Request, key: Key, attempt: Attempt = 1) -> JobRef:
-    return JobRef(request.state.caller, key, attempt)
+async def job_ref(caller: Annotated[Caller, Depends(caller_of)], key: Key, attempt: Attempt = 1) -> JobRef:
+    return JobRef(caller, key, attempt)
 
 
 JobRefDep = Annotated[JobRef, Depends(job_ref)]

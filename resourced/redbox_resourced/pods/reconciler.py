@@ -54,8 +54,7 @@ from redbox_shared.backoff import Backoff
 from redbox_shared.job_end import LOST_AFTER_S
 
 log = structlog.get_logger(__name__)
-AT_ONCE = 16
-"""Of one caller: more would only wait at red-box, each on a connection with a handshake of its own."""
+AT_ONCE = 32
 BACKOFF = Backoff(0.05, 60.0)
 HELD = Backoff(5.0, 300.0)
 """Of a pod that waits because it was refused: what refused it may change, such as a mapping at red-box."""

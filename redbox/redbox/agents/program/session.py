@@ -52,7 +52,7 @@ class WorkerStream:
         self.first_input = first_input  # came with the request, and costs no credit
         self.is_recorded = False  # runs to its end even when cancelled
         self._writer = writer
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()
         self._credit = WINDOW
         self._input: Deque[bytes] = deque()
         self._input_length = 0
@@ -141,8 +141,7 @@ class Session:
         self._writer = FrameWriter(descriptor)
         self._operations = operations
         self._streams: Dict[int, WorkerStream] = {}
-        # For the threads. The simple one, which Python 3.6 lacks, passes a request on in half the time.
-        self._begun: "queue.Queue[WorkerStream]" = getattr(queue, "SimpleQueue", queue.Queue)()
+        self._begun: "queue.Queue[WorkerStream]" = queue.Queue()  # for the threads
         self._idle_threads = 0  # that no stream is meant for yet
         self._changed = threading.Condition()
         self._last_frame_at = time.monotonic()

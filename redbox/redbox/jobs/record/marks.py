@@ -128,8 +128,7 @@ class Marks:
     def _hash(self, purpose: str, length: int, *parts: str) -> str:
         message = json.dumps([purpose, *parts]).encode()
         digest = hmac.digest(self.secret, message, hashlib.sha256)
-        needed = digest[: -(-length * 5 // 8)]  # five bits a character; base32 takes longer than the digest
-        return base64.b32encode(needed).decode().lower()[:length]
+        return base64.b32encode(digest).decode().lower()[:length]
 
 
 def _plain(value: object) -> str:

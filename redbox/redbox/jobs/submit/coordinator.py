@@ -156,9 +156,7 @@ class SubmitCoordinator(JobsComponent):
                 intent = submit_request.retried_intent(record, put, now)
             else:
                 intent = submit_request.new_intent(put, now, self._fence.holds_since(now))
-            dependencies = self._dependencies(put)
-            if dependencies != intent.dependencies:
-                intent = replace(intent, dependencies=dependencies)
+            intent = replace(intent, dependencies=self._dependencies(put))
             self._submitting.add(put.key)
             return Change(save=(intent,))
 
