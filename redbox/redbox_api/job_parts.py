@@ -116,7 +116,7 @@ class SbatchFields(RequestModel):
     )
     qos: Name | None = Field(None, description="The quality of service, as sbatch --qos.")
     resources: Resources = Field(
-        default_factory=Resources,
+        Resources(),
         description="The resources of the job in Slurm. A field takes precedence over the "
         "script's #SBATCH line; omitted fields are left to the script, the partition and Slurm. They are "
         "resources of Slurm's nodes, not of Kubernetes.",
@@ -153,7 +153,7 @@ class SbatchFields(RequestModel):
         description="Not before this time, as sbatch --begin: now+1hour, 2026-12-24T18:00.",
     )
     options: list[Text] = Field(
-        default_factory=list,
+        [],
         max_length=128,
         description="Further options of sbatch by their full names, one per string: --exclusive, "
         "--mail-type=END. Options that have a field, or that red-box sets, are refused by name.",

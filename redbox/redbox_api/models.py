@@ -135,7 +135,7 @@ class Job(ResponseModel):
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
-    nodes: list[str] = Field(default_factory=list)
+    nodes: list[str] = []
     exit_code: int | None = None
     signal: int | None = None
     run: int = 1  # 1, then one more for each requeue
@@ -143,7 +143,7 @@ class Job(ResponseModel):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     working_directory: str | None = None
-    logs: LogPath = Field(default_factory=LogPath)
+    logs: LogPath = LogPath()
     array: ArrayCounts | None = None
     tasks: list[ArrayTask] | None = None
     is_pod: bool = False
@@ -152,7 +152,7 @@ class Job(ResponseModel):
     cancel_requested: bool = False
     env_changed: bool = False
     spec_digest: str | None = None
-    warnings: list[str] = Field(default_factory=list)
+    warnings: list[str] = []
     stale_since: datetime | None = None
     revision: str | None = None
 

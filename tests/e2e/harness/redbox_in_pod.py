@@ -201,6 +201,7 @@ def _values(kubectl: Kubernetes, login: Host, files: dict[str, bytes]) -> dict[s
     address: str = api["spec"]["clusterIP"]
     own = f"{address.rpartition('.')[0]}.177"
     return {
+        "settings": {"jobs": {"arrives_within_s": 20.0}},  # of a submit that a kill left unanswered; else 300
         "ssh": {"host": login.spec.address, "knownHosts": files["known_hosts"].decode()},
         "credentials": {"ca": {"secret": f"{NAME}-ssh-ca", "addresses": ["10.0.0.0/8"]}},
         "observer": OBSERVER,

@@ -20,7 +20,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
 from redbox_bed.hosts.host import Host
-from redbox_bed.slurm.daemons import SLURMCTLD
+from redbox_bed.slurm.daemons import SLURMCTLD, SLURMD
 from tests.e2e.harness.metrics_adapter import external_metrics, number_of
 from tests.e2e.harness.prometheus import Prometheus, access_to_redbox, metrics_allowed, scraping
 from tests.e2e.harness.slurmjobs import SlurmJobs
@@ -172,12 +172,14 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
     def ends(*alerts: str) -> None:
         eventually(lambda: not prometheus.firing() & set(alerts), 90, what=f"no {alerts}")
 
+    node = bed.host("n3")
+    node.kill(SLURMD.name)  # else its next registration brings it back
     controller.run("scontrol", "update", "nodename=n3", "state=down", "reason=test")
     login.run("sbatch", "-pGPU_big", "-o/dev/null", "-D/tmp", user="alice", stdin="#!/bin/sh\n")
     try:
         fires("SlurmNodesDown", "SlurmPartitionWithoutNodes")  # GPU_big has this node alone, and a job
     finally:
-        controller.run("scontrol", "update", "nodename=n3", "state=resume")
+        node.ensure(SLURMD)
     ends("SlurmNodesDown", "SlurmPartitionWithoutNodes")
 
     controller.kill(SLURMCTLD.name)
