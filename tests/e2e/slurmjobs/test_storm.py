@@ -72,6 +72,12 @@ def _applied(jobs: SlurmJobs, namespace: str, script: str) -> Applied:
     return eventually(apply, what="an API server that answers")
 
 
+def _has_ended(job: Applied, pod: str) -> bool:
+    """A companion may still be on its way to a red-box that was killed while the job ended."""
+    found = job.get("pod", pod)
+    return not found or found["status"].get("phase") in ("Succeeded", "Failed")
+
+
 def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
     phase = "Succeeded" if code == 0 else "Failed"
     status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
@@ -91,6 +97,7 @@ def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
     if written != OUTPUT:
         found.append(f"{job.name}: its output has {len(written)} bytes of {len(OUTPUT)}")
     pod = job.pod_of(status["attempts"])
+    eventually(lambda: _has_ended(job, pod), CALMS_WITHIN_S, what=f"the end of {pod}")
     if job.get("pod", pod) or pod not in deleted:
         log = read_in_the_end(job.kubectl, lambda: job.whole_output(status["attempts"]))
         if not is_whole(log, OUTPUT):
