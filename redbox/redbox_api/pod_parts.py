@@ -164,6 +164,12 @@ class ContainerProgram(RequestModel):
     ports: Annotated[list[Port], Field(max_length=256)] = []
     """Those that it declares: one that another listener has is reported as PortInUse."""
     always_restarts: bool = False
+    stdin: bool = False
+    """Whether clients can attach to its standard input; without a client it waits for input."""
+    stdin_once: bool = False
+    """Whether its standard input ends with the first client's."""
+    tty: bool = False
+    """Whether it has a terminal."""
     startup_probe: PodProbe | None = None
     liveness_probe: PodProbe | None = None
     readiness_probe: PodProbe | None = None
@@ -176,6 +182,11 @@ class ContainerProgram(RequestModel):
     """terminationMessagePath."""
     message_from_logs: bool = False
     """terminationMessagePolicy: FallbackToLogsOnError."""
+
+    @property
+    def is_attachable(self) -> bool:
+        """Whether a client can attach to its main process."""
+        return self.stdin or self.tty
 
 
 class PodProgram(RequestModel):
@@ -207,6 +218,11 @@ class PodProgram(RequestModel):
         volumes = [volume.name for volume in self.volumes]
         if len(set(names)) < len(names) or len(set(volumes)) < len(volumes):
             raise ValueError("names of containers, and of volumes, are unique in a pod")
+        if self.mpi is not None and (named := [each.name for each in self.containers if each.is_attachable]):
+            raise ValueError(
+                f"container {named[0]} has stdin or tty, but the ranks of an MPI program share no terminal: "
+                "leave them out"
+            )
         for container in (*self.init_containers, *self.containers):
             if unknown := {mount.volume for mount in container.mounts} - set(volumes):
                 raise ValueError(
