@@ -183,11 +183,6 @@ class ContainerProgram(RequestModel):
     message_from_logs: bool = False
     """terminationMessagePolicy: FallbackToLogsOnError."""
 
-    @property
-    def is_attachable(self) -> bool:
-        """Whether a client can attach to its main process."""
-        return self.stdin or self.tty
-
 
 class PodProgram(RequestModel):
     """A pod whose containers one job runs on its first node."""
@@ -218,12 +213,12 @@ class PodProgram(RequestModel):
         volumes = [volume.name for volume in self.volumes]
         if len(set(names)) < len(names) or len(set(volumes)) < len(volumes):
             raise ValueError("names of containers, and of volumes, are unique in a pod")
-        if self.mpi is not None and (named := [each.name for each in self.containers if each.is_attachable]):
-            raise ValueError(
-                f"container {named[0]} has stdin or tty, but the ranks of an MPI program share no terminal: "
-                "leave them out"
-            )
         for container in (*self.init_containers, *self.containers):
+            if self.mpi is not None and (container.stdin or container.tty):
+                raise ValueError(
+                    f"container {container.name} has stdin or tty, but the ranks of an MPI program share no "
+                    "terminal: leave them out, or leave out MPI"
+                )
             if unknown := {mount.volume for mount in container.mounts} - set(volumes):
                 raise ValueError(
                     f"container {container.name} mounts {', '.join(sorted(unknown))}, which no volume is"
