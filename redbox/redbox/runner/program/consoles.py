@@ -37,7 +37,7 @@ from redbox.node.program.outputs import OutputHistory, OutputLost
 
 INPUT_BYTES = 64 * 1024
 READ_BYTES = 64 * 1024
-FLUSH_S = 5.0
+FLUSH_S = 2.0
 """After the container's end: how long a client may take nothing of what is left."""
 POLL_MS = 1000
 WINDOW_SIZE = struct.Struct("HHHH")
