@@ -48,9 +48,9 @@ def listen_for_clients(folder: str, name: str) -> socket.socket:
         os.chmod(os.path.join(folder, name), 0o600)
         listener.listen(MOST_ATTACHED)
         listener.settimeout(0)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise OSError(error.errno, error.strerror, os.path.join(folder, name)) from error
     finally:
         os.close(inside)
     return listener

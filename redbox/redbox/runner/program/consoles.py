@@ -111,10 +111,10 @@ class Console:
         self._drained = threading.Event()
         self._moved_at = time.monotonic()
         self._path = os.path.join(folder, name)
-        self._listener = listen_for_clients(folder, name)
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         self._open_files(stdin=stdin, tty=tty)
+        self._listener = listen_for_clients(folder, name)
         self._thread = threading.Thread(target=self._carry, name="console-" + name, daemon=True)
         self._thread.start()
 
