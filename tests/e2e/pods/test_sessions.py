@@ -8,6 +8,7 @@ import re
 import subprocess
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,7 +223,7 @@ def test_kubectl_run_gives_a_terminal_that_is_left_and_attached_to_again(
         os.write(screen, b"ls /proc/1/exe && exit 5\n")
         assert process.wait(WITHIN_S) == 0  # it was attached; the pod has the exit code
     assert ended(ran.ends(), ran.name)["exitCode"] == 5
-    assert "from-2\r\n" in ran.log()
+    assert "\nfrom-2\n" in ran.log()
 
 
 @pytest.mark.parametrize("kubectl", ["SPDY"], indirect=True)
@@ -238,6 +239,38 @@ def test_kubectl_run_with_a_pipe_has_its_end_of_file_and_its_exit_code(
     code, out, err = run(command, stdin=sent)
     assert (code, out.split()[:1], "begun\n" in err) == (3, [b"%d" % len(sent)], True), (out, err)
     assert not ran.manifest
+
+
+@pytest.mark.parametrize("kubectl", ["WebSockets"], indirect=True)
+@pytest.mark.usefixtures("pod")
+def test_containers_in_steps_of_their_own_are_attached_to_at_each_start(
+    kubectl: list[str], lasting: SlurmPods
+) -> None:
+    """Beside each other and with memory limits, they are children of a step, not of the runner."""
+    limited = {"stdin": True, "resources": {"limits": {"memory": "64Mi"}}}
+    both = lasting.run(
+        container("tty && read x && test $x = again", name="term", tty=True, **limited),
+        container("cat; echo over >&2", name="pipe", stdinOnce=True, **limited),
+        restartPolicy="OnFailure",
+    )
+    both.is_ready()
+    attach = [*kubectl, "attach", "-i", both.name, "-c"]
+    code, out, err = run([*attach, "pipe"], stdin=b"one\n")
+    assert (code, out, "over\n" in err) == (0, b"one\n", True), err
+    with terminal([*attach, "term", "-t"]) as (process, screen):
+        os.write(screen, b"once\n")
+        assert process.wait(WITHIN_S) == 0
+    both.until(lambda status: restarted(status, "term"), "the restart")
+    with terminal([*attach, "term", "-t"]) as (process, screen):
+        os.write(screen, b"again\n")
+        assert process.wait(WITHIN_S) == 0
+    assert both.ends()["phase"] == "Succeeded"
+    assert both.log("-c", "pipe") == "one\nover\n"
+
+
+def restarted(status: dict[str, Any], name: str) -> bool:
+    rows = (row for row in status["containerStatuses"] if row["name"] == name)
+    return any(row["restartCount"] == 1 and "running" in row["state"] for row in rows)
 
 
 def test_nothing_remains_of_a_kubectl_that_was_killed(
