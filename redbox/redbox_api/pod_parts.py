@@ -164,6 +164,12 @@ class ContainerProgram(RequestModel):
     ports: Annotated[list[Port], Field(max_length=256)] = []
     """Those that it declares: one that another listener has is reported as PortInUse."""
     always_restarts: bool = False
+    stdin: bool = False
+    """Whether clients can attach to its standard input; without a client it waits for input."""
+    stdin_once: bool = False
+    """Whether its standard input ends with the first client's."""
+    tty: bool = False
+    """Whether it has a terminal."""
     startup_probe: PodProbe | None = None
     liveness_probe: PodProbe | None = None
     readiness_probe: PodProbe | None = None
@@ -208,6 +214,11 @@ class PodProgram(RequestModel):
         if len(set(names)) < len(names) or len(set(volumes)) < len(volumes):
             raise ValueError("names of containers, and of volumes, are unique in a pod")
         for container in (*self.init_containers, *self.containers):
+            if self.mpi is not None and (container.stdin or container.tty):
+                raise ValueError(
+                    f"container {container.name} has stdin or tty, but the ranks of an MPI program share no "
+                    "terminal: leave them out, or leave out MPI"
+                )
             if unknown := {mount.volume for mount in container.mounts} - set(volumes):
                 raise ValueError(
                     f"container {container.name} mounts {', '.join(sorted(unknown))}, which no volume is"

@@ -111,10 +111,10 @@ class SessionService:
 
     @asynccontextmanager
     async def command(self, ref: JobRef, request: ExecRequest) -> AsyncIterator[OpenSession]:
-        """Run a command in the job, as its user, as long as the block lasts."""
+        """Run a command in the job, or attach to a container, as its user, as long as the block lasts."""
         size = request.size.model_dump() if request.size is not None else None
         document = {
-            "kind": "command",
+            "kind": "attach" if request.attach else "command",
             "command": request.command,
             "tty": request.tty,
             "stdin": request.stdin,
@@ -122,7 +122,9 @@ class SessionService:
             "size": size,
             "term": request.term,
         }
-        detail = {"command": self._audited(request.command), "tty": request.tty}
+        detail: dict[str, Any] = {"attach": True} if request.attach else {}
+        detail |= {"command": self._audited(request.command)} if request.command else {}
+        detail["tty"] = request.tty
         if request.container is not None:
             detail["container"] = request.container
         with self._audited_refusal(ref, EXEC):

@@ -91,9 +91,10 @@ class JobSession:
         self._socket = socket
 
     async def start(self, request: ExecRequest) -> None:
-        """Before all else."""
+        """Before all else. An older red-box refuses `attach`, so it is sent only where it is set."""
+        left_out = None if request.attach else {"attach"}
         with suppress(ClientError, OSError):
-            await self._socket.socket.send_str(request.model_dump_json())
+            await self._socket.socket.send_str(request.model_dump_json(exclude=left_out))
 
     async def send(self, data: bytes) -> None:
         """To the command's stdin; waits while red-box does not read."""

@@ -7,7 +7,7 @@ import struct
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 EXIT_CODE = "ExitCode"
 NON_ZERO = "NonZeroExitCode"
@@ -87,9 +87,11 @@ class ExecRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     command: Annotated[
-        tuple[Annotated[str, AfterValidator(_without_nul)], ...], Field(min_length=1, max_length=65_536)
-    ]
-    """The program and its arguments; no shell reads them."""
+        tuple[Annotated[str, AfterValidator(_without_nul)], ...], Field(max_length=65_536)
+    ] = ()
+    """The program and its arguments; no shell reads them. None with `attach`."""
+    attach: bool = False
+    """Instead of a command: the main process of the `container`, which a pod gave stdin or a terminal."""
     tty: bool = False
     """Whether it has a terminal; then its stderr is in its stdout."""
     stdin: bool = True
@@ -104,6 +106,14 @@ class ExecRequest(BaseModel):
     """Of the terminal at its start."""
     term: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$")] = None
     """TERM of the terminal; by default xterm."""
+
+    @model_validator(mode="after")
+    def _runs_or_attaches(self) -> ExecRequest:
+        if self.attach and (self.command or self.container is None or self.node or self.task is not None):
+            raise ValueError("attach goes with container, and without command, node and task")
+        if not self.attach and not self.command:
+            raise ValueError("command: name a program, or attach to a container")
+        return self
 
 
 class PortRequest(BaseModel):

@@ -68,6 +68,8 @@ class PodContainer:
     image: str
     is_sidecar: bool = False
     """An init container that runs as long as the pod."""
+    has_stdin: bool = False
+    has_terminal: bool = False
 
 
 class ShownCondition(NamedTuple):
@@ -131,9 +133,15 @@ class BoundPod:
 
     @property
     def container_names(self) -> set[str]:
+        return {container.name for container in self._all_containers}
+
+    def container(self, name: str) -> PodContainer | None:
+        return next((container for container in self._all_containers if container.name == name), None)
+
+    @property
+    def _all_containers(self) -> tuple[PodContainer, ...]:
         """Init containers too, of a pod that runs."""
-        init = self.details.init_containers if self.details else ()
-        return {container.name for container in (*init, *self.containers)}
+        return (*(self.details.init_containers if self.details else ()), *self.containers)
 
     @property
     def not_submitted(self) -> str:
@@ -255,4 +263,10 @@ def _attempt(env: list[Object]) -> int:
 
 def _container(container: Object) -> PodContainer:
     name, image = sys.intern(container["name"]), sys.intern(container.get("image", ""))
-    return PodContainer(name, image, container.get("restartPolicy") == "Always")
+    return PodContainer(
+        name,
+        image,
+        container.get("restartPolicy") == "Always",
+        has_stdin=bool(container.get("stdin")),
+        has_terminal=bool(container.get("tty")),
+    )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.e2e.harness.container_image import IMAGE
 from tests.e2e.harness.sessions import set_sessions
-from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container
+from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container, ended, on_slurm
+from tests.e2e.harness.slurmjobs import new_name
 from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, resize, terminal
 from tests.e2e.harness.waiting import eventually
 
@@ -180,6 +184,93 @@ def test_attaching_shows_what_the_container_writes(kubectl: list[str], lasting: 
     ticking.is_ready()
     code, out, err = run([*kubectl, "attach", ticking.name], within_s=120)
     assert (code, b"tick 60\n" in out) == (0, True), err
+
+
+def run_on_slurm(kubectl: list[str], name: str, *options: str) -> list[str]:
+    """kubectl run takes no path for an image; the override gives it the tests' own."""
+    spec = on_slurm({"name": name, "image": IMAGE})
+    overrides = json.dumps({"apiVersion": "v1", "spec": spec})
+    command = [*kubectl, "run", name, "--image=busybox", "--restart=Never", "--override-type=strategic"]
+    return [*command, f"--overrides={overrides}", *options]
+
+
+@pytest.mark.parametrize("kubectl", ["WebSockets"], indirect=True)
+@pytest.mark.usefixtures("pod")
+def test_kubectl_run_gives_a_terminal_that_is_left_and_attached_to_again(
+    kubectl: list[str], lasting: SlurmPods
+) -> None:
+    ran = lasting.of(new_name())
+    lasting.made.append(("Pod", ran.name))
+    with terminal(run_on_slurm(kubectl, ran.name, "-it", "--", "sh")) as (process, screen):
+        read_until(screen, PROMPT)
+        os.write(screen, b"stty size; sleep 60\n")
+        read_until(screen, rb"\n33 101\r\n")
+        os.write(screen, b"\x03")
+        resize(screen, ROWS + 1, COLUMNS)
+        read_until(screen, PROMPT)
+        os.write(screen, b"stty size\n")
+        read_until(screen, rb"\n34 101\r\n")
+        attach = [*kubectl, "attach", "-it", ran.name]
+        with terminal(attach) as (second, other):
+            os.write(other, b"echo from-$((1 + 1))\n")
+            read_until(other, rb"\nfrom-2\r\n")
+            read_until(screen, rb"\nfrom-2\r\n")
+            second.kill()
+            second.wait(WITHIN_S)
+        process.kill()
+        process.wait(WITHIN_S)
+    with terminal(attach) as (process, screen):
+        os.write(screen, b"ls /proc/1/exe && exit 5\n")
+        assert process.wait(WITHIN_S) == 0  # it was attached; the pod has the exit code
+    assert ended(ran.ends(), ran.name)["exitCode"] == 5
+    assert "\nfrom-2\n" in ran.log()
+
+
+@pytest.mark.parametrize("kubectl", ["SPDY"], indirect=True)
+@pytest.mark.usefixtures("pod")
+def test_kubectl_run_with_a_pipe_has_its_end_of_file_and_its_exit_code(
+    kubectl: list[str], lasting: SlurmPods
+) -> None:
+    ran = lasting.of(new_name())
+    lasting.made.append(("Pod", ran.name))
+    sent = b"line\n" * 500_000
+    script = "echo begun >&2; wc -c; exit 3"
+    command = run_on_slurm(kubectl, ran.name, "-i", "--rm", "--quiet", "--", "sh", "-c", script)
+    code, out, err = run(command, stdin=sent)
+    assert (code, out.split()[:1], "begun\n" in err) == (3, [b"%d" % len(sent)], True), (out, err)
+    assert not ran.manifest
+
+
+@pytest.mark.parametrize("kubectl", ["WebSockets"], indirect=True)
+@pytest.mark.usefixtures("pod")
+def test_containers_in_steps_of_their_own_are_attached_to_at_each_start(
+    kubectl: list[str], lasting: SlurmPods
+) -> None:
+    """Beside each other and with memory limits, they are children of a step, not of the runner."""
+    limited = {"stdin": True, "resources": {"limits": {"memory": "64Mi"}}}
+    both = lasting.run(
+        container("tty && read x && test $x = again", name="term", tty=True, **limited),
+        container("cat; echo over >&2", name="pipe", stdinOnce=True, **limited),
+        restartPolicy="OnFailure",
+    )
+    both.is_ready()
+    attach = [*kubectl, "attach", "-i", both.name, "-c"]
+    code, out, err = run([*attach, "pipe"], stdin=b"one\n")
+    assert (code, out, "over\n" in err) == (0, b"one\n", True), err
+    with terminal([*attach, "term", "-t"]) as (process, screen):
+        os.write(screen, b"once\n")
+        assert process.wait(WITHIN_S) == 0
+    both.until(lambda status: restarted(status, "term"), "the restart")
+    with terminal([*attach, "term", "-t"]) as (process, screen):
+        os.write(screen, b"again\n")
+        assert process.wait(WITHIN_S) == 0
+    assert both.ends()["phase"] == "Succeeded"
+    assert both.log("-c", "pipe") == "one\nover\n"
+
+
+def restarted(status: dict[str, Any], name: str) -> bool:
+    rows = (row for row in status["containerStatuses"] if row["name"] == name)
+    return any(row["restartCount"] == 1 and "running" in row["state"] for row in rows)
 
 
 def test_nothing_remains_of_a_kubectl_that_was_killed(

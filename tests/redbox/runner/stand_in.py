@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import struct
 import sys
 from pathlib import Path
@@ -69,6 +70,7 @@ def run_in_namespaces(argv: list[str], environment: dict[str, str]) -> int:
         libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)
         libc.mount(b"proc", b"/proc", b"proc", 0, None)
         os.execvpe(argv[0], argv, environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key of the container's terminal; Apptainer catches it
     status = os.waitpid(child, 0)[1]
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 

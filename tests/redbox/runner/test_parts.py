@@ -18,8 +18,7 @@ from redbox.runner.program.command_lines import (
     step_environment,
 )
 from redbox.runner.program.entry import settles
-from redbox.runner.program.handlers import find_own_listener, parse_head
-from redbox.runner.program.probes import ProbeCounter
+from redbox.runner.program.handlers import ProbeCounter, find_own_listener, parse_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
 from redbox.runner.program.starts import find_namespace_bar

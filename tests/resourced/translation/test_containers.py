@@ -207,3 +207,10 @@ def test_a_volume_that_is_read_only_is_so_for_all_mounts() -> None:
 )
 def test_other_fields_of_containers(fields: dict[str, Any], name: str, value: object) -> None:
     assert getattr(translated(**fields), name) == value
+
+
+def test_input_and_terminal_are_the_containers() -> None:
+    found = translated(stdin=True, stdinOnce=True, tty=True)
+    assert (found.stdin, found.stdin_once, found.tty) == (True, True, True)
+    plain = translated()
+    assert (plain.stdin, plain.stdin_once, plain.tty) == (False, False, False)

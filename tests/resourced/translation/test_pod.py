@@ -161,6 +161,14 @@ def test_annotations_are_options_of_the_job() -> None:
     assert (found.pod.mpi, found.pod.hostname) == ("pmix", "")
 
 
+@pytest.mark.parametrize("field", ["stdin", "tty"])
+def test_ranks_of_an_mpi_program_have_no_input_and_no_terminal(field: str) -> None:
+    given = annotated(mpi="pmix")
+    given["spec"]["containers"][0][field] = True
+    with pytest.raises(Unsupported, match=r"^spec: container main has stdin or tty, .*leave them out"):
+        requested(given)
+
+
 @pytest.mark.parametrize(
     ("annotations", "words"),
     [

@@ -9,8 +9,9 @@ import selectors
 import signal
 import time
 import tty
-from typing import Any, Dict, List, Set
+from typing import Any, Callable, Dict, List, Set
 
+from redbox.relay.program.attached import AttachedStream
 from redbox.relay.program.frames import (
     CLOSE,
     CREDIT,
@@ -35,7 +36,7 @@ from redbox.relay.program.frames import (
 )
 from redbox.relay.program.places import NoPlace, child_pids
 from redbox.relay.program.ports import PortStream
-from redbox.relay.program.streams import HANGUP_S, LIBC, CommandStream, RelayStream
+from redbox.relay.program.streams import HANGUP_S, LIBC, CommandStream, RelayStream, Send
 
 IDLE_S = 60.0
 TICK_S = 0.1
@@ -44,6 +45,11 @@ READ_SIZE = 256 * 1024
 MAX_OUTPUT = 2 * 1024 * 1024  # waiting to be sent, beyond which nothing more is read of commands
 OOM_SCORE = b"900"  # below the sessions', above the job's
 PR_SET_CHILD_SUBREAPER = 36
+STREAMS: Dict[str, Callable[[int, Send, Dict[str, Any]], RelayStream]] = {
+    "attach": AttachedStream,
+    "command": CommandStream,
+    "port": PortStream,
+}
 
 
 class HungUpGroup:
@@ -182,7 +188,7 @@ class Relay:
     def _open(self, number: int, document: Dict[str, Any]) -> None:
         if number in self._streams or len(self._streams) >= MAX_STREAMS:
             raise BadFrame("a stream that is open, or too many")
-        kind = PortStream if document["kind"] == "port" else CommandStream
+        kind = STREAMS[document["kind"]]
         try:
             stream = kind(number, self._send, document)
         except (NoPlace, OSError) as refusal:

@@ -8,9 +8,8 @@ from contextlib import suppress
 from typing import Callable, Optional
 
 from redbox.node.program.listeners import find_listeners
-from redbox.runner.program.handlers import HandlerTarget, run_handler
+from redbox.runner.program.handlers import HandlerTarget, ProbedContainer, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
-from redbox.runner.program.probes import ProbedContainer
 from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, read_text
 from redbox.runner.program.reports import running, terminated, waiting
 from redbox.runner.program.rules import (
@@ -92,6 +91,13 @@ class ContainerLife:
 
     def _run_once(self) -> int:
         image = self._bring_image()
+        try:
+            return self._run_image(image)
+        finally:
+            if self._process is not None and self._process.console is not None:
+                self._process.console.close()
+
+    def _run_image(self, image: Image) -> int:
         started_at = None
         try:
             self._check_ports()

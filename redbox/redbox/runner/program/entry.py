@@ -191,4 +191,5 @@ def main(arguments: List[str], program: CodeType) -> int:
 if __name__ == "__main__":
     code = main(sys.argv[1:], sys._getframe().f_code)  # noqa: SLF001 # the code of this program
     sys.stdout.flush()
+    sys.stderr.flush()  # before Python 3.9 a file's is not written line by line
     os._exit(code)  # without joining threads, which a dead file server may block

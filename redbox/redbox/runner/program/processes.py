@@ -16,6 +16,8 @@ import time
 from contextlib import suppress
 from typing import IO, Callable, Dict, List, Optional, Tuple
 
+from redbox.runner.program.consoles import Console
+
 STARTER = "starter"
 PAUSE_S, SHORT_PAUSE_S = 0.01, 0.002
 DEEPEST = 4
@@ -180,7 +182,16 @@ class DeviceMessage:
 class ContainerProcess:
     """One start of a container: from Apptainer's first process to its exit code."""
 
-    def __init__(self, argv: List[str], environment: Dict[str, str], output: IO[bytes], cwd: str) -> None:
+    def __init__(
+        self,
+        argv: List[str],
+        environment: Dict[str, str],
+        output: IO[bytes],
+        cwd: str,
+        console: Optional[Console] = None,
+    ) -> None:
+        """`output` is the log of a container without a console."""
+        self.console = console
         self.started_at = time.time()
         self.ended = threading.Event()
         self.stopping = threading.Event()
@@ -189,20 +200,26 @@ class ContainerProcess:
         self.message: Optional[DeviceMessage] = None
         self._oom_file = oom_file()
         self._oom_kills = count_oom_kills(self._oom_file)
+        files = console.child_files if console is not None else ()
         self._process = subprocess.Popen(
             argv,
             env=environment,
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            stdin=files[0] if files else subprocess.DEVNULL,
+            stdout=files[1] if files else output,
+            stderr=files[2] if files else output,
+            start_new_session=console is None or not console.is_terminal,  # else setsid, with the terminal
         )
         with suppress(OSError), open("/proc/{}/oom_score_adj".format(self._process.pid), "w") as file:
             file.write(OOM_SCORE)
 
     def wait_started(self, limit_s: float = START_S) -> None:
         """Wait until the container's own program runs, or has ended; give up looking after the limit."""
+        self._find_program(limit_s)
+        if self.console is not None:
+            self.console.release()
+
+    def _find_program(self, limit_s: float) -> None:
         until = time.monotonic() + limit_s
         first: Optional[int] = None
         while self.pid is None and self._process.poll() is None and time.monotonic() < until:
@@ -219,6 +236,8 @@ class ContainerProcess:
 
     def wait(self) -> int:
         code = self._exit_code(exit_code_of(self._process.wait()))
+        if self.console is not None:
+            self.console.end()
         self.ended.set()
         return code
 
@@ -254,10 +273,17 @@ class StepProcess(ContainerProcess):
     """A container in a step of its own: its processes are children of the step's shell, and not of srun."""
 
     def __init__(
-        self, argv: List[str], environment: Dict[str, str], output: IO[bytes], cwd: str, path: str
+        self,
+        argv: List[str],
+        environment: Dict[str, str],
+        output: IO[bytes],
+        path: str,
+        console: Optional[Console] = None,
     ) -> None:
+        """`output` is srun's own; the console's files are opened by the step."""
         self._path = path
-        super().__init__(argv, environment, output, cwd)
+        super().__init__(argv, environment, output, "/")
+        self.console = console
 
     def was_out_of_memory(self) -> bool:
         words = read_text(self._path + ".end").split()

@@ -7,9 +7,10 @@ other and this one has a memory limit; or as the tasks of an MPI program on all 
 import os
 import shutil
 import threading
-from contextlib import suppress
-from typing import Callable, Dict, List, Optional
+from contextlib import contextmanager, suppress
+from typing import Callable, Dict, Iterator, List, Optional
 
+from redbox.node.program.attachments import ATTACH_FOLDER
 from redbox.runner.program.command_lines import (
     CONTAINER_NAME,
     STEP_VARIABLES,
@@ -18,6 +19,7 @@ from redbox.runner.program.command_lines import (
     step_command,
     step_environment,
 )
+from redbox.runner.program.consoles import Console
 from redbox.runner.program.images import Image, ImageStore
 from redbox.runner.program.processes import ContainerProcess, StepProcess
 from redbox.runner.program.reports import StatusReport
@@ -34,6 +36,8 @@ LARGEST_POD_MESSAGE = 12 * 1024
 LARGEST_MESSAGE = 4096
 DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
 DEVICES = "/dev/"
+TERMINAL = "xterm"
+TERMINAL_SESSION = ("setsid", "-c")  # of util-linux, as nsenter: the terminal becomes that of the container
 ROOT_NAMES = ("", "0", "root")
 NAMESPACE_SETTINGS = ("user/max_user_namespaces", "kernel/unprivileged_userns_clone")
 
@@ -103,11 +107,24 @@ class ContainerStart:
         self.cwd = cwd
         self.overlay = overlay
         self.message_file = ""
+        self.open_console: Callable[[], Optional[Console]] = lambda: None
         self.launch: Callable[[], ContainerProcess] = lambda: self.launch_child(self.argv, self.environment)
 
     def launch_child(self, argv: List[str], environment: Dict[str, str]) -> ContainerProcess:
-        with open(self.log, "ab", opener=open_log) as output:
-            return ContainerProcess(argv, environment, output, "/")
+        with self.console() as console, open(self.log, "ab", opener=open_log) as output:
+            return ContainerProcess(argv, environment, output, "/", console)
+
+    @contextmanager
+    def console(self) -> Iterator[Optional[Console]]:
+        """Its console, if it has one, which is closed where it cannot be started."""
+        console = self.open_console()
+        try:
+            yield console
+        except OSError:
+            if console is not None:
+                console.end()
+                console.close()
+            raise
 
 
 class StartBuilder:
@@ -143,10 +160,15 @@ class StartBuilder:
             isolated=not context.mpi,
         )
         values[CONTAINER_NAME] = spec["name"]
+        if spec.get("tty"):
+            values.setdefault("TERM", TERMINAL)
+            command = [*TERMINAL_SESSION, *command]
         environment = runtime_environment(context.host_environment, values, context.pod.get("gpus"))
         log = os.path.join(context.logs, "{}-{}.log".format(spec["name"], number))
         start = ContainerStart(command, environment, log, cwd, overlay)
         start.message_file = message_file
+        if spec.get("stdin") or spec.get("tty"):
+            start.open_console = lambda: self._open_console(start.log)
         self._choose_launch(start, image, number)
         return start
 
@@ -157,16 +179,28 @@ class StartBuilder:
         elif spec.get("memoryLimit") and context.runs_side_by_side and "SLURM_JOB_ID" in os.environ:
             start.launch = lambda: self._launch_step(start, number)
 
+    def _open_console(self, path: str) -> Console:
+        spec = self._spec
+        log = open_log(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        folder = self._context.scratch.folder(ATTACH_FOLDER)
+        kind = {"stdin": spec.get("stdin"), "once": spec.get("stdinOnce"), "tty": spec.get("tty")}
+        try:
+            return Console(folder, spec["name"], log, **{name: bool(value) for name, value in kind.items()})
+        except OSError:
+            os.close(log)
+            raise
+
     def _launch_step(self, start: ContainerStart, number: int) -> ContainerProcess:
         context, spec = self._context, self._spec
         path = os.path.join(context.small_files, "{}-{}".format(spec["name"], number))
-        write_start(path, start.argv, start.environment, log=start.log)
         argv = step_command(
             program_command("step", path), context.node_name, spec["name"], spec["memoryLimit"]
         )
         environment = step_environment(context.host_environment)
-        with open(path + ".srun", "ab") as output:
-            return StepProcess(argv, environment, output, "/", path)
+        with start.console() as console, open(path + ".srun", "ab") as output:
+            files = console.child_paths() if console is not None else None
+            write_start(path, start.argv, start.environment, log=start.log, files=files)
+            return StepProcess(argv, environment, output, path, console)
 
     def _launch_tasks(self, start: ContainerStart, image: Image, number: int) -> ContainerProcess:
         context = self._context

@@ -16,9 +16,10 @@ from contextlib import suppress
 from types import CodeType
 from typing import Any, Dict, List, Mapping, Optional
 
+from redbox.node.program.attachments import SCRATCH_PREFIX
 from redbox.runner.program.command_lines import PASSED
 from redbox.runner.program.processes import exit_code_of, oom_file
-from redbox.runner.program.volumes import PREFIX, Scratch, remove_tree
+from redbox.runner.program.volumes import Scratch, remove_tree
 
 # A shell remains in the step, not Python: it takes a tenth of the memory. The container is not its background
 # job, since a shell has those ignore SIGINT.
@@ -62,12 +63,16 @@ def open_log(path: str, flags: int) -> int:
 
 
 def run_step(path: str) -> None:
-    """Become the step's shell; the container's output goes to its log and not through srun."""
+    """Become the step's shell; the container's files are its log or its console, and not srun's."""
     start = read_start(path)
     os.unlink(path)
-    log = open_log(start["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    if start.get("files"):
+        for number, (file, mode) in enumerate(zip(start["files"], (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
+            os.dup2(os.open(file, mode | os.O_NOCTTY), number)
+    else:
+        log = open_log(start["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
     argv = ["/bin/sh", "-c", WRAPPER, path, oom_file() or "", *start["argv"]]
     os.execve(argv[0], argv, start["environment"])  # noqa: S606 # the shell is the step's own
 
@@ -118,7 +123,7 @@ def sweep_command(nodes: str, path: str) -> List[str]:
 
 def run_sweep(path: str) -> int:
     """Remove what a pod had on this node; only a folder of this user, of the kind that the runner makes."""
-    if os.path.basename(path).startswith(PREFIX) and os.path.lexists(path):
+    if os.path.basename(path).startswith(SCRATCH_PREFIX) and os.path.lexists(path):
         remove_tree(path)
     return 0
 

@@ -14,10 +14,10 @@ import time
 from contextlib import suppress
 from typing import Callable, Dict, List, Optional
 
+from redbox.node.program.attachments import SCRATCH_PREFIX
 from redbox.runner.program.rules import ConfigRefused, Document, expand_strictly
 
 MEMORY = "/dev/shm"  # noqa: S108 # a folder of the job's own is made there
-PREFIX = "redbox-pod-"
 YOUNG_S = 60
 REMOVAL = (("chmod", "-R", "u+rwx"), ("rm", "-rf"))
 SPARE = 16 * 1024 * 1024
@@ -101,7 +101,7 @@ class Scratch:
 
     def _make(self, parent: str) -> str:
         # Without tempfile, which takes 3 MB.
-        name = "{}{}-{}-{}".format(PREFIX, self._name, os.getpid(), os.urandom(8).hex())
+        name = "{}{}-{}-{}".format(SCRATCH_PREFIX, self._name, os.getpid(), os.urandom(8).hex())
         path = os.path.join(parent, name)
         os.mkdir(path, 0o700)
         self._locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -111,7 +111,7 @@ class Scratch:
 
 def remove_abandoned(parent: str) -> None:
     """Remove this user's folders whose runner has gone."""
-    for path in glob.glob(os.path.join(glob.escape(parent), PREFIX + "*")):
+    for path in glob.glob(os.path.join(glob.escape(parent), SCRATCH_PREFIX + "*")):
         with suppress(OSError):
             status = os.lstat(path)
             if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):

@@ -42,14 +42,14 @@ from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
-from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
+from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, PodContainer
 from redbox_resourced.pods.submission import PodSubmitter
 
 log = structlog.get_logger(__name__)
 ONLY_POST = "exec, attach and portForward take only POST here, which needs the right to create on nodes/proxy"
 NO_STDIN = (
-    "a Slurm job has no standard input to attach to: leave out -i, or use kubectl exec -it, which opens a "
-    "session of its own in the job"
+    "this container has no standard input to attach to: leave out -i, give it stdin: true, or use "
+    "kubectl exec -it, which opens a session of its own in the job"
 )
 
 
@@ -154,6 +154,11 @@ class SessionHandler:
         protocol = negotiate(request.http, client_streams.PROTOCOLS)
         container = request.container if request.pod.role is BoundPodKind.POD else None
         wanted = _read_request(request.http.query.getall("command", []), options, container)
+        return await self._run(request, protocol, options, wanted)
+
+    async def _run(
+        self, request: SessionRequest, protocol: str, options: StreamOptions, wanted: ExecRequest
+    ) -> web.StreamResponse:
         job = await request.jobs.open_session()
         try:
             return await _serve(request, protocol, options, RemoteCommand(wanted, job).run)
@@ -161,8 +166,12 @@ class SessionHandler:
             await job.close()
 
     async def _attach(self, request: SessionRequest) -> web.StreamResponse:
-        """The job's log from now on."""
+        """The main process of a container with stdin or a terminal; of others the log from now on."""
         options = StreamOptions.read(request.http.query)
+        container = request.pod.container(request.container)
+        is_pod = request.pod.role is BoundPodKind.POD
+        if is_pod and container is not None and (container.has_stdin or container.has_terminal):
+            return await self._attach_to_process(request, options, container)
         if options.stdin:
             raise SessionRejected(NO_STDIN)
         protocol = negotiate(request.http, client_streams.PROTOCOLS)
@@ -174,6 +183,17 @@ class SessionHandler:
             return await _copy_log(pod_log, query, streams, channel)
 
         return await _serve(request, protocol, options, copy)
+
+    async def _attach_to_process(
+        self, request: SessionRequest, options: StreamOptions, container: PodContainer
+    ) -> web.StreamResponse:
+        """Whether there is a terminal is the container's own word, not the client's."""
+        protocol = negotiate(request.http, client_streams.PROTOCOLS)
+        has_input = options.stdin and container.has_stdin
+        wanted = ExecRequest(
+            attach=True, container=container.name, stdin=has_input, tty=options.tty and container.has_terminal
+        )
+        return await self._run(request, protocol, options, wanted)
 
     async def _port_forward(self, request: SessionRequest) -> web.StreamResponse:
         protocol = negotiate(request.http, port_forward.PROTOCOLS)

@@ -22,6 +22,7 @@ PATHS = {
     "mounts": "volumeMounts",
     "pull_policy": "imagePullPolicy",
     "shown_image": "image",
+    "stdin_once": "stdinOnce",
     "stop_signal": "lifecycle.stopSignal",
     "working_dir": "workingDir",
 }
@@ -61,6 +62,9 @@ def _container(
         mounts=_mounts(pod, given, references, field),
         ports=_ports(given, field),
         always_restarts=given.get("restartPolicy") == "Always",
+        stdin=bool(given.get("stdin")),
+        stdin_once=bool(given.get("stdinOnce")),
+        tty=bool(given.get("tty")),
         startup_probe=probe(given.get("startupProbe"), given, f"{field}.startupProbe"),
         liveness_probe=probe(given.get("livenessProbe"), given, f"{field}.livenessProbe"),
         readiness_probe=probe(given.get("readinessProbe"), given, f"{field}.readinessProbe"),

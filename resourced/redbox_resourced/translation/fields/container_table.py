@@ -122,7 +122,6 @@ MOUNT: FieldTable = {
     "subPath": honoured(),
     "subPathExpr": honoured(),
 }
-NO_ATTACH = "a job's containers cannot be attached to in this version: leave it out"
 CONTAINER: FieldTable = {
     "args": honoured(),
     "command": honoured(),
@@ -141,11 +140,14 @@ CONTAINER: FieldTable = {
     "restartPolicyRules": refused("rules of restarts are not in this version: use the pod's restartPolicy"),
     "securityContext": honoured("", SECURITY_CONTEXT),
     "startupProbe": honoured("", PROBE),
-    "stdin": never(NO_ATTACH),
-    "stdinOnce": never(NO_ATTACH),
+    "stdin": honoured(
+        "For kubectl attach -i and kubectl run -i, where red-box allows sessions. With the annotation "
+        "redbox.dev/mpi it is refused."
+    ),
+    "stdinOnce": honoured("As for a kubelet; the first client also sees what was written before it came."),
     "terminationMessagePath": honoured(),
     "terminationMessagePolicy": honoured(),
-    "tty": never(NO_ATTACH),
+    "tty": honoured("The log has what the terminal shows. With the annotation redbox.dev/mpi it is refused."),
     "volumeDevices": refused("a user's job has no block devices: mount a file system"),
     "volumeMounts": honoured("", MOUNT),
     "workingDir": honoured(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -260,6 +261,9 @@ async def test_jobs_that_cannot_be_entered_are_refused_before_the_upgrade(
         ("no JSON", "JSON"),
         ('{"command": ["a"], "node": "n9"}', "n9"),
         ('{"command": ["a"], "task": 3}', "not an array"),
+        ('{"attach": true}', "container"),
+        ('{"attach": true, "container": "main", "command": ["a"]}', "without command"),
+        ("{}", "name a program, or attach"),
     ],
 )
 async def test_a_wrong_first_message_is_named_in_the_status(stand: Stand, first: str, part: str) -> None:
@@ -272,6 +276,23 @@ async def test_a_wrong_first_message_is_named_in_the_status(stand: Stand, first:
         await session.close()
     assert status.reason == "Invalid"
     assert part in status.message
+
+
+async def test_a_container_that_cannot_be_attached_to_is_named(stand: Stand) -> None:
+    await running(stand)
+    async with (
+        stand.client() as client,
+        open_exec(client, "k1", ExecRequest(attach=True, container="main")) as session,
+    ):
+        _, _, status = await collect(session)
+    assert (status.reason, "Container main has no stdin" in status.message) == ("CannotStart", True)
+    opened = stand.audited[0]
+    assert json.loads(opened.detail or "") == {
+        "attach": True,
+        "tty": False,
+        "container": "main",
+        "node": "n1",
+    }
 
 
 MASK = bytes(4)

@@ -1,4 +1,4 @@
-"""kubectl attach to a pod on a virtual node: its job's log, from now on."""
+"""kubectl attach to a pod on a virtual node: its main process, or its job's log from now on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import LogRequest
 from tests.resourced.fakes import JOB
 from tests.resourced.kubelet.sessions.harness import SUCCESS, kubelet_api, open_streams
+from tests.resourced.kubelet.spdy.harness import data
 
 ATTACH = "/attach/alice/train/main"
 
@@ -70,3 +71,61 @@ async def test_a_log_that_is_refused_is_a_status() -> None:
         stand.redbox.job = JOB  # without a report of its containers
         client = await stand.request(ATTACH, [("output", "1")])
         assert (client.status, client.refusal["kind"]) == (400, "Status")
+
+
+def with_stdin(**more: Any) -> list[dict[str, Any]]:
+    return [{"name": "main", "image": "busybox", "stdin": True, **more}]
+
+
+async def test_a_container_with_stdin_is_attached_to_its_main_process() -> None:
+    async with kubelet_api(containers=with_stdin()) as stand:
+        client = await stand.request(ATTACH, [("input", "1"), ("output", "1"), ("error", "1")])
+        open_streams(client, "input output error")
+        client.send(data(client.streams["stdin"], b"one\n"))
+        await client.until(lambda _: client.text("stdout") == b"one\n")
+        client.send(data(client.streams["stdin"], b"", is_last=True))
+        await client.rest()
+        assert client.final_status == SUCCESS
+        side = stand.redbox.sides[0]
+        assert {name: value for name, value in side.command.items() if value} == {
+            "attach": True,
+            "container": "main",
+            "stdin": True,
+        }
+
+
+async def test_its_terminal_has_the_clients_size() -> None:
+    async with kubelet_api(containers=with_stdin(tty=True)) as stand:
+        client = await stand.request(ATTACH, [("input", "1"), ("output", "1"), ("tty", "1")])
+        open_streams(client, "input output tty")
+        client.send(data(client.streams["resize"], b'{"Width":101,"Height":33}'))
+        client.send(data(client.streams["stdin"], b"", is_last=True))
+        await client.rest()
+        command = stand.redbox.sides[0].command
+        assert (command["tty"], command["size"]) == (True, {"columns": 101, "rows": 33})
+
+
+async def test_a_terminal_is_the_containers_and_not_the_clients() -> None:
+    async with kubelet_api(containers=with_stdin()) as stand:
+        client = await stand.request(ATTACH, [("input", "1"), ("output", "1"), ("tty", "1")])
+        open_streams(client, "input output tty")
+        client.send(data(client.streams["stdin"], b"", is_last=True))
+        await client.rest()
+        assert stand.redbox.sides[0].command["tty"] is False
+
+
+async def test_an_init_container_with_a_terminal_alone_takes_no_input() -> None:
+    init = [{"name": "setup", "image": "busybox", "tty": True}]
+    async with kubelet_api(initContainers=init) as stand:
+
+        async def end(side: Any) -> None:
+            await side.send(1, b"drawn")
+            await side.end(SUCCESS)
+
+        stand.redbox.script = end
+        client = await stand.request("/attach/alice/train/setup", [("input", "1"), ("output", "1")])
+        open_streams(client, "input output")
+        await client.rest()
+        assert client.text("stdout") == b"drawn"
+        command = stand.redbox.sides[0].command
+        assert (command["attach"], command["container"], command["stdin"]) == (True, "setup", False)
