@@ -120,7 +120,6 @@ def run_pod(folder: str) -> int:
                 missing.filename
             )
         )
-        sys.stderr.flush()  # before Python 3.9 it waits for more, and the runner ends without it
         return UNPREPARED
     node_name = os.environ.get("SLURMD_NODENAME") or os.uname()[1]
     address = find_node_address(os.uname()[1])
