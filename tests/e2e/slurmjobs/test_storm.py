@@ -72,6 +72,11 @@ def _applied(jobs: SlurmJobs, namespace: str, script: str) -> Applied:
     return eventually(apply, what="an API server that answers")
 
 
+def _ends_in_slurm(job: Applied) -> list[tuple[str, str]]:
+    """In the accounting, to which slurmctld sends later what ended while slurmdbd was away."""
+    return [row for row in job.in_slurm() if row[1] not in NO_END | BEGAN_AGAIN]
+
+
 def _has_ended(job: Applied, pod: str) -> bool:
     """A companion may still be on its way to a red-box that was killed while the job ended."""
     found = job.get("pod", pod)
@@ -82,14 +87,14 @@ def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
     phase = "Succeeded" if code == 0 else "Failed"
     status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
     state = "COMPLETED" if code == 0 else "FAILED"
-    rows = [row for row in job.in_slurm() if row[1] not in NO_END]
-    ids = [row for row in rows if row[1] not in BEGAN_AGAIN]
     if status.get("reason") == "ForgottenBySlurm":
         may_retry = code == 0 and "It may have started" not in status["message"]
         return [f"{job.name}: not submitted again: {status['message']}"] if may_retry else []
     found = []
-    if ids != [(status.get("jobID"), state)]:
-        found.append(f"{job.name}: sacct has {rows}, the status says {status.get('jobID')}")
+    try:
+        eventually(lambda: _ends_in_slurm(job) == [(status.get("jobID"), state)], what="that end")
+    except AssertionError:
+        found.append(f"{job.name}: sacct has {job.in_slurm()}, the status says {status.get('jobID')}")
     if (status["phase"], status.get("exitCode")) != (phase, code):
         found.append(f"{job.name}: {status['phase']} {status.get('exitCode')}, not {phase} {code}")
     path = f"{status.get('workingDirectory')}/slurm-{status.get('jobID')}.out"
