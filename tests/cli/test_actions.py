@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kubectl_slurm.commands.doctor import is_used_up
+from kubectl_slurm.commands.doctor import Health, is_used_up, operator_roles
 from kubectl_slurm.commands.history import since
+from kubectl_slurm.slurmjobs.clusters import ClusterView
 from redbox_shared.requested_actions import CANCEL, REQUESTED
-from tests.cli.factories import slurmjob
+from tests.cli.factories import slurmcluster, slurmjob
 from tests.cli.harness import Kubectl, run, terminal
 
 
@@ -83,6 +86,23 @@ def test_a_kubectl_that_is_named_is_found_as_a_shell_finds_it(kubectl: Kubectl) 
 def test_a_quota_of_thousands_is_read(hard: object, used_up: list[object]) -> None:
     amounts = ["0", "999", "1k", "1001", "1M", "2M"] if isinstance(hard, str) else [1, 2, "3"]
     assert [used for used in amounts if is_used_up(used, hard)] == used_up
+
+
+@pytest.mark.parametrize(
+    ("roles", "lines"),
+    [
+        (["operator", "reader", "requeue"], []),
+        (["operator"], [(Health.UNKNOWN, "requeue")]),
+        ([], [(Health.NOT_WELL, "operator"), (Health.UNKNOWN, "requeue")]),
+        (None, []),
+    ],
+)
+def test_a_role_that_the_operator_lacks_is_a_line_with_its_cure(roles: Any, lines: list[Any]) -> None:
+    found = list(operator_roles(ClusterView(slurmcluster(operatorRoles=roles))))
+    assert [line.health for line in found] == [health for health, _ in lines]
+    for line, (_, role) in zip(found, lines, strict=True):
+        assert f"the role {role}, which" in line.found
+        assert f"adds {role} to the roles" in line.cure
 
 
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:
