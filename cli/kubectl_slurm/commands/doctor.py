@@ -178,7 +178,7 @@ def _cluster(cluster: ClusterView) -> Iterator[Examined]:
 
 
 def operator_roles(cluster: ClusterView) -> Iterator[Examined]:
-    """As red-box last told the operator; not what an older operator has not published."""
+    """As red-box last answered the operator; an older operator has not published them."""
     roles = cluster.status.get("operatorRoles")
     lacking = [role for role in OPERATOR_ROLES if role not in roles] if isinstance(roles, list) else []
     for role in lacking:

@@ -350,7 +350,7 @@ class WorkloadManager(Protocol):
         """The present usage of the steps of these jobs of the user, as far as it is measured."""
 
     async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[PastUsage, ...] | None:
-        """What these jobs of the user used that have ended, from the accounting; None: there is none.
+        """What these jobs of the user used that have ended, from the accounting; None: without one.
 
         An id that was given again is two jobs, which differ in mark or time of submission.
         """
