@@ -78,7 +78,13 @@ class Kubectl:
 
     def answers(self, name: str, document: Any) -> None:
         whole = {"items": document} if isinstance(document, list) else document
-        (self._answers / name).write_text(json.dumps(whole))
+        new = self._answers / f"{name}.new"
+        new.write_text(json.dumps(whole))
+        new.replace(self._answers / name)  # a program may be reading it
+
+    def watched(self, kind: str, document: Any) -> None:
+        """The only event of each watch."""
+        (self._answers / "watch").write_text(json.dumps({"type": kind, "object": document}) + "\n")
 
     def logs(self, pod: str, text: str) -> None:
         """The log of a pod that there is."""

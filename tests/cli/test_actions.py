@@ -179,6 +179,14 @@ def test_delete_removes_the_slurmjob_and_one_that_has_ended_too(kubectl: Kubectl
     assert (deleted(kubectl), cancelled(kubectl)) == (["train-abc12", "e"], [])
 
 
+def test_a_job_that_is_deleted_meanwhile_does_not_keep_the_wait_from_the_others(kubectl: Kubectl) -> None:
+    kubectl.watched("DELETED", slurmjob())
+    ended = run(kubectl, "cancel", "--wait", "train-abc12", "other")
+    assert ended.returncode == 1
+    assert ended.stdout.count("is cancelled") == 2
+    assert ended.stderr.count("was deleted") == 2
+
+
 def test_a_job_that_is_being_cancelled_is_shown_so_and_left_alone(kubectl: Kubectl) -> None:
     job = slurmjob()
     job["metadata"]["annotations"] = {CANCEL: REQUESTED}
