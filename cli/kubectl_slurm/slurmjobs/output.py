@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from kubectl_slurm.errors import JobTrouble, NotAnswered, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
-from kubectl_slurm.slurmjobs.access import get_again
+from kubectl_slurm.slurmjobs.access import MOST_REFUSALS, get_again
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import note
 from redbox_shared.own_lines import PREFIX
@@ -34,8 +34,6 @@ NOT_YET = (
 )
 """Why a pod has no log yet."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
-MOST_REFUSALS = 6
-"""In a row: an API server that has just started refuses for a moment; an expired login does for ever."""
 MOST_SILENCES = 120
 STREAMS = {"stdout": "Stdout", "stderr": "Stderr"}
 HEADING = re.compile(rf"^{re.escape(PREFIX)}task ([0-9]+): ".encode())
