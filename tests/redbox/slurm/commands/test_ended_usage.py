@@ -102,6 +102,15 @@ def test_tasks_of_an_array_share_cpu_time_and_have_memory_each() -> None:
     assert (used.memory_bytes, used.allocated_memory_bytes) == (900 * MIB, 1000 * MIB)
 
 
+def test_an_array_of_which_a_task_runs_is_left_out() -> None:
+    assert usages(run(JobID="7_1", JobIDRaw="8"), run(JobID="7_2", JobIDRaw="7", State="RUNNING")) == ()
+
+
+def test_a_step_counts_for_its_own_job_alone() -> None:
+    (used,) = usages(run(), step("batch", "00:03", 8), step("batch", "09:00", 80, "9"))
+    assert (used.cpu_s, used.memory_bytes) == (3, 8 * MIB)
+
+
 def test_components_of_a_het_job_are_added_up() -> None:
     second = run(JobID="7+1", JobIDRaw="8", AllocCPUS="2", ElapsedRaw="90")
     (used,) = usages(run(JobID="7+0"), step("batch", "01:00", 10), second, step("0", "00:30", 20, "8"))
