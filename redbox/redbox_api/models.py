@@ -273,7 +273,7 @@ class WhoAmI(ResponseModel):
 
     identity: str
     owner: OwnerRef
-    user: str | None
+    user: str | None = Field(None, description="left out where the mapping gives none, as to an operator")
     roles: list[str]
     accounts: list[str] | None = None
     partitions: list[str] | None = None

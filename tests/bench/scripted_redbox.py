@@ -177,7 +177,7 @@ class ScriptedRedbox:
             raise web.HTTPNotFound
         owner = OwnerRef(cluster="kube", namespace="redbox-system", account="redbox-operator")
         whoami = WhoAmI(identity="the operator", owner=owner, user=None, roles=self.roles)
-        return _json(whoami.model_dump_json(by_alias=True))
+        return _json(whoami.model_dump_json(by_alias=True, exclude_none=True))
 
     async def _partitions(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch") == "true":

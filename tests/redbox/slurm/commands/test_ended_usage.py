@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.workload_manager import PastUsage, WorkloadManagerError
-from redbox.slurm.commands import ended_usage
+from redbox.slurm.commands import ended_usage, sacct
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.text.record_format import ParseReport
 from redbox.slurm.views.past_usages import build_past_usages
-from tests.redbox.slurm.captured import output
+from tests.redbox.slurm.captured import RELEASES, output
 from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, argv_option, done
 
 MARK = "rb1.key"
@@ -116,6 +118,33 @@ def test_components_of_a_het_job_are_added_up() -> None:
     (used,) = usages(run(JobID="7+0"), step("batch", "01:00", 10), second, step("0", "00:30", 20, "8"))
     assert (used.cpus, used.cpu_s, used.allocated_cpu_s) == (6, 90, 580)
     assert (used.memory_bytes, used.allocated_memory_bytes) == (30 * MIB, 4000 * MIB)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_release_has_the_numbers_of_each_kind_of_job(release: str) -> None:
+    """`capture.USED`: 50 MB in each process that holds some."""
+    fields = sacct.read_field_names(output(release, "sacct-fields.txt"), ended_usage.FIELDS)
+    report = ParseReport()
+    rows = list(ended_usage.read_rows(output(release, "ended.txt"), fields, "~S~", report))
+    names = {job_id: name for name, job_id in json.loads(output(release, "ended-ids.json")).items()}
+    used = {names[job.job_id]: job for job in build_past_usages(rows)}
+    assert report.complete
+    assert used.keys() == set(names.values())
+    held = {name: (job.memory_bytes or 0) // MIB for name, job in used.items()}
+    had = {name: (job.allocated_memory_bytes or 0) // MIB for name, job in used.items()}
+    assert 45 <= held["busy"] < 100
+    assert 45 <= held["array"] < 100
+    assert 90 <= held["nodes"] < 200
+    assert 90 <= held["het"] < 200
+    assert (had["busy"], had["array"], had["nodes"], had["het"]) == (200, 100, 600, 300)
+    busy = used["busy"]
+    assert (busy.cpus, busy.time_limit_s, busy.allocated_cpu_s) == (2, 300, 2 * busy.elapsed_s)
+    assert busy.cpu_s is not None
+    assert 1 <= busy.cpu_s <= busy.elapsed_s
+    assert used["array"].allocated_cpu_s >= used["array"].elapsed_s
+    assert used["requeued"].elapsed_s < 60
+    never = used["never"]
+    assert (never.elapsed_s, never.cpu_s, never.memory_bytes) == (0, None, None)
 
 
 def test_a_comment_cannot_forge_a_record() -> None:
