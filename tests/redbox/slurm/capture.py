@@ -150,6 +150,8 @@ class Capture:
             self.sbatch(name, script, *options)
         self.wait("requeued", "RUNNING")
         self.login.run("scontrol", "requeue", self.ids["requeued"], user="alice")
+        self.wait("requeued", "PENDING")  # for two minutes, by itself
+        self.controller.run("scontrol", "update", f"jobid={self.ids['requeued']}", "starttime=now")
         self.login.run("scancel", self.ids["never"], user="alice")
         for name in USED:
             self.wait(name, *_ENDED)
