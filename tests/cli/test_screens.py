@@ -153,6 +153,16 @@ def test_a_submit_without_an_answer_may_have_been_one(kubectl: Kubectl) -> None:
     assert "may have been submitted" in ended.stderr
 
 
+def test_a_submit_does_not_wait_for_a_dependency_that_a_person_has_to_create(kubectl: Kubectl) -> None:
+    missing = "depends on SlurmJob ghost, which does not exist."
+    pending = slurmjob(phase="Pending", jobID=None, reason="DependencyMissing", message=missing)
+    kubectl.answers("job", pending)
+    ended = run(kubectl, "submit", "-d", "afterok:ghost", "--wrap", "true")
+    assert ended.returncode == 0
+    assert ended.stdout == "slurmjob.redbox.dev/train-abc12 created\n"
+    assert ended.stderr == f"train-abc12 is not in Slurm yet: {missing}\n"
+
+
 def test_ctrl_c_while_a_job_is_followed_says_that_it_goes_on(kubectl: Kubectl) -> None:
     kubectl.answers(
         "job", slurmjob(phase="Submitted", state="PENDING", reason="Priority", message="It waits.")
