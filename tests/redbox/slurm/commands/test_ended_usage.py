@@ -122,7 +122,7 @@ def test_components_of_a_het_job_are_added_up() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_each_release_has_the_numbers_of_each_kind_of_job(release: str) -> None:
-    """`capture.USED`: 50 MB in each process that holds some."""
+    """`capture.USED`: 50 MB in each process that holds some. 22.05 measured the one on the first node alone."""
     fields = sacct.read_field_names(output(release, "sacct-fields.txt"), ended_usage.FIELDS)
     report = ParseReport()
     rows = list(ended_usage.read_rows(output(release, "ended.txt"), fields, "~S~", report))
@@ -134,8 +134,9 @@ def test_each_release_has_the_numbers_of_each_kind_of_job(release: str) -> None:
     had = {name: (job.allocated_memory_bytes or 0) // MIB for name, job in used.items()}
     assert 45 <= held["busy"] < 100
     assert 45 <= held["array"] < 100
-    assert 90 <= held["nodes"] < 200
-    assert 90 <= held["het"] < 200
+    of_both = 45 if release == "22.05" else 90
+    assert of_both <= held["nodes"] < 200
+    assert of_both <= held["het"] < 200
     assert (had["busy"], had["array"], had["nodes"], had["het"]) == (200, 100, 600, 300)
     busy = used["busy"]
     assert (busy.cpus, busy.time_limit_s, busy.allocated_cpu_s) == (2, 300, 2 * busy.elapsed_s)
