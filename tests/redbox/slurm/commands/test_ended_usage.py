@@ -122,7 +122,7 @@ def test_components_of_a_het_job_are_added_up() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_each_release_has_the_numbers_of_each_kind_of_job(release: str) -> None:
-    """`capture.USED`: 50 MB in each process that holds some. 22.05 measured the one on the first node alone."""
+    """`capture.USED`: 50 MB in each process that holds some. 22.05 measured the first node alone."""
     fields = sacct.read_field_names(output(release, "sacct-fields.txt"), ended_usage.FIELDS)
     report = ParseReport()
     rows = list(ended_usage.read_rows(output(release, "ended.txt"), fields, "~S~", report))
