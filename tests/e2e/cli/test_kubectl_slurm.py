@@ -169,7 +169,7 @@ def test_the_doctor_goes_the_whole_way(nearby: Plugin) -> None:
     assert ended.returncode == 0, ended.stdout
     assert "ok service account default on hpc1: Unix user alice; accounts biology, physics" in ended.stdout
     assert {line[:2] for line in ended.stdout.splitlines()} == {"ok"}
-    kubectl = [str(nearby.bed.places.state / "bin/kubectl"), "get", "slurmcluster", "hpc1", "--output=json"]
+    kubectl = [*nearby.inside, "kubectl", "get", "slurmcluster", "hpc1", "--output=json"]
     shown = subprocess.run(kubectl, check=True, env=nearby.env, capture_output=True, text=True).stdout
     assert {"operator", "requeue"} <= {*json.loads(shown)["status"]["operatorRoles"]}
 
