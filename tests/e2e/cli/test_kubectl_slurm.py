@@ -182,7 +182,7 @@ def test_the_doctor_names_what_is_wrong_with_its_cure(plugin: Plugin) -> None:
 
 def test_usage_stands_beside_what_was_asked_for(nearby: Plugin, running: str) -> None:
     def measured() -> re.Match[str] | None:
-        return re.search(rf"{running} +\S+ +1 +\d+:\d+ +\d+% +\S+M +100M +\d+%", nearby.well("top"))
+        return re.search(rf"{running} +\S+ +\d+% +1 +\d+:\d+ +\d+% +\S+M +100M +\d+%", nearby.well("top"))
 
     eventually(measured)
 
