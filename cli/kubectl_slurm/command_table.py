@@ -7,7 +7,7 @@ COMMANDS = {
     "queue": ("queue", "what waits and runs, as squeue shows it"),
     "info": ("info", "partitions, limits and free resources, as sinfo shows them"),
     "history": ("history", "what has ended, as sacct shows it"),
-    "top": ("top", "used CPUs and memory against what was asked for"),
+    "top": ("top", "used CPUs and memory against what was asked for; of an ended job as seff shows it"),
     "logs": ("logs", "print or follow a job's output"),
     "cancel": ("actions", "cancel jobs, as scancel does"),
     "hold": ("actions", "keep waiting jobs from starting"),

@@ -273,7 +273,7 @@ class WhoAmI(ResponseModel):
 
     identity: str
     owner: OwnerRef
-    user: str | None
+    user: str | None = Field(None, description="left out where the mapping gives none, as to an operator")
     roles: list[str]
     accounts: list[str] | None = None
     partitions: list[str] | None = None
@@ -350,3 +350,27 @@ class UsageList(ResponseModel):
 
     items: list[JobUsage]
     stale_since: datetime | None = None
+
+
+class EndedUsage(ResponseModel):
+    """Usage of the last run of an ended job, against what it had; what was not measured is left out.
+
+    Of an array: the CPU time of all tasks, the memory of the task that used most, the longest task's time.
+    """
+
+    key: str
+    attempt: int
+    cpus: int = Field(description="that it had at once; of an array, each task")
+    cpu_seconds: float | None = Field(None, description="of all its processes")
+    allocated_cpu_seconds: int = Field(description="its CPUs, for as long as it had them")
+    memory_bytes: int | None = Field(None, description="the peak of its largest step, as seff has it")
+    allocated_memory_bytes: int | None = None
+    elapsed_seconds: int
+    time_limit_seconds: int | None = Field(None, description="left out where there is no limit")
+
+
+class EndedUsageList(ResponseModel):
+    """Those of the ended jobs that Slurm's accounting has the end of."""
+
+    items: list[EndedUsage]
+    accounting: bool = Field(description="false: Slurm there has no accounting, and the list is empty")

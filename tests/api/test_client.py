@@ -133,6 +133,8 @@ async def test_a_watch_of_partitions_goes_on_where_the_list_ended(stand: Stand) 
 async def test_an_operator_names_the_owner(stand: Stand) -> None:
     await stand.submitted("k1")
     async with stand.client("operator") as operator:
+        whoami = await operator.whoami()
+        assert (whoami.user, "operator" in whoami.roles) == (None, True)
         assert (await operator.get_job("k1", owner=ALICE)).owner == ALICE
         assert len(await operator.cancel_job("k1", all_attempts=True, owner=ALICE)) == 1
 

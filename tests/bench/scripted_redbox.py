@@ -22,12 +22,14 @@ from redbox_api.models import (
     Cluster,
     Job,
     JobList,
+    OwnerRef,
     Partition,
     PartitionEvent,
     PartitionList,
     Phase,
     Problem,
     WatchEvent,
+    WhoAmI,
 )
 from redbox_shared.wire import PROBLEMS
 
@@ -47,6 +49,8 @@ class ScriptedRedbox:
         self.slurm_answers.set()
         self.stranger: tuple[int, str] | None = None
         """The status and the text that something else answers in its place."""
+        self.roles: list[str] | None = ["operator", "reader"]
+        """Of who asks; None: it does not say."""
         self.partitions: dict[str, Partition] = {}
         self._partition_changes: list[PartitionEvent] = []
         self._authority: CertificateAndKey | None = None
@@ -101,6 +105,7 @@ class ScriptedRedbox:
         app.router.add_get("/v1/jobs/{key}", self._get)
         app.router.add_delete("/v1/jobs/{key}", self._cancel)
         app.router.add_get("/v1/cluster", self._cluster)
+        app.router.add_get("/v1/whoami", self._whoami)
         app.router.add_get("/v1/partitions", self._partitions)
         return app
 
@@ -166,6 +171,13 @@ class ScriptedRedbox:
             name="scripted", workload_manager="none", version="0", redbox_version="0", accounting=True
         )
         return _json(cluster.model_dump_json(by_alias=True))
+
+    async def _whoami(self, _: web.Request) -> web.Response:
+        if self.roles is None:
+            raise web.HTTPNotFound
+        owner = OwnerRef(cluster="kube", namespace="redbox-system", account="redbox-operator")
+        whoami = WhoAmI(identity="the operator", owner=owner, user=None, roles=self.roles)
+        return _json(whoami.model_dump_json(by_alias=True, exclude_none=True))
 
     async def _partitions(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch") == "true":

@@ -78,7 +78,20 @@ class Kubectl:
 
     def answers(self, name: str, document: Any) -> None:
         whole = {"items": document} if isinstance(document, list) else document
-        (self._answers / name).write_text(json.dumps(whole))
+        new = self._answers / f"{name}.new"
+        new.write_text(json.dumps(whole))
+        new.replace(self._answers / name)  # a program may be reading it
+
+    def becomes(self, program: str) -> None:
+        """Another program, from its next call on."""
+        new = self.program.with_suffix(".new")
+        new.write_text(program)
+        new.chmod(0o755)
+        new.replace(self.program)
+
+    def watched(self, kind: str, document: Any) -> None:
+        """The only event of each watch."""
+        (self._answers / "watch").write_text(json.dumps({"type": kind, "object": document}) + "\n")
 
     def logs(self, pod: str, text: str) -> None:
         """The log of a pod that there is."""
@@ -152,6 +165,12 @@ class Terminal:
 
     def press(self, keys: bytes) -> None:
         os.write(self._descriptor, keys)
+
+    def resize(self, columns: int) -> None:
+        fcntl.ioctl(
+            self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", self._screen.lines, columns, 0, 0)
+        )
+        self._screen.resize(columns=columns)
 
     def end(self) -> int:
         """Read to the end; the exit code."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kubectl_slurm.commands.doctor import is_used_up
+from kubectl_slurm.commands.doctor import Health, is_used_up, operator_roles
 from kubectl_slurm.commands.history import since
+from kubectl_slurm.slurmjobs.clusters import ClusterView
 from redbox_shared.requested_actions import CANCEL, REQUESTED
-from tests.cli.factories import slurmjob
+from tests.cli.factories import slurmcluster, slurmjob
 from tests.cli.harness import Kubectl, run, terminal
 
 
@@ -85,6 +88,23 @@ def test_a_quota_of_thousands_is_read(hard: object, used_up: list[object]) -> No
     assert [used for used in amounts if is_used_up(used, hard)] == used_up
 
 
+@pytest.mark.parametrize(
+    ("roles", "lines"),
+    [
+        (["operator", "reader", "requeue"], []),
+        (["operator"], [(Health.UNKNOWN, "requeue")]),
+        ([], [(Health.NOT_WELL, "operator"), (Health.UNKNOWN, "requeue")]),
+        (None, []),
+    ],
+)
+def test_a_role_that_the_operator_lacks_is_a_line_with_its_cure(roles: Any, lines: list[Any]) -> None:
+    found = list(operator_roles(ClusterView(slurmcluster(operatorRoles=roles))))
+    assert [line.health for line in found] == [health for health, _ in lines]
+    for line, (_, role) in zip(found, lines, strict=True):
+        assert f"the role {role}, which" in line.found
+        assert f"adds {role} to the roles" in line.cure
+
+
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:
     assert since("999999d") < since("36000d")
 
@@ -157,6 +177,14 @@ def test_delete_removes_the_slurmjob_and_one_that_has_ended_too(kubectl: Kubectl
     kubectl.answers("job", slurmjob("e", "Succeeded"))
     assert "it had ended" in run(kubectl, "cancel", "--delete", "e").stdout
     assert (deleted(kubectl), cancelled(kubectl)) == (["train-abc12", "e"], [])
+
+
+def test_a_job_that_is_deleted_meanwhile_does_not_keep_the_wait_from_the_others(kubectl: Kubectl) -> None:
+    kubectl.watched("DELETED", slurmjob())
+    ended = run(kubectl, "cancel", "--wait", "train-abc12", "other")
+    assert ended.returncode == 1
+    assert ended.stdout.count("is cancelled") == 2
+    assert ended.stderr.count("was deleted") == 2
 
 
 def test_a_job_that_is_being_cancelled_is_shown_so_and_left_alone(kubectl: Kubectl) -> None:

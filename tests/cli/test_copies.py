@@ -6,10 +6,13 @@ import io
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from kubectl_slurm.commands.copies import PACK, unpack
+from kubectl_slurm.commands.copies import PACK, unpack, upload
+from kubectl_slurm.errors import PluginError
+from kubectl_slurm.kubectl.program import Kubectl as Program
 from tests.cli.factories import slurmjob
 from tests.cli.harness import Kubectl, run
 
@@ -152,3 +155,47 @@ def test_a_link_is_uploaded_as_what_it_leads_to(kubectl: Kubectl, tmp_path: Path
     assert ended.returncode == 0, ended.stderr
     with tarfile.open(tmp_path / "answers/uploaded") as tar:
         assert [(member.name, member.isreg()) for member in tar] == [("newest.dat", True)]
+
+
+def upload_here(source: Path, target: str, folder: Path) -> None:
+    """As into a job, whose files are those of this machine."""
+    program = folder / "kubectl"
+    program.write_text('#!/bin/sh\nexec "$@"\n')
+    program.chmod(0o755)
+    upload(Program(str(program)), lambda command, *, stdin: [*command] if stdin else [], source, target)
+
+
+def test_a_folder_that_is_there_gets_the_files_of_the_new_one(tmp_path: Path) -> None:
+    source, job = tmp_path / "data", tmp_path / "job"
+    (source / "sub").mkdir(parents=True)
+    (job / "data/sub").mkdir(parents=True)
+    (job / "data/sub/kept").write_text("kept")
+    (source / "sub/a").write_text("1")
+    upload_here(source, str(job), tmp_path)
+    (source / "sub/a").write_text("2")
+    upload_here(source, str(job), tmp_path)
+    assert (job / "data/sub/a").read_text() == "2"
+    assert (job / "data/sub/kept").read_text() == "kept"
+    assert [path.name for path in job.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_a_source_that_cannot_be_read_whole_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Of another user, or removed meanwhile: what came before it is not kept for the whole."""
+    source, job = tmp_path / "data", tmp_path / "job"
+    source.mkdir()
+    job.mkdir()
+    (source / "a").write_bytes(b"x" * size)
+    (source / "b").write_text("secret")
+
+    def read(name: str, mode: str) -> IO[bytes]:
+        if name.endswith("/b"):
+            raise PermissionError(13, "Permission denied", name)
+        return open(name, mode)  # noqa: PTH123
+
+    monkeypatch.setattr("tarfile.bltn_open", read)
+    with pytest.raises(PluginError, match="Permission denied"):
+        upload_here(source, str(job / "new"), tmp_path)
+    assert list(job.iterdir()) == []

@@ -12,7 +12,7 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView, cluster_of
 from kubectl_slurm.slurmjobs.job import COMPACT, SlurmJobView
 from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met, seconds_of
-from kubectl_slurm.slurmjobs.usage import UsedSoFar, asked_for, percent
+from kubectl_slurm.slurmjobs.usage import usage_of_ended, usage_of_running
 from redbox.jobs.record.messages import ENDINGS, REASONS
 from redbox.slurm.text.states import PHASES
 from tests.cli.factories import slurmcluster, slurmjob, view
@@ -100,13 +100,30 @@ def test_time_limits_are_read_as_sbatch_reads_them(text: str, seconds: int | Non
 
 
 def test_usage_is_a_share_of_what_was_asked_for() -> None:
-    job = view(spec={"resources": {"nodes": 2, "tasksPerNode": 2, "cpusPerTask": 2, "memPerNode": "1G"}})
-    asked = asked_for(job)
-    assert (asked.cpus, asked.mem_mb) == (8, 2048)
-    used = UsedSoFar(cpu_s=400, memory_bytes=512 * 1024 * 1024)
-    assert percent(used.cpu_share(asked, 100)) == "50%"
-    assert percent(used.memory_share(asked)) == "25%"
-    assert percent(used.cpu_share(asked_for(view()), 100)) == "?"
+    now = datetime(2026, 11, 24, 12, 1, 40, tzinfo=UTC)
+    resources = {"nodes": 2, "tasksPerNode": 2, "cpusPerTask": 2, "memPerNode": "1G"}
+    report = {"cpuSeconds": 400.0, "memoryBytes": 512 * 1024 * 1024}
+    since = {"startedAt": "2026-11-24T12:00:00Z"}
+    used = usage_of_running(view(spec={"resources": resources}, **since), report, now, 200)
+    assert (used.cpus, used.memory_mb_had, used.elapsed_s) == (8, 2048, 100)
+    assert (used.cpu_share, used.memory_share, used.time_share) == ("50%", "25%", "50%")
+    assert usage_of_running(view(**since), report, now, None).cpu_share == "?"
+    assert usage_of_running(view(**since), None, now, None).memory_mb is None
+
+
+def test_of_an_ended_job_what_was_not_measured_is_a_question_mark() -> None:
+    least = {"cpus": 2, "allocatedCpuSeconds": 120, "elapsedSeconds": 60}
+    used = usage_of_ended(least)
+    assert (used.cpu_share, used.memory_share, used.time_share) == ("?", "?", "?")
+    more = {
+        "cpuSeconds": 30.0,
+        "memoryBytes": 3 << 20,
+        "allocatedMemoryBytes": 4 << 20,
+        "timeLimitSeconds": 600,
+    }
+    used = usage_of_ended({**least, **more})
+    assert (used.cpu_share, used.memory_share, used.time_share) == ("25%", "75%", "10%")
+    assert usage_of_ended({**least, "allocatedCpuSeconds": 0, "cpuSeconds": 0.0}).cpu_share == "?"
 
 
 def test_a_slurmendpoints_job_is_asked_about_at_its_own_red_box() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubectl_slurm.errors import BadUsage
-from kubectl_slurm.slurmjobs.manifest import (
+from kubectl_slurm.sbatch.manifest import (
     LARGEST_BATCH,
     LARGEST_CONFIGMAP,
     LONGEST_STEM,
@@ -22,7 +22,7 @@ from kubectl_slurm.slurmjobs.manifest import (
     with_arguments,
     wrapped,
 )
-from kubectl_slurm.slurmjobs.requested import read_command_line
+from kubectl_slurm.sbatch.requested import read_command_line
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.sbatch_options import read_options
 from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJobSpec

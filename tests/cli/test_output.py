@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from kubectl_slurm.errors import Refusal
 from kubectl_slurm.kubectl.program import Kubectl
-from kubectl_slurm.slurmjobs.output import PodOutput, TaskFilter
+from kubectl_slurm.slurmjobs import output
+from kubectl_slurm.slurmjobs.output import PodOutput, TaskFilter, follow_output
 from redbox_shared.own_lines import own_line, task_heading
 from tests.cli.factories import slurmcluster, slurmjob, view
 from tests.cli.harness import Kubectl as ScriptedKubectl
-from tests.cli.harness import run
+from tests.cli.harness import run, terminal
 
 
 def heading(index: int) -> bytes:
@@ -64,6 +68,35 @@ def test_each_attempt_has_a_log_of_its_own(kubectl: ScriptedKubectl) -> None:
     for number in (1, 2, 3):
         assert run(kubectl, "logs", "cow", f"--attempt={number}").stdout == f"attempt {number}\n"
     assert run(kubectl, "logs", "cow").stdout == "attempt 3\n"
+
+
+def test_an_attempt_that_began_and_ended_unseen_is_followed_too(
+    kubectl: ScriptedKubectl,
+) -> None:
+    kubectl.answers("job", slurmjob("cow", state="RUNNING", attempts=1, companion={"name": "cow-job"}))
+    kubectl.logs("cow-job", "attempt 1\n")
+    kubectl.logs("cow-job-2", "attempt 2\n")
+    kubectl.logs("cow-job-3", "attempt 3\n")
+    with terminal("logs", "-f", "cow", env=kubectl.environment()) as shown:
+        shown.until(lambda lines: "attempt 1" in lines)
+        kubectl.answers("job", slurmjob("cow", "Failed", attempts=3, companion={"name": "cow-job-3"}))
+        assert (shown.end(), shown.lines) == (0, ["attempt 1", "attempt 2", "attempt 3"])
+
+
+def test_a_login_that_expires_while_a_job_is_followed_is_named_and_ends_it(
+    kubectl: ScriptedKubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "FIRST_PAUSE_S", 0.0)
+    kubectl.program.write_text(
+        "#!/bin/sh\necho 'error: You must be logged in to the server (Unauthorized)' >&2; exit 1\n"
+    )
+    noted: list[str] = []
+    monkeypatch.setattr(output, "note", noted.append)
+    with pytest.raises(Refusal, match="log in again"):
+        follow_output(Kubectl(str(kubectl.program)), view(), lambda _: None)
+    assert len(noted) == 1
+    assert "log in again" in noted[0]
+    assert "the job is not affected" in noted[0]
 
 
 def test_a_log_that_is_nowhere_any_more_is_one_sentence(kubectl: ScriptedKubectl) -> None:

@@ -21,6 +21,10 @@ FORBIDDEN = (
 INVALID = 'The SlurmJob "x" is invalid: spec.resources.nodes: Invalid value: 0: should be >= 1'
 NO_KINDS = 'error: the server doesn\'t have a resource type "slurmjobs"'
 NOT_FOUND = 'Error from server (NotFound): slurmjobs.redbox.dev "train" not found'
+RESET = (
+    'Get "https://127.0.0.1:1/apis/redbox.dev/v1alpha1/namespaces/alice/slurmjobs?limit=500": read tcp '
+    "127.0.0.1:2->127.0.0.1:1: connection reset by peer - error from a previous attempt: EOF"
+)
 MISSING = "there is no slurmjob train in namespace alice: `kubectl slurm queue"
 
 
@@ -42,6 +46,7 @@ MISSING = "there is no slurmjob train in namespace alice: `kubectl slurm queue"
             NotAnswered,
             "does not answer",
         ),
+        (RESET, NotAnswered, "does not answer: read tcp 127.0.0.1:2->127.0.0.1:1: connection reset by peer"),
         ("Error from server (Timeout): the server was unable to return", NotAnswered, "cannot answer now"),
         ("", Refusal, "printed no reason"),
         ("error: something new", Refusal, "something new"),
@@ -52,6 +57,11 @@ def test_each_failure_of_kubectl_has_its_cure(words: str, kind: type[Refusal], s
     assert type(refusal) is kind
     assert sentence in str(refusal)
     assert "\n" not in str(refusal)
+
+
+def test_a_broken_connection_is_kubectls_own_line_and_the_request_is_left_out() -> None:
+    assert is_own_line(RESET)
+    assert str(refusal_of(RESET)).endswith("connection reset by peer")
 
 
 def test_a_login_programs_lines_are_not_kubectls() -> None:

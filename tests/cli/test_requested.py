@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubectl_slurm.errors import BadUsage
-from kubectl_slurm.slurmjobs.requested import read_command_line
+from kubectl_slurm.sbatch.requested import read_command_line
 
 
 def refusal(*words: str) -> str:

@@ -101,6 +101,34 @@ def test_a_watched_queue_outlives_an_api_server_that_does_not_answer(kubectl: Ku
         assert shown.end() == 130
 
 
+NO_KINDS = "error: the server does not have a resource type slurmjobs: could not find the requested resource"
+EXPIRED = "error: You must be logged in to the server (Unauthorized)"
+
+
+@pytest.mark.parametrize("words", [NO_KINDS, EXPIRED])
+def test_a_watched_queue_outlives_what_an_api_server_refuses_while_it_starts(
+    kubectl: Kubectl, words: str
+) -> None:
+    works = kubectl.program.read_text()
+    with terminal("queue", "--watch=0.5", env=kubectl.environment()) as shown:
+        shown.until(lambda lines: any("train-abc12" in line for line in lines))
+        kubectl.becomes(f"#!/bin/sh\necho '{words}' >&2; exit 1\n")
+        shown.until(lambda lines: "as it was" in lines[0])
+        kubectl.becomes(works)
+        shown.until(lambda lines: "Ctrl-C ends this." in lines[0])
+        kubectl.becomes(f"#!/bin/sh\necho '{EXPIRED}' >&2; exit 1\n")
+        assert shown.end() == 1
+        assert "log in again" in " ".join(shown.lines)
+
+
+def test_a_watched_queue_is_as_wide_as_the_terminal_is_now(kubectl: Kubectl) -> None:
+    with terminal("queue", "--watch=0.5", env=kubectl.environment(NO_COLOR="1"), columns=100) as shown:
+        shown.until(lambda lines: any("NODELIST(REASON)" in line for line in lines))
+        shown.resize(40)
+        lines = shown.until(lambda lines: any("NODELIST(REA…" in line for line in lines))
+        assert not any("PARTITION" in line for line in lines)
+
+
 def test_a_watched_queue_keeps_its_heading_on_a_low_screen(kubectl: Kubectl) -> None:
     kubectl.answers("jobs", [slurmjob(f"job-{number}", state="RUNNING") for number in range(50)])
     with terminal("queue", "--watch", env=kubectl.environment(), rows=10) as shown:
@@ -123,6 +151,16 @@ def test_a_submit_without_an_answer_may_have_been_one(kubectl: Kubectl) -> None:
     ended = run(kubectl, "submit", "--wrap", "true")
     assert ended.returncode == 1
     assert "may have been submitted" in ended.stderr
+
+
+def test_a_submit_does_not_wait_for_a_dependency_that_a_person_has_to_create(kubectl: Kubectl) -> None:
+    missing = "depends on SlurmJob ghost, which does not exist."
+    pending = slurmjob(phase="Pending", jobID=None, reason="DependencyMissing", message=missing)
+    kubectl.answers("job", pending)
+    ended = run(kubectl, "submit", "-d", "afterok:ghost", "--wrap", "true")
+    assert ended.returncode == 0
+    assert ended.stdout == "slurmjob.redbox.dev/train-abc12 created\n"
+    assert ended.stderr == f"train-abc12 is not in Slurm yet: {missing}\n"
 
 
 def test_ctrl_c_while_a_job_is_followed_says_that_it_goes_on(kubectl: Kubectl) -> None:

@@ -52,6 +52,7 @@ def cluster_facts(**changed: Any) -> ClusterFacts:
         trouble=None,
         reason="Answers",
         description=None,
+        roles=None,
         partitions=None,
         use_is_due=True,
         stale_since=None,

@@ -60,8 +60,12 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
             note(f"kubectl slurm: {error}")
     if getattr(options, "wait", False) and not options.delete:
         for job in done:
-            ended = until_finished(call.kubectl, job)
-            call.screen.write(f"{_title(ended)} ended {ended.state or ended.phase}")
+            try:
+                ended = until_finished(call.kubectl, job)
+                call.screen.write(f"{_title(ended)} ended {ended.state or ended.phase}")
+            except PluginError as error:
+                failed = True
+                note(f"kubectl slurm: {error}")
     return EXIT_SOME_FAILED if failed else 0
 
 

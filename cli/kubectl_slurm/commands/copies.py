@@ -40,12 +40,18 @@ else
 fi
 temporary=$(mktemp -d -- "$folder/.cp-XXXXXX") &&
     tar -xpf - -C "$temporary" &&
-    mv -f -T -- "$temporary/$2" "$folder/$name"
+    if [ -d "$temporary/$2" ] && [ -d "$folder/$name" ]; then
+        cp -af -- "$temporary/$2/." "$folder/$name/"
+    else
+        mv -f -T -- "$temporary/$2" "$folder/$name"
+    fi
 code=$?
 rm -rf -- "$temporary"
 exit $code
 """
-"""In the job: a file that is there is replaced as a whole, or not at all."""
+"""In the job: a file that is there is replaced as a whole, or not at all; a folder gets the new files."""
+NO_ARCHIVE = b"\xff" * 10240
+"""Has tar in the job fail, which takes an archive that only lacks its end for a whole one."""
 ALL = frozenset({"", "."})
 """Names of what has no name of its own: the members are the content of the destination."""
 LONGEST_PATH = 4000
@@ -81,7 +87,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     if remote is not None:
         _download(call.kubectl, run_in_job, path, Path(options.target))
     else:
-        _upload(call.kubectl, run_in_job, Path(options.source), path)
+        upload(call.kubectl, run_in_job, Path(options.source), path)
     return 0
 
 
@@ -141,7 +147,7 @@ def _check_is_below(root: str, destination: Path, path: str) -> None:
         raise tarfile.TarError(f"it has {path!r}, which was not asked for")
 
 
-def _upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> None:
+def upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> None:
     """Into PATH if it is a folder there, else as PATH."""
     if not os.access(source, os.R_OK):
         raise BadUsage(f"{source} cannot be read")
@@ -152,12 +158,28 @@ def _upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> 
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
         if process.stdin is None:
             raise PluginError("kubectl has no stdin")
-        try:
-            with process.stdin, tarfile.open(fileobj=process.stdin, mode="w|") as archive:
-                archive.add(whole, arcname=name)
-        except BrokenPipeError:
-            pass  # kubectl has said why
+        fault = _pack(whole, name, process.stdin)
         code = process.wait()
+    if fault:
+        raise PluginError(f"{source} was not copied: {fault}")
     if code:
         sys.stderr.flush()
         raise PluginError(f"{source} was not copied (exit code {code}): its reason is above")
+
+
+def _pack(source: Path, name: str, target: IO[bytes]) -> str:
+    """Write the archive, and close; returns why the source cannot be read, whose part is then not kept."""
+    fault = ""
+    try:
+        with target:
+            try:
+                with tarfile.open(fileobj=target, mode="w|") as archive:
+                    archive.add(source, arcname=name)
+            except BrokenPipeError:
+                raise
+            except (OSError, tarfile.TarError) as error:
+                fault = printable(error)
+                target.write(NO_ARCHIVE)
+    except BrokenPipeError:
+        pass  # kubectl has said why
+    return fault

@@ -30,6 +30,7 @@ RIGHTS = (
     ("create", "serviceaccounts/token", "top"),
     ("create", "configmaps", "long scripts"),
 )
+OPERATOR_ROLES = {"operator": "every job, and cancel, hold and release", "requeue": "requeue"}
 NEEDED = 5
 """The rights without which nothing works come first."""
 NOT_PULLED = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
@@ -171,8 +172,25 @@ def _cluster(cluster: ClusterView) -> Iterator[Examined]:
         yield Examined(
             Health.WELL, what, f"{versions}, partitions {', '.join(cluster.partition_names) or 'none'}"
         )
+    yield from operator_roles(cluster)
     if not cluster.is_endpoint:
         yield from _resourced(cluster)
+
+
+def operator_roles(cluster: ClusterView) -> Iterator[Examined]:
+    """As red-box last answered the operator; an older operator has not published them."""
+    roles = cluster.status.get("operatorRoles")
+    lacking = [role for role in OPERATOR_ROLES if role not in roles] if isinstance(roles, list) else []
+    for role in lacking:
+        found = (
+            f"red-box of {cluster.name} does not give it the role {role}, which {OPERATOR_ROLES[role]} needs"
+        )
+        whose = "its owner" if cluster.is_endpoint else "the HPC administrator"
+        cure = (
+            f"{whose} adds {role} to the roles of the operator's rule in mapping.rules, and reloads red-box"
+        )
+        health = Health.NOT_WELL if role == "operator" else Health.UNKNOWN
+        yield Examined(health, "operator", found, cure)
 
 
 def _resourced(cluster: ClusterView) -> Iterator[Examined]:

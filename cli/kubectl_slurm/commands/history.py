@@ -7,11 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
+from kubectl_slurm.slurmjobs.measurements import Report, measured_at_end
+from kubectl_slurm.slurmjobs.usage import usage_of_ended
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
-from kubectl_slurm.terminal.table import Cell, Column, Row, render
+from kubectl_slurm.terminal.table import Cell, Column, render
 from kubectl_slurm.terminal.times import clock, elapsed
 
 TEXT = (
@@ -28,6 +31,11 @@ COLUMNS = (
     Column("ELAPSED", right=True, importance=5),
     Column("EXIT", right=True, importance=6),
     Column("STATE", importance=9),
+)
+EFFICIENCY = (
+    Column("CPU%", right=True, importance=8),
+    Column("MEM%", right=True, importance=8),
+    Column("TIME%", right=True, importance=3),
 )
 UNITS = {"m": 60, "h": 3600, "d": 86400}
 LONGEST_AGO = 36500  # days: a longer time leaves the calendar
@@ -47,9 +55,16 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         metavar="TIME",
         help="ended since then: 2026-11-24, 14:30, or 90m, 6h, 7d ago",
     )
+    parser.add_argument(
+        "--efficiency",
+        action="store_true",
+        help="also what each used of what it had; needs what top needs",
+    )
     parser.add_argument("-o", "--output", choices=("json", "yaml", "name"), help="another form")
     parser.add_argument("--noheader", action="store_true", help="no headings")
     options = parser.parse_args(words)
+    if options.efficiency and (options.all_namespaces or options.output):
+        raise BadUsage("--efficiency is a table of one namespace: leave out -A and -o")
     call = invocation_of(options, given, environment)
     jobs = [
         job
@@ -69,6 +84,11 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         case _:
             columns = [*((Column("NAMESPACE", importance=8),) if options.all_namespaces else ()), *COLUMNS]
             rows = [_row(job, everywhere=options.all_namespaces) for job in jobs]
+            if options.efficiency:
+                columns[-1:-1] = EFFICIENCY
+                reports = measured_at_end(call.kubectl, [job for job in jobs if job.in_slurm])
+                for job, row in zip(jobs, rows, strict=True):
+                    row[-1:-1] = _shares(reports.get(job.uid))
             call.screen.write(render(columns, rows, call.screen, headings=not options.noheader))
     return 0
 
@@ -78,7 +98,14 @@ def ended(job: SlurmJobView) -> datetime | None:
     return job.ended_at or read_time(job.condition("Finished").get("lastTransitionTime"))
 
 
-def _row(job: SlurmJobView, *, everywhere: bool) -> Row:
+def _shares(report: Report | None) -> list[str]:
+    if report is None:
+        return ["?"] * len(EFFICIENCY)
+    used = usage_of_ended(report)
+    return [used.cpu_share, used.memory_share, used.time_share]
+
+
+def _row(job: SlurmJobView, *, everywhere: bool) -> list[str | Cell]:
     state = job.state if job.in_slurm and job.state else (job.reason or job.phase).upper()
     return [
         *((job.namespace,) if everywhere else ()),

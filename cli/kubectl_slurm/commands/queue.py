@@ -7,11 +7,12 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from kubectl_slurm.errors import EXIT_FAILED, BadUsage, NotAnswered, ObjectNotFound
+from kubectl_slurm.errors import EXIT_FAILED, BadUsage, NotAnswered, ObjectNotFound, Refusal
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
-from kubectl_slurm.slurmjobs.access import list_jobs
+from kubectl_slurm.slurmjobs.access import MOST_REFUSALS, list_jobs
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.screen import CLEAR, Screen, note, printable, screen_of
@@ -115,21 +116,25 @@ def _seconds(text: str) -> float:
 
 def _watch(call: Invocation, options: argparse.Namespace) -> int:
     """On a terminal the screen is drawn again; elsewhere each state that differs from the last is printed."""
-    text, last = _text(call, options, _listed(call, options)), ""
-    trouble = ""
+    jobs, last = _listed(call, options), ""
+    trouble, refusals = "", 0
     while True:
         screen = screen_of(sys.stdout, os.environ)  # its size may change
+        text = _text(replace(call, screen=screen), options, jobs)
         if screen.is_terminal:
             now = f"{datetime.now().astimezone():%H:%M:%S}"
-            first = f"{now}  {trouble or 'Ctrl-C ends this.'}"[: screen.width]
+            first = f"{now}  {printable(trouble) or 'Ctrl-C ends this.'}"[: screen.width]
             screen.write(f"{CLEAR}{first}\n{_as_high_as(screen, text)}")
-        elif text != last:
+        elif text != last and not trouble:
             screen.write(text)
         time.sleep(options.watch)
         last = text
         try:
-            text, trouble = _text(call, options, _listed(call, options)), ""
-        except NotAnswered as error:
+            jobs, trouble, refusals = _listed(call, options), "", 0
+        except Refusal as error:
+            refusals = 0 if isinstance(error, NotAnswered) else refusals + 1
+            if refusals > MOST_REFUSALS:
+                raise
             if not screen.is_terminal and not trouble:
                 note(f"{error}; trying again")
             trouble = f"as it was: {error}"

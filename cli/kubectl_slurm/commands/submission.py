@@ -11,6 +11,17 @@ from typing import Any
 from kubectl_slurm.errors import BadUsage, JobTrouble, NotAnswered, PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation
+from kubectl_slurm.sbatch.manifest import (
+    LARGEST_CONFIGMAP,
+    BatchScript,
+    Manifests,
+    dependency_ids,
+    manifests_of,
+    read_script,
+    with_arguments,
+    wrapped,
+)
+from kubectl_slurm.sbatch.requested import Requested, read_command_line
 from kubectl_slurm.slurmjobs.access import job_of_id
 from kubectl_slurm.slurmjobs.following import (
     end_of,
@@ -21,18 +32,7 @@ from kubectl_slurm.slurmjobs.following import (
     until_submitted,
 )
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.slurmjobs.manifest import (
-    LARGEST_CONFIGMAP,
-    BatchScript,
-    Manifests,
-    dependency_ids,
-    manifests_of,
-    read_script,
-    with_arguments,
-    wrapped,
-)
 from kubectl_slurm.slurmjobs.output import follow_output, write_stdout
-from kubectl_slurm.slurmjobs.requested import Requested, read_command_line
 from kubectl_slurm.terminal.documents import as_json, as_yaml
 from kubectl_slurm.terminal.screen import note
 from redbox_shared.job_end import EXIT_CANCELLED

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 
 from kubectl_slurm.errors import KindsMissing, NotAnswered, NotPermitted, ObjectNotFound, Refusal
 
+REQUEST = r'(?:Get|Post|Put|Patch|Delete) "https?://[^"]*": '
 OWN_LINE = re.compile(
-    r"^([EWIF][0-9]{4} |error:|Error from server|Error in configuration|Unable to connect|Warning:"
+    rf"^({REQUEST}"
+    r"|[EWIF][0-9]{4} |error:|Error from server|Error in configuration|Unable to connect|Warning:"
     r"|The connection to the server|The \S+ \"|Unauthorized|invalid configuration|error upgrading)"
 )
 LOG_LINE = re.compile(r"^[EWIF][0-9]{4} .*\] ")
@@ -31,7 +33,12 @@ LOGIN = re.compile(
 FOR_NOW = frozenset({"InternalError", "ServerTimeout", "ServiceUnavailable", "Timeout", "TooManyRequests"})
 NO_ANSWER = re.compile(
     r"Unable to connect to the server|The connection to the server|Client\.Timeout|i/o timeout"
+    rf"|^(?:error: )?{REQUEST}"
 )
+BROKEN_REQUEST = re.compile(
+    rf"^(?:error: )?{REQUEST}(.*?)(?: - error from a previous attempt: .*)?$", re.DOTALL
+)
+"""A connection that broke, as behind a load balancer while the API server starts: the reason comes last."""
 
 
 def is_own_line(line: str) -> bool:
@@ -78,7 +85,8 @@ def _invalid(found: re.Match[str], _: str) -> Refusal:
 
 
 def _no_answer(_: re.Match[str], words: str) -> Refusal:
-    return NotAnswered(f"the cluster does not answer: {words.removeprefix('error: ')}")
+    reason = BROKEN_REQUEST.sub(r"\1", words).removeprefix("error: ")
+    return NotAnswered(f"the cluster does not answer: {reason}")
 
 
 KINDS: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str], str], Refusal]]] = (

@@ -18,6 +18,8 @@ from kubectl_slurm.slurmjobs.job import SlurmJobView
 GONE = 410
 WATCH_S = 240
 ARRAY_ID = re.compile(r"([0-9]+)_(?:([0-9]+)|\[.*\])")
+MOST_REFUSALS = 6
+"""In a row: an API server that has just started refuses for a moment; an expired login does for ever."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
 

@@ -13,16 +13,19 @@ from kubectl_slurm.slurmjobs.clusters import list_clusters
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import note, printable
 
+MISSING_DEPENDENCY = "DependencyMissing"
 SUBMITTED_WITHIN = timedelta(seconds=60)
 
 
 def until_submitted(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
-    """Once Slurm has it, or has refused it; after a minute as it is then."""
+    """Once Slurm has it, or has refused it; after a minute, or where it waits for a person, as it is then."""
     until = datetime.now(UTC) + SUBMITTED_WITHIN
     last, current = "", job
     for current in watch_job(kubectl, job, say=note, until=until):
         if current.in_slurm or current.finished:
             break
+        if current.reason == MISSING_DEPENDENCY:
+            break  # somebody has to create it
         if current.message and current.message != last:
             last = current.message
             note(f"{current.name} waits: {printable(current.message)}")

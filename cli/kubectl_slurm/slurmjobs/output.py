@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import IO
 from urllib.parse import urlencode
 
-from kubectl_slurm.errors import JobTrouble, ObjectNotFound, Refusal
+from kubectl_slurm.errors import JobTrouble, NotAnswered, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
-from kubectl_slurm.slurmjobs.access import get_again
+from kubectl_slurm.slurmjobs.access import MOST_REFUSALS, get_again
 from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.terminal.screen import note
 from redbox_shared.own_lines import PREFIX
 
 CHUNK = 65536
@@ -33,6 +34,7 @@ NOT_YET = (
 )
 """Why a pod has no log yet."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
+MOST_SILENCES = 120
 STREAMS = {"stdout": "Stdout", "stderr": "Stderr"}
 HEADING = re.compile(rf"^{re.escape(PREFIX)}task ([0-9]+): ".encode())
 Write = Callable[[bytes], None]
@@ -102,6 +104,29 @@ class PodOutput:
                 self._written += len(new)
 
 
+class PatientLook:
+    """Reads a SlurmJob again; while the API server is away it is as it was."""
+
+    def __init__(self, kubectl: Kubectl) -> None:
+        self._kubectl = kubectl
+        self._failures = 0
+
+    def __call__(self, job: SlurmJobView) -> SlurmJobView:
+        try:
+            current = get_again(self._kubectl, job)
+        except ObjectNotFound as gone:
+            raise JobTrouble(f"{job.name} was deleted, and its job cancelled") from gone
+        except Refusal as refusal:
+            if self._failures >= (MOST_SILENCES if isinstance(refusal, NotAnswered) else MOST_REFUSALS):
+                raise
+            if not self._failures:
+                note(f"{refusal}; trying again, the job is not affected")
+            self._failures += 1
+            return job
+        self._failures = 0
+        return current
+
+
 def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> None:
     """What there is now; of a job that has ended all of it, which its companion may still be relaying."""
     if why := PodOutput(kubectl, job, write, stream=stream).copy(follow=job.finished):
@@ -110,17 +135,14 @@ def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: s
 
 def follow_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> SlurmJobView:
     """Write the output until the job has ended; returns it as it is then. Later attempts follow."""
-    pause = FIRST_PAUSE_S
+    pause, look = FIRST_PAUSE_S, PatientLook(kubectl)
     output = PodOutput(kubectl, job, write, stream=stream)
     while True:
         why = output.copy(follow=True)
-        try:
-            current = get_again(kubectl, job)
-        except ObjectNotFound as gone:
-            raise JobTrouble(f"{job.name} was deleted, and its job cancelled") from gone
-        except Refusal:
-            current = job  # the API server is away: tried again below
-        if current.attempt != job.attempt and not current.finished:
+        current = look(job)
+        if current.attempt != job.attempt:
+            for number in range(job.attempt + 1, current.attempt):  # ended since the last look
+                PodOutput(kubectl, current.as_of_attempt(number), write, stream=stream).copy(follow=False)
             output, pause = PodOutput(kubectl, current, write, stream=stream), FIRST_PAUSE_S
         elif current.finished and not why:
             return current

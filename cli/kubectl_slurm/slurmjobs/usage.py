@@ -1,9 +1,12 @@
-"""What a job asked for, as far as its SlurmJob says so, and what it uses. Pure."""
+"""What a job uses, or used, of what it has. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 
@@ -13,34 +16,67 @@ BYTES_IN_MB = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class AskedFor:
-    """CPUs and megabytes of the whole job; None: neither the SlurmJob nor red-box says."""
+class ShownUsage:
+    """Of a running job until now, of an ended one of its last run. None: unknown, or without a limit.
+
+    CPU time is that of all CPUs together; memory that of all processes, of an ended job at most.
+    """
 
     cpus: int | None = None
-    mem_mb: float | None = None
+    cpu_s: float | None = None
+    cpu_s_had: float | None = None
+    memory_mb: float | None = None
+    memory_mb_had: float | None = None
+    elapsed_s: float | None = None
+    limit_s: float | None = None
+
+    @property
+    def cpu_share(self) -> str:
+        """How much of the CPU time that it had it used."""
+        return percent(self.cpu_s, self.cpu_s_had)
+
+    @property
+    def memory_share(self) -> str:
+        return percent(self.memory_mb, self.memory_mb_had)
+
+    @property
+    def time_share(self) -> str:
+        return percent(self.elapsed_s, self.limit_s)
 
 
-@dataclass(frozen=True)
-class UsedSoFar:
-    """Seconds of all CPUs together, and the memory of all processes: now, or of an ended job at most."""
-
-    cpu_s: float
-    memory_bytes: int
-
-    def cpu_share(self, asked: AskedFor, elapsed_s: float | None) -> float | None:
-        """How much of the CPU time that it had it used: 1.0 is all of it."""
-        if not asked.cpus or not elapsed_s:
-            return None
-        return self.cpu_s / (asked.cpus * elapsed_s)
-
-    def memory_share(self, asked: AskedFor) -> float | None:
-        if not asked.mem_mb:
-            return None
-        return self.memory_bytes / BYTES_IN_MB / asked.mem_mb
+def usage_of_running(
+    job: SlurmJobView, report: Mapping[str, Any] | None, now: datetime, limit_s: float | None
+) -> ShownUsage:
+    """By red-box's report of it, if there is one. What it has is what its SlurmJob asks for."""
+    cpus, memory_mb = asked_for(job)
+    elapsed_s = job.elapsed_s(now)
+    return ShownUsage(
+        cpus=cpus,
+        cpu_s=float(report["cpuSeconds"]) if report else None,
+        cpu_s_had=cpus * elapsed_s if cpus and elapsed_s else None,
+        memory_mb=int(report["memoryBytes"]) / BYTES_IN_MB if report else None,
+        memory_mb_had=memory_mb,
+        elapsed_s=elapsed_s,
+        limit_s=limit_s,
+    )
 
 
-def asked_for(job: SlurmJobView) -> AskedFor:
-    """From the fields of the SlurmJob: #SBATCH lines of its script are not among them."""
+def usage_of_ended(report: Mapping[str, Any]) -> ShownUsage:
+    """By red-box's report of it."""
+    used, had = report.get("memoryBytes"), report.get("allocatedMemoryBytes")
+    return ShownUsage(
+        cpus=report.get("cpus") or None,
+        cpu_s=report.get("cpuSeconds"),
+        cpu_s_had=report.get("allocatedCpuSeconds"),
+        memory_mb=None if used is None else used / BYTES_IN_MB,
+        memory_mb_had=None if had is None else had / BYTES_IN_MB,
+        elapsed_s=report.get("elapsedSeconds"),
+        limit_s=report.get("timeLimitSeconds"),
+    )
+
+
+def asked_for(job: SlurmJobView) -> tuple[int | None, float | None]:
+    """CPUs and megabytes of the whole job, by the fields of the SlurmJob, not by #SBATCH lines."""
     resources = job.resources
     nodes = int(resources.get("nodes") or 0)
     per_node = int(resources.get("tasksPerNode") or 0)
@@ -52,7 +88,7 @@ def asked_for(job: SlurmJobView) -> AskedFor:
         memory = megabytes_of(text) * max(nodes, len(job.status.get("nodes") or ()), 1)
     elif (text := resources.get("memPerCpu")) and cpus:
         memory = megabytes_of(text) * cpus
-    return AskedFor(cpus, memory or None)
+    return cpus, memory or None
 
 
 def megabytes_of(text: object) -> float:
@@ -61,5 +97,5 @@ def megabytes_of(text: object) -> float:
     return int(found[1]) * MEGABYTES[found[2]] if found else 0.0
 
 
-def percent(share: float | None) -> str:
-    return "?" if share is None else f"{share * 100:.0f}%"
+def percent(part: float | None, whole: float | None) -> str:
+    return "?" if part is None or not whole else f"{part / whole * 100:.0f}%"

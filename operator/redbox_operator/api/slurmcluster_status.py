@@ -27,6 +27,7 @@ from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 
 NAMED_AT_MOST = 20
 LONGEST_VERSION = 64
+ROLES_AT_MOST = 16
 EXPIRY_WARNINGS = (
     (timedelta(0), "Expired"),
     (timedelta(hours=1), "WithinAnHour"),
@@ -65,6 +66,11 @@ class SlurmClusterStatus(SlurmClusterKind):
     version: str | None = Field(None, description="Slurm's version.")
     redbox_version: str | None = None
     accounting: bool | None = Field(None, description="Whether Slurm has accounting of ended jobs.")
+    operator_roles: list[str] | None = Field(
+        None,
+        max_length=ROLES_AT_MOST,
+        description="The roles that red-box gives this operator: without requeue it can requeue no job.",
+    )
     credentials_expire_at: AwareDatetime | None = Field(
         None, description="When the SSH certificate ends with which red-box logs in, if it has one."
     )
@@ -127,6 +133,7 @@ class ClusterFacts:
     trouble: str | None  # why red-box does not answer
     reason: str  # the same in one word
     description: Cluster | None  # from red-box, where it has answered
+    roles: Sequence[str] | None  # of the operator at red-box; None: red-box has not said
     partitions: Sequence[Partition] | None  # None: red-box has not listed them
     use_is_due: bool  # changes by jobs alone are written, too
     stale_since: datetime | None
@@ -151,6 +158,10 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
             "credentials_expire_at": description.credentials_expire_at,
             "nodes": bounded_counts(description.nodes),
         }
+    if facts.roles is not None:
+        new["operator_roles"] = [
+            printable(role, LONGEST_VERSION) for role in sorted(facts.roles)[:ROLES_AT_MOST]
+        ]
     if isinstance(before, SlurmEndpointStatus):
         new["audience"] = facts.cluster.spec.audience
     if facts.partitions is not None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from http import HTTPStatus
 
 from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
 from redbox_kube.node_labels import gateway_key
+from redbox_kube.runtime.clock import now
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_kube.virtual_pods import submitted_pods, virtual_nodes_of
 from redbox_operator.api.slurmcluster_status import ClusterUsers
 from redbox_operator.object_cache import ObjectCache
+
+SUBMITS_END_S = 10.0
+"""A pod's submit that was under way when the deletion began has shown its job by then."""
 
 
 async def users_of(
@@ -41,3 +46,11 @@ async def gateways_of(cluster: SlurmCluster, objects: ObjectClient) -> list[str]
         if refusal.status != HTTPStatus.FORBIDDEN:
             raise
         return None
+
+
+def may_still_submit(cluster: SlurmCluster) -> bool:
+    """Whether its deletion has only just begun: a pod's submit may be under way, and shows no job yet."""
+    since, spec = cluster.metadata.get("deletionTimestamp"), cluster.spec
+    if since is None or not spec.pods.enabled or spec.abandon_jobs:
+        return False
+    return (now() - datetime.fromisoformat(since)).total_seconds() < SUBMITS_END_S

@@ -192,6 +192,10 @@ class RedboxLink:
         """Versions and nodes."""
         return await self._call_slurm(self.client.cluster)
 
+    async def own_roles(self) -> list[str]:
+        """What red-box permits the operator."""
+        return (await self._call_slurm(self.client.whoami)).roles
+
     async def act(self, key: RowKey, act: str, *, run: int | None = None) -> Job:
         """Hold or release a pending job, or requeue this run of a running one."""
         return await self._call_slurm(

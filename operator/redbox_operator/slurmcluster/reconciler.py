@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import structlog
 from pydantic import ValidationError
@@ -38,7 +37,7 @@ from redbox_operator.api.slurmcluster_status import (
     is_reported,
 )
 from redbox_operator.object_cache import ObjectCache, is_higher
-from redbox_operator.slurmcluster.cluster_users import gateways_of, users_of
+from redbox_operator.slurmcluster.cluster_users import gateways_of, may_still_submit, users_of
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.endpoint_audience import publish_audience
 from redbox_operator.slurmcluster.endpoint_places import EndpointPlaces
@@ -54,8 +53,6 @@ MOST_ENDPOINTS = 256
 STATUSES_AT_ONCE, STATUS_EVERY_S = 10, 2.0
 RETURNS_AT_ONCE, RETURN_EVERY_S = 5, 10.0
 """Of one SlurmEndpoint; a return of its red-box has its SlurmJobs reconciled."""
-SUBMITS_END_S = 10.0
-"""A pod's submit that was under way when the deletion began has shown its job by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +277,7 @@ class SlurmClusters:
             return  # the watch shows it
         finalizers = list(metadata.get("finalizers", []))
         in_use_by = await users_of(entry.cluster, self._writer.objects, self._cache, limited=self._limited)
-        is_kept = bool(in_use_by) or _may_still_submit(entry.cluster)
+        is_kept = bool(in_use_by) or may_still_submit(entry.cluster)
         wanted = [item for item in finalizers if item not in {CLUSTER_FINALIZER, self._finalizer}]
         if "deletionTimestamp" not in metadata or is_kept:
             wanted.append(self._finalizer)
@@ -321,7 +318,7 @@ class SlurmClusters:
     async def _write_status(self, entry: ClusterEntry, where: ResourcePath, in_use_by: ClusterUsers) -> None:
         link = entry.link
         watch = link.partition_watch if link else None
-        description = await _describe(link) if link else None
+        description, roles = await describe(link) if link else (None, None)
         status = _read(entry.cluster)
         own = [condition for condition in status.conditions if not is_reported(condition)]
         before = status.model_copy(update={"conditions": own})
@@ -333,6 +330,7 @@ class SlurmClusters:
                 trouble=trouble,
                 reason="Answers" if trouble is None else "Misconfigured" if link is None else "Unreachable",
                 description=description,
+                roles=roles,
                 partitions=watch.partitions if watch else None,
                 use_is_due=watch is None or not watch.use_due_in_s,
                 stale_since=stale_since(link.bookmark_message) if link else None,
@@ -369,23 +367,16 @@ class SlurmClusters:
             await self._writer.publish(where, uid, cluster_events(before, after))
 
 
-def _may_still_submit(cluster: SlurmCluster) -> bool:
-    """Whether its deletion has only just begun: a pod's submit may be under way, and shows no job yet."""
-    since, spec = cluster.metadata.get("deletionTimestamp"), cluster.spec
-    if since is None or not spec.pods.enabled or spec.abandon_jobs:
-        return False
-    return (now() - datetime.fromisoformat(since)).total_seconds() < SUBMITS_END_S
-
-
-async def _describe(link: RedboxLink) -> Cluster | None:
-    """The cluster, where red-box answers and permits it."""
-    if not link.reachable:
-        return None
+async def describe(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]:
+    """The cluster, and the operator's roles there, where red-box answers and permits it."""
+    description = None
     try:
-        return await link.describe()
+        if link.reachable:
+            description = await link.describe()
+            return description, await link.own_roles()
     except (RedboxUnavailable, RedboxError) as error:
         log.info("redbox does not describe itself", slurmcluster=link.cluster.key, error=str(error))
-        return None
+    return description, None
 
 
 def _path_of(cluster: SlurmCluster) -> ResourcePath:

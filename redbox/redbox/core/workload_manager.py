@@ -237,6 +237,25 @@ class StepUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class PastUsage:
+    """What the last run of an ended job used of what it had; None: that was not measured, or has no limit.
+
+    Of an array: the CPU time of all tasks, and the memory of the task that used most.
+    """
+
+    job_id: str
+    mark: str
+    submitted_at: datetime | None
+    cpus: int
+    elapsed_s: int
+    allocated_cpu_s: int
+    cpu_s: float | None = None
+    memory_bytes: int | None = None
+    allocated_memory_bytes: int | None = None
+    time_limit_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPosition:
     """How far the report of a pod was read: in which file, up to the end of which line."""
 
@@ -329,6 +348,12 @@ class WorkloadManager(Protocol):
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
         """The present usage of the steps of these jobs of the user, as far as it is measured."""
+
+    async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[PastUsage, ...] | None:
+        """What these jobs of the user used that have ended, from the accounting; None: without one.
+
+        An id that was given again is two jobs, which differ in mark or time of submission.
+        """
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether a submit with this mark is still under way on this host."""

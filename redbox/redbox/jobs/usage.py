@@ -1,15 +1,19 @@
-"""The usage of a caller's running jobs, measured on request, as their user.
+"""The usage of a caller's jobs, measured on request, as their user.
 
-One call measures many jobs, and an owner's jobs are measured at most thrice a minute: if there are more jobs
-than one call takes, those measured longest ago come next. The time of steps that have ended since stays
-counted, so that a job's time only grows.
+Of running jobs, one call measures many, and an owner's jobs are measured at most thrice a minute: if there
+are more jobs than one call takes, those measured longest ago come next. The time of steps that have ended
+since stays counted, so that a job's time only grows.
+
+Of ended jobs, one call reads those of a request from the accounting, and an owner has one call at a time.
+What is read is not read again; a job whose end is not there yet is read again after a while.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -18,11 +22,11 @@ import structlog
 
 from redbox.core.clock import Clock, SystemClock, finishes_within, with_deadline
 from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
-from redbox.core.workload_manager import StepUsage, WorkloadManager, WorkloadManagerError
-from redbox.jobs.errors import Forbidden, JobsBusy
+from redbox.core.workload_manager import PastUsage, StepUsage, WorkloadManager, WorkloadManagerError
+from redbox.jobs.errors import Forbidden, JobNotFound, JobsBusy
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
-from redbox_api.models import JobUsage, Phase, UsageList
+from redbox_api.models import EndedUsage, EndedUsageList, JobUsage, Phase, UsageList
 
 log = structlog.get_logger(__name__)
 FRESH_S = 20.0
@@ -31,6 +35,7 @@ MOST_JOBS = 50  # in one call: each is an RPC to the controller, and one to each
 CALLS_AT_ONCE = 4  # of all owners, so that one user's agent that hangs delays no other
 CALL_S = 20.0
 MOST_OWNERS = 10_000
+MOST_ENDED = 1000  # of one owner, that are remembered
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -66,6 +71,15 @@ class JobMeter:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class EndedMeter:
+    """What the accounting had of an ended job when it was asked last."""
+
+    run: int
+    asked: float
+    used: EndedUsage | None
+
+
 @dataclass(eq=False)
 class OwnerMeters:
     """The meters of one owner's jobs."""
@@ -75,6 +89,9 @@ class OwnerMeters:
     measuring: asyncio.Task[None] | None = None
     answered_at: datetime | None = None
     fault: Exception | None = None
+    ended: dict[JobKey, EndedMeter] = field(default_factory=dict)
+    reading: asyncio.Task[None] | None = None
+    reading_fault: Exception | None = None
 
 
 class UsageOfJobs:
@@ -85,6 +102,8 @@ class UsageOfJobs:
         self._workload = workload
         self._clock = clock or SystemClock()
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._reads = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._has_accounting = True  # until it is asked
         self._owners: dict[tuple[Owner, UnixUser], OwnerMeters] = {}
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,17 +122,72 @@ class UsageOfJobs:
 
         JobsBusy if nothing was ever measured because Slurm does not answer.
         """
-        if caller.user is None or not caller.may(Role.SUBMIT):
-            raise Forbidden(f"{caller.identity} has no jobs here: its mapping gives it no such role.")
-        meters = self._meters(caller.owner, caller.user)
+        user = _user_of(caller)
+        meters = self._meters(caller.owner, user)
         if meters.measuring is None and self._clock.monotonic() >= meters.due:
-            meters.measuring = self._begin(self._measure(caller.owner, caller.user, meters))
+            meters.measuring = self._begin(self._measure(caller.owner, user, meters))
         if meters.measuring is not None:
             await finishes_within(self._clock, WAIT_S, meters.measuring)
         if meters.fault is not None and meters.answered_at is None:
             raise JobsBusy(f"Slurm does not answer: {meters.fault}.", retry_after=5)
         items = [meter.shown(key) for key, meter in meters.jobs.items() if meter.cpu_s]
         return UsageList(items=items, stale_since=meters.answered_at if meters.fault else None)
+
+    async def of_ended(self, caller: Caller, jobs: Collection[tuple[str, int]]) -> EndedUsageList:
+        """From the accounting, of those of these keys and attempts that are the caller's and have ended.
+
+        JobsBusy while the accounting does not answer; a call that takes longer goes on for the next request.
+        """
+        user = _user_of(caller)
+        records = [record async for record in self._ended(caller, jobs)]
+        meters = self._meters(caller.owner, user)
+        until = self._clock.monotonic() + WAIT_S
+        while due := [record for record in records if self._is_due(record, meters)]:
+            if meters.reading is None:
+                meters.reading = self._begin(self._read(due, user, meters))
+            left = max(0.0, until - self._clock.monotonic())
+            if not await finishes_within(self._clock, left, meters.reading):
+                raise JobsBusy("Slurm's accounting takes long: ask again in a moment.", retry_after=5)
+            if meters.reading_fault is not None:
+                raise JobsBusy(f"Slurm's accounting does not answer: {meters.reading_fault}.", retry_after=5)
+        answers = [meters.ended[record.key].used for record in records if record.key in meters.ended]
+        return EndedUsageList(items=[used for used in answers if used], accounting=self._has_accounting)
+
+    async def _ended(self, caller: Caller, jobs: Collection[tuple[str, int]]) -> AsyncIterator[JobRecord]:
+        for key, attempt in dict.fromkeys(jobs):
+            with contextlib.suppress(JobNotFound, JobsBusy):
+                record = await self._jobs.locate(caller, key, attempt)
+                if record.final and record.job_id is not None:
+                    yield record
+
+    def _is_due(self, record: JobRecord, meters: OwnerMeters) -> bool:
+        """Whether it was not read, or before the accounting had its end."""
+        meter = meters.ended.get(record.key)
+        if meter is None or meter.run != record.run:
+            return True
+        return meter.used is None and self._clock.monotonic() >= meter.asked + FRESH_S
+
+    async def _read(self, records: Collection[JobRecord], user: UnixUser, meters: OwnerMeters) -> None:
+        meters.reading_fault = None
+        try:
+            ids = [record.job_id for record in records if record.job_id]
+            async with self._reads:
+                found = await self._workload.past_usage(user, ids)
+            self._has_accounting = found is not None
+            asked = self._clock.monotonic()
+            if len(meters.ended) + len(records) > MOST_ENDED:
+                meters.ended.clear()
+            for record in records:
+                used = next((used for used in found or () if _is_of(used, record)), None)
+                shown = _shown(record.key, used) if used else None
+                meters.ended[record.key] = EndedMeter(record.run, asked, shown)
+        except (WorkloadManagerError, TimeoutError) as fault:
+            meters.reading_fault = fault
+        except Exception as fault:  # a fault of ours over one odd answer must not end the server
+            log.exception("reading the usage of ended jobs failed")
+            meters.reading_fault = fault
+        finally:
+            meters.reading = None
 
     def _meters(self, owner: Owner, user: UnixUser) -> OwnerMeters:
         if len(self._owners) > MOST_OWNERS:
@@ -172,6 +246,33 @@ class UsageOfJobs:
                 record = self._jobs.current(outline.key)
                 if record is not None and record.job_id is not None:
                     yield record
+
+
+def _user_of(caller: Caller) -> UnixUser:
+    if caller.user is None or not caller.may(Role.SUBMIT):
+        raise Forbidden(f"{caller.identity} has no jobs here: its mapping gives it no such role.")
+    return caller.user
+
+
+def _is_of(used: PastUsage, record: JobRecord) -> bool:
+    """By the mark; an accounting that has neither comments nor submit lines leaves the time of the submit."""
+    if used.job_id != record.job_id:
+        return False
+    return used.mark == record.mark or (not used.mark and used.submitted_at == record.status.submitted_at)
+
+
+def _shown(key: JobKey, used: PastUsage) -> EndedUsage:
+    return EndedUsage(
+        key=key.key,
+        attempt=key.attempt,
+        cpus=used.cpus,
+        cpu_seconds=used.cpu_s,
+        allocated_cpu_seconds=used.allocated_cpu_s,
+        memory_bytes=used.memory_bytes,
+        allocated_memory_bytes=used.allocated_memory_bytes,
+        elapsed_seconds=used.elapsed_s,
+        time_limit_seconds=used.time_limit_s,
+    )
 
 
 def _ids_of(record: JobRecord) -> Collection[str]:

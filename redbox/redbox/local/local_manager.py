@@ -302,6 +302,9 @@ class LocalManager:
         del user, job_ids
         return ()
 
+    async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> None:
+        del user, job_ids  # there is no accounting
+
     async def associations(self, user: UnixUser) -> Mapping[str, tuple[str, ...]]:
         del user
         return {}

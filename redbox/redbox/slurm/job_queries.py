@@ -12,17 +12,19 @@ from redbox.core.workload_manager import (
     AccountingSnapshot,
     FoundJobs,
     Observation,
+    PastUsage,
     QueueSnapshot,
     StepUsage,
     WorkloadManagerError,
 )
 from redbox.slurm.cluster_queries import ClusterQueries
 from redbox.slurm.command_runner import CommandRunner
-from redbox.slurm.commands import sacct, squeue, sstat
+from redbox.slurm.commands import ended_usage, sacct, squeue, sstat
 from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.text.error_messages import words_of
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
 from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
+from redbox.slurm.views.past_usages import build_past_usages
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 
 JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
@@ -44,7 +46,7 @@ class JobQueries:
         self._rows = squeue.RowReader()
         self._builders: dict[UnixUser, QueueJobBuilder] = {}
         self._has_job_states_only = True  # until squeue rejects the option
-        self._sacct_fields: tuple[str, ...] | None = None
+        self._sacct_fields: str | None = None  # as sacct lists them
 
     # ------------------------------------------------------------------------------------------ the queue
     async def poll(
@@ -164,6 +166,23 @@ class JobQueries:
         return tuple(sstat.read_usage(text))
 
     # ------------------------------------------------------------------------------------- the accounting
+    async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[PastUsage, ...] | None:
+        """As the user, who sees own jobs whatever PrivateData is."""
+        if not (await self._cluster.configuration()).accounting:
+            return None
+        fields = await self._known_fields(ended_usage.FIELDS, ended_usage.NEEDED)
+        report, token = ParseReport(), new_token()
+        text = await self._commands.read(
+            ended_usage.jobs_argv(fields, token, sorted(job_ids)),
+            user=user,
+            env=sacct.ENVIRONMENT,
+            deadline=self._commands.settings.accounting_s,
+        )
+        rows = list(ended_usage.read_rows(text, fields, token, report))
+        if not report.complete:
+            raise WorkloadManagerError("sacct's output could not be parsed completely")
+        return build_past_usages(row for row in rows if row.uid == user.uid)
+
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
@@ -189,7 +208,7 @@ class JobQueries:
         """All rows that the readers see; `own`: only each reader's own."""
         if not (await self._cluster.configuration()).accounting:
             return AccountingSnapshot((), complete=True, available=False)
-        fields = await self._known_fields()
+        fields = await self._known_fields(sacct.FIELDS, sacct.NEEDED)
 
         async def query(
             reader: UnixUser, deadline: float | None
@@ -215,15 +234,14 @@ class JobQueries:
             whole=frozenset(reader.uid for reader in complete if own),
         )
 
-    async def _known_fields(self) -> tuple[str, ...]:
-        """Those of our fields that this release of sacct has; read once."""
+    async def _known_fields(self, wanted: Sequence[str], needed: frozenset[str]) -> tuple[str, ...]:
+        """Those of the wanted fields that this release of sacct has; its list is read once."""
         if self._sacct_fields is None:
-            fields = sacct.read_field_names(await self._commands.read(sacct.field_names_argv()))
-            missing = sacct.NEEDED - set(fields)
-            if missing:
-                raise WorkloadManagerError(f"sacct lacks the fields {', '.join(sorted(missing))}")
-            self._sacct_fields = fields
-        return self._sacct_fields
+            self._sacct_fields = await self._commands.read(sacct.field_names_argv())
+        fields = sacct.read_field_names(self._sacct_fields, wanted)
+        if missing := needed - set(fields):
+            raise WorkloadManagerError(f"sacct lacks the fields {', '.join(sorted(missing))}")
+        return fields
 
     async def _complete_exit_codes(
         self, rows: Iterable[sacct.AccountingRow], reader: UnixUser, deadline: float

@@ -46,6 +46,7 @@ class SlurmManager:
         queries = JobQueries(commands, cluster)
         self.poll, self.glance, self.find_live = queries.poll, queries.glance, queries.find_live
         self.history, self.history_of, self.usage = queries.history, queries.history_of, queries.usage
+        self.past_usage = queries.past_usage
         actions = SlurmActions(commands, queries)
         self.act, self.depend = actions.act, actions.depend
         self.session_argv = SessionSteps(queries).argv

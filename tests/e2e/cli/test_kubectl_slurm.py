@@ -169,6 +169,9 @@ def test_the_doctor_goes_the_whole_way(nearby: Plugin) -> None:
     assert ended.returncode == 0, ended.stdout
     assert "ok service account default on hpc1: Unix user alice; accounts biology, physics" in ended.stdout
     assert {line[:2] for line in ended.stdout.splitlines()} == {"ok"}
+    kubectl = [*nearby.inside, "kubectl", "get", "slurmcluster", "hpc1", "--output=json"]
+    shown = subprocess.run(kubectl, check=True, env=nearby.env, capture_output=True, text=True).stdout
+    assert {"operator", "requeue"} <= {*json.loads(shown)["status"]["operatorRoles"]}
 
 
 def test_the_doctor_names_what_is_wrong_with_its_cure(plugin: Plugin) -> None:
@@ -179,9 +182,25 @@ def test_the_doctor_names_what_is_wrong_with_its_cure(plugin: Plugin) -> None:
 
 def test_usage_stands_beside_what_was_asked_for(nearby: Plugin, running: str) -> None:
     def measured() -> re.Match[str] | None:
-        return re.search(rf"{running} +\S+ +1 +\d+:\d+ +\d+% +\S+M +100M +\d+%", nearby.well("top"))
+        return re.search(rf"{running} +\S+ +\d+% +1 +\d+:\d+ +\d+% +\S+M +100M +\d+%", nearby.well("top"))
 
     eventually(measured)
+
+
+def test_an_ended_job_has_its_efficiency_as_seff_shows_it(nearby: Plugin) -> None:
+    """40 MB of 200, and at most one of two CPUs; the bed's slurmds measure every 5 s."""
+    uses = "timeout 6 yes >/dev/null & head -c 40000000 /dev/zero | tail -n1 | sleep 7; wait"
+    name = nearby.submitted("--wait", "-c", "2", "--mem=200M", "-t", "5", "--wrap", uses)
+    ended = rf"{name} +0:(\d+) +(\d+)% +2 +0:(\d+) +(\d+)% +\S+M +200M +(\d+)%"
+    found = eventually(lambda: re.search(ended, nearby("top", name).stdout))
+    elapsed, time_share, cpu_time, cpu_share, memory_share = map(int, found.groups())
+    assert elapsed >= 7
+    assert time_share == round(elapsed / 3)
+    assert abs(cpu_share - 100 * cpu_time / (2 * elapsed)) <= 100 / (2 * elapsed)
+    assert 0 < cpu_share <= 60
+    assert 19 <= memory_share < 60
+    shares = f"{cpu_share}% +{memory_share}% +{time_share}% +COMPLETED"
+    assert re.search(rf"{name} .* {shares}", nearby.well("history", "--efficiency"))
 
 
 def test_stderr_alone_is_red_boxs_where_kubernetes_cannot_tell(nearby: Plugin) -> None:

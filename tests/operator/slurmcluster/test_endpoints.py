@@ -228,7 +228,7 @@ async def test_a_defect_that_a_red_box_finds_is_its_slurmendpoints_alone(
     async def defect(*_: object) -> None:
         raise TypeError("can't subtract offset-naive and offset-aware datetimes")
 
-    monkeypatch.setattr("redbox_operator.slurmcluster.reconciler._describe", defect)
+    monkeypatch.setattr("redbox_operator.slurmcluster.reconciler.describe", defect)
     await stage.clusters._handle("farm/mine")
 
 
@@ -309,6 +309,17 @@ def test_a_time_of_no_zone_is_no_answer(at: str) -> None:
     assert status.version is not None
     assert status.version.isprintable()
     assert len(status.version + (status.redbox_version or "")) < 200
+
+
+def test_the_operators_roles_are_published_and_stay_while_red_box_is_away() -> None:
+    before = cluster_status_of(cluster_facts(roles=["requeue", "operator"]))
+    assert before.operator_roles == ["operator", "requeue"]
+    away = cluster_status_of(cluster_facts(before=before, roles=None, trouble="away"))
+    assert away.operator_roles == ["operator", "requeue"]
+    bounded = cluster_status_of(cluster_facts(cluster=slurm_endpoint(), roles=["\x1b" * 9999] * 9999))
+    assert bounded.operator_roles is not None
+    assert len("".join(bounded.operator_roles)) < 2000
+    assert all(role.isprintable() for role in bounded.operator_roles)
 
 
 def test_only_the_namespaced_kind_has_a_computed_audience() -> None:

@@ -24,6 +24,7 @@ from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import link_limits
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
+from redbox_operator.slurmcluster.reconciler import describe
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_endpoint
@@ -122,6 +123,24 @@ async def test_a_slow_slurm_makes_no_red_box_unreachable(redbox: ScriptedRedbox,
         redbox.slurm_answers.set()
         assert (await seen.link.describe()).name == "scripted"
         assert len(seen.turns) == turns
+
+
+async def test_the_operators_roles_are_part_of_a_description(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        cluster, roles = await describe(seen.link)
+        assert cluster is not None
+        assert (cluster.name, roles) == ("scripted", ["operator", "reader"])
+
+
+async def test_a_red_box_that_does_not_name_the_roles_still_describes_itself(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    redbox.roles = None
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        cluster, roles = await describe(seen.link)
+        assert cluster is not None
+        assert (cluster.name, roles) == ("scripted", None)
+        assert seen.link.reachable
 
 
 async def test_an_end_that_was_missed_is_asked_for_and_known(redbox: ScriptedRedbox, tmp_path: Path) -> None:

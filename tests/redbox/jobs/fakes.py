@@ -25,6 +25,7 @@ from redbox.core.workload_manager import (
     JobOutput,
     JobStates,
     Observation,
+    PastUsage,
     QueueSnapshot,
     ReportPiece,
     ReportPosition,
@@ -75,6 +76,9 @@ class SimulatedSlurm:
     ever: list[Observation] = field(default_factory=list)  # every job that was ever taken
     used: dict[str, StepUsage] = field(default_factory=dict)  # by step: what sstat would show
     usage_asked: list[list[str]] = field(default_factory=list)
+    past: list[PastUsage] = field(default_factory=list)  # what sacct would show
+    past_asked: list[tuple[str, list[str]]] = field(default_factory=list)
+    past_s: float = 0.0  # how long that takes
     next_id: int = 1
     refuse_acts: str = ""
     boots: int = 1
@@ -346,6 +350,13 @@ class SimulatedSlurm:
         own = {job.job_id for job in self.jobs.values() if job.uid == user.uid and job.job_id in job_ids}
         own |= {task.job_id for job_id in own for task in self.jobs[job_id].tasks}
         return tuple(step for step in self.used.values() if step.job_id in own)
+
+    async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[PastUsage, ...] | None:
+        self.past_asked.append((user.name, [*job_ids]))
+        await self.clock.sleep(self.past_s)
+        if self.accounting_down:
+            raise WorkloadManagerError("sacct: error: Connection refused")
+        return tuple(used for used in self.past if used.job_id in job_ids) if self.accounting else None
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         now = self.clock.elapsed

@@ -1,4 +1,4 @@
-"""What running jobs use: whose is told to whom, and how often Slurm is asked."""
+"""What jobs use and used: whose is told to whom, and how often Slurm is asked."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from redbox.core.domain import Caller, UnixUser
-from redbox.core.workload_manager import StepUsage, TaskObservation
+from redbox.core.workload_manager import PastUsage, StepUsage, TaskObservation
 from redbox.jobs import usage
 from redbox.jobs.errors import Forbidden, JobsBusy
 from redbox.jobs.usage import UsageOfJobs
+from redbox_api.models import EndedUsage
 from tests.redbox.jobs.harness import BOB, World, caller, operator, request
 
 
@@ -136,3 +137,103 @@ def test_a_slurm_that_is_away_is_said(world: World, used: UsageOfJobs) -> None:
 def test_an_operator_has_no_jobs_to_be_told_of(world: World, used: UsageOfJobs) -> None:
     with pytest.raises(Forbidden):
         told(world, used, operator())
+
+
+def ended(world: World, key: str, who: Caller | None = None, cpu_s: float = 30.0) -> PastUsage:
+    """A job of this key that has ended, and what the accounting has of it."""
+    job_id = running(world, key, who)
+    world.slurm.end(job_id)
+    world.advance(60)
+    mark = next(job.mark for job in world.slurm.ever if job.job_id == job_id)
+    used = PastUsage(job_id, mark, None, 2, 60, 120, cpu_s, 1 << 20, 4 << 20, 600)
+    world.slurm.past.append(used)
+    return used
+
+
+def past(world: World, used: UsageOfJobs, *keys: str, who: Caller | None = None) -> dict[str, EndedUsage]:
+    answer = world.run(used.of_ended(who or caller(), [(key, 1) for key in keys]))
+    assert answer.accounting
+    return {item.key: item for item in answer.items}
+
+
+def test_ended_jobs_are_read_by_one_call_as_their_user_and_never_again(
+    world: World, used: UsageOfJobs
+) -> None:
+    ids = [ended(world, key).job_id for key in ("k1", "k2")]
+    past(world, used, "k1", "k2")
+    world.advance(usage.FRESH_S + 1)
+    found = past(world, used, "k1", "k2")
+    assert world.slurm.past_asked == [("alice", ids)]
+    assert (found["k1"].cpu_seconds, found["k1"].allocated_cpu_seconds) == (30.0, 120)
+    assert (found["k2"].memory_bytes, found["k2"].allocated_memory_bytes) == (1 << 20, 4 << 20)
+    assert (found["k2"].elapsed_seconds, found["k2"].time_limit_seconds) == (60, 600)
+
+
+def test_neither_jobs_of_others_nor_those_that_run_are_read(world: World, used: UsageOfJobs) -> None:
+    ended(world, "theirs", caller(BOB, "biology", "uid-2"))
+    running(world, "still")
+    assert past(world, used, "theirs", "still", "nothing") == {}
+    assert world.slurm.past_asked == []
+
+
+def test_an_id_that_was_given_again_is_told_apart_by_its_mark(world: World, used: UsageOfJobs) -> None:
+    mine = ended(world, "k1")
+    world.slurm.past.insert(0, replace(mine, mark="another", cpu_s=99.0))
+    assert past(world, used, "k1")["k1"].cpu_seconds == 30.0
+
+
+def test_where_the_accounting_has_no_marks_the_time_of_the_submit_tells_them_apart(
+    world: World, used: UsageOfJobs
+) -> None:
+    mine = ended(world, "k1")
+    submitted_at = world.slurm.ever[0].submitted_at
+    assert submitted_at is not None
+    other = replace(mine, mark="", submitted_at=submitted_at.replace(year=2001), cpu_s=99.0)
+    world.slurm.past[:] = [other, replace(mine, mark="", submitted_at=submitted_at)]
+    assert past(world, used, "k1")["k1"].cpu_seconds == 30.0
+
+
+def test_what_the_accounting_does_not_have_yet_is_read_again_after_a_while(
+    world: World, used: UsageOfJobs
+) -> None:
+    late = ended(world, "k1")
+    world.slurm.past.clear()
+    assert past(world, used, "k1") == past(world, used, "k1") == {}
+    assert len(world.slurm.past_asked) == 1
+    world.slurm.past.append(late)
+    world.advance(usage.FRESH_S + 1)
+    assert past(world, used, "k1").keys() == {"k1"}
+
+
+def test_no_accounting_is_said(world: World, used: UsageOfJobs) -> None:
+    ended(world, "k1")
+    world.slurm.accounting = False
+    answer = world.run(used.of_ended(caller(), [("k1", 1)]))
+    assert (answer.items, answer.accounting) == ([], False)
+
+
+def test_an_accounting_that_is_down_is_said_and_asked_again(world: World, used: UsageOfJobs) -> None:
+    ended(world, "k1")
+    world.slurm.accounting_down = True
+    with pytest.raises(JobsBusy, match=r"accounting does not answer: .*Connection refused"):
+        past(world, used, "k1")
+    world.slurm.accounting_down = False
+    assert past(world, used, "k1").keys() == {"k1"}
+
+
+def test_a_slow_accounting_is_asked_once_and_its_answer_kept(world: World, used: UsageOfJobs) -> None:
+    ended(world, "k1")
+    world.slurm.past_s = usage.WAIT_S + 1
+    asked = [world.begin(used.of_ended(caller(), [("k1", 1)])) for _ in range(2)]
+    world.advance(usage.WAIT_S)
+    for answer in asked:
+        with pytest.raises(JobsBusy, match="takes long"):
+            answer.result()
+    world.advance(2)
+    assert past(world, used, "k1").keys() == {"k1"}
+    assert len(world.slurm.past_asked) == 1
+
+
+def test_an_operator_has_no_ended_jobs(world: World, used: UsageOfJobs) -> None:
+    with pytest.raises(Forbidden):
+        past(world, used, "k1", who=operator())

@@ -7,12 +7,17 @@
 The bed gets another slurm.conf (one node of eight CPUs, a partition without nodes and one that is down) and a
 set of jobs: every end that one node can make, arrays, a het job, and bob's, whose text forges records. Most
 outputs are taken while jobs run and wait, sacct's once all have been cancelled. It takes some five minutes.
+
+What ended jobs used is of another set of jobs, before, on the bed as it is; with `ended` it is all:
+
+    .venv/bin/python -m tests.redbox.slurm.capture ended
 """
 
 from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +25,7 @@ from typing import Any
 from redbox.slurm.commands import (
     counted_jobs,
     counted_nodes,
+    ended_usage,
     sacct,
     sacctmgr,
     scontrol,
@@ -80,6 +86,17 @@ DRAINED: dict[str, tuple[str, ...]] = {
     "het": ("#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n1\nexec sleep 1000",),
     "requeued": ("exec sleep 1000",),
 }
+HOLD = "head -c 50000000 /dev/zero | tail -n1 | sleep 12"
+"""50 MB for longer than the bed's slurmds wait between two measurements."""
+USED: dict[str, tuple[str, ...]] = {
+    "requeued": ("[ ${SLURM_RESTART_COUNT:-0} = 0 ] && exec sleep 1000; exit 0", "-t20"),
+    "busy": (f"timeout 5 sh -c 'while :; do :; done'; {HOLD}", "-c2", "--mem=200M", "-t5"),
+    "nodes": (f"srun sh -c '{HOLD}'", "-N2", "-n2", "--mem=300M", "-t10"),
+    "array": (f"{TASK} = 2 ] || exit 0; {HOLD}", "--array=1-3", "--mem=100M", "-t5"),
+    "het": (f"#SBATCH --mem=100M\n#SBATCH hetjob\n#SBATCH --mem=200M\nsrun --het-group=0,1 sh -c '{HOLD}'",),
+    "quick": ("exit 0",),
+    "never": ("exit 0", "-H"),
+}
 REFUSED: dict[str, tuple[str, ...]] = {
     "bogus option": ("--bogus",),
     "unknown partition": ("-p", "nope"),
@@ -119,12 +136,32 @@ class Capture:
         self.submits: list[dict[str, Any]] = []
 
     def take(self) -> None:
-        self.folder.mkdir(exist_ok=True)
+        self.take_ended()
         self.configure()
         self.submit_jobs()
         self.save_while_jobs_wait()
         self.save_accounting()
         self.save_submits()
+
+    def take_ended(self) -> None:
+        """What ended jobs used."""
+        self.folder.mkdir(exist_ok=True)
+        for name, (script, *options) in USED.items():
+            self.sbatch(name, script, *options)
+        self.wait("requeued", "RUNNING")
+        self.login.run("scontrol", "requeue", self.ids["requeued"], user="alice")
+        self.wait("requeued", "PENDING")  # for two minutes, by itself
+        self.controller.run("scontrol", "update", f"jobid={self.ids['requeued']}", "starttime=now")
+        self.login.run("scancel", self.ids["never"], user="alice")
+        for name in USED:
+            self.wait(name, *_ENDED)
+        wait_until(self._accounting_is_complete, 60, "slurmdbd does not have every end")
+        help_text = self.login.run(*sacct.field_names_argv()).stdout
+        fields = sacct.read_field_names(help_text, ended_usage.FIELDS)
+        argv = ended_usage.jobs_argv(fields, "~S~", sorted(self.ids.values(), key=int))
+        self.save("ended.txt", argv, sacct.ENVIRONMENT, user="alice")
+        (self.folder / "ended-ids.json").write_text(json.dumps(self.ids, indent=1) + "\n")
+        self.ids.clear()
 
     # ------------------------------------------------------------------------------- the cluster
     def configure(self) -> None:
@@ -319,4 +356,5 @@ def stopped(host: Host, daemon: str) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    Capture(Bed.open()).take()
+    capture = Capture(Bed.open())
+    capture.take_ended() if sys.argv[1:] == ["ended"] else capture.take()

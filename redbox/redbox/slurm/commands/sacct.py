@@ -48,10 +48,10 @@ def field_names_argv() -> list[str]:
     return ["sacct", "--helpformat"]
 
 
-def read_field_names(text: str) -> tuple[str, ...]:
-    """Those of FIELDS that this release has."""
+def read_field_names(text: str, wanted: Collection[str] = FIELDS) -> tuple[str, ...]:
+    """Those of the wanted fields that this release has."""
     listed = set(text.split())
-    return tuple(name for name in FIELDS if name in listed)
+    return tuple(name for name in wanted if name in listed)
 
 
 def jobs_argv(fields: Collection[str], token: str, job_ids: Collection[str]) -> list[str]:
@@ -89,14 +89,13 @@ def read_row(fields: Mapping[str, str]) -> AccountingRow | None:
     state, cancelled_by = read_state(fields["State"])
     if uid is None or raw_id is None or not state:
         return None
-    job_id, task = array_expressions.read_array_id(fields["JobID"])
-    het = HET_ID.fullmatch(job_id)
+    job_id, task, het_offset = read_id(fields["JobID"])
     shown = read_exit(fields["ExitCode"])
     return AccountingRow(
-        job_id=het[1] if het else job_id,
+        job_id=job_id,
         raw_id=fields["JobIDRaw"],
         array_task=task,
-        het_offset=int(het[2]) if het else 0,
+        het_offset=het_offset,
         uid=uid,
         state=state,
         cancelled_by=cancelled_by,
@@ -117,6 +116,13 @@ def read_row(fields: Mapping[str, str]) -> AccountingRow | None:
         stderr=text_or_none(fields.get("StdErr", "")),
         mark=fields.get("Comment", "") or mark_in(fields.get("SubmitLine", "")),
     )
+
+
+def read_id(text: str) -> tuple[str, str | None, int]:
+    """The id of the whole array or het job, the task or tasks, and the offset in a het job."""
+    job_id, task = array_expressions.read_array_id(text)
+    het = HET_ID.fullmatch(job_id)
+    return (het[1], task, int(het[2])) if het else (job_id, task, 0)
 
 
 def mark_in(submit_line: str) -> str:

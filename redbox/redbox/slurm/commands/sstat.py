@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from redbox.core.workload_manager import StepUsage
-from redbox.slurm.text.values import read_duration, read_number
+from redbox.slurm.text.values import read_duration, read_number, read_tres
 
 FIELDS = ("JobID", "TRESUsageInTot")
 SEPARATOR = "|"  # sstat has no other; neither field contains free text
@@ -26,7 +26,7 @@ def read_usage(text: str) -> Iterator[StepUsage]:
     for line in text.splitlines():
         step, _, amounts = line.partition(SEPARATOR)
         job_id, _, name = step.partition(".")
-        used = dict(part.partition("=")[::2] for part in amounts.split(","))
+        used = read_tres(amounts)
         cpu, memory = read_duration(used.get("cpu", "")), read_number(used.get("mem", ""))
         if read_number(job_id) is not None and cpu is not None and memory is not None:
             yield StepUsage(job_id, name, float(cpu), memory)

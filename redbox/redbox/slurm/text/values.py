@@ -9,6 +9,8 @@ EMPTY = frozenset(
     {"", "(null)", "N/A", "n/a", "None", "none", "Unknown", "NONE", "UNLIMITED", "INVALID", "None assigned"}
 )
 DURATION = re.compile(r"(?:(?P<days>[0-9]+)-)?(?P<rest>[0-9]+(?::[0-9]+){0,2})(?:\.[0-9]+)?")
+UNITS = ("", "K", "M", "G", "T", "P")
+SIZE = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,6})?)(?P<unit>[KMGTP]?)")
 TIME_FORMAT = {"SLURM_TIME_FORMAT": "%s"}
 """Seconds since 1970: the only form of Slurm's times that does not depend on a time zone."""
 
@@ -30,6 +32,24 @@ def read_time(text: str) -> datetime | None:
 def read_number(text: str) -> int | None:
     """A plain number; None for UNLIMITED and every other text."""
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def read_cpu_time(text: str) -> float | None:
+    """Seconds of a TotalCPU: a duration which, below an hour, has a fraction. None if it is neither."""
+    seconds = read_duration(text)
+    _, point, fraction = text.partition(".")
+    return seconds if seconds is None or not point else seconds + float(f"0.{fraction}")
+
+
+def read_bytes(text: str) -> int | None:
+    """Bytes of `4000M`, `1.50G` or `4096`; None for every other text."""
+    found = SIZE.fullmatch(text)
+    return int(float(found["number"]) * 1024 ** UNITS.index(found["unit"])) if found else None
+
+
+def read_tres(text: str) -> dict[str, str]:
+    """The amounts of `cpu=2,mem=4000M,node=1` by their names."""
+    return dict(part.partition("=")[::2] for part in text.split(","))
 
 
 def read_duration(text: str) -> int | None:

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kubectl_slurm.errors import BadUsage
-from kubectl_slurm.slurmjobs.requested import Requested
+from kubectl_slurm.sbatch.requested import Requested
 from redbox_shared.sbatch_options import FIELDS, read_directives
 
 Object = dict[str, Any]

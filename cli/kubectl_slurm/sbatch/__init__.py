@@ -1,0 +1,1 @@
+"""From sbatch's command line to a SlurmJob. Pure."""

@@ -1,0 +1,64 @@
+"""From sacct's rows to what each ended job used: the last run of a job, and of each task of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from redbox.core.workload_manager import PastUsage
+from redbox.slurm.commands.ended_usage import UsageRow
+from redbox.slurm.text.states import has_ended
+
+
+def build_past_usages(rows: Iterable[UsageRow]) -> tuple[PastUsage, ...]:
+    """The jobs that have ended as a whole, as far as the accounting has it."""
+    jobs: dict[tuple[str, str], dict[str, UsageRow]] = {}
+    for row in sorted(rows, key=_order_of_runs):
+        jobs.setdefault((row.job_id, row.mark), {})[row.raw_id] = row
+    ended = [list(job.values()) for job in jobs.values() if all(has_ended(row.state) for row in job.values())]
+    return tuple(_of_job(parts) for parts in ended)
+
+
+def _order_of_runs(row: UsageRow) -> tuple[float, float]:
+    submitted = row.submitted_at.timestamp() if row.submitted_at else 0.0
+    return submitted, row.started_at.timestamp() if row.started_at else submitted
+
+
+def _of_job(rows: Sequence[UsageRow]) -> PastUsage:
+    """Components of a het job run side by side: they are added up. Tasks of an array are compared."""
+    if all(row.array_task is None for row in rows):
+        return _side_by_side(rows)
+    tasks = [_side_by_side([row]) for row in rows]
+    measured = [task for task in tasks if task.cpu_s is not None]
+    largest = max(tasks, key=lambda task: task.memory_bytes or 0)
+    return PastUsage(
+        job_id=largest.job_id,
+        mark=largest.mark,
+        submitted_at=min((task.submitted_at for task in tasks if task.submitted_at), default=None),
+        cpus=max(task.cpus for task in tasks),
+        elapsed_s=max(task.elapsed_s for task in tasks),
+        allocated_cpu_s=sum(task.allocated_cpu_s for task in measured or tasks),
+        cpu_s=sum(task.cpu_s or 0.0 for task in measured) if measured else None,
+        memory_bytes=largest.memory_bytes,
+        allocated_memory_bytes=largest.allocated_memory_bytes,
+        time_limit_s=largest.time_limit_s,
+    )
+
+
+def _side_by_side(rows: Sequence[UsageRow]) -> PastUsage:
+    """A step's memory is its peak, and so is the largest of the steps, as seff has it; zero is unmeasured."""
+    steps = [step for row in rows for step in row.steps]
+    peaks = [max((step.memory_bytes for step in row.steps), default=0) for row in rows]
+    allocated = [row.memory_bytes for row in rows if row.memory_bytes is not None]
+    first = rows[0]
+    return PastUsage(
+        job_id=first.job_id,
+        mark=first.mark,
+        submitted_at=first.submitted_at,
+        cpus=sum(row.cpus for row in rows),
+        elapsed_s=max(row.elapsed_s for row in rows),
+        allocated_cpu_s=sum(row.cpus * row.elapsed_s for row in rows),
+        cpu_s=sum(step.cpu_s for step in steps) if steps else None,
+        memory_bytes=sum(peaks) or None,
+        allocated_memory_bytes=sum(allocated) or None,
+        time_limit_s=first.time_limit_s,
+    )
