@@ -103,8 +103,8 @@ class SpdyStream:
         return self.is_sent and (self._is_received or self._discards)
 
     async def read(self) -> bytes:
-        """The next bytes; none once the peer has ended its direction, or the connection has ended."""
-        while not self._inbox and not self._is_received:
+        """The next bytes; none at the end of its direction or connection, or if input is unwanted."""
+        while not self._inbox and not self._is_received and not self._discards:
             self._arrived.clear()
             await self._arrived.wait()
         piece = bytes(self._inbox[:MAX_PIECE])
@@ -113,8 +113,9 @@ class SpdyStream:
         return piece
 
     def discard_input(self) -> None:
-        """Whatever the peer sends is not wanted."""
+        """Whatever the peer sends is not wanted; a reader that waits for it returns."""
         self._discards = True
+        self._arrived.set()
         dropped = len(self._inbox)
         self._inbox.clear()
         self._session.on_read(self, dropped)

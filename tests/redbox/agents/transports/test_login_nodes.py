@@ -347,7 +347,7 @@ async def test_an_agent_leaves_nothing_on_the_host_but_the_records_of_submits(
     def files() -> set[str]:
         found = subprocess.run(
             login_host.enter("find", "/home/carol", "/tmp", "/run", "-user", "carol"),
-            check=True,
+            check=False,  # files that go meanwhile are an error of find
             capture_output=True,
             text=True,
         )

@@ -262,6 +262,19 @@ async def test_a_connection_without_frames_ends() -> None:
         assert "no frame" in talk.session.problem
 
 
+async def test_a_reader_of_input_that_is_no_longer_wanted_returns() -> None:
+    """Else it would wait for ever: a stream that is over is not told of its connection's end."""
+    async with conversation() as talk:
+        talk.send(talk.peer.open({})[1])
+        stream = await talk.session.accept()
+        assert stream
+        reading = asyncio.create_task(stream.read())
+        await asyncio.sleep(0)
+        stream.finish(b"end")
+        stream.discard_input()
+        assert await asyncio.wait_for(reading, 5) == b""
+
+
 ACTS = ("read", "write", "reset", "finish", "discard")
 STREAM_IDS = st.integers(0, 9)
 STEPS = st.one_of(
