@@ -75,15 +75,20 @@ def test_a_program_that_is_not_there(kubectl: list[str], pod: SlurmPod) -> None:
     assert (code, "no-such-program" in err) == (127, True), err
 
 
+def has_its_size_and_ctrl_c(screen: int) -> None:
+    """Of a shell that has just begun; it is one row larger in the end."""
+    read_until(screen, PROMPT)
+    os.write(screen, b"stty size; sleep 60\n")
+    read_until(screen, rb"\n33 101\r\n")
+    os.write(screen, b"\x03")
+    resize(screen, ROWS + 1, COLUMNS)
+    read_until(screen, PROMPT)
+
+
 def test_a_terminal_has_its_size_its_keys_and_its_exit_code(kubectl: list[str], pod: SlurmPod) -> None:
     command = in_pod(kubectl, pod, "sh", options=("-it",))
     with terminal(command) as (process, screen):
-        read_until(screen, PROMPT)
-        os.write(screen, b"stty size; sleep 60\n")
-        read_until(screen, rb"\n33 101\r\n")
-        os.write(screen, b"\x03")
-        resize(screen, ROWS + 1, COLUMNS)
-        read_until(screen, PROMPT)
+        has_its_size_and_ctrl_c(screen)
         os.write(screen, b"stty size; exit 5\n")
         read_until(screen, rb"\n34 101\r\n")
         assert process.wait(WITHIN_S) == 5
@@ -202,12 +207,7 @@ def test_kubectl_run_gives_a_terminal_that_is_left_and_attached_to_again(
     ran = lasting.of(new_name())
     lasting.made.append(("Pod", ran.name))
     with terminal(run_on_slurm(kubectl, ran.name, "-it", "--", "sh")) as (process, screen):
-        read_until(screen, PROMPT)
-        os.write(screen, b"stty size; sleep 60\n")
-        read_until(screen, rb"\n33 101\r\n")
-        os.write(screen, b"\x03")
-        resize(screen, ROWS + 1, COLUMNS)
-        read_until(screen, PROMPT)
+        has_its_size_and_ctrl_c(screen)
         os.write(screen, b"stty size\n")
         read_until(screen, rb"\n34 101\r\n")
         attach = [*kubectl, "attach", "-it", ran.name]
