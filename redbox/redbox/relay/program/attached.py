@@ -5,7 +5,7 @@ import os
 import selectors
 import socket
 import stat
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from redbox.node.program.attachments import (
     ATTACH_BYTES,
@@ -21,7 +21,7 @@ from redbox.node.program.attachments import (
 )
 from redbox.relay.program.frames import DATA, data_cost
 from redbox.relay.program.places import NoPlace, job_processes, namespace_of
-from redbox.relay.program.streams import RelayStream, Send, Wish
+from redbox.relay.program.streams import Send, SocketStream, Wish
 
 NO_CONSOLE = (
     "Container {} has no stdin and no terminal to attach to now: it runs without them, waits for its start, "
@@ -30,12 +30,12 @@ NO_CONSOLE = (
 LOST = {"reason": "ContainerLost", "message": "the runner of the container has ended"}
 
 
-class AttachedStream(RelayStream):
+class AttachedStream(SocketStream):
     """A client of a container's console."""
 
     def __init__(self, number: int, send: Send, document: Dict[str, Any]) -> None:
         super().__init__(number, send)
-        self._socket: Optional[socket.socket] = find_console(document["job"], document["container"])
+        self._socket = find_console(document["job"], document["container"])
         hello = {"stdin": bool(document["stdin"]), "size": document.get("size")}
         self._messages: List[bytes] = [ATTACH_HELLO + json.dumps(hello).encode()]
         """To be sent before any input."""
@@ -63,10 +63,6 @@ class AttachedStream(RelayStream):
             self._send_next()
         if events & selectors.EVENT_READ:
             self._receive()
-
-    def kill(self) -> None:
-        super().kill()
-        self._release()
 
     def _send_next(self) -> None:
         if self._messages:
@@ -115,12 +111,6 @@ class AttachedStream(RelayStream):
             return
         self.finish(json.loads(content.decode()) if kind == ATTACH_END else LOST)
         self._release()
-
-    def _release(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        self._input.clear()
 
 
 def find_console(job: str, container: str) -> socket.socket:

@@ -9,12 +9,12 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 
 from redbox.node.program.listeners import ANY_ADDRESS, find_listeners
 from redbox.relay.program.frames import CLOSE, STDOUT
-from redbox.relay.program.streams import RelayStream, Send, Wish
+from redbox.relay.program.streams import Send, SocketStream, Wish
 
 CONNECT_S = 10.0
 
 
-class PortStream(RelayStream):
+class PortStream(SocketStream):
     """A connection to a server of this user on this node."""
 
     def __init__(self, number: int, send: Send, document: Dict[str, Any]) -> None:
@@ -23,7 +23,6 @@ class PortStream(RelayStream):
         self._connected = False
         self._is_look = bool(document.get("look"))
         self._readable = self._writable = True
-        self._socket: Optional[socket.socket] = None
         port = int(document["port"])
         where = find_own_listener(port)
         if where is None:
@@ -86,22 +85,12 @@ class PortStream(RelayStream):
         if not self._readable and not self._writable:
             self._end({"code": 0})
 
-    def kill(self) -> None:
-        super().kill()
-        self._release()
-
     def _fail(self, code: int) -> None:
         self._end({"reason": "PortRefused", "message": f"port {self._name}: {os.strerror(code)}"})
 
     def _end(self, document: Dict[str, Any]) -> None:
         self.finish(document)
         self._release()
-
-    def _release(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        self._input.clear()
 
 
 def find_own_listener(port: int) -> Optional[Tuple[int, str]]:

@@ -13,6 +13,7 @@ import os
 import pty
 import selectors
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -148,6 +149,22 @@ class RelayStream:
         self._input_size -= count
         if count:
             self._send_frame(CREDIT, self.number, CREDIT_BYTES.pack(count))
+
+
+class SocketStream(RelayStream):
+    """A stream at a socket, which ends with it."""
+
+    _socket: Optional[socket.socket] = None
+
+    def kill(self) -> None:
+        super().kill()
+        self._release()
+
+    def _release(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._input.clear()
 
 
 class CommandStream(RelayStream):
