@@ -118,14 +118,14 @@ def test_output_of_a_process_that_is_left_behind_does_not_keep_a_session() -> No
 
 
 def test_a_session_has_the_environment_of_the_jobs_script_and_not_that_of_a_step() -> None:
-    environment = {"SLURM_JOB_ID": "4711", "OF": "the script", "PATH": os.environ["PATH"]}
+    environment = {"SLURM_JOB_ID": "4713", "OF": "the script", "PATH": os.environ["PATH"]}
     script = subprocess.Popen(["/bin/sleep", "600"], env=environment, cwd="/usr")
     step = subprocess.Popen(
         ["/bin/sleep", "600"], env={**environment, "SLURM_STEP_ID": "0", "OF": "a step"}, cwd="/"
     )
     try:
         with started() as relay:
-            relay.open(1, *SH, "echo $OF; pwd", job="4711")
+            relay.open(1, *SH, "echo $OF; pwd", job="4713")
             output, _ = relay.until_status(1)
             assert output == b"the script\n/usr\n"
     finally:
