@@ -60,6 +60,29 @@ def test_a_job_id_that_slurm_uses_again_is_the_job_that_has_not_ended(kubectl: K
     assert cancelled(kubectl) == ["a"]
 
 
+def test_a_number_that_is_the_name_of_one_and_the_id_of_another_names_neither(kubectl: Kubectl) -> None:
+    """Who gives a SlurmJob a number for its name gets neither the cancel nor the files of another job."""
+    kubectl.answers("jobs", [slurmjob("train"), slurmjob("12", jobID="99")])
+    for words in (["cancel", "12"], ["logs", "12"], ["cp", "secret", "12:."]):
+        ended = run(kubectl, *words)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert "write slurmjob/12 or train" in ended.stderr
+    assert cancelled(kubectl) == []
+    kubectl.answers("job", slurmjob("12", jobID="99"))
+    assert run(kubectl, "cancel", "slurmjob/12").returncode == 0
+    assert cancelled(kubectl) == ["12"]
+    kubectl.answers("jobs", [slurmjob("12", jobID="99")])
+    assert run(kubectl, "cancel", "12").returncode == 0
+    assert cancelled(kubectl) == ["12"] * 2
+
+
+def test_in_a_pod_my_jobs_are_those_of_its_namespace(kubectl: Kubectl) -> None:
+    """kubectl uses the pod's namespace where no kubeconfig names one."""
+    pod = kubectl.environment(NAMESPACE=" ", KUBERNETES_SERVICE_HOST="10.0.0.1", POD_NAMESPACE="alice")
+    assert run(kubectl, "cancel", "--me", env=pod).returncode == 0
+    assert len(cancelled(kubectl)) == 3
+
+
 def test_an_array_is_named_as_the_queue_shows_it_and_a_task_of_it_is_refused(kubectl: Kubectl) -> None:
     kubectl.forgets("job")
     assert run(kubectl, "cancel", "13_[0-9]").returncode == 0
@@ -118,7 +141,7 @@ def of_two_partitions(kubectl: Kubectl) -> None:
         [
             slurmjob("a", state="RUNNING"),
             slurmjob("b", "Submitted", state="PENDING"),
-            slurmjob("c", "Submitted", state="PENDING", partition="long"),
+            slurmjob("c", "Submitted", state="PENDING", partition="debug,long"),
             slurmjob("d", state="RUNNING", user="bob", spec={"serviceAccountName": "bobs"}),
             slurmjob("e", "Succeeded", state="COMPLETED"),
         ],
