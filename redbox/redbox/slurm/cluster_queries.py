@@ -28,6 +28,7 @@ class ClusterQueries:
 
     def __init__(self, commands: CommandRunner) -> None:
         self._commands = commands
+        self._node_fields: tuple[str, ...] = sinfo.FIELDS
         cache = partial(TtlCache, ttl_s=commands.settings.facts_s, clock=commands.clock)
         self._configuration = cache(self._ask_configuration)
         self.is_history_private = cache(self._ask_is_history_private).get
@@ -110,7 +111,14 @@ class ClusterQueries:
             return None
 
     async def _nodes(self) -> tuple[sinfo.NodeRow, ...]:
-        record_format, report = RecordFormat.new(sinfo.FIELDS), ParseReport()
+        nodes = await self._read_nodes()
+        if self._node_fields is sinfo.FIELDS and any(not node.base for node in nodes):
+            self._node_fields = sinfo.FIELDS_BEFORE_21_08
+            nodes = await self._read_nodes()
+        return nodes
+
+    async def _read_nodes(self) -> tuple[sinfo.NodeRow, ...]:
+        record_format, report = RecordFormat.new(self._node_fields), ParseReport()
         text = await self._commands.read(sinfo.nodes_argv(record_format))
         nodes = sinfo.read_rows(text, record_format, report)
         if not report.complete:
