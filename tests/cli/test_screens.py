@@ -201,6 +201,13 @@ def test_ctrl_c_while_a_job_is_followed_says_that_it_goes_on(kubectl: Kubectl) -
         assert "Traceback" not in text
 
 
+def test_a_terminal_without_unicode_shows_what_it_can(kubectl: Kubectl) -> None:
+    kubectl.answers("jobs", [slurmjob(state="RUNNING", message="läuft…")])
+    ended = run(kubectl, "queue", "-o", "wide", env=kubectl.environment(PYTHONIOENCODING="ascii"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.endswith("l\\xe4uft\\u2026\n")
+
+
 def test_a_broken_pipe_is_silent(kubectl: Kubectl) -> None:
     kubectl.answers("jobs", [slurmjob(f"job-{number}", state="RUNNING") for number in range(3000)])
     reader = "head -1; exit ${PIPESTATUS[0]}"
