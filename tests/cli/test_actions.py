@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.cli.harness import Kubectl, run, terminal
 def cancelled(kubectl: Kubectl) -> list[str]:
     """By the annotation that the operator acts on."""
     asked = f'"{CANCEL}": "{REQUESTED}"'
-    return [call.rpartition(" -- ")[2] for call in kubectl.calls if " patch " in call and asked in call]
+    return [call.rpartition(" -- ")[2] for call in kubectl.calls if "patch " in call and asked in call]
 
 
 def deleted(kubectl: Kubectl) -> list[str]:
@@ -77,10 +78,11 @@ def test_a_number_that_is_the_name_of_one_and_the_id_of_another_names_neither(ku
 
 
 def test_in_a_pod_my_jobs_are_those_of_its_namespace(kubectl: Kubectl) -> None:
-    """kubectl uses the pod's namespace where no kubeconfig names one."""
+    """kubectl uses the pod's namespace, and its account, for which it must not be given a deadline."""
     pod = kubectl.environment(NAMESPACE=" ", KUBERNETES_SERVICE_HOST="10.0.0.1", POD_NAMESPACE="alice")
     assert run(kubectl, "cancel", "--me", env=pod).returncode == 0
     assert len(cancelled(kubectl)) == 3
+    assert not any("--request-timeout" in call for call in kubectl.calls)
 
 
 def test_an_array_is_named_as_the_queue_shows_it_and_a_task_of_it_is_refused(kubectl: Kubectl) -> None:
@@ -126,6 +128,29 @@ def test_a_role_that_the_operator_lacks_is_a_line_with_its_cure(roles: Any, line
     for line, (_, role) in zip(found, lines, strict=True):
         assert f"the role {role}, which" in line.found
         assert f"adds {role} to the roles" in line.cure
+
+
+WAY = """\
+case "$*" in
+    */version*) echo '{}'; exit ;;
+    *whoami*) echo '{"status": {"userInfo": {"username": "eve"}}}'; exit ;;
+    *api-resources*) echo slurmjobs.redbox.dev slurmclusters.redbox.dev; exit ;;
+    *can-i*slurmclusters*--all-namespaces*) echo no; exit 1 ;;
+    *can-i*) echo yes; exit ;;
+    *resourcequotas* | *"get --output=json pods"*) echo '{"items": []}'; exit ;;
+    *current-context*) echo bed; exit ;;
+esac
+"""
+
+
+def test_a_right_on_slurmclusters_in_a_namespace_alone_is_none(kubectl: Kubectl) -> None:
+    """They have no namespace, for which kubectl says yes all the same."""
+    kubectl.forgets("clusters")
+    kubectl.becomes(kubectl.program.read_text().replace("case", f"{WAY}case", 1))
+    ended = run(kubectl, "doctor")
+    assert "?? rights: you may not list slurmclusters.redbox.dev, which info needs" in ended.stdout
+    assert "redbox-cluster-viewer" in ended.stdout
+    assert re.search(r"ok service account default: its last SlurmJob, \S+, was Unix user alice", ended.stdout)
 
 
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:

@@ -68,7 +68,8 @@ class Kubectl:
 
     def outcome(self, *arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
         """Exit code, stdout, and kubectl's own lines of stderr."""
-        with self.process(f"--request-timeout={DEADLINE}", *arguments, stdin=stdin) as (process, errors):
+        deadline = [] if is_in_pod() else [f"--request-timeout={DEADLINE}"]
+        with self.process(*deadline, *arguments, stdin=stdin) as (process, errors):
             out = process.stdout.read() if process.stdout else b""
             code = process.wait()
         return code, out.decode("utf-8", "replace"), errors.text()
@@ -153,9 +154,14 @@ class ErrorLines:
         return "".join(self._kept)
 
 
+def is_in_pod() -> bool:
+    """Whether kubectl may use the pod's service account: with --request-timeout it does not."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
 def _namespace_of_pod() -> str:
     """Where a kubeconfig names none, kubectl in a pod uses the pod's."""
-    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+    if not is_in_pod():
         return ""
     with suppress(OSError):
         return os.environ.get("POD_NAMESPACE") or POD_NAMESPACE.read_text().strip()
