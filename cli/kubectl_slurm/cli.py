@@ -6,6 +6,7 @@ A command's module is imported only where it is called: `--help` and completion 
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ BROKEN_PIPE = 141  # as a shell shows a program that SIGPIPE ended
 
 def main(words: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a terminal may be without Unicode
     try:
         return _run(list(words))
     except PluginError as error:

@@ -45,7 +45,7 @@ case "$*" in
         echo "error: the server doesn't have a resource type \"slurmendpoints\"" >&2
         exit 1 ;;
     *create*token*)
-        echo 'Error from server (Forbidden): serviceaccounts is forbidden: User "a" cannot create' >&2
+        echo 'error: failed to create token: serviceaccounts "x" is forbidden: User "a" cannot create' >&2
         exit 1 ;;
     *create*) cat >"$ANSWERS/created"; cat "$ANSWERS/job" ;;
     *patch*) cat "$ANSWERS/job" 2>/dev/null || echo '{}' ;;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.cli.harness import Kubectl, run, terminal
 def cancelled(kubectl: Kubectl) -> list[str]:
     """By the annotation that the operator acts on."""
     asked = f'"{CANCEL}": "{REQUESTED}"'
-    return [call.rpartition(" -- ")[2] for call in kubectl.calls if " patch " in call and asked in call]
+    return [call.rpartition(" -- ")[2] for call in kubectl.calls if "patch " in call and asked in call]
 
 
 def deleted(kubectl: Kubectl) -> list[str]:
@@ -58,6 +59,30 @@ def test_a_job_id_that_slurm_uses_again_is_the_job_that_has_not_ended(kubectl: K
     )
     assert run(kubectl, "cancel", "12").returncode == 0
     assert cancelled(kubectl) == ["a"]
+
+
+def test_a_number_that_is_the_name_of_one_and_the_id_of_another_names_neither(kubectl: Kubectl) -> None:
+    """Who gives a SlurmJob a number for its name gets neither the cancel nor the files of another job."""
+    kubectl.answers("jobs", [slurmjob("train"), slurmjob("12", jobID="99")])
+    for words in (["cancel", "12"], ["logs", "12"], ["cp", "secret", "12:."]):
+        ended = run(kubectl, *words)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert "write slurmjob/12 or train" in ended.stderr
+    assert cancelled(kubectl) == []
+    kubectl.answers("job", slurmjob("12", jobID="99"))
+    assert run(kubectl, "cancel", "slurmjob/12").returncode == 0
+    assert cancelled(kubectl) == ["12"]
+    kubectl.answers("jobs", [slurmjob("12", jobID="99")])
+    assert run(kubectl, "cancel", "12").returncode == 0
+    assert cancelled(kubectl) == ["12"] * 2
+
+
+def test_in_a_pod_my_jobs_are_those_of_its_namespace(kubectl: Kubectl) -> None:
+    """kubectl uses the pod's namespace, and its account, for which it must not be given a deadline."""
+    pod = kubectl.environment(NAMESPACE=" ", KUBERNETES_SERVICE_HOST="10.0.0.1", POD_NAMESPACE="alice")
+    assert run(kubectl, "cancel", "--me", env=pod).returncode == 0
+    assert len(cancelled(kubectl)) == 3
+    assert not any("--request-timeout" in call for call in kubectl.calls)
 
 
 def test_an_array_is_named_as_the_queue_shows_it_and_a_task_of_it_is_refused(kubectl: Kubectl) -> None:
@@ -105,6 +130,29 @@ def test_a_role_that_the_operator_lacks_is_a_line_with_its_cure(roles: Any, line
         assert f"adds {role} to the roles" in line.cure
 
 
+WAY = """\
+case "$*" in
+    */version*) echo '{}'; exit ;;
+    *whoami*) echo '{"status": {"userInfo": {"username": "eve"}}}'; exit ;;
+    *api-resources*) echo slurmjobs.redbox.dev slurmclusters.redbox.dev; exit ;;
+    *can-i*slurmclusters*--all-namespaces*) echo no; exit 1 ;;
+    *can-i*) echo yes; exit ;;
+    *resourcequotas* | *"get --output=json pods"*) echo '{"items": []}'; exit ;;
+    *current-context*) echo bed; exit ;;
+esac
+"""
+
+
+def test_a_right_on_slurmclusters_in_a_namespace_alone_is_none(kubectl: Kubectl) -> None:
+    """They have no namespace, for which kubectl says yes all the same."""
+    kubectl.forgets("clusters")
+    kubectl.becomes(kubectl.program.read_text().replace("case", f"{WAY}case", 1))
+    ended = run(kubectl, "doctor")
+    assert "?? rights: you may not list slurmclusters.redbox.dev, which info needs" in ended.stdout
+    assert "redbox-cluster-viewer" in ended.stdout
+    assert re.search(r"ok service account default: its last SlurmJob, \S+, was Unix user alice", ended.stdout)
+
+
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:
     assert since("999999d") < since("36000d")
 
@@ -118,7 +166,7 @@ def of_two_partitions(kubectl: Kubectl) -> None:
         [
             slurmjob("a", state="RUNNING"),
             slurmjob("b", "Submitted", state="PENDING"),
-            slurmjob("c", "Submitted", state="PENDING", partition="long"),
+            slurmjob("c", "Submitted", state="PENDING", partition="debug,long"),
             slurmjob("d", state="RUNNING", user="bob", spec={"serviceAccountName": "bobs"}),
             slurmjob("e", "Succeeded", state="COMPLETED"),
         ],

@@ -17,6 +17,21 @@ from tests.cli.factories import slurmjob
 from tests.cli.harness import Kubectl, run
 
 
+@pytest.fixture(params=["with Python's filter", "as on Debian 12"], autouse=True)
+def _python(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has a filter for archives since 3.11.4; before it `extract` takes none, either."""
+    if request.param == "as on Debian 12":
+        monkeypatch.delattr(tarfile, "data_filter")
+        extract = tarfile.TarFile.extract
+
+        def extract_without_filter(
+            self: tarfile.TarFile, member: tarfile.TarInfo, path: Path, *, set_attrs: bool
+        ) -> None:
+            extract(self, member, path, set_attrs, filter="fully_trusted")
+
+        monkeypatch.setattr(tarfile.TarFile, "extract", extract_without_filter)
+
+
 class HardLink(str):
     """The member to which one leads."""
 
@@ -93,6 +108,18 @@ def test_nothing_is_written_beside_the_target(
     assert {path.name for path in tmp_path.iterdir()} <= {".bashrc", renamed or "out"}
 
 
+def test_a_device_is_not_made_and_modes_are_the_users_own(tmp_path: Path) -> None:
+    made = archive(("out/a", b"a"))
+    with tarfile.open(fileobj=made, mode="a") as tar:
+        device = tarfile.TarInfo("out/device")
+        device.type = tarfile.FIFOTYPE
+        tar.addfile(device)
+    made.seek(0)
+    assert "out/device" in unpack(made, tmp_path, "out", None)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a"]
+    assert (tmp_path / "out/a").stat().st_mode & 0o7777 == 0o755
+
+
 def test_links_inside_of_a_folder_arrive(tmp_path: Path) -> None:
     members: list[tuple[str, bytes | str]] = [
         ("./out/a", b"a"),
@@ -155,6 +182,21 @@ def test_a_link_is_uploaded_as_what_it_leads_to(kubectl: Kubectl, tmp_path: Path
     assert ended.returncode == 0, ended.stderr
     with tarfile.open(tmp_path / "answers/uploaded") as tar:
         assert [(member.name, member.isreg()) for member in tar] == [("newest.dat", True)]
+
+
+@pytest.mark.parametrize("words", [("train-abc12:a", "."), ("a", "train-abc12:.")])
+def test_a_program_in_the_job_cannot_change_the_terminal(
+    kubectl: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").write_text("a")
+    kubectl.answers("job", slurmjob(state="RUNNING"))
+    hostile = "exec*) printf 'tar: \\033[2Jgone\\n' | tee /dev/stderr; cat >/dev/null; exit 2 ;;"
+    kubectl.becomes(kubectl.program.read_text().replace('exec*) cat >"$ANSWERS/uploaded" ;;', hostile))
+    ended = run(kubectl, "cp", *words)
+    assert ended.returncode == 1
+    assert "tar: ?[2Jgone\n" in ended.stderr
+    assert "\x1b" not in ended.stdout + ended.stderr
 
 
 def upload_here(source: Path, target: str, folder: Path) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
+import pytest
+
+from kubectl_slurm.errors import Refusal
+from kubectl_slurm.kubectl.program import Kubectl as Program
 from kubectl_slurm.slurmjobs.clusters import ClusterView
+from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, RedboxNotReached, access_of
 from redbox_kube.slurm_endpoint import audience_of
 from tests.cli.factories import slurmcluster, slurmjob
 from tests.cli.harness import Kubectl, run
@@ -55,6 +61,20 @@ def test_a_refused_job_gets_the_partitions_of_its_own_endpoint(kubectl: Kubectl)
 def test_a_wide_queue_names_the_endpoint(kubectl: Kubectl) -> None:
     kubectl.answers("jobs", [of_endpoint(state="RUNNING")])
     assert "mine" in run(kubectl, "queue", "-o", "wide").stdout.splitlines()[1].split()
+
+
+@pytest.mark.parametrize("endpoint", ["https://x:99999", "https://[", f"https://{'x' * 70}"])
+def test_an_address_that_is_none_is_a_red_box_that_is_not_reached(endpoint: str) -> None:
+    """Whoever may write a SlurmEndpoint chooses it, and `doctor` asks all of them."""
+    with pytest.raises(RedboxNotReached):
+        RedboxAccess(endpoint, "", "token").get("/v1/whoami")
+
+
+def test_an_authority_that_is_none_is_a_sentence() -> None:
+    obj = slurmendpoint()
+    obj["spec"] = {"endpoint": "https://x", "caBundle": base64.b64encode("\xe9".encode()).decode()}
+    with pytest.raises(Refusal, match="caBundle of SlurmEndpoint mine"):
+        access_of(Program("/nonexistent"), ClusterView(obj), "default")
 
 
 def test_the_audience_is_the_operators() -> None:

@@ -25,6 +25,15 @@ RESET = (
     'Get "https://127.0.0.1:1/apis/redbox.dev/v1alpha1/namespaces/alice/slurmjobs?limit=500": read tcp '
     "127.0.0.1:2->127.0.0.1:1: connection reset by peer - error from a previous attempt: EOF"
 )
+NO_TOKEN = (
+    'error: failed to create token: serviceaccounts "default" is forbidden: User "eve" cannot create '
+    'resource "serviceaccounts/token" in API group "" in the namespace "alice"'
+)
+NO_ACCOUNT = 'error: failed to create token: serviceaccounts "ghost" not found'
+DENIED = (
+    "The slurmjobs \"x\" is invalid: : ValidatingAdmissionPolicy 'redbox-authors' with binding "
+    "'redbox-authors' denied request: you may not create pods in namespace alice"
+)
 MISSING = "there is no slurmjob train in namespace alice: `kubectl slurm queue"
 
 
@@ -48,6 +57,9 @@ MISSING = "there is no slurmjob train in namespace alice: `kubectl slurm queue"
         ),
         (RESET, NotAnswered, "does not answer: read tcp 127.0.0.1:2->127.0.0.1:1: connection reset by peer"),
         ("Error from server (Timeout): the server was unable to return", NotAnswered, "cannot answer now"),
+        (NO_TOKEN, NotPermitted, 'does not allow this: serviceaccounts "default" is forbidden'),
+        (NO_ACCOUNT, ObjectNotFound, "there is no serviceaccount ghost in namespace alice"),
+        (DENIED, NotPermitted, "does not allow this: you may not create pods in namespace alice"),
         ("", Refusal, "printed no reason"),
         ("error: something new", Refusal, "something new"),
     ],

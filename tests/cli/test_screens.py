@@ -38,6 +38,16 @@ def test_forty_columns_show_the_most_important_ones_in_whole_lines(kubectl: Kube
         ]
 
 
+def test_a_long_name_leaves_room_for_the_reason(kubectl: Kubectl) -> None:
+    waits = slurmjob(
+        "heat-of-a-long-study-in-november-x7k2p", "Submitted", state="PENDING", reason="Priority"
+    )
+    kubectl.answers("jobs", [waits])
+    with terminal("queue", env=kubectl.environment(), columns=40) as shown:
+        assert shown.end() == 0
+        assert shown.lines[1] == "heat-of-a-long-study-…  PD  (Priority)"
+
+
 @pytest.mark.parametrize(
     "words", [["info"], ["history"], ["queue", "-A", "-o", "wide"], ["queue", "-t", "all"]]
 )
@@ -153,6 +163,20 @@ def test_a_submit_without_an_answer_may_have_been_one(kubectl: Kubectl) -> None:
     assert "may have been submitted" in ended.stderr
 
 
+def test_a_script_without_an_answer_stays_for_the_job_that_may_need_it(kubectl: Kubectl) -> None:
+    works = kubectl.program.read_text()
+    away = "echo 'Unable to connect to the server: Client.Timeout' >&2; exit 1"
+    script = "#!/bin/sh\n" + "# filling\n" * 30_000
+    for refusal, deletes in ((away, False), (away.replace("Unable to connect to", "Error from"), True)):
+        kubectl.becomes(
+            works.replace("*create*)", f"*create*) case $(cat) in *batchFrom*) {refusal} ;; esac;")
+        )
+        ended = run(kubectl, "submit", stdin=script)
+        assert ended.returncode == 1
+        assert any(" delete " in f" {call} " for call in kubectl.calls) is deletes
+        assert ("may have been submitted" in ended.stderr) is not deletes
+
+
 def test_a_submit_does_not_wait_for_a_dependency_that_a_person_has_to_create(kubectl: Kubectl) -> None:
     missing = "depends on SlurmJob ghost, which does not exist."
     pending = slurmjob(phase="Pending", jobID=None, reason="DependencyMissing", message=missing)
@@ -175,6 +199,13 @@ def test_ctrl_c_while_a_job_is_followed_says_that_it_goes_on(kubectl: Kubectl) -
         assert "train-abc12 goes on." in text
         assert "`kubectl slurm cancel train-abc12` cancels it" in text
         assert "Traceback" not in text
+
+
+def test_a_terminal_without_unicode_shows_what_it_can(kubectl: Kubectl) -> None:
+    kubectl.answers("jobs", [slurmjob(state="RUNNING", message="läuft…")])
+    ended = run(kubectl, "queue", "-o", "wide", env=kubectl.environment(PYTHONIOENCODING="ascii"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.endswith("l\\xe4uft\\u2026\n")
 
 
 def test_a_broken_pipe_is_silent(kubectl: Kubectl) -> None:
@@ -203,6 +234,15 @@ def test_other_forms_are_whole_documents(kubectl: Kubectl) -> None:
     assert yaml.safe_load(run(kubectl, "queue", "-o", "yaml").stdout) == as_json
     names = run(kubectl, "queue", "-o", "name", "-t", "all").stdout.split()
     assert "slurmjob.redbox.dev/done-jkl78" in names
+
+
+def test_a_document_cannot_change_the_terminal(kubectl: Kubectl) -> None:
+    """U+009B begins a sequence of control characters on terminals, as ESC [ does."""
+    hostile = {"batch": "#!/bin/sh\n# \x1b[2J \x9b2J \x7f \u202e\n"}
+    kubectl.answers("jobs", [slurmjob(state="RUNNING", spec=hostile)])
+    shown = run(kubectl, "queue", "-o", "json").stdout
+    assert all(letter.isprintable() for letter in shown.replace("\n", ""))
+    assert json.loads(shown)["items"][0]["spec"] == hostile
 
 
 def test_a_dry_run_shows_the_script_as_a_block_and_asks_no_server(
@@ -247,6 +287,14 @@ def test_partitions_have_limits_and_what_is_free_of_them(kubectl: Kubectl) -> No
         "mixed",
     ]
     assert lines[2].split()[:7] == ["long", "down", "infinite", "3/3", "12/12", "11.7G/11.7G", "0/2"]
+
+
+def test_a_partition_that_is_not_there_is_named_with_those_that_are(kubectl: Kubectl) -> None:
+    nowhere = run(kubectl, "info", "-p", "nowhere")
+    assert (nowhere.returncode, nowhere.stdout) == (1, "")
+    assert nowhere.stderr == "kubectl slurm: there is no partition nowhere: hpc1 has debug, long\n"
+    one_is = run(kubectl, "info", "-p", "nowhere,long", "--noheader")
+    assert (one_is.returncode, one_is.stdout.split()[0]) == (1, "long")
 
 
 def test_a_slurmcluster_of_an_older_operator_is_shown_as_far_as_it_goes(kubectl: Kubectl) -> None:

@@ -20,6 +20,7 @@ CHART = CHECKOUT / "deploy" / "chart"
 Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
+USER_ROLES = {"redbox-editor", "redbox-viewer", "redbox-cluster-viewer"}
 
 
 def of_kind(objects: Objects, *kinds: str) -> Objects:
@@ -289,7 +290,7 @@ def test_limited_to_namespaces_nothing_of_others_can_be_read_or_written(rendered
     everywhere = {
         resource
         for role in of_kind(objects, "ClusterRole")
-        if not is_hook(role) and role["metadata"]["name"] not in {"redbox-editor", "redbox-viewer"}
+        if not is_hook(role) and role["metadata"]["name"] not in USER_ROLES
         for rule in role["rules"]
         for resource in rule["resources"]
     }
@@ -313,12 +314,8 @@ def test_limited_to_namespaces_an_uninstall_touches_no_node(rendered: Render) ->
 
 
 def test_users_roles_never_hold_status_or_finalizers_and_view_gets_nothing(rendered: Render) -> None:
-    users = [
-        one
-        for one in of_kind(rendered(), "ClusterRole")
-        if one["metadata"]["name"] in {"redbox-editor", "redbox-viewer"}
-    ]
-    assert len(users) == 2
+    users = [one for one in of_kind(rendered(), "ClusterRole") if one["metadata"]["name"] in USER_ROLES]
+    assert len(users) == len(USER_ROLES)
     for role in users:
         assert not any("/" in resource for rule in role["rules"] for resource in rule["resources"])
         labels = role["metadata"]["labels"]

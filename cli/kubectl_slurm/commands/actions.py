@@ -117,7 +117,7 @@ def _selected(call: Invocation, options: argparse.Namespace) -> Sequence[SlurmJo
         if not job.finished
         and (options.delete or not job.being_cancelled)
         and (not names or {job.name, job.job_id} & names)
-        and (not options.partition or job.partition in options.partition.split(","))
+        and (not options.partition or job.is_of_partition(options.partition))
         and (not states or job.is_in(states))
     ]
     if not jobs:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from kubectl_slurm.errors import NotPermitted, PluginError
-from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.kubectl.program import Kubectl, is_in_pod
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters
@@ -18,13 +18,14 @@ from kubectl_slurm.slurmjobs.redbox_requests import RedboxNotReached, RedboxRefu
 from kubectl_slurm.terminal.screen import printable
 
 TEXT = "Check the whole way from here to Slurm: each line is well, or has its cure. Then it exits with 1."
+CLUSTER_SCOPED = "slurmclusters.redbox.dev"
 RIGHTS = (
     ("create", "slurmjobs.redbox.dev", "submit"),
     ("list", "slurmjobs.redbox.dev", "queue and history"),
     ("watch", "slurmjobs.redbox.dev", "submit --wait and --follow"),
     ("patch", "slurmjobs.redbox.dev", "cancel, hold, release, requeue, suspend, resume"),
     ("delete", "slurmjobs.redbox.dev", "cancel --delete"),
-    ("list", "slurmclusters.redbox.dev", "info"),
+    ("list", CLUSTER_SCOPED, "info"),
     ("get", "pods/log", "logs"),
     ("create", "pods/exec", "shell, exec, cp, forward"),
     ("create", "serviceaccounts/token", "top"),
@@ -94,7 +95,7 @@ def _lines(kubectl: Kubectl, account: str) -> Iterator[Examined]:
         return
     clusters: list[ClusterView] = []
     looks: tuple[tuple[str, Look], ...] = (
-        ("SlurmClusters", partial(_clusters, kubectl, clusters)),
+        ("SlurmClusters", partial(_clusters, kubectl, clusters, account)),
         ("rights", partial(_rights, kubectl)),
         ("Unix user", partial(_unix_users, kubectl, clusters, account)),
         ("quota", partial(_quota, kubectl)),
@@ -112,6 +113,10 @@ def _lines(kubectl: Kubectl, account: str) -> Iterator[Examined]:
 def _kubeconfig(kubectl: Kubectl) -> Iterator[Examined]:
     code, out, _ = kubectl.outcome("config", "current-context")
     context = next((word.partition("=")[2] for word in kubectl.options if word.startswith("--context=")), "")
+    if code and not context and is_in_pod():
+        found = f"none is needed in this pod: its service account, namespace {kubectl.namespace}"
+        yield Examined(Health.WELL, "kubeconfig", found)
+        return
     if code and not context:
         yield Examined(
             Health.UNKNOWN, "kubeconfig", "it has no current context", "kubectl config use-context NAME"
@@ -144,8 +149,13 @@ def _kinds(kubectl: Kubectl) -> Examined:
     return Examined(Health.WELL, "kinds", "SlurmJob and SlurmCluster, redbox.dev/v1alpha1")
 
 
-def _clusters(kubectl: Kubectl, found: list[ClusterView]) -> Iterator[Examined]:
-    found += list_clusters(kubectl)
+def _clusters(kubectl: Kubectl, found: list[ClusterView], account: str) -> Iterator[Examined]:
+    try:
+        found += list_clusters(kubectl)
+    except NotPermitted as error:
+        yield Examined(Health.UNKNOWN, "SlurmClusters", str(error))
+        yield _by_last_job(kubectl, None, account, "its SlurmCluster may not be read")
+        return
     if not found:
         cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints; or run a "
         cure += "red-box of your own: docs/personal.md"
@@ -214,12 +224,16 @@ def _rights(kubectl: Kubectl) -> Iterator[Examined]:
         is_needed = (verb, kind, use) in RIGHTS[:NEEDED]
         health = Health.NOT_WELL if is_needed else Health.UNKNOWN
         cure = f"ask for it in namespace {kubectl.namespace}: redbox-editor of the chart, beside edit, has it"
+        if kind == CLUSTER_SCOPED:
+            cure = "ask for a ClusterRoleBinding to redbox-cluster-viewer of the chart, which is this alone"
         yield Examined(health, "rights", f"you may not {verb} {kind}, which {use} needs", cure)
 
 
 def _may(kubectl: Kubectl, verb: str, kind: str) -> bool:
     resource, _, sub = kind.partition("/")
-    _, out, _ = kubectl.outcome("auth", "can-i", verb, resource, *([f"--subresource={sub}"] if sub else []))
+    words = [f"--subresource={sub}"] if sub else []
+    words += ["--all-namespaces"] if resource == CLUSTER_SCOPED else []  # else a RoleBinding seems to suffice
+    _, out, _ = kubectl.outcome("auth", "can-i", verb, resource, *words)
     return out.strip() == "yes"
 
 
@@ -264,12 +278,12 @@ def _rights_in_slurm(whoami: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _by_last_job(kubectl: Kubectl, cluster: ClusterView, account: str, why: str) -> Examined:
-    what = f"service account {account} on {cluster.name}"
+def _by_last_job(kubectl: Kubectl, cluster: ClusterView | None, account: str, why: str) -> Examined:
+    what = f"service account {account}" + (f" on {cluster.name}" if cluster else "")
     jobs = [
         job
         for job in list_jobs(kubectl)
-        if job.user and job.service_account == account and job.cluster_key == cluster.key
+        if job.user and job.service_account == account and (not cluster or job.cluster_key == cluster.key)
     ]
     if jobs:
         found = f"its last SlurmJob, {jobs[-1].name}, was Unix user {jobs[-1].user} ({why})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from kubectl_slurm.errors import EXIT_FAILED
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, list_clusters
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
@@ -62,6 +63,12 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         for partition in cluster.partitions or _by_name(cluster)
         if wanted_names is None or partition.name in wanted_names
     ]
+    missing = {*(wanted_names or ())} - {partition.name for partition in found}
+    if missing:
+        there = "; ".join(f"{cluster.name} has {', '.join(cluster.partition_names)}" for cluster in clusters)
+        note(f"kubectl slurm: there is no partition {', '.join(sorted(missing))}: {there}")
+    if missing and not found:
+        return EXIT_FAILED
     match options.output:
         case "json":
             call.screen.write(as_json(listing([cluster.obj for cluster in clusters])))
@@ -75,7 +82,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
             rows = [_row(partition, several=several, wide=wide) for partition in found]
             call.screen.write(render(columns, rows, call.screen, headings=not options.noheader))
             _nodes_of(clusters)
-    return 0
+    return EXIT_FAILED if missing else 0
 
 
 def _by_name(cluster: ClusterView) -> list[ListedPartition]:

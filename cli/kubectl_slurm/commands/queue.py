@@ -171,7 +171,7 @@ def _text(call: Invocation, options: argparse.Namespace, jobs: Sequence[SlurmJob
 def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
     if options.names and not {job.name, job.job_id} & set(options.names):
         return False
-    if options.partition and job.partition not in options.partition.split(","):
+    if options.partition and not job.is_of_partition(options.partition):
         return False
     if states := states_in(options.states):
         return job.is_in(states)

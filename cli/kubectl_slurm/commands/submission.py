@@ -157,6 +157,9 @@ def create(kubectl: Kubectl, manifests: Manifests) -> SlurmJobView:
     spec = {**manifests.slurmjob["spec"], "batchFrom": {"configMapKeyRef": reference}}
     try:
         job = SlurmJobView(_created(kubectl, {**manifests.slurmjob, "spec": spec}))
+    except NotAnswered:
+        note(f"ConfigMap {name} has the script and stays: the SlurmJob may be there, and need it.")
+        raise
     except PluginError:
         kubectl.outcome("delete", "configmap", "--wait=false", "--", name)
         raise

@@ -16,22 +16,31 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.refusals import is_own_line, refusal_of
 
 Object = dict[str, Any]
+PassOn = Callable[[str], None]
+"""What becomes of a line, with its newline."""
 
 SLURMJOBS = "slurmjobs.v1alpha1.redbox.dev"
 SLURMCLUSTERS = "slurmclusters.v1alpha1.redbox.dev"
 SLURMENDPOINTS = "slurmendpoints.v1alpha1.redbox.dev"
 DEADLINE = "30s"
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PROGRAM_VARIABLE = "KUBECTL"
 NO_PROGRAM = "{0} is not there, or not in PATH: install kubectl, or name it in the variable KUBECTL"
+
+
+def _write_stderr(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
 
 
 @dataclass(frozen=True)
@@ -59,21 +68,22 @@ class Kubectl:
 
     def outcome(self, *arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
         """Exit code, stdout, and kubectl's own lines of stderr."""
-        with self.process(f"--request-timeout={DEADLINE}", *arguments, stdin=stdin) as (process, errors):
+        deadline = [] if is_in_pod() else [f"--request-timeout={DEADLINE}"]
+        with self.process(*deadline, *arguments, stdin=stdin) as (process, errors):
             out = process.stdout.read() if process.stdout else b""
             code = process.wait()
         return code, out.decode("utf-8", "replace"), errors.text()
 
     @contextmanager
     def process(
-        self, *arguments: str, stdin: str | None = None
+        self, *arguments: str, stdin: str | None = None, pass_on: PassOn = _write_stderr
     ) -> Iterator[tuple[subprocess.Popen[bytes], ErrorLines]]:
         """A kubectl that runs, and what it writes to stderr; ended with the block."""
         given = subprocess.PIPE if stdin is not None else None
         with subprocess.Popen(
             self.argv(*arguments), stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
-            errors = ErrorLines(process.stderr)
+            errors = ErrorLines(process.stderr, pass_on)
             try:
                 if process.stdin is not None:
                     _send(process.stdin, (stdin or "").encode())
@@ -115,15 +125,17 @@ class Kubectl:
             return given
         if not self._namespace:
             code, out, _ = self.outcome("config", "view", "--minify", "--output=jsonpath={..namespace}")
-            self._namespace.append((out.split() or ["default"])[0] if code == 0 else "default")
+            found = out.split() if code == 0 else []
+            self._namespace.append((found or [_namespace_of_pod() or "default"])[0])
         return self._namespace[0]
 
 
 class ErrorLines:
     """stderr of a kubectl: its own lines are kept, all others are passed on."""
 
-    def __init__(self, source: IO[bytes] | None) -> None:
+    def __init__(self, source: IO[bytes] | None, pass_on: PassOn = _write_stderr) -> None:
         self._kept: list[str] = []
+        self._pass_on = pass_on
         self._reader = threading.Thread(target=self._read, args=(source,), daemon=True)
         self._reader.start()
 
@@ -133,14 +145,27 @@ class ErrorLines:
             if self._kept or is_own_line(line):
                 self._kept.append(line)
             else:
-                sys.stderr.write(line)
-                sys.stderr.flush()
+                self._pass_on(line)
 
     def end(self) -> None:
         self._reader.join()
 
     def text(self) -> str:
         return "".join(self._kept)
+
+
+def is_in_pod() -> bool:
+    """Whether kubectl may use the pod's service account: with --request-timeout it does not."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _namespace_of_pod() -> str:
+    """Where a kubeconfig names none, kubectl in a pod uses the pod's."""
+    if not is_in_pod():
+        return ""
+    with suppress(OSError):
+        return os.environ.get("POD_NAMESPACE") or POD_NAMESPACE.read_text().strip()
+    return ""
 
 
 def _object(text: str, command: str) -> Object:

@@ -30,6 +30,9 @@ LOGIN = re.compile(
     r"must be logged in to the server|Unauthorized|asked for the client to provide credentials"
     r"|getting credentials|token has expired"
 )
+POLICY = re.compile(r"ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: (.*)", re.DOTALL)
+TOKEN = re.compile(r"^error: failed to create token: (.*)", re.DOTALL)
+"""The server's words, without their reason."""
 FOR_NOW = frozenset({"InternalError", "ServerTimeout", "ServiceUnavailable", "Timeout", "TooManyRequests"})
 NO_ANSWER = re.compile(
     r"Unable to connect to the server|The connection to the server|Client\.Timeout|i/o timeout"
@@ -52,6 +55,8 @@ def refusal_of(stderr: str, namespace: str | None = None) -> Refusal:
     for pattern, build in KINDS:
         if found := pattern.search(words):
             return build(found, words)
+    if found := TOKEN.match(words):
+        return _refused("Forbidden" if " is forbidden: " in found[1] else "NotFound", found[1], namespace)
     if found := FROM_SERVER.match(words):
         return _refused(found[1] or "", found[2].strip(), namespace)
     return Refusal(words.removeprefix("error: ") or "kubectl failed and printed no reason")
@@ -84,6 +89,10 @@ def _invalid(found: re.Match[str], _: str) -> Refusal:
     return Refusal(f"{found[1]} {found[2]} is not valid: {' '.join(found[3].split())}")
 
 
+def _denied(found: re.Match[str], _: str) -> Refusal:
+    return NotPermitted(f"Kubernetes does not allow this: {found[1].strip()}")
+
+
 def _no_answer(_: re.Match[str], words: str) -> Refusal:
     reason = BROKEN_REQUEST.sub(r"\1", words).removeprefix("error: ")
     return NotAnswered(f"the cluster does not answer: {reason}")
@@ -94,6 +103,7 @@ KINDS: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str], str], Refusal]]]
     (NO_CONTEXT, _no_context),
     (NO_KINDS, _no_kinds),
     (LOGIN, _login),
+    (POLICY, _denied),
     (INVALID, _invalid),
     (NO_ANSWER, _no_answer),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -31,27 +31,40 @@ def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobVie
     return sorted(jobs, key=lambda job: (job.metadata.get("creationTimestamp", ""), job.name))
 
 
-def get_job(kubectl: Kubectl, name: str) -> SlurmJobView:
-    """The SlurmJob of this name, or of this Slurm job id, also as `queue` shows that of an array."""
-    name = name.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
+def get_job(kubectl: Kubectl, text: str) -> SlurmJobView:
+    """The SlurmJob of this name, or of this Slurm job id, also as `queue` shows that of an array.
+
+    A SlurmJob may have a number for its name, which is somebody else's job id: such a number names neither.
+    """
+    name = text.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
     if array := ARRAY_ID.fullmatch(name):
         if array[2]:
             raise Refusal(
                 f"{name} is a task, a SlurmJob is a whole array: name that, {array[1]}; logs, shell, exec "
                 f"and cp take --task {array[2]}"
             )
-        name = array[1]
-    try:
+        return job_of_id(kubectl, array[1])
+    if name != text or not name.isdecimal():
         return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
-    except ObjectNotFound:
-        if not name.isdecimal():
-            raise
-    return job_of_id(kubectl, name)
+    jobs = list_jobs(kubectl)
+    named = [job for job in jobs if job.name == name]
+    of_id = [job for job in jobs if job.job_id == name and job not in named]
+    if named and of_id:
+        raise Refusal(
+            f"{name} is the name of a SlurmJob, and the Slurm job id of {of_id[-1].name}: write "
+            f"slurmjob/{name} or {of_id[-1].name}"
+        )
+    return named[0] if named else _newest_of_id(kubectl, jobs, name)
 
 
 def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
-    """The newest SlurmJob that has this job id: Slurm uses ids again, and each Slurm cluster has its own."""
-    same = [job for job in list_jobs(kubectl) if job.job_id == job_id]
+    """The SlurmJob that has this job id, whatever has it for a name."""
+    return _newest_of_id(kubectl, list_jobs(kubectl), job_id)
+
+
+def _newest_of_id(kubectl: Kubectl, jobs: Sequence[SlurmJobView], job_id: str) -> SlurmJobView:
+    """Slurm uses ids again, and each Slurm cluster has its own."""
+    same = [job for job in jobs if job.job_id == job_id]
     found = [job for job in same if not job.finished] or same
     if len({job.cluster_key for job in found}) > 1:
         names = ", ".join(job.name for job in found)

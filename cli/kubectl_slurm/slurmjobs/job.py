@@ -124,6 +124,10 @@ class SlurmJobView:
     def partition(self) -> str:
         return self._text("partition") or str(self.spec.get("partition") or "")
 
+    def is_of_partition(self, names: str) -> bool:
+        """Whether it is in one of these, `a,b`, or may run in one: a waiting job may have several, too."""
+        return not {*self.partition.split(",")}.isdisjoint(names.split(","))
+
     @property
     def user(self) -> str:
         return self._text("user")

@@ -74,8 +74,7 @@ class RedboxAccess:
                 return
             if answer.status != OK:
                 _read(answer.status, answer.read(LARGEST))
-            generation = answer.headers.get(GENERATION_HEADER, "")
-            offset = int(answer.headers.get(OFFSET_HEADER, "0"))
+            generation, offset = answer.headers.get(GENERATION_HEADER, ""), _offset_of(answer)
             while piece := answer.read1(CHUNK):
                 offset += len(piece)
                 yield generation, offset, piece
@@ -88,9 +87,9 @@ class RedboxAccess:
     def _ask(
         self, method: str, path: str, deadline_s: float, body: bytes | None = None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        address = urlsplit(self.endpoint)
         connection: http.client.HTTPConnection | None = None
         try:
+            address = urlsplit(self.endpoint)
             context = ssl.create_default_context(cadata=self.authority)
             connection = http.client.HTTPSConnection(
                 address.hostname or "", address.port or PORT, timeout=deadline_s, context=context
@@ -98,17 +97,26 @@ class RedboxAccess:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
             connection.request(method, path, body, headers)
             return connection, connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # of a port or a name that is none
             if connection is not None:
                 connection.close()
             raise RedboxNotReached(f"{self.endpoint} is not reached from this machine: {error}") from error
 
 
+def _offset_of(answer: http.client.HTTPResponse) -> int:
+    given = answer.headers.get(OFFSET_HEADER, "0")
+    if not given.isdecimal():
+        raise RedboxRefused(f"red-box answered with the offset {printable(given)}")
+    return int(given)
+
+
 def _read(status: int, body: bytes) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = json.loads(body)
+        document = json.loads(body)
     except ValueError:
-        raise RedboxRefused(f"red-box answered {status}, and no JSON") from None
+        document = None
+    if not isinstance(document, dict):
+        raise RedboxRefused(f"red-box answered {status}, and no JSON object")
     if status != OK:
         raise RedboxRefused(
             f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}"
@@ -123,6 +131,10 @@ def access_of(kubectl: Kubectl, cluster: ClusterView, service_account: str) -> R
         raise Refusal(f"{cluster.title} has no endpoint and audience")
     if not ACCOUNT.fullmatch(service_account):
         raise BadUsage(f"{printable(service_account)!r} is not a name of a service account")
+    try:
+        authority = base64.b64decode(cluster.spec.get("caBundle", "")).decode("ascii")
+    except ValueError:
+        raise Refusal(f"the caBundle of {cluster.title} is not a certificate as PEM, in base64") from None
     words = ["create", "token", service_account, f"--audience={audience}", f"--duration={LIFETIME}"]
     token = kubectl.text(*words).strip()
-    return RedboxAccess(endpoint, base64.b64decode(cluster.spec.get("caBundle", "")).decode(), token)
+    return RedboxAccess(endpoint, authority, token)

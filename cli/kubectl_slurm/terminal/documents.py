@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from kubectl_slurm.errors import PluginError
 
+LEFT_BY_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What changes a terminal, or the order of its letters, and need not be escaped in JSON."""
+
 
 def as_json(document: object) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return LEFT_BY_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def as_yaml(*documents: object) -> str:

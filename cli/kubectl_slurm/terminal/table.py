@@ -50,6 +50,8 @@ def render(columns: Sequence[Column], rows: Sequence[Row], screen: Screen, *, he
             [_cut(cell, column.longest) for cell, column in zip(row, columns, strict=True)] for row in cells
         ]
     shown = _chosen(columns, cells, screen.width)
+    if screen.width is not None:
+        cells = _narrowed(columns, cells, shown, screen.width)
     widths = _widths([columns[n] for n in shown], [[row[n] for n in shown] for row in cells])
     lines = []
     if headings:
@@ -87,6 +89,19 @@ def _chosen(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: in
             break
         shown.remove(weakest)
     return shown
+
+
+def _narrowed(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], shown: Sequence[int], width: int
+) -> list[list[Cell]]:
+    """Where even the essential ones are too wide: long cells are cut more, so that the last has its place."""
+    widths = _widths(columns, rows)
+    excess = max(0, _needed(shown, widths) - width)
+    longest = [
+        None if column.longest is None else max(SHORTEST_CUT, widths[n] - excess)
+        for n, column in enumerate(columns)
+    ]
+    return [[_cut(cell, most) for cell, most in zip(row, longest, strict=True)] for row in rows]
 
 
 def _needed(shown: Sequence[int], widths: Sequence[int]) -> int:

@@ -16,7 +16,7 @@ from redbox.slurm.views.partitions import build_partitions, count_states
 from redbox_api.models import Cluster, Partition
 
 HIDES_NODES = frozenset({"nodes", "partitions"})  # in PrivateData: Slurm rejects sinfo of all but operators
-BOOT_TIME_TTL_S = 30.0  # two RPCs a minute
+RECENT_S = 30.0  # two RPCs a minute
 NODES_HIDDEN = (
     "PrivateData hides nodes and partitions from red-box's account: jobs run, but no partition can be shown. "
     "Run `sacctmgr modify user NAME set AdminLevel=Operator` for that account."
@@ -28,12 +28,13 @@ class ClusterQueries:
 
     def __init__(self, commands: CommandRunner) -> None:
         self._commands = commands
+        self._node_fields: tuple[str, ...] = sinfo.FIELDS
         cache = partial(TtlCache, ttl_s=commands.settings.facts_s, clock=commands.clock)
         self._configuration = cache(self._ask_configuration)
         self.is_history_private = cache(self._ask_is_history_private).get
         self.mpi_kinds = cache(self._ask_mpi_kinds).get
-        recent_boot_time = TtlCache(self.boot_time, BOOT_TIME_TTL_S, clock=commands.clock)
-        self.recent_boot_time, self.expire_boot_time = recent_boot_time.get, recent_boot_time.expire
+        recent = TtlCache(self._read_configuration, RECENT_S, clock=commands.clock)
+        self.recent_configuration, self.expire_boot_time = recent.get, recent.expire
 
     async def configuration(self) -> scontrol.SlurmConfiguration:
         """From slurmctld alone: submits and polls must not depend on slurmdbd."""
@@ -45,11 +46,16 @@ class ClusterQueries:
         return configuration is not None and configuration.appends
 
     async def boot_time(self) -> str:
-        text = await self._commands.read(scontrol.configuration_argv())
-        return scontrol.read_configuration(text).boot_time
+        return (await self._read_configuration()).boot_time
+
+    async def recent_boot_time(self) -> str:
+        return (await self.recent_configuration()).boot_time
+
+    async def _read_configuration(self) -> scontrol.SlurmConfiguration:
+        return scontrol.read_configuration(await self._commands.read(scontrol.configuration_argv()))
 
     async def _ask_configuration(self) -> scontrol.SlurmConfiguration:
-        configuration = scontrol.read_configuration(await self._commands.read(scontrol.configuration_argv()))
+        configuration = await self._read_configuration()
         if not configuration.accounting:  # a federation is made in the accounting database
             return configuration
         federation = scontrol.read_federation(await self._commands.read(scontrol.federation_argv()))
@@ -105,7 +111,14 @@ class ClusterQueries:
             return None
 
     async def _nodes(self) -> tuple[sinfo.NodeRow, ...]:
-        record_format, report = RecordFormat.new(sinfo.FIELDS), ParseReport()
+        nodes = await self._read_nodes()
+        if self._node_fields is sinfo.FIELDS and any(not node.base for node in nodes):
+            self._node_fields = sinfo.FIELDS_BEFORE_21_08
+            nodes = await self._read_nodes()
+        return nodes
+
+    async def _read_nodes(self) -> tuple[sinfo.NodeRow, ...]:
+        record_format, report = RecordFormat.new(self._node_fields), ParseReport()
         text = await self._commands.read(sinfo.nodes_argv(record_format))
         nodes = sinfo.read_rows(text, record_format, report)
         if not report.complete:

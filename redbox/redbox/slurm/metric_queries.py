@@ -64,7 +64,7 @@ class MetricQueries:
 
     async def family(self, name: MetricFamily) -> FamilyOfGauges:
         """The newest numbers; WorkloadManagerError where there are none, with the reason."""
-        private = (await self._cluster.configuration()).private_data
+        private = (await self._cluster.recent_configuration()).private_data
         if private:
             hidden = ", ".join(sorted(private))
             raise WorkloadManagerError(

@@ -38,6 +38,24 @@ def test_a_script_is_submitted_followed_and_its_exit_code_passed_on(plugin: Plug
     assert plugin.well("logs", name[1]) == "it's ok on 2 as alice\n"
 
 
+def test_ctrl_c_while_a_job_is_followed_leaves_it_running_and_says_how_to_cancel_it(plugin: Plugin) -> None:
+    """On a terminal, which interrupts the kubectl that copies the log, too."""
+    for words in (
+        ["submit", "--follow", "--name", "lives", "--wrap", "echo begun; sleep 600"],
+        ["logs", "-f", "lives"],
+    ):
+        variables = [f"{name}={value}" for name, value in plugin.env.items()]
+        with terminal(["env", "--default-signal=INT", *variables, *plugin.argv(*words)]) as (process, screen):
+            read_until(screen, rb"begun")
+            os.write(screen, b"\x03")
+            shown = read_until(screen, rb"follows it again")
+            assert process.wait(30) == 130
+        assert b"lives goes on. `kubectl slurm cancel lives` cancels it" in shown
+        assert b"Traceback" not in shown
+        assert " R " in plugin.well("queue", "lives")
+    assert plugin.well("cancel", "--wait", "lives").endswith("ended CANCELLED\n")
+
+
 def test_stdin_a_dependency_by_id_and_a_wait(plugin: Plugin) -> None:
     first = plugin.well("submit", "--wrap", "true").split()[3]
     script = "#!/bin/sh\necho $GREETING\n"

@@ -222,6 +222,7 @@ def test_the_api_server_finds_no_fault_in_the_policies(kubectl: Kubernetes) -> N
         ("view", "get slurmjobs.redbox.dev", "no"),
         ("redbox-viewer", "get slurmjobs.redbox.dev", "yes"),
         ("redbox-viewer", "create slurmjobs.redbox.dev", "no"),
+        ("redbox-cluster-viewer", "list slurmjobs.redbox.dev", "no"),
     ],
 )
 def test_what_a_role_of_a_namespace_brings(

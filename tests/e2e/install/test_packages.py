@@ -164,7 +164,10 @@ def test_an_upgrade_keeps_the_job_the_settings_and_what_the_administrator_change
 
 
 def test_a_removal_keeps_the_settings_and_the_journal(login: Login) -> None:
+    login.machine.run("systemctl", "mask", "redbox")  # as for a maintenance
     login.dpkg("--remove", "red-box")
+    assert login.unit("ActiveState") == "inactive"
+    login.machine.run("systemctl", "unmask", "redbox")
     assert login.unit("LoadState") == "not-found"
     assert login.there("/usr/lib/redbox", "/usr/bin/redbox", AGENT) == []
     kept = (SETTINGS, SECRET, SUDOERS)

@@ -265,6 +265,21 @@ async def test_any_other_fault_over_nodes_is_a_fault(config: CommandResult, sinf
         await manager(agents).cluster()
 
 
+async def test_where_sinfo_has_no_flags_it_is_asked_for_its_one_word() -> None:
+    """Before 21.08 it prints nothing for a field that it does not know: a node that is down looked usable."""
+
+    def sinfo(argv: list[str]) -> CommandResult:
+        known = {"NodeList": "n1", "CPUsState": "0/0/4/4", "Memory": "4000", "StateLong": "down*"}
+        fields = [word.partition(":") for word in argv_option(argv, "--Format").split(",")]
+        return done("".join(known.get(name, "") + end for name, _, end in fields))
+
+    agents = ScriptedAgents({"sinfo": sinfo})
+    manages = manager(agents)
+    for calls in (2, 3):
+        assert (await manages.cluster()).nodes == {"down": 1}
+        assert len(agents.called("sinfo")) == calls
+
+
 async def test_where_jobs_are_private_one_users_silent_agent_hides_nobody_elses() -> None:
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue(bobs("8"))]})
     poll = await manager(agents).poll(users=[ALICE, BOB])

@@ -87,6 +87,17 @@ async def test_under_private_data_there_are_none_and_slurm_is_not_asked() -> Non
     assert not stand.calls("sdiag")
 
 
+async def test_private_data_that_is_set_later_hides_them_within_half_a_minute() -> None:
+    """squeue then shows red-box's account none of the jobs: its zeros would scale everything down."""
+    config = output("24.11", "config.txt")
+    private = config.replace("PrivateData             = none", "PrivateData = jobs")
+    stand = Stand({"scontrol show config": [done(config), done(private)]})
+    assert await stand.number(MetricFamily.JOBS, "slurm_jobs_pending") == 1
+    stand.clock.ahead += 31
+    with pytest.raises(WorkloadManagerError, match=r"PrivateData \(jobs\)"):
+        await stand.metrics.family(MetricFamily.JOBS)
+
+
 @pytest.mark.parametrize(
     "squeue",
     [late(), done(stderr="Unable to contact slurm controller", code=1), done("a record without an end")],

@@ -12,6 +12,18 @@ FIELDS = (
     "NodeList", "PartitionName", "StateComplete", "CPUsState", "Memory", "AllocMem", "Gres", "GresUsed",
     "Features", "Reason",
 )  # fmt: skip
+FIELDS_BEFORE_21_08 = tuple("StateLong" if name == "StateComplete" else name for name in FIELDS)
+"""These releases print nothing for StateComplete, and exit with 0."""
+IN_WORDS = {
+    "completing": "idle+completing", "drained": "idle+drain", "draining": "mixed+drain", "fail": "idle+fail",
+    "failing": "mixed+fail", "maint": "idle+maint", "reboot": "idle+reboot_issued",
+    "reserved": "idle+reserved",
+}  # fmt: skip
+"""States of StateLong, which has one word, as StateComplete would write them."""
+SUFFIXES = {
+    "*": "not_responding", "~": "powered_down", "#": "powering_up", "%": "powering_down", "$": "maint",
+    "@": "reboot_issued", "+": "completing",
+}  # fmt: skip
 CPUS = re.compile(r"([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)")  # allocated/idle/other/total
 GRES = re.compile(r"(?P<name>[^:,()=]+)(?::(?P<type>[^:,()=]+))?:(?P<count>[0-9]+)(?P<unit>[KMGT]?)")
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -50,10 +62,10 @@ def nodes_argv(record_format: RecordFormat) -> list[str]:
 
 
 def read_rows(text: str, record_format: RecordFormat, report: ParseReport) -> tuple[NodeRow, ...]:
-    rows = []
+    rows, names = [], record_format.fields
     for record in split_records(text, record_format, report):
         fields = split_fields(record, record_format, report)
-        row = read_row(dict(zip(FIELDS, fields, strict=True))) if fields else None
+        row = read_row({"StateComplete": "", **dict(zip(names, fields, strict=True))}) if fields else None
         if row is not None:
             rows.append(row)
         elif fields:
@@ -66,7 +78,7 @@ def read_row(fields: dict[str, str]) -> NodeRow | None:
     cpus, memory = CPUS.fullmatch(fields["CPUsState"]), read_number(fields["Memory"])
     if cpus is None or memory is None or not fields["NodeList"]:
         return None
-    states = fields["StateComplete"].lower().split("+")
+    states = (fields["StateComplete"].lower() or complete_state(fields.get("StateLong", ""))).split("+")
     return NodeRow(
         name=fields["NodeList"],
         partition=fields["PartitionName"].rstrip("*"),
@@ -81,6 +93,13 @@ def read_row(fields: dict[str, str]) -> NodeRow | None:
         features=tuple(feature for word in fields["Features"].split(",") if (feature := text_or_none(word))),
         reason=text_or_none(fields["Reason"]),
     )
+
+
+def complete_state(text: str) -> str:
+    """`drained*` as `idle+drain+not_responding`."""
+    state = text.lower().rstrip("".join(SUFFIXES))
+    flags = [SUFFIXES[suffix] for suffix in text[len(state) :]]
+    return "+".join([IN_WORDS.get(state, state), *flags])
 
 
 def read_gres(text: str) -> dict[str, int]:

@@ -134,6 +134,27 @@ def test_a_node_is_shown_by_what_keeps_jobs_away_from_it(state: str, shown: str)
     assert shown_state(node("n1", StateComplete=state)) == shown
 
 
+@pytest.mark.parametrize(
+    ("state", "shown", "is_usable"),
+    [
+        ("idle", "idle", True),
+        ("mixed", "mixed", True),
+        ("allocated+", "allocated", True),
+        ("idle~", "idle", True),
+        ("drained*", "drained", False),
+        ("draining", "draining", False),
+        ("maint", "maint", False),
+        ("mixed$", "maint", False),
+        ("down*", "down", False),
+        ("reserved", "idle", False),
+        ("unknown", "unknown", False),
+    ],
+)
+def test_before_21_08_a_node_has_one_word_and_a_sign(state: str, shown: str, *, is_usable: bool) -> None:
+    seen = node("n1", StateComplete="", StateLong=state)
+    assert (shown_state(seen), seen.usable) == (shown, is_usable)
+
+
 def test_a_powered_down_cloud_node_is_free_for_slurm_would_start_it() -> None:
     assert (
         build_partitions([facts("p")], [node("n1", StateComplete="idle+cloud+powered_down")])[0].free.nodes
