@@ -1,8 +1,9 @@
 """To which addresses the operator connects for a SlurmEndpoint.
 
 Users of its namespace write that address, and the operator's network reaches what theirs may not. So each
-address is judged when a connection to it begins, after its name has been resolved: never one of this pod or
-node, of a cloud's metadata, or of the API server; and where an administrator lists networks, only these.
+address is judged when a connection to it begins, after its name has been resolved: never a loopback or
+link-local one, of a cloud's metadata, or of the API server's Service; and where an administrator lists
+networks, only these.
 """
 
 from __future__ import annotations

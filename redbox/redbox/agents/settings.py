@@ -46,7 +46,8 @@ class SshSettings(Section):
     """Where Slurm's commands are on the login node; its /etc/redbox/agent.conf takes precedence; null: the
     usual directories."""
     failed_logins: Annotated[int, Field(ge=1)] = 4
-    """So many logins may fail in failed_logins_s, all users' together: fail2ban bans at 5 in 10 minutes."""
+    """So many logins may fail in failed_logins_s, all users' together: fail2ban bans at 5 in 10 minutes. They
+    are in the file failed-logins beside the journal, so that restarts and redbox check count."""
     failed_logins_s: Annotated[float, Field(gt=0)] = 600.0
     """The time in which they are counted."""
     observer: Annotated[str | None, Field(pattern=ACCOUNT)] = None

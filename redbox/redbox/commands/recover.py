@@ -83,7 +83,7 @@ async def recover_journal(settings: RedboxSettings, users: list[UnixUser]) -> Re
 @asynccontextmanager
 async def workload_of(settings: RedboxSettings) -> AsyncIterator[WorkloadManager]:
     """Return Slurm with the transport and observer of the server."""
-    transport = transport_of(settings.agents)
+    transport = transport_of(settings.agents, settings.jobs.journal)
     async with AgentPool(transport, settings.agents.pool) as pool:
         yield SlurmManager(pool, await find_observer(settings, transport), settings.slurm)
 

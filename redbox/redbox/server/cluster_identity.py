@@ -8,8 +8,10 @@ answers.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from math import inf
 from typing import TypeVar
 
 import structlog
@@ -25,6 +27,7 @@ from redbox.settings import RedboxSettings
 
 log = structlog.get_logger(__name__)
 RETRY_S = 2.0
+LOG_EVERY_S = 30.0
 FIRST_WAIT_S = 5.0  # before a start without Slurm begins to answer requests
 FACT = "Slurm's name of the cluster"
 T = TypeVar("T")
@@ -63,11 +66,15 @@ async def try_for_a_while(query: Query[T]) -> T | None:
 
 
 async def _retry(query: Query[T]) -> T:
+    """It may take days, of a key that the login node refuses: the cause is logged now and then."""
+    logged_at = -inf
     while True:
         try:
             return await query()
         except WorkloadManagerError as fault:
-            log.warning("Slurm does not answer", detail=fault.detail)
+            if (now := time.monotonic()) - logged_at >= LOG_EVERY_S:
+                log.warning("Slurm does not answer", detail=fault.detail)
+                logged_at = now
         await asyncio.sleep(RETRY_S)
 
 

@@ -2,6 +2,9 @@
 
 Where accounts are on the login node only, its uid is what its agent reports. The journal keeps the uid, so
 that a start while the login node is away serves the states of the journal, as one while Slurm is away.
+
+A login node that refuses the account is waited for as well. A pod that ended would be started again at once,
+and each start would be a login that fails; and a key or host key that is replaced needs no start.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ FACT = "the observer"
 
 
 async def observer_of(settings: RedboxSettings, transport: Transport, journal: Journal) -> UnixUser:
-    """Return the account; raises AgentRefused where it does not exist, or the login node refuses it."""
+    """Return the account; raises AgentRefused where it is one of this host that does not exist."""
     if not settings.agents.accounts_on_login_node:
         return _observer_of_host(settings)
     stored = _stored(journal, _name(settings))
@@ -31,11 +34,7 @@ async def observer_of(settings: RedboxSettings, transport: Transport, journal: J
     async def ask() -> UnixUser:
         try:
             return await ask_login_node(settings, transport)
-        except AgentUnavailable as error:
-            raise WorkloadManagerError(error.detail) from error
-        except AgentRefused as error:
-            if stored is None:
-                raise
+        except (AgentUnavailable, AgentRefused) as error:
             raise WorkloadManagerError(error.detail) from error
 
     if stored is None:

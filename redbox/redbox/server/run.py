@@ -183,7 +183,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         stack.callback(audit.close)
         journal = Journal(settings.jobs.journal)
         stack.callback(journal.close)
-        transport = transport_of(settings.agents)
+        transport = transport_of(settings.agents, settings.jobs.journal)
         pool = await stack.enter_async_context(AgentPool(transport, settings.agents.pool))
         observer = await observer_of(settings, transport, journal)
         workload = _workload_manager(settings, pool, observer, metrics)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from redbox.agents.errors import AgentRefused
 from redbox.agents.settings import AgentsSettings, SshSettings
 from redbox.agents.transports.base import Transport
@@ -9,15 +11,16 @@ from redbox.agents.transports.self_ import SelfTransport
 from redbox.agents.transports.sudo import SudoTransport
 
 
-def transport_of(settings: AgentsSettings) -> Transport:
+def transport_of(settings: AgentsSettings, journal: Path) -> Transport:
+    """`journal` is the directory in which logins that failed are recorded."""
     if settings.transport == "ssh" and settings.ssh is not None:
-        return _ssh_transport(settings.ssh)
+        return _ssh_transport(settings.ssh, journal)
     return SudoTransport() if settings.transport == "sudo" else SelfTransport()
 
 
-def _ssh_transport(settings: SshSettings) -> Transport:
+def _ssh_transport(settings: SshSettings, journal: Path) -> Transport:
     from redbox.agents.transports import (  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
-        login_limit,
+        failed_logins,
         ssh,
         ssh_ca,
         ssh_login,
@@ -31,7 +34,9 @@ def _ssh_transport(settings: SshSettings) -> Transport:
         jump=ssh_login.SshHost(jump.host, settings.known_hosts, jump.port) if jump else None,
         jump_user=jump.user if jump else None,
         path=settings.path,
-        failed_logins=login_limit.FailedLogins(settings.failed_logins, settings.failed_logins_s),
+        failed_logins=failed_logins.FailedLogins(
+            settings.failed_logins, settings.failed_logins_s, journal / failed_logins.FILE
+        ),
     )
     if settings.ca_key_file is not None:
         key = ssh_ca.read_private_key(settings.ca_key_file)

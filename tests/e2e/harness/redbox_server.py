@@ -99,6 +99,8 @@ class RedboxServer:
     transport: str = "sudo"
     observer: str | None = None
     sections: Mapping[str, Any] = field(default_factory=dict)
+    ssh: Mapping[str, Any] = field(default_factory=dict)
+    """Of the way to the login node, what differs from the bed's login host."""
     wrapper: tuple[str, ...] = ()
     cluster: PlayedCluster = field(default_factory=PlayedCluster)
     name: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -199,6 +201,7 @@ class RedboxServer:
             "ca_key_file": f"{self.folder}/ssh-ca.key",
             "addresses": [self.login.spec.address],
             "observer": self.observer,
+            **self.ssh,
         }
         return {"transport": "ssh", "ssh": ssh}
 

@@ -33,6 +33,21 @@ LogLevel VERBOSE
 {more}
 """
 LOOPBACK = "127.0.0.1"
+DEVICES = "null zero full random urandom tty"
+WITH_SYSLOG = f"""\
+set -eu
+mount --make-rprivate /
+mkdir -p /run/dev
+mount -t tmpfs -o mode=755 tmpfs /run/dev
+for name in log {DEVICES}; do touch "/run/dev/$name"; done
+for name in {DEVICES}; do mount --bind "/dev/$name" "/run/dev/$name"; done
+mount --bind "$1" /run/dev/log
+ln -s /proc/self/fd /run/dev/fd
+mount --move /run/dev /dev
+shift
+exec "$@"
+"""
+"""With a /dev of its own, where $1 is the syslog's socket."""
 OTHER_MACHINE = """\
 set -eu
 mount --make-rprivate /
@@ -85,10 +100,12 @@ def sshd(
     port: int | None = None,
     key_type: str = "ssh-ed25519",
     machine: str = "",
+    syslog: Path | None = None,
 ) -> Iterator[Sshd]:
     """Run one until the block ends; `more` are lines of its configuration, which take precedence.
 
-    With `machine` it is another one, with `shared` or `own` homes, all of whose processes end with it.
+    With `machine` it is another one, with `shared` or `own` homes, all of whose processes end with it. With
+    `syslog`, a socket, it logs there and not to its own file.
     """
     port = port or free_port()
     folder.mkdir(exist_ok=True)
@@ -101,6 +118,9 @@ def sshd(
     own = CONFIG.format(address=address, port=port, folder=folder, more="")
     (folder / "config").write_text(f"{more}\n{own}" if "Match" not in more else f"{own}\n{more}")
     argv = ["/usr/sbin/sshd", "-D", "-E", str(folder / "log"), "-f", str(folder / "config")]
+    if syslog is not None:
+        argv = ["/usr/sbin/sshd", "-D", "-f", str(folder / "config")]
+        argv = ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", WITH_SYSLOG, "sh", str(syslog), *argv]
     if machine:
         apart = ["/usr/bin/unshare", "--mount", "--pid", "--fork", "--kill-child"]
         argv = [*apart, "/bin/sh", "-c", OTHER_MACHINE, "sh", str(folder), machine, *argv]

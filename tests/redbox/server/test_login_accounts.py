@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import asyncssh
 import pytest
 
-from redbox.agents.errors import AgentRefused
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import CommandResult
 from redbox.agents.transports.ssh import LoginNode, SshTransport
@@ -20,7 +21,9 @@ from redbox.jobs.store.journal import Journal
 from redbox.server.login_accounts import LoginNodeLookup, login_node_accounts
 from redbox.server.observer import observer_of
 from redbox.settings import RedboxSettings
+from tests.redbox.agents.harness import until
 from tests.redbox.agents.login_host import ALICE, LEGACY, MALLORY, LoginHost
+from tests.redbox.agents.sshd import key_of_alice, sshd
 
 
 def transport_to(host: LoginHost, port: int | None = None) -> SshTransport:
@@ -149,14 +152,22 @@ async def test_the_observers_uid_is_found_there_and_kept_for_a_start_without_the
         again.close()
 
 
-async def test_an_observer_that_the_login_node_refuses_ends_the_first_start(
-    login_host: LoginHost, tmp_path: Path, journal: Journal
+async def test_a_first_start_waits_for_the_right_key(
+    login_host: LoginHost, tmp_path: Path, journal: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (login_host.keys / "nobody-of-that-name").write_bytes((login_host.keys / "alice").read_bytes())
-    (login_host.keys / "nobody-of-that-name").chmod(0o600)
-    given = settings(login_host, tmp_path, observer="nobody-of-that-name")
-    with pytest.raises(AgentRefused, match="nobody-of-that-name"):
-        await observer_of(given, transport_to(login_host), journal)
+    """An end would be a start again, and a login that fails again."""
+    keys = key_of_alice(tmp_path / "keys", asyncssh.generate_private_key("ssh-ed25519"))
+    given = settings(login_host, tmp_path)
+    with sshd(login_host, tmp_path / "a") as node:
+        found = asyncio.create_task(observer_of(given, node.transport(keys=keys), journal))
+        await until(lambda: "Failed publickey for alice" in node.log)
+        assert not found.done()
+        shutil.copy(login_host.keys / "alice", keys / "new")
+        (keys / "new").replace(keys / "alice")
+        async with asyncio.timeout(30):
+            assert await found == ALICE
+        assert node.log.count("Failed publickey for alice") <= 2
+    assert "authorized_keys" in capsys.readouterr().out
 
 
 def test_a_red_box_without_accounts_serves_no_users_of_its_own_host(

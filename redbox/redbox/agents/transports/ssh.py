@@ -18,12 +18,13 @@ from typing import Protocol
 
 import asyncssh
 
-from redbox.agents.errors import AgentRefused, AgentUnavailable, LoginDenied
+from redbox.agents.errors import AgentUnavailable, LoginDenied
 from redbox.agents.program.wire import MAX_PAYLOAD
 from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
-from redbox.agents.transports.login_limit import FailedLogins, LoginLimit
+from redbox.agents.transports.failed_logins import FailedLogins
+from redbox.agents.transports.login_limit import LoginLimit
 from redbox.agents.transports.ssh_ca import SshCredential
 from redbox.agents.transports.ssh_login import SshHost, log_in, open_connection
 from redbox.core.domain import UnixUser
@@ -121,7 +122,6 @@ class SshTransport:
         self._node = node
         self._credentials = credentials
         self._logins = LoginLimit(node.failed_logins)
-        self._refusals: dict[str, str] = {}  # the last one of each user
         self._address: str | None = None  # of the host that answered last
         self._avoided: str | None = None  # of one that took a connection last, and dropped it
 
@@ -152,7 +152,7 @@ class SshTransport:
         """Log in, through the jump host if there is one."""
         credential = await self._credentials_of(user, jump=False)
         jump_login = await self._jump_login(user)  # first: a login without it would count as failed
-        async with self._logins.login(credential.identity, self._refusals.get(user.name, "")):
+        async with self._logins.login(credential.identity):
             through = None
             try:
                 if jump_login is None:
@@ -160,13 +160,10 @@ class SshTransport:
                 else:
                     through = await self._jump(*jump_login)
                     connection = await log_in(self._node, user.name, credential, through=through)
-            except BaseException as error:
+            except BaseException:
                 if through is not None:
                     through.abort()
-                if isinstance(error, AgentRefused | LoginDenied):
-                    self._refusals[user.name] = error.detail
                 raise
-        self._refusals.pop(user.name, None)
         return connection, through
 
     async def _log_in_directly(

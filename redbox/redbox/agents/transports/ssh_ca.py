@@ -35,7 +35,7 @@ FOREVER = 2**36
 class SshCredential:
     """A private key for a login, with its certificate where there is one.
 
-    `identity` is the same for the same key; for keys that are made for each login it is the user.
+    `identity` is the same for the same user and key; for keys that are made for each login it is the user.
     """
 
     key: asyncssh.SSHKey
@@ -101,7 +101,7 @@ class KeyDirectory:
     def credential(self, user: UnixUser) -> SshCredential:
         key = read_private_key(self._directory / user.name)
         certificate = read_certificate(self._certificate_path(user))
-        identity = key.get_fingerprint()
+        identity = f"{user.name} {key.get_fingerprint()}"
         if certificate is not None:
             self._check(certificate, key, user)
             identity += hashlib.sha256(certificate.public_data).hexdigest()

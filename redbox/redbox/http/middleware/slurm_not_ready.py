@@ -15,7 +15,8 @@ from redbox.http.answers.problems import UnavailableProblem, problem_response
 RETRY_AFTER_S = 5.0
 DETAIL = (
     "red-box is not ready: Slurm has never answered it, so it has no cluster name yet to mark jobs with. "
-    "It continues by itself as soon as Slurm answers; on its host `redbox check` shows the cause."
+    "It continues by itself as soon as Slurm answers, and the login node, where that is another host. Its "
+    "log shows the cause, as does `redbox check` on its host."
 )
 
 

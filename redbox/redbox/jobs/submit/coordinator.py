@@ -265,7 +265,8 @@ def _error_of(outcome: SubmitOutcome) -> JobsError:
     if isinstance(outcome, SubmitRejected):
         return RefusedBySlurm(outcome.detail)
     if isinstance(outcome, SubmitUnavailable):
-        return JobsBusy(f"Slurm is unavailable, and nothing was submitted: {outcome.detail}", retry_after=10)
+        # Not always Slurm's fault: the login node may be away, or the user's home be full.
+        return JobsBusy(f"Nothing was submitted, and a retry is right: {outcome.detail}", retry_after=10)
     detail = outcome.detail if isinstance(outcome, SubmitUnknown) else "the answer could not be kept"
     return JobsBusy(
         f"Slurm's answer to the submit is unknown ({detail}). red-box looks for the job. Retry.",

@@ -101,7 +101,7 @@ class ObservedNode(LoginNodeLookup):
 @contextmanager
 def observed_node(settings: RedboxSettings) -> Iterator[ObservedNode]:
     """Log in as the observer; raises AgentError where the login node does not let it."""
-    transport = transport_of(settings.agents)
+    transport = transport_of(settings.agents, settings.jobs.journal)
     with asyncio.Runner() as runner:
         observer = runner.run(find_observer(settings, transport))
         opened: asyncio.Future[AgentPool] = runner.get_loop().create_future()

@@ -14,7 +14,8 @@ import pytest
 from redbox.agents.errors import AgentRefused, AgentUnavailable
 from redbox.agents.pool import AgentPool
 from redbox.agents.settings import PoolSettings
-from redbox.agents.transports.login_limit import FailedLogins, LoginLimit
+from redbox.agents.transports.failed_logins import FailedLogins
+from redbox.agents.transports.login_limit import LoginLimit
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import KeyDirectory
 from redbox.agents.transports.ssh_login import SshHost
@@ -91,6 +92,39 @@ async def test_one_users_wrong_key_does_not_hold_back_those_who_get_in() -> None
     clock.now += 601
     assert await attempt(limit, "new", succeeds=True) == "in"
     assert await attempt(limit, "bad", succeeds=False) == "refused"
+
+
+async def test_failures_are_counted_over_restarts_and_beside_other_processes(tmp_path: Path) -> None:
+    allowed = FailedLogins(4, 600, tmp_path / "failed-logins")
+    clock = Clock()
+    for user, outcome in (("alice", "refused"), ("alice", "refused"), ("alice", "held back")):
+        assert await attempt(LoginLimit(allowed, clock), user, succeeds=False) == outcome
+    other = LoginLimit(allowed, clock)
+    assert [await attempt(other, user, succeeds=False) for user in ("bob", "carol")] == ["refused"] * 2
+    with pytest.raises(AgentUnavailable, match=r"2 logins with this key .*\(no\).*failed-logins is removed"):
+        async with LoginLimit(allowed, clock).login("alice"):
+            pass
+    assert await attempt(LoginLimit(allowed, clock), "dave", succeeds=True) == "held back"
+    (tmp_path / "failed-logins").unlink()
+    assert await attempt(other, "dave", succeeds=True) == "in"
+    assert await attempt(other, "alice", succeeds=False) == "refused"
+    clock.now += 601
+    assert await attempt(LoginLimit(allowed, clock), "alice", succeeds=True) == "in"
+
+
+async def test_a_record_that_is_torn_or_of_the_future_holds_back_nobody(tmp_path: Path) -> None:
+    """A crash while it was written, or a clock that was set back."""
+    file, clock = tmp_path / "failed-logins", Clock()
+    file.write_text(f'[{clock.now + 50}, "alice", "no"]\n' * 4 + f'[{clock.now}, "al\n[1, 2, 3]\n7\n')
+    limit = LoginLimit(FailedLogins(4, 600, file), clock)
+    assert await attempt(limit, "alice", succeeds=False) == "refused"
+    assert await attempt(limit, "alice", succeeds=True) == "in"
+
+
+async def test_where_nothing_can_be_recorded_a_process_counts_for_itself(tmp_path: Path) -> None:
+    limit = LoginLimit(FailedLogins(4, 600, tmp_path / "no-folder" / "failed-logins"))
+    tried = [await attempt(limit, "alice", succeeds=False) for _ in range(3)]
+    assert tried == ["refused", "refused", "held back"]
 
 
 async def test_wrong_keys_that_are_tried_for_ever_do_not_hold_back_first_logins() -> None:

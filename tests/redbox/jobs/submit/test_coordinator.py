@@ -106,7 +106,7 @@ def test_a_slurm_that_cannot_be_asked_is_a_reason_to_come_again_and_nothing_is_l
     world: World,
 ) -> None:
     world.slurm.manners.append(UNAVAILABLE)
-    with pytest.raises(JobsBusy):
+    with pytest.raises(JobsBusy, match=r"^Nothing was submitted, .*: Unable to contact"):
         put(world)
     assert put(world)[1]
     assert len(world.slurm.ever) == 1
