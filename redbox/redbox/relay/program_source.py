@@ -31,7 +31,7 @@ PYTHON = "/usr/bin/python3"
 
 @cache
 def relay_source() -> bytes:
-    return join_package(PACKAGE, MODULES, HEAD, shared=("listeners", "attachments"))
+    return join_package(PACKAGE, MODULES, HEAD, shared=("listeners", "loader_variables", "attachments"))
 
 
 def relay_command() -> list[str]:

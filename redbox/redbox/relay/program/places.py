@@ -8,6 +8,8 @@ import os
 import shutil
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
+from redbox.node.program.loader_variables import loads_files
+
 JOB_ID, TASK_PID, STEP_ID = b"SLURM_JOB_ID", b"SLURM_TASK_PID", b"SLURM_STEP_ID"
 CONTAINER = b"REDBOX_CONTAINER"
 """Set by the runner in a container: its name in the pod."""
@@ -15,7 +17,6 @@ INSIDE = (b"APPTAINER_CONTAINER", b"SINGULARITY_CONTAINER")
 STEPD, BATCH, OWN = b"slurmstepd: [", "batch", "own"
 STARTERS = ("starter", "starter-suid")
 DEEPEST = 4
-LOADER_VARIABLES = (b"LD_", b"GCONV_PATH", b"LOCPATH", b"NLSPATH", b"GLIBC_TUNABLES")
 Environment = Dict[bytes, bytes]
 
 
@@ -221,15 +222,18 @@ def enter(pid: int) -> Place:
     if nsenter is None:
         raise NoPlace("The node has no nsenter (util-linux), so that no container can be entered.")
     values = environment_of(pid)
-    kept = {name: value for name, value in values.items() if not name.startswith(LOADER_VARIABLES)}
+    set_inside = {
+        name: value for name, value in values.items() if loads_files(os.fsdecode(name), os.fsdecode(value))
+    }
     argv = [setpriv, "--no-new-privs"] if setpriv else []
     argv += [nsenter, "-t", str(pid), "-U", "--preserve-credentials", "-m", "-r", "-w"]
     for kind, option in (("pid", "-p"), ("ipc", "-i")):
         if namespace_of(str(pid), kind) != namespace_of("self", kind):
             argv.append(option)
     command = [os.fsencode(word) for word in [*argv, "--"]]
-    if len(kept) < len(values):
-        command += [b"env", *(name + b"=" + value for name, value in values.items() if name not in kept)]
+    if set_inside:
+        command += [b"env", *(name + b"=" + value for name, value in set_inside.items())]
+    kept = {name: value for name, value in values.items() if name not in set_inside}
     return Place(kept, b"/", command)
 
 
