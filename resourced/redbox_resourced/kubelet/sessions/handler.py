@@ -38,6 +38,7 @@ from redbox_resourced.kubelet.sessions.statuses import (
     refused_by_redbox,
     status_response,
 )
+from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable, negotiate, upgraded
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
@@ -118,6 +119,8 @@ class SessionHandler:
             return status_response(rejected.status, str(rejected))
         except LogRequestRejected as rejected:
             return status_response(rejected.status, str(rejected))
+        except TooManyOpen as busy:
+            return status_response(HTTPStatus.SERVICE_UNAVAILABLE, str(busy))
         except NotUpgradable as refused:
             status = HTTPStatus.FORBIDDEN if refused.accepted else HTTPStatus.BAD_REQUEST
             accepted = {ACCEPTED_HEADER: ", ".join(refused.accepted)} if refused.accepted else None
