@@ -34,7 +34,12 @@ def test_a_probe_runs_no_program_of_the_containers_path_on_the_node(node: Node, 
     assert not (tmp_path / "outside").exists()
 
 
-SECRETS = {"PASSWORD": "hidden/", "LD_SDK_KEY": "hidden/", "LANGCHAIN_API_KEY": "hidden/", "LC_KEY": "hidden/"}
+SECRETS = {
+    "PASSWORD": "hidden/",
+    "LD_SDK_KEY": "hidden/",
+    "LANGCHAIN_API_KEY": "hidden/",
+    "LC_KEY": "hidden/",
+}
 """Variables that no loader knows, whatever their names begin with: others on the node read command lines."""
 
 

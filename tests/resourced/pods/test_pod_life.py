@@ -85,8 +85,8 @@ async def test_what_pods_refer_to_is_in_memory_for_a_few_pods_at_once(
     async with pod_life() as life:
         for namespace, name in pods:
             metadata = {"namespace": namespace, "name": name, "uid": name}
-            life.api.put(ResourcePath("Pod", name, namespace), manifest(metadata=metadata, **NEVER))
-        await until(lambda: life.api.requests.count(("get", NODE)) == len(pods))
+            life.api.put(ResourcePath("Pod", name, namespace), manifest(metadata=metadata))
+        await until(lambda: [where for _, where in life.api.requests].count(NODE) == len(pods))
         await until(lambda: held.total() >= pod_request.AT_ONCE)
         await asyncio.sleep(0)
         assert held.total() == pod_request.AT_ONCE

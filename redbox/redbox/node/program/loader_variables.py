@@ -1,20 +1,21 @@
-"""Variables of a container that no program outside of it may have: by them its loader or C library opens files.
+"""Variables of a container by which the loader or the C library of a program opens files.
 
-A command enters a container through programs of the node, which get the container's variables. These few are set
-behind them, as arguments, which each user of the node can read. So only they are: whole names, because any
+A command enters a container through programs of the node, which get the container's variables, but for these:
+they are set behind them, as arguments, which each user of the node can read. Whole names count, because any
 other one may be a secret's, LD_SDK_KEY or LANGCHAIN_API_KEY for instance.
 """
 
-LOADER_VARIABLES = frozenset(
-    "LD_ASSUME_KERNEL LD_AUDIT LD_BIND_NOT LD_BIND_NOW LD_DEBUG LD_DEBUG_OUTPUT LD_DYNAMIC_WEAK LD_HWCAP_MASK "
-    "LD_LIBRARY_PATH LD_ORIGIN_PATH LD_POINTER_GUARD LD_PREFER_MAP_32BIT_EXEC LD_PRELOAD LD_PROFILE "
-    "LD_PROFILE_OUTPUT LD_SHOW_AUXV LD_TRACE_LOADED_OBJECTS LD_TRACE_PRELINKING LD_USE_LOAD_BIAS LD_VERBOSE "
-    "LD_WARN GCONV_PATH GLIBC_TUNABLES LOCPATH NLSPATH".split()
+LOADER = "LIBRARY_PATH PRELOAD AUDIT DEBUG DEBUG_OUTPUT PROFILE PROFILE_OUTPUT BIND_NOT BIND_NOW WARN VERBOSE"
+SELDOM = "ASSUME_KERNEL DYNAMIC_WEAK HWCAP_MASK ORIGIN_PATH POINTER_GUARD PREFER_MAP_32BIT_EXEC SHOW_AUXV"
+TRACING = "TRACE_LOADED_OBJECTS TRACE_PRELINKING USE_LOAD_BIAS"
+LOCALE = (
+    "ADDRESS ALL COLLATE CTYPE IDENTIFICATION MEASUREMENT MESSAGES MONETARY NAME NUMERIC PAPER TELEPHONE TIME"
 )
-LOCALE_VARIABLES = frozenset(
-    "LANG LANGUAGE LC_ADDRESS LC_ALL LC_COLLATE LC_CTYPE LC_IDENTIFICATION LC_MEASUREMENT LC_MESSAGES "
-    "LC_MONETARY LC_NAME LC_NUMERIC LC_PAPER LC_TELEPHONE LC_TIME".split()
-)
+LOADER_VARIABLES = {
+    *("LD_" + name for name in (LOADER + " " + SELDOM + " " + TRACING).split()),
+    *("GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "NLSPATH"),
+}
+LOCALE_VARIABLES = {"LANG", "LANGUAGE", *("LC_" + name for name in LOCALE.split())}
 
 
 def loads_files(name: str, value: str) -> bool:

@@ -1,7 +1,7 @@
 """Command lines: of Apptainer, of a step of Slurm, and of a program that enters a container. Pure.
 
-No value of the pod's environment is in one of them, but those of `loader_variables`: any user of the node reads
-command lines.
+No value of the pod's environment is in one of them, but those of `loader_variables`: any user of the node
+reads command lines.
 """
 
 from typing import Dict, List, NamedTuple, Optional, Tuple
