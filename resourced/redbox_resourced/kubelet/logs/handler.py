@@ -34,6 +34,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection, Cluster
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
+from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
 from redbox_resourced.pods.submission import PodSubmitter
 
 MOST_READERS, OF_A_NAMESPACE = 500, 250  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
@@ -77,6 +78,8 @@ class LogHandler:
     def _find_pod(self, request: web.Request) -> tuple[BoundPod, ClusterConnection]:
         container = request.match_info["container"]
         pod = self._informer.pods.get((request.match_info["namespace"], request.match_info["pod"]))
+        if pod is not None and pod.is_ephemeral(container):
+            raise LogRequestRejected(NO_EPHEMERAL)
         if pod is None or container not in pod.container_names:
             message = f"container {container} of this pod is not on a virtual node"
             raise LogRequestRejected(message, HTTPStatus.NOT_FOUND)
