@@ -1,7 +1,7 @@
 """Which processes of this node are of a job, and whether a socket is one of theirs.
 
 By their cgroup, by the slurmstepd above them, which says its step in its title, and where a node hides the
-processes of others by the variable that Slurm sets, also of one above them: Apptainer takes the variables from
+processes of others by the variable that Slurm sets, also of one above them: Apptainer takes the variables of
 its own.
 """
 
