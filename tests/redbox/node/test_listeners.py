@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from redbox.node.program import job_processes, listeners
+from redbox.relay.program import ports
 from redbox.relay.program.ports import find_job_listener
 
 Found = Iterator[listeners.PortListener]
@@ -111,6 +112,30 @@ def test_a_process_that_left_all_others_is_of_the_job_by_its_cgroup(
     monkeypatch.setattr(job_processes, "cgroups_of", lambda _: cgroup)
     with server_of(None) as port:
         assert (find_job_listener(port, JOB) is not None) is is_found
+
+
+def test_a_server_of_both_families_is_reached_on_a_node_without_an_address_of_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
+        port = listener.getsockname()[1]
+        assert find_job_listener(port, JOB) == (socket.AF_INET6, "::1")
+        monkeypatch.setattr(ports, "has_v6_loopback", lambda: False)
+        assert find_job_listener(port, JOB) == (socket.AF_INET, "127.0.0.1")
+        with socket.create_connection(("127.0.0.1", port)):
+            pass
+
+
+def test_a_strangers_server_is_not_reached_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "has_v6_loopback", lambda: False)
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_server(("127.0.0.1", port)):
+            stranger = [row for row in listeners.find_listeners(port) if row.family == socket.AF_INET]
+            own = [row for row in listeners.find_listeners(port) if row.family == socket.AF_INET6]
+            found = [*(row._replace(uid=123_456) for row in stranger), *own]
+            monkeypatch.setattr(ports, "find_listeners", lambda _: found)
+            assert find_job_listener(port, JOB) == (socket.AF_INET6, "::1")
 
 
 def test_without_sock_diag_the_tables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

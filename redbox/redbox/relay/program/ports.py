@@ -96,13 +96,27 @@ class PortStream(SocketStream):
 
 def find_job_listener(port: int, job: str) -> Optional[Tuple[int, str]]:
     """Where to connect to: a server of the job, on 127.0.0.1 or an address of the node's own."""
+    listeners = find_listeners(port)
     found = [
         (listener.family, listener.address)
-        for listener in find_listeners(port)
+        for listener in listeners
         if listener.uid == os.getuid() and is_socket_of_job(listener.inode, job)
     ]
     for family, address in found:
         if address in ANY_ADDRESS:
-            return family, "127.0.0.1" if family == socket.AF_INET else "::1"
+            is_v4 = family == socket.AF_INET or not (
+                has_v6_loopback() or any(listener.family == socket.AF_INET for listener in listeners)
+            )
+            return (socket.AF_INET, "127.0.0.1") if is_v4 else (socket.AF_INET6, "::1")
     found.sort(key=lambda pair: pair[1] != "127.0.0.1")
     return found[0] if found else None
+
+
+def has_v6_loopback() -> bool:
+    """Where a node has none, a server on all addresses of both families is reached by the other one."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
