@@ -112,14 +112,6 @@ class PodsSpec(SlurmClusterKind):
         description="Pods get the API tokens that they ask for, in the namespaces that the chart lists in "
         "resourced.pods.apiTokenNamespaces. The token lies where each job of that Unix user can read it.",
     )
-    volumes: str = Field(
-        "{home}/redbox/volumes",
-        min_length=1,
-        max_length=4096,
-        pattern=r"^(\{home\}|/)([^{}\x00\n\r]|\{home\}|\{user\})*$",
-        description="The folder in which claims of provisioner redbox.dev/directory get a folder each. "
-        "{home} is the home directory of the Unix user, {user} the user's name.",
-    )
 
 
 class SlurmClusterSpec(SlurmClusterKind):

@@ -28,6 +28,7 @@ DEADLINE_S = 30.0
 WATCH_S = 300
 WATCH_SILENT_S = 100.0  # bookmarks arrive every minute: a longer silence is a broken connection
 PAGE = 500
+MOST_BYTES = 16 << 20  # of a response: a page has fewer objects where tenants have made large ones
 PLURALS = {
     "SlurmJob": "slurmjobs",
     "WlmJob": "wlmjobs",
@@ -65,6 +66,7 @@ class ApiError(Exception):
     ApiError
     ├── ApiUnreachable      no or half a response: a write may have been applied
     │   └── ApiUnreadable   a response that cannot be decoded
+    ├── ApiTooLong          a response that would fill the memory
     └── ApiRefused          an error status of the API server
     """
 
@@ -75,6 +77,10 @@ class ApiUnreachable(ApiError):
 
 class ApiUnreadable(ApiUnreachable):
     """A response that cannot be decoded. A watch has to list again to get past it."""
+
+
+class ApiTooLong(ApiError):
+    """A response of more bytes than are read."""
 
 
 class ApiRefused(ApiError):
@@ -278,7 +284,13 @@ class ObjectClient:
     ) -> AsyncIterator[PageT]:
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
-            page = _read(await self._answer("GET", where.path(), query=query, accept=accept), read)
+            try:
+                page = _read(await self._answer("GET", where.path(), query=query, accept=accept), read)
+            except ApiTooLong:
+                if query["limit"] == "1":
+                    raise
+                query["limit"] = str(max(1, int(query["limit"]) // 8))
+                continue
             yield page
             if not page.continues_at:
                 return
@@ -351,12 +363,16 @@ def _segment(name: str) -> str:
 
 async def _body(answer: client.rest.RESTResponse) -> bytes:
     """The whole body: a response may break off after its headers."""
+    raw = bytearray()
     try:
-        async with asyncio.timeout(DEADLINE_S):
-            raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
+        async with asyncio.timeout(DEADLINE_S), answer.response:
+            async for chunk in answer.response.content.iter_any():
+                raw += chunk
+                if len(raw) > MOST_BYTES:
+                    raise ApiTooLong(f"the response has more than {MOST_BYTES} bytes")
     except CONNECTION_ERRORS as error:
         raise _unreachable(error) from error
-    return raw
+    return bytes(raw)
 
 
 def _read(raw: bytes, read: Callable[[bytes], ReadT]) -> ReadT:

@@ -11,7 +11,7 @@ from typing import Unpack
 
 from kubernetes.aio import client
 
-from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient, RequestOptions
+from redbox_kube.api.objects import ApiError, ApiRefused, ApiTooLong, ObjectClient, RequestOptions
 from redbox_shared.backoff import Backoff
 
 BACKOFF = Backoff(0.5, 8.0)
@@ -42,5 +42,5 @@ class RetryingObjects(ObjectClient):
 def is_transient(error: ApiError) -> bool:
     """Whether the same request may succeed later."""
     if not isinstance(error, ApiRefused):
-        return True
+        return not isinstance(error, ApiTooLong)
     return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -31,7 +31,9 @@ PYTHON = "/usr/bin/python3"
 
 @cache
 def relay_source() -> bytes:
-    return join_package(PACKAGE, MODULES, HEAD, shared=("listeners", "attachments"))
+    return join_package(
+        PACKAGE, MODULES, HEAD, shared=("job_processes", "listeners", "loader_variables", "attachments")
+    )
 
 
 def relay_command() -> list[str]:

@@ -33,4 +33,9 @@ only. Its argument is the pod's private folder: it reads `pod.json` there and wr
 
 @cache
 def runner_source() -> bytes:
-    return join_package(PACKAGE, MODULES, HEAD, shared=("listeners", "attachments", "outputs"))
+    return join_package(
+        PACKAGE,
+        MODULES,
+        HEAD,
+        shared=("job_processes", "listeners", "loader_variables", "attachments", "outputs"),
+    )

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from redbox_api.models import JobRequest
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.names import ANNOTATION_PARTITION, LABEL_PARTITION
+from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
@@ -34,8 +35,8 @@ from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 
 UNSUPPORTED = "Unsupported"
-AT_ONCE = 4
-"""Pods whose requests are made: what they refer to is in memory meanwhile, up to some 50 MiB for each."""
+AT_ONCE, OF_A_NAMESPACE = 4, 2
+"""Pods whose requests are made: what they refer to is in memory meanwhile, up to some 70 MiB for each."""
 
 
 class Translation(Protocol):
@@ -54,16 +55,18 @@ class PodRequests:
     translate: Translation
     token_namespaces: tuple[str, ...] = ()
     """Where the chart lets pods have tokens for the API server."""
-    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _slots: FairSlots = field(default_factory=lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE))
 
     async def of(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
         """Raises SubmissionPending or SubmissionRejected."""
-        async with self._at_once:
-            return await self._made(pod, connection)
-
-    async def _made(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
         manifest = await self._manifest(pod)
         partition = _target(await self._partition(pod), connection)
+        async with self._slots.of(pod.namespace):
+            return await self._made(manifest, partition, pod, connection)
+
+    async def _made(
+        self, manifest: Object, partition: TargetPartition, pod: BoundPod, connection: ClusterConnection
+    ) -> JobRequest:
         settings = connection.cluster.spec.pods
         try:
             check_supported(manifest, partition)

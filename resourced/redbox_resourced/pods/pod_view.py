@@ -34,6 +34,7 @@ WRITTEN = (
     "startTime",
     "initContainerStatuses",
     "containerStatuses",
+    "ephemeralContainerStatuses",
 )
 CONDITION = ("status", "reason", "message", "lastTransitionTime")
 CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", SUBMITTED})
@@ -89,6 +90,8 @@ class PodDetails:
     """Types of conditions that others write, and without which the pod is not ready."""
     conditions: Mapping[str, ShownCondition]
     """Ours and those of the readiness gates, by type."""
+    ephemeral_containers: tuple[PodContainer, ...] = ()
+    """Of `kubectl debug`: none of them ever runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,11 @@ class BoundPod:
     def _all_containers(self) -> tuple[PodContainer, ...]:
         """Init containers too, of a pod that runs."""
         return (*(self.details.init_containers if self.details else ()), *self.containers)
+
+    def is_ephemeral(self, name: str) -> bool:
+        """Whether a container of this name was added to the pod by `kubectl debug`."""
+        added = self.details.ephemeral_containers if self.details else ()
+        return any(container.name == name for container in added)
 
     @property
     def not_submitted(self) -> str:
@@ -233,6 +241,7 @@ def _details(spec: Object, conditions: list[Object]) -> PodDetails:
             for condition in conditions
             if condition["type"] in CONDITIONS or condition["type"] in gates
         },
+        ephemeral_containers=tuple(map(_container, spec.get("ephemeralContainers") or ())),
     )
 
 

@@ -142,6 +142,12 @@ class PodSubmitter:
     """SlurmClusters whose red-box does not take pods yet, as far as was tried since its last list of jobs."""
     _tokens: WeakValueDictionary[tuple[str, str], RedboxToken] = field(default_factory=WeakValueDictionary)
     """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
+    _requests: PodRequests = field(init=False)
+    """Of all pods: what they refer to is bounded together."""
+
+    def __post_init__(self) -> None:
+        requests = PodRequests(self.objects, self.translate, self.token_namespaces)
+        object.__setattr__(self, "_requests", requests)
 
     async def attach_or_submit(self, pod: BoundPod, connection: ClusterConnection) -> Job:
         """The pod's job: the existing one of its key, else a new one.
@@ -178,8 +184,7 @@ class PodSubmitter:
 
     async def _verified(self, pod: BoundPod, connection: ClusterConnection) -> PodEvidence:
         if pod.role is BoundPodKind.POD:
-            requests = PodRequests(self.objects, self.translate, self.token_namespaces)
-            return RunEvidence(requests, pod, connection)
+            return RunEvidence(self._requests, pod, connection)
         if pod.controller is None:
             raise SubmissionPending("NoSuchOwner", "this pod has no owner")
         kind, name, version = pod.controller.kind, pod.controller.name, pod.controller.api_version

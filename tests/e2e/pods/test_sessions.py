@@ -20,7 +20,7 @@ from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, res
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
-SERVES = "echo hello > /tmp/index.html; exec httpd -f -p 127.0.0.1:$0 -h /tmp"
+SERVES = "echo hello > /tmp/index.html; exec httpd -f -p $0 -h /tmp"
 PORTS = {"SPDY": 18080, "WebSockets": 18081}
 """The server of the one may end after that of the other begins."""
 PROMPT = rb"> (\x1b\[\w+)*$"
@@ -62,6 +62,12 @@ def test_a_command_has_its_streams_its_exit_code_and_the_pods_container(
     code, out, err = run(in_pod(kubectl, pod, "sh", "-c", script))
     assert (code, out.decode().split()) == (7, [USER, "sleep", "main"]), err
     assert err.startswith("err\n")
+
+
+def test_kubectl_debug_ends_with_what_to_use_instead(kubectl: list[str], pod: SlurmPod) -> None:
+    code, _, said = run([*kubectl, "debug", pod.name, "--image=busybox", "-i", "--", "true"])
+    assert code == 1
+    assert "kubectl exec opens a session" in said
 
 
 def test_what_is_piped_comes_back_whole(kubectl: list[str], pod: SlurmPod) -> None:

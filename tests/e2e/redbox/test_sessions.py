@@ -207,14 +207,23 @@ async def test_a_shell_on_the_login_node_is_a_terminal(server: RedboxServer, log
     login.run("curl", "-sf", "--unix-socket", server.socket, "-XDELETE", show[-1], user="alice")
 
 
-async def test_a_port_of_the_job_is_reached(server: RedboxServer) -> None:
+async def test_a_port_of_the_job_is_reached_and_none_of_the_users_other_job_beside_it(
+    server: RedboxServer,
+) -> None:
     async with server.client_of("alice") as client:
         key = await submit(client, "echo hello > index.html", "exec python3 -m http.server 18888")
-        await started(client, key)
+        (node,) = (await started(client, key)).nodes
         async with open_forward(client, key) as forward:
             answer = await page_of(forward, 18888)
         assert answer.endswith(b"hello\n")
-        await client.cancel_job(key)
+        beside = await submit(client, f"#SBATCH --nodelist={node}", "sleep 300")
+        await started(client, beside)
+        async with open_forward(client, beside) as forward:
+            connection = await forward.connect(18888)
+            _, _, status = await collect(connection)
+        assert status.reason == "PortRefused", status
+        for each in (key, beside):
+            await client.cancel_job(each)
 
 
 async def test_nothing_remains_of_a_client_that_has_gone(server: RedboxServer, bed: Bed) -> None:

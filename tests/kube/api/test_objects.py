@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
 from redbox_api import bodies
+from redbox_kube.api import objects as objects_module
 from redbox_kube.api.connection import proxy_in_environment
 from redbox_kube.api.objects import (
     ApiRefused,
@@ -102,6 +103,29 @@ def test_a_list_of_metadata_goes_on_to_its_last_page() -> None:
             ]
 
     assert asyncio.run(listed()) == ["job-1 u1", "job-2 u2", "job-3 u3"]
+
+
+def test_a_page_of_large_objects_is_read_by_fewer_and_each_of_them_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(objects_module, "MOST_BYTES", 20_000)
+    sent: list[int] = []
+
+    async def page(request: web.Request) -> web.Response:
+        first, count = int(request.query.get("continue", "0")), int(request.query["limit"])
+        names = [f"pod-{number}" for number in range(first, min(100, first + count))]
+        items = [{"metadata": {"name": name}, "spec": "x" * 1000} for name in names]
+        rest = {"continue": str(first + count)} if first + count < 100 else {}
+        text = json.dumps({"metadata": {"resourceVersion": "8", **rest}, "items": items})
+        sent.append(len(text))
+        return web.Response(text=text)
+
+    async def listed() -> list[str]:
+        async with answering(page) as objects:
+            return [_name(found) async for found in objects.list_all(ResourcePath("Pod", "", "farm"))]
+
+    assert asyncio.run(listed()) == [f"pod-{number}" for number in range(100)]
+    assert max(sent[2:]) < 20_000
 
 
 @pytest.mark.parametrize("levels", [195, 5_000])

@@ -1,18 +1,60 @@
-"""Which servers a connection may reach: those of the job's user, by what the kernel says of them."""
+"""Which servers a connection may reach: those of the job, by what the kernel says of them."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from redbox.node.program import listeners
-from redbox.relay.program.ports import find_own_listener
+from redbox.node.program import job_processes, listeners
+from redbox.relay.program import ports
+from redbox.relay.program.ports import find_job_listener
 
 Found = Iterator[listeners.PortListener]
 WAYS = [listeners.ask_kernel, listeners.read_tables]
+JOB = "4714"
+SERVE = """\
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _this_process_is_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = job_processes.environment_of
+
+    def environment_of(pid: int) -> job_processes.Environment:
+        return {job_processes.JOB_ID: JOB.encode()} if pid == os.getpid() else own(pid)
+
+    monkeypatch.setattr(job_processes, "environment_of", environment_of)
+    monkeypatch.setattr(job_processes, "SOCKETS_OF_JOB", set())
+
+
+@contextmanager
+def server_of(job: str | None) -> Iterator[int]:
+    """In a process of its own, that is no child of this one: its port."""
+    environment = {"SLURM_JOB_ID": job} if job else {}
+    start = ["setsid", "--fork", sys.executable, "-IS", "-c", SERVE]
+    with subprocess.Popen(start, env=environment, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        port = int(started.stdout.readline())
+        (listener,) = listeners.find_listeners(port)
+        holders = [
+            pid for pid in job_processes.own_processes() if job_processes.holds_socket(pid, listener.inode)
+        ]
+        try:
+            yield port
+        finally:
+            for pid in holders:
+                os.kill(pid, signal.SIGKILL)
 
 
 def server(address: str) -> socket.socket:
@@ -25,8 +67,9 @@ def server(address: str) -> socket.socket:
 def test_a_server_of_this_user_is_found_where_it_listens(way: Callable[[int], Found], address: str) -> None:
     with server(address) as listener:
         port = listener.getsockname()[1]
-        assert list(way(port)) == [(listener.family, address, os.getuid())]
-        family, found = find_own_listener(port) or (0, "")
+        inode = os.fstat(listener.fileno()).st_ino
+        assert list(way(port)) == [(listener.family, address, os.getuid(), inode)]
+        family, found = find_job_listener(port, JOB) or (0, "")
         with socket.socket(family) as client:
             client.connect((found, port))
     assert list(way(port)) == []
@@ -41,7 +84,58 @@ def test_a_connection_is_no_server(way: Callable[[int], Found]) -> None:
 def test_a_server_of_another_user_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 123_456)
     with server("127.0.0.1") as listener:
-        assert find_own_listener(listener.getsockname()[1]) is None
+        assert find_job_listener(listener.getsockname()[1], JOB) is None
+
+
+@pytest.mark.parametrize(("job", "is_found"), [(JOB, True), ("4715", False), (None, False)])
+def test_a_server_of_the_same_users_other_job_is_not_reached(job: str | None, is_found: bool) -> None:  # noqa: FBT001
+    with server_of(job) as port:
+        for _ in range(2):
+            assert (find_job_listener(port, JOB) is not None) is is_found
+
+
+def test_a_server_whose_process_cannot_be_seen_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_processes, "holds_socket", lambda *_: False)
+    with server("127.0.0.1") as listener:
+        assert find_job_listener(listener.getsockname()[1], "4715") is not None
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "is_found"),
+    [("0::/system.slice/slurmstepd.scope/job_4714/step_0/user", True), ("0::/job_47145/x", False)],
+)
+def test_a_process_that_left_all_others_is_of_the_job_by_its_cgroup(
+    monkeypatch: pytest.MonkeyPatch,
+    cgroup: str,
+    is_found: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(job_processes, "cgroups_of", lambda _: cgroup)
+    with server_of(None) as port:
+        assert (find_job_listener(port, JOB) is not None) is is_found
+
+
+def test_a_server_of_both_families_is_reached_on_a_node_without_an_address_of_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
+        port = listener.getsockname()[1]
+        assert find_job_listener(port, JOB) == (socket.AF_INET6, "::1")
+        monkeypatch.setattr(ports, "has_v6_loopback", lambda: False)
+        assert find_job_listener(port, JOB) == (socket.AF_INET, "127.0.0.1")
+        with socket.create_connection(("127.0.0.1", port)):
+            pass
+
+
+def test_a_strangers_server_is_not_reached_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "has_v6_loopback", lambda: False)
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_server(("127.0.0.1", port)):
+            stranger = [row for row in listeners.find_listeners(port) if row.family == socket.AF_INET]
+            own = [row for row in listeners.find_listeners(port) if row.family == socket.AF_INET6]
+            found = [*(row._replace(uid=123_456) for row in stranger), *own]
+            monkeypatch.setattr(ports, "find_listeners", lambda _: found)
+            assert find_job_listener(port, JOB) == (socket.AF_INET6, "::1")
 
 
 def test_without_sock_diag_the_tables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +144,7 @@ def test_without_sock_diag_the_tables_are_read(monkeypatch: pytest.MonkeyPatch) 
         port = listener.getsockname()[1]
         with pytest.raises(OSError, match="rotocol"):
             list(listeners.ask_kernel(port))
-        assert find_own_listener(port) == (socket.AF_INET, "127.0.0.1")
+        assert find_job_listener(port, JOB) == (socket.AF_INET, "127.0.0.1")
 
 
 def test_an_answer_that_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from redbox.relay.program import places
 from redbox.runner.program import processes
 from redbox.runner.program.command_lines import split_environment
 from redbox.runner.program.processes import DeviceMessage, read_end, read_text
@@ -33,6 +34,15 @@ def test_a_probe_runs_no_program_of_the_containers_path_on_the_node(node: Node, 
     assert not (tmp_path / "outside").exists()
 
 
+SECRETS = {
+    "PASSWORD": "hidden/",
+    "LD_SDK_KEY": "hidden/",
+    "LANGCHAIN_API_KEY": "hidden/",
+    "LC_KEY": "hidden/",
+}
+"""Variables that no loader knows, whatever their names begin with: others on the node read command lines."""
+
+
 def test_nsenter_gets_no_variable_by_which_it_loads_code() -> None:
     loading = {
         "LD_PRELOAD": "/volume/x.so",
@@ -42,8 +52,19 @@ def test_nsenter_gets_no_variable_by_which_it_loads_code() -> None:
         "LC_ALL": "../volume",
         "LANGUAGE": "../volume",
     }
-    kept = {"PATH": "/volume", "LANG": "C.UTF-8", "PASSWORD": "hidden/"}
+    kept = {"PATH": "/volume", "LANG": "C.UTF-8", **SECRETS}
     assert split_environment({**loading, **kept}) == (kept, loading)
+
+
+def test_a_sessions_command_line_has_the_loaders_variables_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secrets = {name.encode(): value.encode() for name, value in SECRETS.items()}
+    monkeypatch.setattr(places, "environment_of", lambda _: {b"LD_PRELOAD": b"/volume/x.so", **secrets})
+    place = places.enter(os.getpid())
+    assert place.enter[-2:] == [b"env", b"LD_PRELOAD=/volume/x.so"]
+    assert not any(b"hidden" in word for word in place.enter)
+    assert place.environment == secrets
 
 
 @pytest.mark.parametrize("path", ["/dev/log", "/dev/sub/log"])

@@ -20,7 +20,7 @@ from redbox.runner.program.command_lines import (
     step_environment,
 )
 from redbox.runner.program.entry import settles
-from redbox.runner.program.handlers import ProbeCounter, find_own_listener, parse_head
+from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
 from redbox.runner.program.starts import find_namespace_bar, search_path
@@ -223,14 +223,19 @@ def test_a_tree_that_is_deeper_than_paths_go_is_measured_and_removed(tmp_path: P
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_only_a_listener_of_this_user_is_reached(family: socket.AddressFamily, address: str) -> None:
+def test_only_a_listener_of_this_job_is_reached(
+    family: socket.AddressFamily, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with socket.socket(family) as listener:
         listener.bind((address, 0))
         port = listener.getsockname()[1]
-        assert not find_own_listener(port, address)
+        assert not has_job_listener(port, address)
         listener.listen()
-        assert find_own_listener(port, address)
-        assert not find_own_listener(port, "192.0.2.9")
+        assert has_job_listener(port, address)
+        assert not has_job_listener(port, "192.0.2.9")
+        monkeypatch.setenv("SLURM_JOB_ID", "4715")
+        assert not has_job_listener(port, address)
 
 
 def test_the_head_of_a_response_is_read() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,11 +11,13 @@ import pytest
 
 from redbox_api.models import Amounts, Partition, PartitionLimits, Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
+from redbox_resourced.pods import pod_request
 from redbox_resourced.pods.ending.deletions import RUNNERS_END_S
 from redbox_resourced.pods.job_feed import BACKOFF
 from redbox_resourced.translation.errors import Unsupported
-from tests.resourced.pods.factories import RUNS, WAITS, died, pod_job, report
-from tests.resourced.pods.pod_life_harness import AWAY, POD, PodLife, pod_life, until
+from redbox_resourced.translation.references import PodReferences
+from tests.resourced.pods.factories import RUNS, WAITS, died, manifest, pod_job, report
+from tests.resourced.pods.pod_life_harness import AWAY, NODE, POD, PodLife, pod_life, until
 
 SECRET = {"volumes": [{"name": "v", "secret": {"secretName": "login"}}]}
 NEVER = {"restartPolicy": "Never"}
@@ -63,6 +67,32 @@ async def test_the_token_is_of_the_pods_own_account() -> None:
         await until(lambda: "pod-uid" in life.redbox.jobs)
         accounts = {where.name for verb, where in life.api.requests if verb == "token"}
         assert accounts == {"trainer"}
+
+
+async def test_what_pods_refer_to_is_in_memory_for_a_few_pods_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: Counter[str] = Counter()
+    released = asyncio.Event()
+
+    async def read_slowly(_: object, pod: dict[str, Any], __: object) -> PodReferences:
+        held[pod["metadata"]["namespace"]] += 1
+        await released.wait()
+        return PodReferences()
+
+    monkeypatch.setattr(pod_request, "read_references", read_slowly)
+    pods = [(namespace, f"{namespace}-{number}") for namespace in ("a", "b", "c") for number in range(5)]
+    async with pod_life() as life:
+        for namespace, name in pods:
+            metadata = {"namespace": namespace, "name": name, "uid": name}
+            life.api.put(ResourcePath("Pod", name, namespace), manifest(metadata=metadata))
+        await until(lambda: [where for _, where in life.api.requests].count(NODE) == len(pods))
+        await until(lambda: held.total() >= pod_request.AT_ONCE)
+        await asyncio.sleep(0)
+        assert held.total() == pod_request.AT_ONCE
+        assert max(held.values()) <= pod_request.OF_A_NAMESPACE
+        released.set()
+        await until(lambda: life.redbox.jobs.keys() == {name for _, name in pods})
 
 
 async def test_a_secret_that_appears_later_works() -> None:

@@ -23,6 +23,8 @@ class PortListener(NamedTuple):
     family: int
     address: str
     uid: int
+    inode: int
+    """Of its socket."""
 
 
 def find_listeners(port: int) -> List[PortListener]:
@@ -48,13 +50,11 @@ def ask_kernel(port: int) -> Iterator[PortListener]:
             size = NETLINK_HEAD.size + len(body)
             kernel.send(NETLINK_HEAD.pack(size, SOCK_DIAG_BY_FAMILY, REQUEST_DUMP, 0, 0) + body)
             for message in dumped_messages(kernel):
-                (number,), (uid,) = (
-                    struct.unpack_from(">H", message, 4),
-                    struct.unpack_from("=I", message, 64),
-                )
+                (number,) = struct.unpack_from(">H", message, 4)
+                uid, inode = struct.unpack_from("=II", message, 64)
                 if number == port:
                     address = socket.inet_ntop(family, message[8 : 8 + ADDRESS_BYTES[family]])
-                    yield PortListener(family, address, uid)
+                    yield PortListener(family, address, uid, inode)
 
 
 def dumped_messages(kernel: socket.socket) -> Iterator[bytes]:
@@ -81,7 +81,8 @@ def read_tables(port: int) -> Iterator[PortListener]:
         for row in rows:
             address, _, number = row[1].partition(":")
             if int(row[3], 16) == LISTENS and int(number, 16) == port:
-                yield PortListener(family, read_kernel_address(address, family), int(row[7]))
+                shown = read_kernel_address(address, family)
+                yield PortListener(family, shown, int(row[7]), int(row[9]))
 
 
 def read_kernel_address(text: str, family: int) -> str:

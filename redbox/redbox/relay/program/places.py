@@ -8,15 +8,23 @@ import os
 import shutil
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
-JOB_ID, TASK_PID, STEP_ID = b"SLURM_JOB_ID", b"SLURM_TASK_PID", b"SLURM_STEP_ID"
+from redbox.node.program.job_processes import (
+    JOB_ID,
+    Environment,
+    environment_of,
+    parent_of,
+    stat_field,
+    step_title,
+)
+from redbox.node.program.loader_variables import loads_files
+
+TASK_PID, STEP_ID = b"SLURM_TASK_PID", b"SLURM_STEP_ID"
 CONTAINER = b"REDBOX_CONTAINER"
 """Set by the runner in a container: its name in the pod."""
 INSIDE = (b"APPTAINER_CONTAINER", b"SINGULARITY_CONTAINER")
-STEPD, BATCH, OWN = b"slurmstepd: [", "batch", "own"
+BATCH, OWN = "batch", "own"
 STARTERS = ("starter", "starter-suid")
 DEEPEST = 4
-LOADER_VARIABLES = (b"LD_", b"GCONV_PATH", b"LOCPATH", b"NLSPATH", b"GLIBC_TUNABLES")
-Environment = Dict[bytes, bytes]
 
 
 class NoPlace(Exception):
@@ -95,8 +103,7 @@ def job_processes(job: str) -> Iterator[JobProcess]:
 def steps_of_processes(job: str) -> Dict[int, Optional[str]]:
     """The step of each process of the node: "batch", "0"; "" if it is not known; None if it is not the job's.
 
-    By the slurmstepd above it, which says its step in its title. Where a node hides other users' processes,
-    by the variable of the process, or of one above it: Apptainer takes the variables from its own.
+    As `job_processes` has it, but for all at once.
     """
     parents = {int(name): parent_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     steps: Dict[int, Optional[str]] = {0: None, os.getpid(): OWN}
@@ -121,41 +128,9 @@ def steps_of_processes(job: str) -> Dict[int, Optional[str]]:
     return steps
 
 
-def step_title(pid: int) -> Optional[str]:
-    """What a slurmstepd says that it runs: "4711.batch"; None for other processes."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            title = file.read(100)
-    except OSError:
-        return None
-    return title[len(STEPD) :].partition(b"]")[0].decode("latin-1") if title.startswith(STEPD) else None
-
-
-def parent_of(pid: int) -> int:
-    return stat_field(pid, 1)
-
-
-def environment_of(pid: int) -> Environment:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            entries = file.read().split(b"\0")
-    except OSError:
-        return {}
-    return {name: value for name, equals, value in (entry.partition(b"=") for entry in entries) if equals}
-
-
 def start_of(pid: int) -> int:
     """In clock ticks since the node's boot."""
     return stat_field(pid, 19)
-
-
-def stat_field(pid: int, number: int) -> int:
-    """A field behind the program's name, which may have blanks."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[number])
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def folder_of(pid: int) -> bytes:
@@ -221,15 +196,18 @@ def enter(pid: int) -> Place:
     if nsenter is None:
         raise NoPlace("The node has no nsenter (util-linux), so that no container can be entered.")
     values = environment_of(pid)
-    kept = {name: value for name, value in values.items() if not name.startswith(LOADER_VARIABLES)}
+    set_inside = {
+        name: value for name, value in values.items() if loads_files(os.fsdecode(name), os.fsdecode(value))
+    }
     argv = [setpriv, "--no-new-privs"] if setpriv else []
     argv += [nsenter, "-t", str(pid), "-U", "--preserve-credentials", "-m", "-r", "-w"]
     for kind, option in (("pid", "-p"), ("ipc", "-i")):
         if namespace_of(str(pid), kind) != namespace_of("self", kind):
             argv.append(option)
     command = [os.fsencode(word) for word in [*argv, "--"]]
-    if len(kept) < len(values):
-        command += [b"env", *(name + b"=" + value for name, value in values.items() if name not in kept)]
+    if set_inside:
+        command += [b"env", *(name + b"=" + value for name, value in set_inside.items())]
+    kept = {name: value for name, value in values.items() if name not in set_inside}
     return Place(kept, b"/", command)
 
 

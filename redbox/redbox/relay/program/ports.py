@@ -1,4 +1,4 @@
-"""Connections to servers of the job's user on the relay's node."""
+"""Connections to servers of the job on the relay's node."""
 
 import errno
 import os
@@ -7,6 +7,7 @@ import socket
 import time
 from typing import Any, Dict, Iterator, Optional, Tuple
 
+from redbox.node.program.job_processes import is_socket_of_job
 from redbox.node.program.listeners import ANY_ADDRESS, find_listeners
 from redbox.relay.program.frames import CLOSE, STDOUT
 from redbox.relay.program.streams import Send, SocketStream, Wish
@@ -15,7 +16,7 @@ CONNECT_S = 10.0
 
 
 class PortStream(SocketStream):
-    """A connection to a server of this user on this node."""
+    """A connection to a server of the job on this node."""
 
     def __init__(self, number: int, send: Send, document: Dict[str, Any]) -> None:
         super().__init__(number, send)
@@ -24,9 +25,9 @@ class PortStream(SocketStream):
         self._is_look = bool(document.get("look"))
         self._readable = self._writable = True
         port = int(document["port"])
-        where = find_own_listener(port)
+        where = find_job_listener(port, os.environ.get("SLURM_JOB_ID") or document["job"])
         if where is None:
-            message = f"nothing of the job's user listens on port {port} of node {os.uname()[1]}"
+            message = f"nothing of the job listens on port {port} of node {os.uname()[1]}"
             self.finish({"reason": "PortRefused", "message": message})
             return
         family, address = where
@@ -93,11 +94,29 @@ class PortStream(SocketStream):
         self._release()
 
 
-def find_own_listener(port: int) -> Optional[Tuple[int, str]]:
-    """Where to connect to: a server of this user, on 127.0.0.1 or an address of the node's own."""
-    found = [(family, address) for family, address, uid in find_listeners(port) if uid == os.getuid()]
+def find_job_listener(port: int, job: str) -> Optional[Tuple[int, str]]:
+    """Where to connect to: a server of the job, on 127.0.0.1 or an address of the node's own."""
+    listeners = find_listeners(port)
+    found = [
+        (listener.family, listener.address)
+        for listener in listeners
+        if listener.uid == os.getuid() and is_socket_of_job(listener.inode, job)
+    ]
     for family, address in found:
         if address in ANY_ADDRESS:
-            return family, "127.0.0.1" if family == socket.AF_INET else "::1"
+            is_v4 = family == socket.AF_INET or not (
+                has_v6_loopback() or any(listener.family == socket.AF_INET for listener in listeners)
+            )
+            return (socket.AF_INET, "127.0.0.1") if is_v4 else (socket.AF_INET6, "::1")
     found.sort(key=lambda pair: pair[1] != "127.0.0.1")
     return found[0] if found else None
+
+
+def has_v6_loopback() -> bool:
+    """Where a node has none, a server on all addresses of both families is reached by the other one."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True

@@ -1,10 +1,12 @@
 """Command lines: of Apptainer, of a step of Slurm, and of a program that enters a container. Pure.
 
-No value of the pod's environment is in one of them: any user of the node reads command lines.
+No value of the pod's environment is in one of them, but those of `loader_variables`: any user of the node
+reads command lines.
 """
 
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from redbox.node.program.loader_variables import loads_files
 from redbox.runner.program.volumes import Mount
 
 # In a user namespace also where Apptainer is setuid: else it takes no folder of a user's as an overlay, and
@@ -34,8 +36,6 @@ CONTAINER_NAME = "REDBOX_CONTAINER"
 OVERHEAD = 30 * 1024 * 1024
 """What Apptainer's own processes of a container need."""
 MIB = 1024 * 1024
-LOADER_VARIABLES = ("LD_", "GCONV_PATH", "LOCPATH", "NLSPATH", "GLIBC_TUNABLES")
-LOCALE_VARIABLES = ("LC_", "LANG")
 
 
 class EnterTools(NamedTuple):
@@ -106,13 +106,8 @@ def step_environment(host: Dict[str, str]) -> Dict[str, str]:
 
 def split_environment(values: Dict[str, str]) -> Tuple[Dict[str, str], Dict[str, str]]:
     """Those that nsenter may have, and those by which it would load a container's code outside of it."""
-    kept = {name: value for name, value in values.items() if not loads_code(name, value)}
+    kept = {name: value for name, value in values.items() if not loads_files(name, value)}
     return kept, {name: value for name, value in values.items() if name not in kept}
-
-
-def loads_code(name: str, value: str) -> bool:
-    """Whether a program's loader or its C library opens files that this variable names."""
-    return name.startswith(LOADER_VARIABLES) or (name.startswith(LOCALE_VARIABLES) and "/" in value)
 
 
 def enter_command(

@@ -3,8 +3,7 @@
 Probes are counted against Kubernetes' thresholds. A startup probe comes first; the others begin once the
 container has started. One thread each, which ends with the container's process.
 
-The network is the node's own, so a port may be anybody's: a request goes only to a listener of the job's own
-user.
+The network is the node's own, so a port may be anybody's: a request goes only to a listener of the job's own.
 """
 
 import os
@@ -14,6 +13,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional, Tuple
 
+from redbox.node.program.job_processes import is_socket_of_job
 from redbox.node.program.listeners import ANY_ADDRESS, V4_IN_V6, find_listeners
 from redbox.runner.program.command_lines import EnterTools, enter_command, split_environment
 from redbox.runner.program.processes import ContainerProcess, TimedOut, run_bounded
@@ -32,10 +32,16 @@ Answer = Tuple[bool, str]
 """Whether it succeeded, and what there is to say about a failure."""
 
 
-def find_own_listener(port: int, address: str) -> bool:
-    """Whether a process of this user listens where a connection to the address arrives."""
+def has_job_listener(port: int, address: str) -> bool:
+    """Whether a process of this job listens where a connection to the address arrives."""
     reached = (*ANY_ADDRESS, address, V4_IN_V6 + address)
-    return any(uid == os.getuid() and found in reached for _, found, uid in find_listeners(port))
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return any(
+        listener.uid == os.getuid()
+        and listener.address in reached
+        and (not job or is_socket_of_job(listener.inode, job))
+        for listener in find_listeners(port)
+    )
 
 
 def find_node_address(name: str) -> str:
@@ -141,11 +147,11 @@ def find_tools() -> EnterTools:
 
 
 def connect(host: str, port: int, target: HandlerTarget, limit_s: float) -> socket.socket:
-    """Connect to this node, where the listener is the user's own."""
+    """Connect to this node, where the listener is the job's own."""
     address = "127.0.0.1" if host == "localhost" else host or target.address
     if address not in (*LOCAL, target.address):
         raise OSError("{} is not this node: probes and hooks reach the pod's own node only".format(address))
-    if not find_own_listener(port, address):
+    if not has_job_listener(port, address):
         raise OSError("dial tcp {}:{}: connect: connection refused".format(address, port))
     return socket.create_connection((address, port), timeout=max(0.001, limit_s))
 

@@ -10,7 +10,8 @@ from typing import Any, Dict, List, Match, Optional
 Document = Dict[str, Any]
 REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-READ_ONLY_NAMES = ("UID", "EUID", "GID")  # of the shell in which Apptainer sets variables
+UNSETTABLE = ("UID", "EUID", "GID", "PREPEND_PATH", "APPEND_PATH")
+"""Read-only in the shell in which Apptainer sets variables; or an order to Apptainer to change PATH."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_ERROR = 128
 PULLED_IMAGE = re.compile(
@@ -89,7 +90,7 @@ def container_environment(image: ImageConfig, own: Dict[str, str], hostname: str
     values.update(image.env)
     values.update(own)
     for name, value in own.items():
-        if not IDENTIFIER.match(name) or name in READ_ONLY_NAMES:
+        if not IDENTIFIER.match(name) or name in UNSETTABLE:
             raise StartFailed("Apptainer cannot set the variable {}: rename it, or leave it out".format(name))
         if "\r\n" in value:
             raise StartFailed(
@@ -100,7 +101,7 @@ def container_environment(image: ImageConfig, own: Dict[str, str], hostname: str
 
 def settable(name: str) -> bool:
     """Whether Apptainer can set it; what an image names otherwise is left to the image."""
-    return bool(IDENTIFIER.match(name)) and name not in READ_ONLY_NAMES
+    return bool(IDENTIFIER.match(name)) and name not in UNSETTABLE
 
 
 def build_argv(container: Document, image: ImageConfig, values: Dict[str, str]) -> List[str]:

@@ -29,17 +29,19 @@ from redbox_resourced.kubelet.logs.query import (
 )
 from redbox_resourced.kubelet.logs.sightings import PodLogSightings
 from redbox_resourced.kubelet.logs.streams import JobStreams
+from redbox_resourced.kubelet.shares import NamespaceShares, TooManyOpen
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
+from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
 from redbox_resourced.pods.submission import PodSubmitter
 
-MOST_READERS = 500  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
+MOST_READERS, OF_A_NAMESPACE = 500, 250  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
 
 
 class LogHandler:
-    """Serves the logs of all pods, to a bounded number of readers."""
+    """Serves the logs of all pods, to a bounded number of readers, of which one namespace is never all."""
 
     def __init__(self, informer: PodInformer, clusters: ClusterRegistry, submitter: PodSubmitter) -> None:
         self._informer = informer
@@ -47,15 +49,19 @@ class LogHandler:
         self._submitter = submitter
         self._warnings = GroupedWarnings("logs interrupted")
         self._sightings = PodLogSightings()
+        self._shares = NamespaceShares("logs", MOST_READERS, OF_A_NAMESPACE)
         self._readers: defaultdict[str, set[asyncio.Task[object]]] = defaultdict(set)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
             pod, connection = self._find_pod(request)
             query = read_query(request.query, datetime.now(UTC))
-            return await self._answer(request, pod, connection, query)
+            with self._shares.taken(pod.namespace):
+                return await self._answer(request, pod, connection, query)
         except LogRequestRejected as rejected:
             return web.Response(status=rejected.status, text=str(rejected))
+        except TooManyOpen as busy:
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=str(busy))
         except Refused as refused:
             message = f"red-box refuses this log: {refused}"
             return web.Response(status=HTTPStatus.BAD_REQUEST, text=message)
@@ -72,15 +78,14 @@ class LogHandler:
     def _find_pod(self, request: web.Request) -> tuple[BoundPod, ClusterConnection]:
         container = request.match_info["container"]
         pod = self._informer.pods.get((request.match_info["namespace"], request.match_info["pod"]))
+        if pod is not None and pod.is_ephemeral(container):
+            raise LogRequestRejected(NO_EPHEMERAL)
         if pod is None or container not in pod.container_names:
             message = f"container {container} of this pod is not on a virtual node"
             raise LogRequestRejected(message, HTTPStatus.NOT_FOUND)
         connection = self._clusters.of_node(pod.node)
         if not pod.has_job or connection is None:
             raise LogRequestRejected(NOT_RUN_MESSAGE)
-        if sum(map(len, self._readers.values())) >= MOST_READERS:
-            message = f"{MOST_READERS} logs are being read now; retry later"
-            raise LogRequestRejected(message, HTTPStatus.SERVICE_UNAVAILABLE)
         return pod, connection
 
     async def _answer(

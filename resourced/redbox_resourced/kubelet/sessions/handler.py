@@ -38,11 +38,13 @@ from redbox_resourced.kubelet.sessions.statuses import (
     refused_by_redbox,
     status_response,
 )
+from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable, negotiate, upgraded
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, PodContainer
+from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
 from redbox_resourced.pods.submission import PodSubmitter
 
 log = structlog.get_logger(__name__)
@@ -114,10 +116,10 @@ class SessionHandler:
             with self._registered(http) as request:
                 log.info("session", action=action, pod=f"{request.pod.namespace}/{request.pod.name}")
                 return await serve(request)
-        except SessionRejected as rejected:
+        except (SessionRejected, LogRequestRejected) as rejected:
             return status_response(rejected.status, str(rejected))
-        except LogRequestRejected as rejected:
-            return status_response(rejected.status, str(rejected))
+        except TooManyOpen as busy:
+            return status_response(HTTPStatus.SERVICE_UNAVAILABLE, str(busy))
         except NotUpgradable as refused:
             status = HTTPStatus.FORBIDDEN if refused.accepted else HTTPStatus.BAD_REQUEST
             accepted = {ACCEPTED_HEADER: ", ".join(refused.accepted)} if refused.accepted else None
@@ -139,6 +141,8 @@ class SessionHandler:
         place = http.match_info["namespace"], http.match_info["pod"]
         pod = self._informer.pods.get(place)
         container = http.match_info.get("container")
+        if pod is not None and container is not None and pod.is_ephemeral(container):
+            raise SessionRejected(NO_EPHEMERAL)
         if pod is None or (container is not None and container not in pod.container_names):
             what = f"container {container} of this pod" if pod else "this pod"
             raise SessionRejected(f"{what} is not on a virtual node", HTTPStatus.NOT_FOUND)

@@ -14,7 +14,7 @@ from redbox_api.errors import RedboxError
 from redbox_api.sessions.client import SessionData
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningConnection, RunningForward
-from redbox_resourced.kubelet.sessions.statuses import SessionRejected
+from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
 from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
@@ -44,7 +44,7 @@ class PortForward:
     def __init__(
         self, session: SpdySession, jobs: JobSessions, taken: Callable[[], AbstractContextManager[None]]
     ) -> None:
-        """`taken` counts a connection, or raises SessionRejected."""
+        """`taken` counts a connection, or raises TooManyOpen."""
         self._session = session
         self._jobs = jobs
         self._taken = taken
@@ -122,7 +122,7 @@ class PortForward:
                     return await _copy(pair.streams["data"], job)
                 finally:
                     await job.close()
-        except (RedboxError, ApiError, SessionRejected, TimeoutError) as error:
+        except (RedboxError, ApiError, TooManyOpen, TimeoutError) as error:
             return f"error forwarding port {pair.port}: {error}"
 
     async def _running_forward(self) -> RunningForward:

@@ -28,11 +28,15 @@ from redbox_resourced.pods.reported.container_states import (
 from redbox_resourced.pods.reported.pod_phase import conditions_of, later_phase, phase_of, since
 
 SIGNALLED = 129
+NOT_STARTED = 128
 DISRUPTED = {
     "PREEMPTED": ("PreemptionBySlurm", "Slurm preempted the job for another one"),
     "NODE_FAIL": ("NodeLost", "the Slurm node of the job failed"),
     "BOOT_FAIL": ("NodeLost", "the Slurm node of the job did not boot"),
 }
+NO_EPHEMERAL = (
+    "ephemeral containers are not run on Slurm: kubectl exec opens a session in the pod's own containers"
+)
 CUT_SHORT = REASON_BY_STATE.keys() - {"OUT_OF_MEMORY"}
 """Reason and message of DisruptionTarget, by which podFailurePolicy tells such an end from the pod's own."""
 
@@ -204,7 +208,32 @@ def _status(
         "conditions": [*conditions, submitted],
         **({"initContainerStatuses": init} if init else {}),
         "containerStatuses": [view.status(run) for view in views if not view.is_init],
+        **_ephemeral_statuses(pod, details),
     }
+
+
+def _ephemeral_statuses(pod: BoundPod, details: PodDetails) -> Object:
+    """All have ended before they began, so that `kubectl debug` waits for none."""
+    ended = {
+        "exitCode": NOT_STARTED,
+        "reason": "Unsupported",
+        "message": NO_EPHEMERAL,
+        "startedAt": pod.created_at,
+        "finishedAt": pod.created_at,
+    }
+    statuses = [
+        {
+            "name": container.name,
+            "image": container.image,
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": ended},
+            "lastState": {},
+        }
+        for container in details.ephemeral_containers
+    ]
+    return {"ephemeralContainerStatuses": statuses} if statuses else {}
 
 
 def _details(pod: BoundPod) -> PodDetails:

@@ -46,7 +46,9 @@ SPEC: FieldTable = {
     "dnsConfig": honoured("With dnsPolicy None, else it is refused.", DNS),
     "dnsPolicy": honoured("None: as dnsConfig says; any other: the Slurm node's own resolver."),
     "enableServiceLinks": meaningless("Services' variables are not set."),
-    "ephemeralContainers": meaningless("They are never started."),
+    "ephemeralContainers": meaningless(
+        "They are never started, which their status says: use kubectl exec in place of kubectl debug."
+    ),
     "evictionResponders": meaningless("Slurm's node is never drained by evictions."),
     "hostAliases": honoured("", {"hostnames": honoured(), "ip": honoured()}),
     "hostIPC": never("each container has an IPC namespace of its own: leave it out"),

@@ -10,7 +10,7 @@ import pytest
 
 from redbox_resourced.kubelet.sessions import open_sessions
 from redbox_resourced.kubelet.sessions.open_sessions import OpenSessions
-from redbox_resourced.kubelet.sessions.statuses import SessionRejected
+from redbox_resourced.kubelet.shares import TooManyOpen
 
 
 def pod(namespace: str, uid: str) -> Any:
@@ -28,7 +28,7 @@ def test_a_namespace_has_a_quarter_and_leaves_the_rest_to_others(opened: OpenSes
     with ExitStack() as stack:
         for uid in ("a1", "a2"):
             stack.enter_context(opened.opened(pod("alice", uid)))
-        with pytest.raises(SessionRejected, match="2 sessions of namespace alice are open now"):
+        with pytest.raises(TooManyOpen, match="2 sessions of namespace alice are open now"):
             stack.enter_context(opened.opened(pod("alice", "a3")))
         stack.enter_context(opened.opened(pod("bob", "b1")))
     with opened.opened(pod("alice", "a3")):
@@ -40,7 +40,7 @@ def test_all_together_are_bounded(opened: OpenSessions) -> None:
     with ExitStack() as stack:
         for number in range(8):
             stack.enter_context(opened.opened(pod(f"n{number}", f"p{number}")))
-        with pytest.raises(SessionRejected, match="8 sessions are open now"):
+        with pytest.raises(TooManyOpen, match="8 sessions are open now"):
             stack.enter_context(opened.opened(pod("another", "p")))
 
 
@@ -48,7 +48,7 @@ def test_a_pod_has_so_many_and_its_refusals_count_for_nothing(opened: OpenSessio
     with opened.opened(pod("alice", "a1")) as interrupt:
         for _ in range(3):
             with (
-                pytest.raises(SessionRejected, match="1 sessions of this pod"),
+                pytest.raises(TooManyOpen, match="1 sessions of this pod"),
                 opened.opened(pod("alice", "a1")),
             ):
                 pass

@@ -1,0 +1,47 @@
+"""Who may read logs at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+
+from redbox_resourced.kubelet.logs import handler
+from redbox_resourced.kubelet.logs.lines import Write
+from tests.resourced.kubelet.sessions.harness import kubelet_api
+from tests.resourced.pods.factories import running_pod
+
+LOG = "/containerLogs/alice/train/main"
+
+
+class EndlessLog:
+    """Of a container that runs."""
+
+    times = None
+
+    async def copy(self, _: object, write: Write) -> None:
+        await write(b"a line\n")
+        await asyncio.Event().wait()
+
+
+async def find_endless_log(*given: Any) -> tuple[EndlessLog, Any]:
+    return EndlessLog(), given[-1]
+
+
+async def test_one_namespace_leaves_readers_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler.LogHandler, "find_log", find_endless_log)
+    monkeypatch.setattr(handler, "MOST_READERS", 2)
+    monkeypatch.setattr(handler, "OF_A_NAMESPACE", 1)
+    async with kubelet_api() as stand:
+        stand.serve(dataclasses.replace(running_pod("Running"), namespace="bob"))
+        first = await stand.request(LOG, method="GET")
+        refused = await stand.request(LOG, method="GET")
+        of_bob = await stand.request(LOG.replace("alice", "bob"), method="GET")
+        assert [client.status for client in (first, refused, of_bob)] == [200, 503, 200]
+        assert refused.body == b"1 logs of namespace alice are open now: end one of them, or retry later"
+        first.writer.close()
+        async with asyncio.timeout(10):
+            while (await stand.request(LOG, method="GET")).status == 503:  # noqa: ASYNC110 (nothing says it)
+                await asyncio.sleep(0.01)
