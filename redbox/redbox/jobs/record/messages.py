@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from redbox.jobs.record.pods import explain_end
+from redbox.jobs.record.pods import explain_end, launch_failed
 from redbox_api.models import Phase
 
 if TYPE_CHECKING:
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 ABSENT = "Slurm does not show job {} at present: red-box is finding out what became of it."
 RESERVED_SIGNAL = 53  # Slurm's own: the batch step could not be set up
+NOT_LAUNCHED = (
+    "It was cancelled on {} before its runner began: by Slurm, as where a prolog fails or slurmctld is "
+    "restarted during the launch (slurmd's log there says why), or by hand."
+)
 KNOWN_EXITS = {
     125: "exit code 125, which says of a container that its image could not be pulled (its stderr says why)",
     126: "a command in it could not be run (exit code 126: is it executable?)",
@@ -122,6 +126,8 @@ def _exit(status: ObservedStatus) -> str:
 
 
 def _cancellation(record: JobRecord) -> str:
+    if launch_failed(record):
+        return NOT_LAUNCHED.format(record.status.nodes)
     by = record.status.cancelled_by
     if by is None:
         return "It was cancelled."

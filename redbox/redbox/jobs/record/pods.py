@@ -21,6 +21,7 @@ from redbox_api.pod_report import LONGEST_REPORT, ContainerReport, PodReport, Te
 UNUSABLE = "The last line of the pod's report.jsonl is not a runner's report: it is ignored."
 UNREADABLE = "The pod's last report could not be read in time: what became of its containers is not known."
 SHOWN_LATE_S = 5.0
+ROOT = 0
 ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"})
 """States of jobs that did not end by themselves."""
 KEPT = 512  # of the reports of pods that a page or a watch shows again and again
@@ -98,6 +99,19 @@ def reported_phase(record: JobRecord) -> Phase | None:
     if not succeeded or report.reason:
         return Phase.FAILED
     return None if report.stopped and record.status.state in ENDED_BY_SLURM else Phase.SUCCEEDED
+
+
+def launch_failed(record: JobRecord) -> bool:
+    """Whether Slurm cancelled this pod's job since a node could not launch it.
+
+    slurmd cancels, as root, what it cannot launch and what may not be requeued: after a failed prolog, or
+    where slurmctld was killed during the launch. The queue does not show who has cancelled a job.
+    """
+    status = record.status
+    never_began = record.is_pod and not record.pod_report and bool(status.nodes)
+    is_unrequested = not (record.cancel_requested or record.limits_exceeded)
+    is_slurms = status.state == "CANCELLED" and status.cancelled_by in (None, ROOT)
+    return record.phase is Phase.CANCELLED and never_began and is_unrequested and is_slurms
 
 
 def failed_container(report: PodReport) -> tuple[ContainerReport, Terminated] | None:

@@ -13,7 +13,8 @@ from redbox.jobs.poll import pod_reports
 from redbox.jobs.poll.node_addresses import NodeAddresses
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_api.pod_report import LONGEST_REPORT
-from tests.redbox.jobs.harness import BOB, World, caller
+from redbox_shared.wire import LAUNCH_FAILED
+from tests.redbox.jobs.harness import ALICE, BOB, World, caller
 
 AT = "2026-01-01T00:00:00Z"
 POD = {
@@ -228,8 +229,7 @@ def test_a_runner_that_was_killed_leaves_slurms_state(pods: Pods) -> None:
     pods.world.slurm.end("1", "TIMEOUT", 0, 15)
     pods.world.advance(12)
     job = pods.get()
-    assert (job.phase, job.state) == (Phase.FAILED, "TIMEOUT")
-    assert states_of(job) == ["running"]
+    assert (job.phase, job.state, states_of(job)) == (Phase.FAILED, "TIMEOUT", ["running"])
 
 
 def test_a_last_line_that_the_file_system_shows_late_still_counts(pods: Pods) -> None:
@@ -248,6 +248,23 @@ def test_a_pod_that_never_started_is_final_at_once(pods: Pods) -> None:
     pods.world.slurm.end("1", "CANCELLED")
     pods.world.advance(3)
     assert pods.get().phase is Phase.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("uid", "reported", "is_failed_launch"),
+    [(None, b"", True), (0, b"", True), (ALICE.uid, b"", False), (None, report(RUNNING), False)],
+)
+def test_a_pod_whose_node_could_not_launch_it_says_so(
+    pods: Pods, uid: int | None, reported: bytes, *, is_failed_launch: bool
+) -> None:
+    pods.start()
+    pods.says(reported)
+    pods.world.advance(3)
+    pods.world.slurm.put(replace(pods.world.slurm.jobs["1"], state="CANCELLED", cancelled_by=uid))
+    pods.world.advance(12)
+    phase, reason, message = pods.get().phase, pods.get().reason, pods.get().message or ""
+    assert (phase, reason == LAUNCH_FAILED) == (Phase.CANCELLED, is_failed_launch)
+    assert ("on n1 before its runner began" in message) is is_failed_launch
 
 
 def test_a_home_that_hangs_delays_the_end_by_twenty_seconds_and_no_other_user(pods: Pods) -> None:
