@@ -87,8 +87,8 @@ def final_report(record: JobRecord) -> PodReport | None:
 def reported_phase(record: JobRecord) -> Phase | None:
     """The end by the runner's last word; None without one: then Slurm's state counts.
 
-    It counts too where programs ended well on the signal by which Slurm ended their job: they may not have
-    finished.
+    It counts too where programs ended well on the signal by which Slurm ended their job, since they may not
+    have finished, or where they had not started by then.
     """
     report = final_report(record)
     if report is None:
@@ -96,9 +96,16 @@ def reported_phase(record: JobRecord) -> Phase | None:
     mains = [container for container in report.containers if container.kind == "main"]
     ends = [container.state.terminated for container in mains]
     succeeded = bool(ends) and all(end is not None and end.exit_code == 0 for end in ends)
-    if not succeeded or report.reason:
+    if report.reason or failed_container(report):
         return Phase.FAILED
-    return None if report.stopped and record.status.state in ENDED_BY_SLURM else Phase.SUCCEEDED
+    if _is_cut_short(record, report):
+        return None
+    return Phase.SUCCEEDED if succeeded else Phase.FAILED
+
+
+def _is_cut_short(record: JobRecord, report: PodReport) -> bool:
+    """Whether Slurm ended the job before its containers had ended by themselves."""
+    return report.stopped and record.status.state in ENDED_BY_SLURM
 
 
 def launch_failed(record: JobRecord) -> bool:
@@ -128,13 +135,15 @@ def failed_container(report: PodReport) -> tuple[ContainerReport, Terminated] | 
 
 
 def explain_end(record: JobRecord) -> str | None:
-    """A sentence about a pod that failed by its report."""
+    """A sentence about a pod that failed by its report; None where Slurm's state says why."""
     report = final_report(record)
     if report is None or record.phase is not Phase.FAILED:
         return None
     if report.reason:
         return f"{report.reason}: {report.message}" if report.message else f"The pod failed: {report.reason}."
     failed = failed_container(report)
+    if failed is None and _is_cut_short(record, report):
+        return None
     if failed is None:
         return "Not all containers of the pod ran to their end."
     container, end = failed

@@ -13,8 +13,7 @@ from redbox.jobs.poll import pod_reports
 from redbox.jobs.poll.node_addresses import NodeAddresses
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_api.pod_report import LONGEST_REPORT
-from redbox_shared.wire import LAUNCH_FAILED
-from tests.redbox.jobs.harness import ALICE, BOB, World, caller
+from tests.redbox.jobs.harness import BOB, World, caller
 
 AT = "2026-01-01T00:00:00Z"
 POD = {
@@ -165,27 +164,33 @@ def test_the_last_word_of_the_runner_counts_whatever_slurm_calls_it(pods: Pods, 
     pods.world.slurm.end("1", state, 0 if state == "COMPLETED" else 1)
     pods.world.advance(3)
     job = pods.get()
-    assert (job.phase, job.exit_code, job.message) == (Phase.SUCCEEDED, 0, None)
-    assert states_of(job) == ["terminated"]
+    assert (job.phase, job.exit_code, job.message, states_of(job)) == (
+        Phase.SUCCEEDED,
+        0,
+        None,
+        ["terminated"],
+    )
 
 
 @pytest.mark.parametrize(
-    ("state", "phase"),
+    ("state", "main", "phase", "words"),
     [
-        ("TIMEOUT", Phase.FAILED),
-        ("NODE_FAIL", Phase.FAILED),
-        ("CANCELLED", Phase.CANCELLED),
-        ("FAILED", Phase.SUCCEEDED),  # its runner's exit code tells of the pod's deletion
+        ("TIMEOUT", ended(0), Phase.FAILED, "time limit"),
+        ("NODE_FAIL", ended(0), Phase.FAILED, "A node that it ran on failed"),
+        ("CANCELLED", ended(0), Phase.CANCELLED, "It was cancelled."),
+        ("CANCELLED", {"waiting": {"reason": "ImagePullBackOff"}}, Phase.CANCELLED, "It was cancelled."),
+        ("FAILED", ended(0), Phase.SUCCEEDED, ""),  # its runner's exit code tells of the pod's deletion
     ],
 )
-def test_containers_that_ended_well_on_slurms_signal_have_not_succeeded(
-    pods: Pods, state: str, phase: Phase
+def test_containers_that_slurms_signal_ended_or_did_not_let_start_end_as_slurm_says(
+    pods: Pods, state: str, main: dict[str, Any], phase: Phase, words: str
 ) -> None:
-    job_id = pods.start()
-    pods.says(report(ended(0), done=True, stopped=True))
-    pods.world.slurm.end(job_id, state)
+    pods.start()
+    pods.says(report(main, done=True, stopped=True))
+    pods.world.slurm.end("1", state)
     pods.world.advance(200)  # beyond the time in which Slurm may take back an end
-    assert pods.get().phase is phase
+    job = pods.get()
+    assert (job.phase, words in (job.message or "")) == (phase, True)
 
 
 def test_one_container_that_failed_fails_the_pod_with_its_exit_code(pods: Pods) -> None:
@@ -204,8 +209,8 @@ def test_a_reason_of_the_pod_fails_it_though_its_containers_did_not(pods: Pods) 
     pods.world.slurm.end("1", "COMPLETED")
     pods.world.advance(3)
     job = pods.get()
-    assert (job.phase, job.exit_code) == (Phase.FAILED, None)
-    assert job.message == "DeadlineExceeded: It ran for too long."
+    wanted = (Phase.FAILED, None, "DeadlineExceeded: It ran for too long.")
+    assert (job.phase, job.exit_code, job.message) == wanted
 
 
 def test_an_init_container_that_failed_gives_the_exit_code(pods: Pods) -> None:
@@ -248,23 +253,6 @@ def test_a_pod_that_never_started_is_final_at_once(pods: Pods) -> None:
     pods.world.slurm.end("1", "CANCELLED")
     pods.world.advance(3)
     assert pods.get().phase is Phase.CANCELLED
-
-
-@pytest.mark.parametrize(
-    ("uid", "reported", "is_failed_launch"),
-    [(None, b"", True), (0, b"", True), (ALICE.uid, b"", False), (None, report(RUNNING), False)],
-)
-def test_a_pod_whose_node_could_not_launch_it_says_so(
-    pods: Pods, uid: int | None, reported: bytes, *, is_failed_launch: bool
-) -> None:
-    pods.start()
-    pods.says(reported)
-    pods.world.advance(3)
-    pods.world.slurm.put(replace(pods.world.slurm.jobs["1"], state="CANCELLED", cancelled_by=uid))
-    pods.world.advance(12)
-    phase, reason, message = pods.get().phase, pods.get().reason, pods.get().message or ""
-    assert (phase, reason == LAUNCH_FAILED) == (Phase.CANCELLED, is_failed_launch)
-    assert ("on n1 before its runner began" in message) is is_failed_launch
 
 
 def test_a_home_that_hangs_delays_the_end_by_twenty_seconds_and_no_other_user(pods: Pods) -> None:
