@@ -184,7 +184,10 @@ def _faults(one: Expected) -> list[str]:
 
 
 def _faults_of_disrupted(pod: SlurmPod, status: Object, rows: list[tuple[str, str]]) -> list[str]:
-    """A slurmctld that was killed while it launched a job ends it on its node; no container has started."""
+    """A slurmctld that was killed around a start launches the job again, or gives another its id.
+
+    Its node refuses that, and the job is cancelled: before its containers have started, or while they run.
+    """
     ids, states = {row[0] for row in rows}, {row[1] for row in rows}
     as_slurm_shows = ids == {pod.job_id} and states <= NOT_LAUNCHED
 
@@ -197,7 +200,7 @@ def _faults_of_disrupted(pod: SlurmPod, status: Object, rows: list[tuple[str, st
             raise
 
     log = read_in_the_end(pod.kubectl, refusal)
-    if as_slurm_shows and ended(status)["exitCode"] and log == NEVER_STARTED:
+    if as_slurm_shows and ended(status)["exitCode"] and (log == NEVER_STARTED or OUTPUT.startswith(log)):
         return []
     return [f"{pod.name}: disrupted, and sacct has {rows}, {len(log)} bytes of log: {status}"]
 

@@ -22,6 +22,8 @@ UNUSABLE = "The last line of the pod's report.jsonl is not a runner's report: it
 UNREADABLE = "The pod's last report could not be read in time: what became of its containers is not known."
 SHOWN_LATE_S = 5.0
 ROOT = 0
+NOT_RUN_TWICE = 70
+"""Exit code of a runner that finds its pod run before."""
 ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"})
 """States of jobs that did not end by themselves."""
 KEPT = 512  # of the reports of pods that a page or a watch shows again and again
@@ -109,16 +111,26 @@ def _is_cut_short(record: JobRecord, report: PodReport) -> bool:
 
 
 def launch_failed(record: JobRecord) -> bool:
-    """Whether Slurm cancelled this pod's job since a node could not launch it.
+    """Whether Slurm ended this pod's job since a node could not launch it, for the first time or once more.
 
     slurmd cancels, as root, what it cannot launch and what may not be requeued: after a failed prolog, or
-    where slurmctld was killed during the launch. The queue does not show who has cancelled a job.
+    where a restarted slurmctld launches again what it had saved as pending, or gives an id out again that the
+    node still has. The queue does not show who has cancelled a job.
     """
+    if not (record.is_pod and record.final and record.status.nodes):
+        return False
+    if record.cancel_requested or record.limits_exceeded:
+        return False
     status = record.status
-    never_began = record.is_pod and not record.pod_report and bool(status.nodes)
-    is_unrequested = not (record.cancel_requested or record.limits_exceeded)
-    is_slurms = status.state == "CANCELLED" and status.cancelled_by in (None, ROOT)
-    return record.phase is Phase.CANCELLED and never_began and is_unrequested and is_slurms
+    if status.state == "CANCELLED" and status.cancelled_by in (None, ROOT):
+        return not record.pod_report or launched_again(record)
+    return launched_again(record) and status.state == "FAILED" and status.exit_code == NOT_RUN_TWICE
+
+
+def launched_again(record: JobRecord) -> bool:
+    """Whether Slurm launched this pod once more, of its own accord, before its containers had ended."""
+    report = stored_report(record.pod_report)
+    return record.run > 1 and (report is None or report.stopped or not report.done)
 
 
 def failed_container(report: PodReport) -> tuple[ContainerReport, Terminated] | None:

@@ -72,15 +72,16 @@ class ContainerView:
         """Its end, or the end of the start before, where it waits for its next start."""
         return self.report.state.terminated or self.report.last_state.terminated
 
-    def status(self, job_run: int) -> Object:
-        """As in containerStatuses; a requeue by Slurm starts it once more."""
+    @property
+    def status(self) -> Object:
+        """As in containerStatuses."""
         return {
             "name": self.container.name,
             "image": self.container.image,
             "imageID": self.report.image_id,
             "ready": self.is_ready,
             "started": self.is_started,
-            "restartCount": self.report.restart_count + job_run - 1,
+            "restartCount": self.report.restart_count,
             "state": _state(self.report.state),
             "lastState": _state(self.report.last_state),
         }
@@ -120,6 +121,8 @@ def container_views(details: PodDetails, pod: BoundPod, job: Job, message: str) 
 
 def end_reason(job: Job) -> str:
     """Why containers that ran have ended with their job, in one word."""
+    if job.reason == LAUNCH_FAILED:
+        return LAUNCH_FAILED
     by_phase = REASON_BY_STATE["CANCELLED"] if job.phase is Phase.CANCELLED else UNKNOWN
     return REASON_BY_STATE.get(job.state or "", by_phase)
 
@@ -129,9 +132,7 @@ def why_failed(job: Job) -> tuple[str, str]:
     if job.pod is not None and job.pod.reason:
         return job.pod.reason, job.pod.message
     reason = "Lost" if job.phase is Phase.LOST else end_reason(job)
-    if job.reason == LAUNCH_FAILED:
-        reason = LAUNCH_FAILED
-    elif reason == UNKNOWN:
+    if reason == UNKNOWN:
         reason = START_ERROR if job.pod is None else "Error"
     return reason, job.message or f"Slurm ended the job: {job.state or job.phase.value}"
 

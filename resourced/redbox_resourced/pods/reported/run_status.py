@@ -194,17 +194,15 @@ def _status(
     at: str = "",
     job: Job | None = None,
 ) -> Object:
-    # A run of Slurm's after the last report has started no container: the first has removed the pod's file.
-    run = job.run if job and not is_done(job) else 1
     runs = job is not None and job.pod is not None
     conditions = conditions_of(pod, details, views, phase, runs=runs, at=at)
-    init = [view.status(run) for view in views if view.is_init]
+    init = [view.status for view in views if view.is_init]
     return {
         "phase": phase,
         "startTime": pod.created_at,
         "conditions": [*conditions, submitted],
         **({"initContainerStatuses": init} if init else {}),
-        "containerStatuses": [view.status(run) for view in views if not view.is_init],
+        "containerStatuses": [view.status for view in views if not view.is_init],
     }
 
 

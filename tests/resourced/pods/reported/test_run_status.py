@@ -32,6 +32,7 @@ CRASHED: dict[str, Any] = {
     "lastState": died(1),
     "restartCount": 2,
 }
+AGAIN = {"reason": LAUNCH_FAILED, "run": 2}
 SUCCEEDED, FAILED, CANCELLED = Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED
 
 
@@ -232,6 +233,7 @@ def test_a_pod_that_ran_too_long_fails_although_its_container_ended_well() -> No
         ({}, None, {"state": "NODE_FAIL"}, "NodeLost", {"main": 137}),
         ({}, None, {"state": "FAILED", "exit_code": 1}, "StartError", {"main": 128}),
         ({}, report(main=WAITS), {"state": "CANCELLED"}, "Cancelled", {"main": 137}),
+        ({}, report(main=RUNS), {"state": "FAILED", "exit_code": 70, **AGAIN}, LAUNCH_FAILED, {"main": 137}),
         (INIT, None, {"state": "NODE_FAIL"}, "NodeLost", {"setup": 137, "main": None}),
         (INIT, report(setup=died(0)), {"state": "NODE_FAIL"}, "NodeLost", {"setup": 0, "main": 137}),
         (SIDECAR, report(proxy=RUNS), {"state": "NODE_FAIL"}, "NodeLost", {"proxy": 137, "main": 137}),
