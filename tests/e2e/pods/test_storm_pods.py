@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,17 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from tests.e2e.harness.cluster_storm import BEGAN_AGAIN, NO_END, ClusterStorm, read_in_the_end
 from tests.e2e.harness.left_behind import NODES, left_behind
-from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container, ended, manifest, on_slurm
+from tests.e2e.harness.slurm_pods import (
+    USER,
+    Object,
+    SlurmPod,
+    SlurmPods,
+    condition,
+    container,
+    ended,
+    manifest,
+    on_slurm,
+)
 from tests.e2e.harness.slurmctld_restart import administrator
 from tests.e2e.harness.slurmjobs import new_name
 from tests.e2e.harness.waiting import eventually
@@ -31,6 +40,8 @@ SEED = int(os.environ.get("PODS_STORM_SEED", "20261123"))
 AT_ONCE = max(4, PODS // 20)
 DELETED_AT_ONCE = max(1, AT_ONCE // 4)
 CALMS_WITHIN_S = 600.0
+NEVER_STARTED = "it never started"
+NOT_LAUNCHED = {"CANCELLED", "NODE_FAIL"}
 COUNTS = [{"name": "data", "emptyDir": {}}]
 AT_DATA = [{"name": "data", "mountPath": "/data"}]
 FAILS_FIRST = "if [ ! -e /data/again ]; then : > /data/again; echo first; exit 1; fi"
@@ -153,6 +164,8 @@ def _faults(one: Expected) -> list[str]:
     if status.get("reason") == "Lost":
         rows = _jobs_of(pod)
         return [f"{name}: lost, and {rows}"] if [row for row in rows if row[1] not in NO_END] else []
+    if condition(status, "DisruptionTarget"):
+        return _faults_of_disrupted(pod, status, rows)
     found = []
     state, phase = ("FAILED", "Failed") if one.code else ("COMPLETED", "Succeeded")
     try:
@@ -170,6 +183,7 @@ def _faults(one: Expected) -> list[str]:
     return found
 
 
+<<<<<<< HEAD
 def _is_accounted(pod: SlurmPod, status: dict[str, Any], state: str) -> bool:
     """Whether the accounting has its one job in this state; slurmctld may tell it later.
 
@@ -182,6 +196,31 @@ def _is_accounted(pod: SlurmPod, status: dict[str, Any], state: str) -> bool:
 
 
 def _began_after_its_end(pod: SlurmPod, status: dict[str, Any]) -> bool:
+=======
+def _faults_of_disrupted(pod: SlurmPod, status: Object, rows: list[tuple[str, str]]) -> list[str]:
+    """A slurmctld that was killed around a start launches the job again, or gives another its id.
+
+    Its node refuses that, and the job is cancelled: before its containers have started, or while they run.
+    """
+    ids, states = {row[0] for row in rows}, {row[1] for row in rows}
+    as_slurm_shows = ids == {pod.job_id} and states <= NOT_LAUNCHED
+
+    def refusal() -> str:
+        try:
+            return pod.log()
+        except BedError as error:
+            if NEVER_STARTED in str(error):
+                return NEVER_STARTED
+            raise
+
+    log = read_in_the_end(pod.kubectl, refusal)
+    if as_slurm_shows and ended(status)["exitCode"] and (log == NEVER_STARTED or OUTPUT.startswith(log)):
+        return []
+    return [f"{pod.name}: disrupted, and sacct has {rows}, {len(log)} bytes of log: {status}"]
+
+
+def _began_after_its_end(pod: SlurmPod, status: Object) -> bool:
+>>>>>>> w/storm
     """Whether Slurm started the job again: slurmctld was killed before it had saved that it was over.
 
     Such a run finds no pod to run; its state says nothing of the pod.

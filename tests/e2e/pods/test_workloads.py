@@ -9,7 +9,8 @@ import pytest
 
 from redbox_bed.bed import Bed
 from tests.e2e.harness.api_objects import get_object
-from tests.e2e.harness.left_behind import left_behind
+from tests.e2e.harness.left_behind import NODES, left_behind
+from tests.e2e.harness.slurm_nodes import resume_what_slurm_drained
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
     HOME,
@@ -21,6 +22,7 @@ from tests.e2e.harness.slurm_pods import (
     ended,
     on_slurm,
 )
+from tests.e2e.harness.slurm_settings import configured
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.waiting import eventually
 
@@ -165,6 +167,28 @@ def test_a_node_lost_under_a_job_makes_another_pod_and_is_no_failure(bed: Bed, p
         pods.login.run("rm", "-f", mark)
     assert states_of(pods, lost.job_id) == {"NODE_FAIL"}
     eventually(lambda: not {row for row in left_behind(bed) if row.startswith("n3")}, what="a clean node")
+
+
+def test_a_pod_that_its_node_cannot_launch_is_replaced_and_is_no_failure(bed: Bed, pods: SlurmPods) -> None:
+    """Its prolog fails there once: slurmd has Slurm cancel what must not be requeued, and drains the node."""
+    prolog, mark = "/etc/slurm/fails-once", f"{HOME}/{new_name()}"
+    for node in NODES:
+        bed.host(node).write(prolog, f"#!/bin/sh\n! mkdir {mark} 2>/dev/null\n", mode=0o755)
+    try:
+        with configured(bed, f"Prolog={prolog}"):
+            policy = {"rules": [IGNORES_DISRUPTION]}
+            name = apply_job(pods, "echo launched", backoffLimit=0, podFailurePolicy=policy)
+            status = finished(pods, name)
+    finally:
+        pods.login.run("rm", "-rf", mark)
+        resume_what_slurm_drained(bed)
+    assert (status["succeeded"], status.get("failed", 0)) == (1, 0)
+    ends = {pod["status"]["phase"]: pods.of(pod["metadata"]["name"]) for pod in pods_of(pods, name)}
+    failed, succeeded = ends["Failed"].status, ends["Succeeded"]
+    assert (failed["reason"], condition(failed, "DisruptionTarget")["status"]) == ("LaunchFailed", "True")
+    assert ended(failed)["reason"] == "LaunchFailed"
+    assert states_of(pods, ends["Failed"].job_id) == {"CANCELLED"}
+    assert succeeded.log() == "launched\n"
 
 
 def test_a_job_is_made_from_a_cronjob(pods: SlurmPods, every_minute: str) -> None:

@@ -7,11 +7,12 @@ from datetime import datetime
 from redbox.core.workload_manager import JobStates, TaskObservation
 from redbox.jobs.record.messages import ABSENT
 from redbox.jobs.record.packed_records import RecordSummary
-from redbox.jobs.record.pods import failed_container, final_report, stored_report
+from redbox.jobs.record.pods import failed_container, final_report, launch_failed, stored_report
 from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine
 from redbox_api.hostlists import expand
 from redbox_api.models import ArrayTask, Job, LogPath, OwnerRef, Phase
+from redbox_shared.wire import LAUNCH_FAILED
 
 
 def visible(record: RecordSummary) -> bool:
@@ -36,7 +37,6 @@ def job_view(
     status = record.status
     owner = record.key.owner
     absent = not record.final and record.absent_since is not None
-    in_queue = not absent and record.phase is not Phase.LOST  # else the queue's last reason is old
     return Job(
         key=record.key.key,
         attempt=record.key.attempt,
@@ -44,7 +44,7 @@ def job_view(
         user=record.user.name,
         phase=record.phase,
         state=status.state or None,
-        reason=record.lost_reason or (status.reason if in_queue else None) or None,
+        reason=_reason(record, absent=absent),
         message=ABSENT.format(record.job_id) if absent else record.message,
         job_id=record.job_id,
         cluster=slurm_cluster,
@@ -75,6 +75,15 @@ def job_view(
         stale_since=None if record.final else (record.absent_since or stale_since),
         revision=f"{epoch}.{record.revision}",
     )
+
+
+def _reason(record: JobRecord, *, absent: bool) -> str | None:
+    """The queue's last reason is old of a job that it no longer shows."""
+    if launch_failed(record):
+        return LAUNCH_FAILED
+    if record.lost_reason or absent or record.phase is Phase.LOST:
+        return record.lost_reason or None
+    return record.status.reason or None
 
 
 def _exit_code(record: JobRecord) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from redbox.jobs.record.pods import explain_end
+from redbox.jobs.record.pods import explain_end, launch_failed, launched_again
 from redbox_api.models import Phase
 
 if TYPE_CHECKING:
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
 ABSENT = "Slurm does not show job {} at present: red-box is finding out what became of it."
 RESERVED_SIGNAL = 53  # Slurm's own: the batch step could not be set up
+NOT_LAUNCHED = (
+    "It was cancelled on {} before its runner began: by Slurm, as after a failed prolog or a restart of "
+    "slurmctld (slurmd's log there says why), or by hand."
+)
+LAUNCHED_AGAIN = (
+    "Slurm ended it, and launched it once more on {}: slurmctld was restarted before it had saved the start. "
+    "A pod is not run twice."
+)
 KNOWN_EXITS = {
     125: "exit code 125, which says of a container that its image could not be pulled (its stderr says why)",
     126: "a command in it could not be run (exit code 126: is it executable?)",
@@ -76,14 +84,20 @@ def explain(record: JobRecord) -> str | None:
     if record.phase is Phase.SUCCEEDED or record.awaits_report:
         return None
     if record.phase is Phase.CANCELLED:
-        return record.limits_exceeded or _cancellation(record)
+        return record.limits_exceeded or _failed_launch(record) or _cancellation(record)
     if record.phase is Phase.FAILED or record.ending_since is not None:
-        return explain_end(record) or _failure(record)
+        return _failed_launch(record) or explain_end(record) or _failure(record)
     if record.held_retry or (record.held_for_dependency and record.phase is Phase.PENDING):
         return HELD_RETRY if record.held_retry else HELD_FOR_DEPENDENCY
     if record.phase in (Phase.PENDING, Phase.SUSPENDED):
         return record.limits_exceeded or _waiting(record)
     return record.limits_exceeded or None
+
+
+def _failed_launch(record: JobRecord) -> str | None:
+    if not launch_failed(record):
+        return None
+    return (LAUNCHED_AGAIN if launched_again(record) else NOT_LAUNCHED).format(record.status.nodes)
 
 
 def _failure(record: JobRecord) -> str:

@@ -21,6 +21,9 @@ from redbox_api.pod_report import LONGEST_REPORT, ContainerReport, PodReport, Te
 UNUSABLE = "The last line of the pod's report.jsonl is not a runner's report: it is ignored."
 UNREADABLE = "The pod's last report could not be read in time: what became of its containers is not known."
 SHOWN_LATE_S = 5.0
+ROOT = 0
+NOT_RUN_TWICE = 70
+"""Exit code of a runner that finds its pod run before."""
 ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"})
 """States of jobs that did not end by themselves."""
 KEPT = 512  # of the reports of pods that a page or a watch shows again and again
@@ -86,8 +89,8 @@ def final_report(record: JobRecord) -> PodReport | None:
 def reported_phase(record: JobRecord) -> Phase | None:
     """The end by the runner's last word; None without one: then Slurm's state counts.
 
-    It counts too where programs ended well on the signal by which Slurm ended their job: they may not have
-    finished.
+    It counts too where programs ended well on the signal by which Slurm ended their job, since they may not
+    have finished, or where they had not started by then.
     """
     report = final_report(record)
     if report is None:
@@ -95,9 +98,39 @@ def reported_phase(record: JobRecord) -> Phase | None:
     mains = [container for container in report.containers if container.kind == "main"]
     ends = [container.state.terminated for container in mains]
     succeeded = bool(ends) and all(end is not None and end.exit_code == 0 for end in ends)
-    if not succeeded or report.reason:
+    if report.reason or failed_container(report):
         return Phase.FAILED
-    return None if report.stopped and record.status.state in ENDED_BY_SLURM else Phase.SUCCEEDED
+    if _is_cut_short(record, report):
+        return None
+    return Phase.SUCCEEDED if succeeded else Phase.FAILED
+
+
+def _is_cut_short(record: JobRecord, report: PodReport) -> bool:
+    """Whether Slurm ended the job before its containers had ended by themselves."""
+    return report.stopped and record.status.state in ENDED_BY_SLURM
+
+
+def launch_failed(record: JobRecord) -> bool:
+    """Whether Slurm ended this pod's job since a node could not launch it, for the first time or once more.
+
+    slurmd cancels, as root, what it cannot launch and what may not be requeued: after a failed prolog, or
+    where a restarted slurmctld launches again what it had saved as pending, or gives an id out again that the
+    node still has. The queue does not show who has cancelled a job.
+    """
+    if not (record.is_pod and record.final and record.status.nodes):
+        return False
+    if record.cancel_requested or record.limits_exceeded:
+        return False
+    status = record.status
+    if status.state == "CANCELLED" and status.cancelled_by in (None, ROOT):
+        return not record.pod_report or launched_again(record)
+    return launched_again(record) and status.state == "FAILED" and status.exit_code == NOT_RUN_TWICE
+
+
+def launched_again(record: JobRecord) -> bool:
+    """Whether Slurm launched this pod once more, of its own accord, before its containers had ended."""
+    report = stored_report(record.pod_report)
+    return record.run > 1 and (report is None or report.stopped or not report.done)
 
 
 def failed_container(report: PodReport) -> tuple[ContainerReport, Terminated] | None:
@@ -114,13 +147,15 @@ def failed_container(report: PodReport) -> tuple[ContainerReport, Terminated] | 
 
 
 def explain_end(record: JobRecord) -> str | None:
-    """A sentence about a pod that failed by its report."""
+    """A sentence about a pod that failed by its report; None where Slurm's state says why."""
     report = final_report(record)
     if report is None or record.phase is not Phase.FAILED:
         return None
     if report.reason:
         return f"{report.reason}: {report.message}" if report.message else f"The pod failed: {report.reason}."
     failed = failed_container(report)
+    if failed is None and _is_cut_short(record, report):
+        return None
     if failed is None:
         return "Not all containers of the pod ran to their end."
     container, end = failed

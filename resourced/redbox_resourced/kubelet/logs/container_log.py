@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from redbox_api.models import Job
+from redbox_api.models import FINAL_PHASES, Job
 from redbox_api.pod_report import ContainerReport
 from redbox_resourced.kubelet.logs.lines import LogTimes
 from redbox_resourced.kubelet.logs.query import LogRequest, LogRequestRejected
@@ -43,9 +43,11 @@ def requested_start(pod: BoundPod, container: str, job: Job | None, request: Log
         return ReportedStart(container, newest, LogTimes(state.running.started_at, None))
     ended = last.terminated if request.previous else state.terminated or last.terminated
     if ended is None:
+        shown = f'container "{container}" in pod "{pod.name}"'
+        if job is not None and job.phase in FINAL_PHASES:
+            raise LogRequestRejected(f"{shown} is terminated: it never started")
         reason = state.waiting.reason if state.waiting else _first_reason(pod)
-        why = WAITING.get(reason, reason)
-        raise LogRequestRejected(f'container "{container}" in pod "{pod.name}" is waiting to start: {why}')
+        raise LogRequestRejected(f"{shown} is waiting to start: {WAITING.get(reason, reason)}")
     # A container that waits for its next start has not begun it: its newest start is the one that ended.
     is_newest = state.waiting is not None or not request.previous
     restart = newest if is_newest else max(0, newest - 1)

@@ -16,8 +16,11 @@ from redbox_api.pod_report import ContainerReport, ContainerState, Terminated, W
 from redbox_kube.api.objects import Object
 from redbox_resourced.pods.pod_status import LONGEST_MESSAGE, rfc3339
 from redbox_resourced.pods.pod_view import BoundPod, PodContainer, PodDetails
+from redbox_shared.wire import LAUNCH_FAILED
 
 KILLED = 137
+NOT_STARTED = 128
+START_ERROR = "StartError"
 UNKNOWN = "ContainerStatusUnknown"
 UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 REASON_BY_STATE = {
@@ -69,15 +72,16 @@ class ContainerView:
         """Its end, or the end of the start before, where it waits for its next start."""
         return self.report.state.terminated or self.report.last_state.terminated
 
-    def status(self, job_run: int) -> Object:
-        """As in containerStatuses; a requeue by Slurm starts it once more."""
+    @property
+    def status(self) -> Object:
+        """As in containerStatuses."""
         return {
             "name": self.container.name,
             "image": self.container.image,
             "imageID": self.report.image_id,
             "ready": self.is_ready,
             "started": self.is_started,
-            "restartCount": self.report.restart_count + job_run - 1,
+            "restartCount": self.report.restart_count,
             "state": _state(self.report.state),
             "lastState": _state(self.report.last_state),
         }
@@ -117,8 +121,55 @@ def container_views(details: PodDetails, pod: BoundPod, job: Job, message: str) 
 
 def end_reason(job: Job) -> str:
     """Why containers that ran have ended with their job, in one word."""
+    if job.reason == LAUNCH_FAILED:
+        return LAUNCH_FAILED
     by_phase = REASON_BY_STATE["CANCELLED"] if job.phase is Phase.CANCELLED else UNKNOWN
     return REASON_BY_STATE.get(job.state or "", by_phase)
+
+
+def why_failed(job: Job) -> tuple[str, str]:
+    """Reason and message of a pod that failed, where its containers' own ends do not say why."""
+    if job.pod is not None and job.pod.reason:
+        return job.pod.reason, job.pod.message
+    reason = "Lost" if job.phase is Phase.LOST else end_reason(job)
+    if reason == UNKNOWN:
+        reason = START_ERROR if job.pod is None else "Error"
+    return reason, job.message or f"Slurm ended the job: {job.state or job.phase.value}"
+
+
+def without_next_start(views: Sequence[ContainerView], job: Job) -> list[ContainerView]:
+    """As kubelets leave a pod that is over: what was to start next has ended with it, and waits no longer.
+
+    What was to start after that, or after an init container that failed, still waits for its initialization.
+    """
+    reason, message = why_failed(job)
+    return ended_next(views, reason, message, end_of_job(job))
+
+
+def ended_next(
+    views: Sequence[ContainerView], reason: str, message: str, at: datetime | None
+) -> list[ContainerView]:
+    """With this end for the init container, or all main containers, that would have started next."""
+    ended = Terminated(
+        exit_code=NOT_STARTED if reason == START_ERROR else KILLED,
+        reason=reason,
+        message=message[:LONGEST_MESSAGE],
+        finished_at=at or UNKNOWN_TIME,
+    )
+    state, due = ContainerState(terminated=ended), _next_to_start(views)
+    return [
+        replace(view, report=view.report.model_copy(update={"state": state})) if view in due else view
+        for view in views
+    ]
+
+
+def _next_to_start(views: Sequence[ContainerView]) -> Sequence[ContainerView]:
+    for view in views:
+        if view.is_init and view.report.state.waiting is not None:
+            return [view]
+        if view.runs_once and view.exit_code != 0:
+            return []
+    return [view for view in views if view.report.state.waiting is not None]
 
 
 def end_of_job(job: Job) -> datetime | None:
@@ -140,7 +191,7 @@ def _waiting_view(
 
 
 def _ended(view: ContainerView, job: Job) -> ContainerView:
-    """As it is once the job has ended; a container that never started still waits, as kubelets leave it."""
+    """As it is once the job has ended; a container that never started still waits."""
     report = view.report
     state, last = report.state, report.last_state
     if _has_succeeded_unreported(job):

@@ -8,6 +8,7 @@ the same job makes the same status.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from ipaddress import ip_address
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
@@ -16,29 +17,33 @@ from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_status import LONGEST_MESSAGE, rfc3339, submitted_condition, submitted_job
 from redbox_resourced.pods.pod_view import ENDED, BoundPod, PodDetails
 from redbox_resourced.pods.reported.container_states import (
+    NOT_STARTED,
     REASON_BY_STATE,
-    UNKNOWN,
     ContainerView,
     container_views,
     end_of_job,
-    end_reason,
+    ended_next,
     is_done,
     waiting_views,
+    why_failed,
+    without_next_start,
 )
 from redbox_resourced.pods.reported.pod_phase import conditions_of, later_phase, phase_of, since
+from redbox_shared.wire import LAUNCH_FAILED
 
 SIGNALLED = 129
-NOT_STARTED = 128
 DISRUPTED = {
     "PREEMPTED": ("PreemptionBySlurm", "Slurm preempted the job for another one"),
     "NODE_FAIL": ("NodeLost", "the Slurm node of the job failed"),
     "BOOT_FAIL": ("NodeLost", "the Slurm node of the job did not boot"),
 }
+"""Reason and message of DisruptionTarget, by which podFailurePolicy tells such an end from the pod's own."""
+NOT_LAUNCHED = (LAUNCH_FAILED, "Slurm could not launch the job on its node")
+FORGOTTEN = ("ForgottenBySlurm", "slurmctld was restarted without the job, which nothing shows to have begun")
+CUT_SHORT = REASON_BY_STATE.keys() - {"OUT_OF_MEMORY"}
 NO_EPHEMERAL = (
     "ephemeral containers are not run on Slurm: kubectl exec opens a session in the pod's own containers"
 )
-CUT_SHORT = REASON_BY_STATE.keys() - {"OUT_OF_MEMORY"}
-"""Reason and message of DisruptionTarget, by which podFailurePolicy tells such an end from the pod's own."""
 
 
 def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
@@ -67,7 +72,9 @@ def of_job(pod: BoundPod, job: Job) -> Object | None:
         return None
     details = _details(pod)
     views = container_views(details, pod, job, _progress(job)) if _is_known(pod, job) else []
-    is_over = _is_over(job, views)
+    ended_itself = _has_ended_itself(job, views)
+    is_over = job.phase in FINAL_PHASES or ended_itself  # what a signal ended waits for Slurm's state
+    views = without_next_start(views, job) if is_over else views
     phase = later_phase(pod.phase, phase_of(views, details.restart_policy, is_over=is_over))
     if is_over and ((job.pod is not None and job.pod.reason) or _is_cut_short(job)):
         phase = "Failed"  # by the reason for the whole pod: DeadlineExceeded, Evicted, Preempted
@@ -78,7 +85,6 @@ def of_job(pod: BoundPod, job: Job) -> Object | None:
     )
     status |= _address(job)
     if phase == "Failed":
-        ended_itself = _has_ended_itself(job, views)
         status |= _why_failed(job, ended_itself=ended_itself)
         if not ended_itself and (disruption := _disruption(pod, details, job)):
             status["conditions"].append(disruption)
@@ -88,19 +94,16 @@ def of_job(pod: BoundPod, job: Job) -> Object | None:
 def never_ran(pod: BoundPod) -> Object:
     """A pod that is being deleted and has no job: controllers wait for its last phase."""
     details = _details(pod)
+    reason, message = "Deleted", "the pod was deleted before it ran"
     views = waiting_views(details, pod, "ContainerCreating", "") if pod.phase == "Pending" else []
-    submitted = submitted_condition("False", pod.created_at, "Deleted", "the pod was deleted before it ran")
+    views = ended_next(views, reason, message, datetime.fromisoformat(pod.ends_by or pod.created_at))
+    submitted = submitted_condition("False", pod.created_at, reason, message)
     return _status(pod, details, views, "Failed", submitted=submitted)
 
 
 def _is_known(pod: BoundPod, job: Job) -> bool:
     """Containers of a record that was lost may have ended before; they must not be shown as waiting."""
     return job.pod is not None or pod.phase != "Running" or job.phase is Phase.SUCCEEDED
-
-
-def _is_over(job: Job, views: Sequence[ContainerView]) -> bool:
-    """What a signal ended waits for Slurm's state: it may have been a preemption."""
-    return job.phase in FINAL_PHASES or _has_ended_itself(job, views)
 
 
 def _has_ended_itself(job: Job, views: Sequence[ContainerView]) -> bool:
@@ -119,21 +122,19 @@ def _is_cut_short(job: Job) -> bool:
 
 def _why_failed(job: Job, *, ended_itself: bool) -> Object:
     """Nothing where the containers' own ends say it, as kubelets have it."""
-    if job.pod is not None and job.pod.reason:
-        return {"reason": job.pod.reason, "message": job.pod.message[:LONGEST_MESSAGE]}
-    if ended_itself or (is_done(job) and job.state not in DISRUPTED and not _is_cut_short(job)):
+    is_said = ended_itself or (is_done(job) and job.state not in DISRUPTED and not _is_cut_short(job))
+    if is_said and not (job.pod is not None and job.pod.reason):
         return {}
-    reason = "Lost" if job.phase is Phase.LOST else end_reason(job)
-    if reason == UNKNOWN:
-        reason = "StartError" if job.pod is None else "Error"
-    words = f"Slurm ended the job: {job.state or job.phase.value}"
-    return {"reason": reason, "message": (job.message or words)[:LONGEST_MESSAGE]}
+    reason, message = why_failed(job)
+    return {"reason": reason, "message": message[:LONGEST_MESSAGE]}
 
 
 def _disruption(pod: BoundPod, details: PodDetails, job: Job) -> Object | None:
-    if job.state not in DISRUPTED:
+    found = NOT_LAUNCHED if job.reason == LAUNCH_FAILED else DISRUPTED.get(job.state or "")
+    found = FORGOTTEN if job.no_sign_of_start else found
+    if found is None:
         return None
-    reason, message = DISRUPTED[job.state]
+    reason, message = found
     at = since(pod, details, "DisruptionTarget", "True", _changed_at(job))
     return {
         "type": "DisruptionTarget",
@@ -197,17 +198,15 @@ def _status(
     at: str = "",
     job: Job | None = None,
 ) -> Object:
-    # A run of Slurm's after the last report has started no container: the first has removed the pod's file.
-    run = job.run if job and not is_done(job) else 1
     runs = job is not None and job.pod is not None
     conditions = conditions_of(pod, details, views, phase, runs=runs, at=at)
-    init = [view.status(run) for view in views if view.is_init]
+    init = [view.status for view in views if view.is_init]
     return {
         "phase": phase,
         "startTime": pod.created_at,
         "conditions": [*conditions, submitted],
         **({"initContainerStatuses": init} if init else {}),
-        "containerStatuses": [view.status(run) for view in views if not view.is_init],
+        "containerStatuses": [view.status for view in views if not view.is_init],
         **_ephemeral_statuses(pod, details),
     }
 

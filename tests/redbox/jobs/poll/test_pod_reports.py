@@ -164,27 +164,33 @@ def test_the_last_word_of_the_runner_counts_whatever_slurm_calls_it(pods: Pods, 
     pods.world.slurm.end("1", state, 0 if state == "COMPLETED" else 1)
     pods.world.advance(3)
     job = pods.get()
-    assert (job.phase, job.exit_code, job.message) == (Phase.SUCCEEDED, 0, None)
-    assert states_of(job) == ["terminated"]
+    assert (job.phase, job.exit_code, job.message, states_of(job)) == (
+        Phase.SUCCEEDED,
+        0,
+        None,
+        ["terminated"],
+    )
 
 
 @pytest.mark.parametrize(
-    ("state", "phase"),
+    ("state", "main", "phase", "words"),
     [
-        ("TIMEOUT", Phase.FAILED),
-        ("NODE_FAIL", Phase.FAILED),
-        ("CANCELLED", Phase.CANCELLED),
-        ("FAILED", Phase.SUCCEEDED),  # its runner's exit code tells of the pod's deletion
+        ("TIMEOUT", ended(0), Phase.FAILED, "time limit"),
+        ("NODE_FAIL", ended(0), Phase.FAILED, "A node that it ran on failed"),
+        ("CANCELLED", ended(0), Phase.CANCELLED, "It was cancelled."),
+        ("CANCELLED", {"waiting": {"reason": "ImagePullBackOff"}}, Phase.CANCELLED, "It was cancelled."),
+        ("FAILED", ended(0), Phase.SUCCEEDED, ""),  # its runner's exit code tells of the pod's deletion
     ],
 )
-def test_containers_that_ended_well_on_slurms_signal_have_not_succeeded(
-    pods: Pods, state: str, phase: Phase
+def test_containers_that_slurms_signal_ended_or_did_not_let_start_end_as_slurm_says(
+    pods: Pods, state: str, main: dict[str, Any], phase: Phase, words: str
 ) -> None:
-    job_id = pods.start()
-    pods.says(report(ended(0), done=True, stopped=True))
-    pods.world.slurm.end(job_id, state)
+    pods.start()
+    pods.says(report(main, done=True, stopped=True))
+    pods.world.slurm.end("1", state)
     pods.world.advance(200)  # beyond the time in which Slurm may take back an end
-    assert pods.get().phase is phase
+    job = pods.get()
+    assert (job.phase, words in (job.message or "")) == (phase, True)
 
 
 def test_one_container_that_failed_fails_the_pod_with_its_exit_code(pods: Pods) -> None:
@@ -203,8 +209,8 @@ def test_a_reason_of_the_pod_fails_it_though_its_containers_did_not(pods: Pods) 
     pods.world.slurm.end("1", "COMPLETED")
     pods.world.advance(3)
     job = pods.get()
-    assert (job.phase, job.exit_code) == (Phase.FAILED, None)
-    assert job.message == "DeadlineExceeded: It ran for too long."
+    wanted = (Phase.FAILED, None, "DeadlineExceeded: It ran for too long.")
+    assert (job.phase, job.exit_code, job.message) == wanted
 
 
 def test_an_init_container_that_failed_gives_the_exit_code(pods: Pods) -> None:
@@ -228,8 +234,7 @@ def test_a_runner_that_was_killed_leaves_slurms_state(pods: Pods) -> None:
     pods.world.slurm.end("1", "TIMEOUT", 0, 15)
     pods.world.advance(12)
     job = pods.get()
-    assert (job.phase, job.state) == (Phase.FAILED, "TIMEOUT")
-    assert states_of(job) == ["running"]
+    assert (job.phase, job.state, states_of(job)) == (Phase.FAILED, "TIMEOUT", ["running"])
 
 
 def test_a_last_line_that_the_file_system_shows_late_still_counts(pods: Pods) -> None:

@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 
 from redbox.jobs.record.api_view import job_view
+from redbox.jobs.record.messages import explain
+from redbox.jobs.record.pods import with_line
+from redbox.jobs.record.record import JobRecord, ObservedStatus
+from redbox_api.models import Phase
+from redbox_shared.wire import LAUNCH_FAILED
 from tests.redbox.jobs.factories import MACHINE, RECORD
+
+REPORT = b'{"at": "2026-01-01T00:00:00Z"}'
+ENDED = b'{"at": "2026-01-01T00:00:00Z", "done": true}'
+RUN_BEFORE = ObservedStatus(state="FAILED", exit_code=70, nodes="n1")
+CANCELLED = ObservedStatus(state="CANCELLED", nodes="n1")
+POD = replace(RECORD, is_pod=True, phase=Phase.CANCELLED, status=CANCELLED)
 
 
 @pytest.mark.parametrize("is_pod", [True, False])
@@ -15,3 +26,29 @@ def test_a_job_says_whether_it_is_a_pods_before_its_runner_reports(*, is_pod: bo
     record = replace(RECORD, is_pod=is_pod)
     job = job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None)
     assert (job.is_pod, job.pod) == (is_pod, None)
+
+
+@pytest.mark.parametrize(
+    ("record", "is_failed_launch"),
+    [
+        (POD, True),
+        (replace(POD, status=replace(CANCELLED, cancelled_by=0)), True),
+        (replace(POD, status=replace(CANCELLED, cancelled_by=RECORD.user.uid)), False),
+        (replace(POD, status=replace(CANCELLED, nodes="")), False),
+        (replace(POD, cancel_requested=True), False),
+        (replace(POD, is_pod=False), False),
+        (with_line(POD, REPORT), False),
+        (replace(with_line(POD, REPORT), run=2), True),
+        (replace(with_line(POD, ENDED), run=2), False),
+        (replace(with_line(POD, REPORT), run=2, phase=Phase.FAILED, status=RUN_BEFORE), True),
+        (replace(with_line(POD, REPORT), phase=Phase.FAILED, status=RUN_BEFORE), False),
+    ],
+)
+def test_a_pod_that_its_node_could_not_launch_or_not_once_more_has_a_reason_of_its_own(
+    record: JobRecord, *, is_failed_launch: bool
+) -> None:
+    """slurmd cancels, as root, what may not be requeued; the queue does not show who has cancelled a job."""
+    job = job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None)
+    assert (job.reason == LAUNCH_FAILED) is is_failed_launch
+    words = "launched it once more on n1" if record.run > 1 else "cancelled on n1 before its runner began"
+    assert (words in (explain(record) or "")) is is_failed_launch

@@ -60,6 +60,11 @@ def test_so_is_one_whose_job_does_not_run_yet(spec: dict[str, Any], why: str) ->
             requested_start(running_pod(**spec), "main", job, LogRequest())
 
 
+def test_one_that_its_pods_end_left_without_a_start_is_not_said_to_wait() -> None:
+    with pytest.raises(LogRequestRejected, match=r"is terminated: it never started$"):
+        requested_start(running_pod(), "main", pod_job(Phase.CANCELLED), LogRequest())
+
+
 def test_without_a_previous_start_there_is_no_previous_log() -> None:
     with pytest.raises(LogRequestRejected) as rejected:
         requested_start(running_pod(), "main", pod_job(pod=report(main=RUNS)), LogRequest(previous=True))

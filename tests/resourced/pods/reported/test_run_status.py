@@ -11,6 +11,7 @@ from redbox_api.pod_report import PodReport
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import BoundPod, digest_of, read_pod
 from redbox_resourced.pods.reported import run_status
+from redbox_shared.wire import LAUNCH_FAILED
 from tests.resourced.pods.factories import (
     RUNS,
     WAITS,
@@ -31,6 +32,7 @@ CRASHED: dict[str, Any] = {
     "lastState": died(1),
     "restartCount": 2,
 }
+AGAIN = {"reason": LAUNCH_FAILED, "run": 2}
 SUCCEEDED, FAILED, CANCELLED = Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED
 
 
@@ -234,6 +236,63 @@ def test_a_pod_that_ran_too_long_fails_although_its_container_ended_well() -> No
     assert (ended["phase"], ended["reason"]) == ("Failed", "DeadlineExceeded")
 
 
+@pytest.mark.parametrize(
+    ("spec", "reported", "fields", "reason", "states"),
+    [
+        ({}, None, {"state": "CANCELLED"}, "Cancelled", {"main": 137}),
+        ({}, None, {"state": "CANCELLED", "reason": LAUNCH_FAILED}, LAUNCH_FAILED, {"main": 137}),
+        ({}, None, {"state": "NODE_FAIL"}, "NodeLost", {"main": 137}),
+        ({}, None, {"state": "FAILED", "exit_code": 1}, "StartError", {"main": 128}),
+        ({}, report(main=WAITS), {"state": "CANCELLED"}, "Cancelled", {"main": 137}),
+        ({}, report(main=RUNS), {"state": "FAILED", "exit_code": 70, **AGAIN}, LAUNCH_FAILED, {"main": 137}),
+        (INIT, None, {"state": "NODE_FAIL"}, "NodeLost", {"setup": 137, "main": None}),
+        (INIT, report(setup=died(0)), {"state": "NODE_FAIL"}, "NodeLost", {"setup": 0, "main": 137}),
+        (SIDECAR, report(proxy=RUNS), {"state": "NODE_FAIL"}, "NodeLost", {"proxy": 137, "main": 137}),
+        (TWO, report(main=RUNS), {"state": "NODE_FAIL"}, "NodeLost", {"main": 137, "other": 137}),
+    ],
+)
+def test_what_was_to_start_next_does_not_wait_in_a_pod_that_is_over(
+    spec: dict[str, Any],
+    reported: PodReport | None,
+    fields: dict[str, Any],
+    reason: str,
+    states: dict[str, int | None],
+) -> None:
+    """Kubelets' TerminatePod; main containers wait for ever for an init container that failed."""
+    phase = CANCELLED if fields["state"] == "CANCELLED" else FAILED
+    ended = status(running_pod(**spec), pod_job(phase, reported, **fields))
+    shown = {name: state(ended, name).get("terminated", {}).get("exitCode") for name in states}
+    assert (ended["phase"], ended["reason"], shown) == ("Failed", reason, states)
+    first = next(name for name, code in states.items() if code in {128, 137})
+    assert state(ended, first)["terminated"]["reason"] == reason
+
+
+def test_a_node_that_cannot_run_the_pod_ends_its_container_before_slurm_has_ended_the_job() -> None:
+    words = {"reason": "StartError", "message": "No apptainer on n1."}
+    reported = report(main=WAITS, done=True).model_copy(update=words)
+    failed = status(running_pod(**NEVER), pod_job(pod=reported))
+    end = state(failed)["terminated"]
+    assert (failed["phase"], failed["reason"], end["exitCode"]) == ("Failed", "StartError", 128)
+    assert (end["reason"], end["message"]) == (words["reason"], words["message"])
+
+
+@pytest.mark.parametrize(
+    ("phase", "fields", "reason"),
+    [
+        (CANCELLED, {"state": "CANCELLED", "reason": LAUNCH_FAILED}, LAUNCH_FAILED),
+        (Phase.LOST, {"state": "PENDING", "no_sign_of_start": True}, "ForgottenBySlurm"),
+        (Phase.LOST, {"state": "RUNNING"}, None),
+        (CANCELLED, {"state": "CANCELLED"}, None),
+    ],
+)
+def test_a_job_that_slurm_lost_before_it_started_is_a_disruption(
+    phase: Phase, fields: dict[str, Any], reason: str | None
+) -> None:
+    ended = status(running_pod(**NEVER), pod_job(phase, **fields))
+    found = [item["reason"] for item in ended["conditions"] if item["type"] == "DisruptionTarget"]
+    assert (ended["phase"], found) == ("Failed", [reason] if reason else [])
+
+
 def test_a_job_that_never_started_a_runner_fails_with_red_boxs_sentence() -> None:
     job = pod_job(FAILED, state="FAILED", exit_code=1, message="Node c1 has no Python 3.6.")
     ended = status(running_pod(), job)
@@ -318,4 +377,5 @@ def test_a_pod_that_no_job_can_be_fails_as_one_that_a_kubelet_does_not_admit() -
 
 
 def test_a_pod_that_was_deleted_before_it_ran_has_a_last_phase() -> None:
-    assert run_status.never_ran(running_pod())["phase"] == "Failed"
+    ended = run_status.never_ran(running_pod())
+    assert (ended["phase"], state(ended)["terminated"]["reason"]) == ("Failed", "Deleted")
