@@ -160,9 +160,8 @@ def _faults(one: Expected) -> list[str]:
         return [f"{name}: deleted, and had the jobs {rows}"] if len(rows) > 1 else []
     ends = {"Succeeded", "Failed"}
     eventually(lambda: pod.status.get("phase") in ends, CALMS_WITHIN_S, what=f"the last phase of {name}")
-    status = pod.status
+    status, rows = pod.status, _jobs_of(pod)
     if status.get("reason") == "Lost":
-        rows = _jobs_of(pod)
         return [f"{name}: lost, and {rows}"] if [row for row in rows if row[1] not in NO_END] else []
     if condition(status, "DisruptionTarget"):
         return _faults_of_disrupted(pod, status, rows)
@@ -183,8 +182,7 @@ def _faults(one: Expected) -> list[str]:
     return found
 
 
-<<<<<<< HEAD
-def _is_accounted(pod: SlurmPod, status: dict[str, Any], state: str) -> bool:
+def _is_accounted(pod: SlurmPod, status: Object, state: str) -> bool:
     """Whether the accounting has its one job in this state; slurmctld may tell it later.
 
     Of a job that slurmctld forgot the accounting never has an end; its runner has reported it all the same.
@@ -195,8 +193,6 @@ def _is_accounted(pod: SlurmPod, status: dict[str, Any], state: str) -> bool:
     return {row[0] for row in rows} == {pod.job_id} and is_right
 
 
-def _began_after_its_end(pod: SlurmPod, status: dict[str, Any]) -> bool:
-=======
 def _faults_of_disrupted(pod: SlurmPod, status: Object, rows: list[tuple[str, str]]) -> list[str]:
     """A slurmctld that was killed around a start launches the job again, or gives another its id.
 
@@ -220,7 +216,6 @@ def _faults_of_disrupted(pod: SlurmPod, status: Object, rows: list[tuple[str, st
 
 
 def _began_after_its_end(pod: SlurmPod, status: Object) -> bool:
->>>>>>> w/storm
     """Whether Slurm started the job again: slurmctld was killed before it had saved that it was over.
 
     Such a run finds no pod to run; its state says nothing of the pod.
