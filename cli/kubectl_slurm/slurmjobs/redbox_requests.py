@@ -97,7 +97,7 @@ class RedboxAccess:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
             connection.request(method, path, body, headers)
             return connection, connection.getresponse()
-        except (OSError, http.client.HTTPException, ValueError) as error:  # of a port or a name that is none
+        except (OSError, http.client.HTTPException, ValueError) as error:  # of a wrong port or name
             if connection is not None:
                 connection.close()
             raise RedboxNotReached(f"{self.endpoint} is not reached from this machine: {error}") from error
