@@ -23,6 +23,7 @@ from redbox_release.artifacts.debian import SCRIPTS, build_package
 from redbox_release.artifacts.environment import LOCK, write_environment
 from redbox_release.artifacts.sbom import bill_of_materials, debian_packages
 from redbox_release.artifacts.source import Source
+from redbox_release.folders import make_empty
 
 CHECKSUMS = "SHA256SUMS"
 _WITHIN_S = 300
@@ -35,8 +36,7 @@ def build_release(folder: Path, *, images: bool, progress: Callable[[str], objec
             "images are built from a Debian root, which needs root: run it as root, or with --no-images"
         )
     source = Source.of_checkout()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    make_empty(folder, CHECKSUMS)
     progress(f"red-box {source.version} for {source.architecture}")
     with tempfile.TemporaryDirectory(prefix="red-box-release-") as scratch:
         _write_packages(folder, source, Path(scratch), progress)

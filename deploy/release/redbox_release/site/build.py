@@ -12,6 +12,7 @@ from pathlib import Path
 
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
+from redbox_release.folders import make_empty
 from redbox_release.site.built_pages import faults_of
 from redbox_release.site.http_api import http_api_page
 from redbox_release.site.markdown import MERMAID, page_of
@@ -20,17 +21,18 @@ from redbox_release.site.places import EXAMPLES, HTTP_API, pages, place_of
 from redbox_release.site.source_pages import examples_page, source_page
 
 SETTINGS = Path(__file__).resolve().parents[2] / "site"
+CONFIGURATION = "zensical.toml"
 WITHIN_S = 300
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def build_site(folder: Path) -> Path:
     """The site's folder, below `folder`; raises BedError where the build or a link is wrong."""
-    shutil.rmtree(folder, ignore_errors=True)
+    make_empty(folder, CONFIGURATION)
     _lay_out(folder / "pages")
-    shutil.copy(SETTINGS / "zensical.toml", folder)
+    shutil.copy(SETTINGS / CONFIGURATION, folder)
     program = Path(sys.executable).with_name("zensical")
-    command = (program, "build", "--strict", "--clean", "--config-file", folder / "zensical.toml")
+    command = (program, "build", "--strict", "--clean", "--config-file", folder / CONFIGURATION)
     ended = subprocess.run(
         command,
         check=False,
