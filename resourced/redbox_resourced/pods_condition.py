@@ -57,8 +57,8 @@ def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> Pod
         return PodsReadiness(holds=False, reason="NoTokenNamespaces", message=message)
     if spec.api_tokens and spec.api_server is None:
         message = (
-            "pods.apiTokens is true, but pods.apiServer is not set: pods run, and containers with an API token "
-            "have no variable that names the API server"
+            "pods.apiTokens is true, but pods.apiServer is not set: pods run, and containers with an API "
+            "token have no variable that names the API server"
         )
         return PodsReadiness(holds=False, reason="NoApiServer", message=message)
     if not grants.namespaces:
