@@ -55,12 +55,6 @@ def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> Pod
             "pods run, and those that ask for an API token wait"
         )
         return PodsReadiness(holds=False, reason="NoTokenNamespaces", message=message)
-    if spec.api_tokens and spec.api_server is None:
-        message = (
-            "pods.apiTokens is true, but pods.apiServer is not set: pods run, and containers with an API "
-            "token have no variable that names the API server"
-        )
-        return PodsReadiness(holds=False, reason="NoApiServer", message=message)
     if not grants.namespaces:
         message = (
             "Pods run as Slurm jobs. Secrets are read nowhere, and pods that refer to Secrets wait: the "
