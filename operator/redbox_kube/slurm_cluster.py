@@ -13,6 +13,8 @@ PODS_READY = "PodsReady"
 """The condition of a SlurmCluster with pods.enabled: whether pods on its virtual nodes run. By resourced."""
 NOT_REPORTED = "NotReported"
 """Its reason where resourced has not written it; then the operator has."""
+PODS_DISABLED = "Disabled"
+"""Its reason where resourced has seen pods.enabled turned off."""
 
 
 class SlurmClusterKind(BaseModel):

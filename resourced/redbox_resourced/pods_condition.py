@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_READY, PodsSpec, SlurmCluster
+from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_DISABLED, PODS_READY, PodsSpec, SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.virtual_delivery import PodsServing
 
@@ -42,7 +42,7 @@ class PodsReadiness:
     message: str
 
 
-DISABLED = PodsReadiness(holds=False, reason="Disabled", message="pods.enabled is false")
+DISABLED = PodsReadiness(holds=False, reason=PODS_DISABLED, message="pods.enabled is false")
 
 
 def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> PodsReadiness:
@@ -55,12 +55,6 @@ def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> Pod
             "pods run, and those that ask for an API token wait"
         )
         return PodsReadiness(holds=False, reason="NoTokenNamespaces", message=message)
-    if spec.api_tokens and spec.api_server is None:
-        message = (
-            "pods.apiTokens is true, but pods.apiServer is not set: pods run, and containers with an API "
-            "token have no variable that names the API server"
-        )
-        return PodsReadiness(holds=False, reason="NoApiServer", message=message)
     if not grants.namespaces:
         message = (
             "Pods run as Slurm jobs. Secrets are read nowhere, and pods that refer to Secrets wait: the "

@@ -31,7 +31,6 @@ WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
         ({}, PodGrants(), PodsServing("PolicyMissing", "not in force"), "PolicyMissing", "not in force"),
         ({}, PodGrants(enabled=True), SERVED, "Served", "resourced.pods.namespaces"),
         (TOKENS, PodGrants(enabled=True, namespaces=("a",)), SERVED, "NoTokenNamespaces", "apiTokenNamesp"),
-        ({"apiTokens": True}, ALL, SERVED, "NoApiServer", "pods.apiServer is not set"),
     ],
 )
 def test_the_first_thing_that_is_missing_is_named(

@@ -12,7 +12,14 @@ from pydantic import AwareDatetime, Field
 
 from redbox_api.models import Cluster, Partition
 from redbox_kube.api.events import NORMAL, WARNING
-from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_READY, Delivery, SlurmCluster, SlurmClusterKind
+from redbox_kube.slurm_cluster import (
+    NOT_REPORTED,
+    PODS_DISABLED,
+    PODS_READY,
+    Delivery,
+    SlurmCluster,
+    SlurmClusterKind,
+)
 from redbox_operator.api.conditions import ConditionEvent, NewCondition, conditions_of
 from redbox_operator.api.partition_status import (
     LISTED_AT_MOST,
@@ -260,9 +267,13 @@ def has_older_form(status: Mapping[str, object]) -> bool:
     return isinstance(status.get("partitions"), int)
 
 
-def is_reported(condition: StatusCondition) -> bool:
-    """Whether resourced has written it: the operator neither repeats nor removes such a condition."""
-    return condition.type == ClusterCondition.PODS_READY and condition.reason != NOT_REPORTED
+def is_reported(condition: StatusCondition, cluster: SlurmCluster) -> bool:
+    """Whether resourced has written it: the operator neither repeats nor removes such a condition.
+
+    That pods are disabled is out of date once they are enabled, also where resourced has no right to say so.
+    """
+    outdated = {NOT_REPORTED, *([PODS_DISABLED] if cluster.spec.pods.enabled else ())}
+    return condition.type == ClusterCondition.PODS_READY and condition.reason not in outdated
 
 
 def holds_back(cluster: SlurmCluster) -> bool:

@@ -320,7 +320,7 @@ class SlurmClusters:
         watch = link.partition_watch if link else None
         description, roles = await describe(link) if link else (None, None)
         status = _read(entry.cluster)
-        own = [condition for condition in status.conditions if not is_reported(condition)]
+        own = [condition for condition in status.conditions if not is_reported(condition, entry.cluster)]
         before = status.model_copy(update={"conditions": own})
         trouble = self._trouble(entry)
         after = cluster_status_of(

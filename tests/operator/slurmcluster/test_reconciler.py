@@ -128,6 +128,23 @@ async def test_until_resourced_has_reported_pods_are_not_ready(api: FakeApiServe
     assert "resourced.pods.enabled" in written["message"]
 
 
+async def test_that_pods_were_disabled_is_not_said_of_pods_that_are_enabled(api: FakeApiServer) -> None:
+    operator = Beside(api, "team-a", jobs=0)
+    await operator.looks()
+    there = api.objects[WHERE]
+    disabled = {"type": "PodsReady", "status": "False", "reason": "Disabled", "message": "it is false"}
+    disabled["lastTransitionTime"] = "2026-11-21T13:00:00Z"
+    conditions = [*there["status"]["conditions"], disabled]
+    api.put(WHERE, {**there, "status": {**there["status"], "conditions": conditions}})
+    await operator.looks()
+    assert condition(api, "PodsReady") == disabled
+    enable_pods(api)
+    await operator.looks()
+    written = condition(api, "PodsReady")
+    assert written is not None
+    assert written["reason"] == "NotReported"
+
+
 async def test_what_resourced_has_reported_is_left_alone(api: FakeApiServer) -> None:
     enable_pods(api)
     operator = Beside(api, "team-a", jobs=0)
