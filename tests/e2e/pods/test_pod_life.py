@@ -33,6 +33,12 @@ WAITS = "while [ ! -e /data/done ]; do sleep 0.2; done"
 
 ON_GPUS = {**SELECTOR, "redbox.dev/partition": "GPU_big"}
 SHOW_GPUS = 'echo "$CUDA_VISIBLE_DEVICES"; ls /dev/nvidia0'
+MOUNTER = "/usr/local/bin/squashfuse_ll"
+OLD_MOUNTER = """#!/bin/sh
+# As before release 0.2.0, which knows no owner.
+[ $# -gt 0 ] || { /usr/bin/squashfuse_ll 2>&1 | grep -v uid=; exit 254; }
+exec /usr/bin/squashfuse_ll "$@"
+"""
 HOST_FOLDERS = ("/usr", "/etc/openmpi")
 
 
@@ -54,6 +60,19 @@ def test_a_pod_succeeds_with_its_log_and_runs_as_its_user(pods: SlurmPods) -> No
     assert pod.manifest["spec"]["nodeName"] == NODE
     uid = pods.login.run("id", "-u", USER).stdout
     assert sorted(pod.log().splitlines()) == sorted(["out", "err", uid.strip()])
+
+
+def test_the_root_is_the_users_on_a_node_whose_squashfuse_knows_no_owner(bed: Bed, pods: SlurmPods) -> None:
+    node = bed.host("n1")
+    node.write(MOUNTER, OLD_MOUNTER, mode=0o755)
+    on_node = {"annotations": {"redbox.dev/options": f"--nodelist={node.name}"}}
+    script = "busybox rm /bin/head && : > /bin/new && : > /tmp/new && ls -d /bin/new /tmp/new"
+    try:
+        pod = pods.run(container(script), metadata=on_node)
+        pod.ends()
+        assert pod.log() == "/bin/new\n/tmp/new\n"
+    finally:
+        node.run("rm", MOUNTER)
 
 
 def test_a_container_that_fails_fails_the_pod_with_its_exit_code(pods: SlurmPods) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from redbox.runner.program.entry import settles
 from redbox.runner.program.handlers import ProbeCounter, find_own_listener, parse_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
-from redbox.runner.program.starts import find_namespace_bar
+from redbox.runner.program.starts import find_namespace_bar, search_path
 from redbox.runner.program.steps import find_rank_folders
 from redbox.runner.program.volumes import (
     Mount,
@@ -290,3 +292,44 @@ def test_a_node_that_refuses_user_namespaces_is_found(tmp_path: Path, setting: s
     assert find_namespace_bar(str(tmp_path)) is None
     (tmp_path / setting).write_text("0\n")
     assert find_namespace_bar(str(tmp_path)) == setting.replace("/", ".")
+
+
+SAYS_ITS_WORDS = 'printf "%s " "${0##*/}" "$@"'
+OLD, NEW = "usage: squashfuse_ll ARCHIVE MOUNTPOINT", "    -o uid=N               set file owner to uid N"
+
+
+@pytest.fixture
+def mounters(tmp_path: Path) -> Path:
+    """A folder in PATH, and its two programs: squashfuse_ll is not there yet."""
+    program(tmp_path / "node/squashfuse", SAYS_ITS_WORDS)
+    return tmp_path / "node"
+
+
+def program(path: Path, script: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def search(mounters: Path) -> str:
+    return search_path({"PATH": f"{mounters}:/usr/bin:/bin"}, str(mounters.parent / "own folder"))
+
+
+def test_an_image_is_mounted_by_a_program_that_can_name_an_owner(mounters: Path) -> None:
+    program(mounters / "squashfuse_ll", f"echo '{OLD}' >&2; exit 254")
+    found = shutil.which("squashfuse_ll", path=search(mounters))
+    assert found is not None
+    shown = [
+        subprocess.run([found, *words], capture_output=True, text=True, check=True).stdout
+        for words in ([], ["-f", "-o", "ro,uid=7", "/an image", "/there"])
+    ]
+    assert shown == ["    -o uid=N\nsquashfuse ", "squashfuse -f -o ro,uid=7 /an image /there "]
+
+
+@pytest.mark.parametrize("lacks", ["nothing", "squashfuse_ll", "squashfuse"])
+def test_a_node_with_nothing_better_keeps_its_path(mounters: Path, lacks: str) -> None:
+    shows = OLD if lacks == "squashfuse" else NEW
+    program(mounters / "squashfuse_ll", f"echo '{shows}' >&2; exit 254")
+    if lacks != "nothing":
+        (mounters / lacks).unlink()
+    assert search(mounters) == f"{mounters}:/usr/bin:/bin"

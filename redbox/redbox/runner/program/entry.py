@@ -17,7 +17,13 @@ from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import DELETED, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document
-from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_namespace_bar, find_runtime
+from redbox.runner.program.starts import (
+    DEFAULT_SCRATCH,
+    PodContext,
+    find_namespace_bar,
+    find_runtime,
+    search_path,
+)
 from redbox.runner.program.steps import keep_compiled, run_step, run_sweep, run_task, sweep_command
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
@@ -88,6 +94,9 @@ def prepare(context: PodContext) -> None:
         )
     scratch = pod.get("scratch") or DEFAULT_SCRATCH
     context.scratch = Scratch(scratch, os.environ.get("SLURM_JOB_ID", str(os.getpid())))
+    context.host_environment["PATH"] = search_path(
+        context.host_environment, os.path.join(context.small_files, "bin")
+    )
     try:
         shared = context.small_files if context.mpi else None
         context.volumes = VolumeSet(pod.get("volumes") or [], context.folder, context.scratch, shared)

@@ -5,7 +5,9 @@ other and this one has a memory limit; or as the tasks of an MPI program on all 
 """
 
 import os
+import shlex
 import shutil
+import subprocess
 import threading
 from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, Optional
@@ -39,6 +41,14 @@ DEVICES = "/dev/"
 TERMINAL = "xterm"
 TERMINAL_SESSION = ("setsid", "-c")  # of util-linux, as nsenter: the terminal becomes that of the container
 ROOT_NAMES = ("", "0", "root")
+MOUNTER, OTHER_MOUNTER = "squashfuse_ll", "squashfuse"
+OWNER_OPTION = "-o uid="
+# Apptainer reads the help to find out whether it can name an owner; squashfuse's help is silent about it.
+STAND_IN = """#!/bin/sh
+[ $# -gt 0 ] || echo "    {}N"
+exec {} "$@"
+"""
+HELP_S = 5.0
 NAMESPACE_SETTINGS = ("user/max_user_namespaces", "kernel/unprivileged_userns_clone")
 
 
@@ -320,6 +330,42 @@ def find_runtime(environment: Dict[str, str]) -> Optional[str]:
         if path is not None:
             return path
     return None
+
+
+def search_path(environment: Dict[str, str], folder: str) -> str:
+    """The PATH by which Apptainer finds a program that mounts images with files of the user's own.
+
+    squashfuse_ll before 0.2.0 (Debian 12 has 0.1.105) shows them as root's, whom a user namespace lacks: then
+    nothing can change them through an overlay, or add to a folder of them, not even to an open /tmp.
+    squashfuse of any release takes an owner, and is found under the other's name, which Apptainer prefers.
+    """
+    path = environment.get("PATH", os.defpath)
+    mounter, other = (shutil.which(name, path=path) for name in (MOUNTER, OTHER_MOUNTER))
+    if mounter is None or other is None or OWNER_OPTION in read_help(mounter, environment):
+        return path
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    stand_in = os.path.join(folder, MOUNTER)
+    with open(stand_in, "w") as file:
+        file.write(STAND_IN.format(OWNER_OPTION, shlex.quote(other)))
+    os.chmod(stand_in, 0o700)
+    return folder + os.pathsep + path
+
+
+def read_help(program: str, environment: Dict[str, str]) -> str:
+    """What a program prints that gets no arguments; nothing if it does not end."""
+    try:
+        done = subprocess.run(
+            [program],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=HELP_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
 
 
 def find_namespace_bar(folder: str = "/proc/sys") -> Optional[str]:
