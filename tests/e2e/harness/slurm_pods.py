@@ -138,6 +138,13 @@ class SlurmPod:
         rows = (line.split("|") for line in shown.splitlines())
         return [(row[0], row[1].split()[0]) for row in rows]
 
+    def has_in_slurm(self, *states: str) -> None:
+        """Had one job for each of these states, as soon as the accounting has caught up with slurmctld."""
+        eventually(lambda: [state for _, state in self.in_slurm()] == list(states), what=f"jobs {states}")
+
+    def has_no_live_job(self) -> None:
+        eventually(lambda: not {state for _, state in self.in_slurm()} & NEVER_ENDED, what="no live job")
+
     def events(self) -> list[tuple[str, str]]:
         """Reason and message of each, oldest first."""
         return events_of(self.kubectl, "Pod", self.name, self.namespace)

@@ -41,7 +41,7 @@ def test_a_deployment_whose_account_has_no_rule_waits_and_then_runs(pods: SlurmP
     assert pod.status["phase"] == "Pending"
     with rule_for(pods.login, ACCOUNT):
         pod.is_ready()
-        assert pod.in_slurm() != []
+        pod.has_in_slurm("RUNNING")
 
 
 def deployed(pods: SlurmPods, **spec: Any) -> list[SlurmPod]:

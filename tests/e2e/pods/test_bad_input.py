@@ -23,7 +23,6 @@ from tests.e2e.harness.registry_pods import OTHER
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
     HOME,
-    NEVER_ENDED,
     USER,
     SlurmPod,
     SlurmPods,
@@ -200,7 +199,7 @@ def test_what_no_node_can_ever_run_is_refused_or_waits_with_the_reason(bed: Bed,
     assert (status["phase"], status["reason"]) == ("Failed", "Refused")
     assert "node configuration is not available" in status["message"]
     # sbatch leaves a row of what it refuses, of a job that never was in the queue.
-    assert [state for _, state in pod.in_slurm()] == ["FAILED"]
+    pod.has_in_slurm("FAILED")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +236,7 @@ def test_a_name_of_253_characters_is_a_pods_name(bad: BadPods) -> None:
     pod = bad["long name"]
     assert (len(pod.name), pod.ends()["phase"]) == (253, "Succeeded")
     assert pod.log() == f"{pod.name[:63]}\n"
-    assert [state for _, state in pod.in_slurm()] == ["COMPLETED"]
+    pod.has_in_slurm("COMPLETED")
 
 
 def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(bad: BadPods) -> None:
@@ -309,12 +308,8 @@ def test_pods_that_are_deleted_while_they_are_submitted_or_end_leave_no_job(pods
     slow_end.delete("--grace-period=1")
     pods.clean()
     for pod in (slow_end, *map(pods.of, names)):
-        has_no_live_job(pod)
+        pod.has_no_live_job()
         assert len(pod.in_slurm()) <= 1
-
-
-def has_no_live_job(pod: SlurmPod) -> None:
-    eventually(lambda: not {state for _, state in pod.in_slurm()} & NEVER_ENDED, what="no live job")
 
 
 def pulled(image: str, **fields: Any) -> Object:

@@ -247,7 +247,7 @@ def test_an_mpi_program_is_one_pod_on_three_nodes(bed: Bed, pods: SlurmPods) -> 
     assert status["phase"] == "Succeeded", log
     assert set(re.findall(r"rank ([0-9]) of 3 on (n[0-9])", log)) == {("0", "n1"), ("1", "n2"), ("2", "n3")}
     assert set(re.findall(r"0<->([12]) .* a round trip", log)) == {"1", "2"}
-    assert len(pod.in_slurm()) == 1
+    pod.has_in_slurm("COMPLETED")
 
 
 def test_several_nodes_without_mpi_are_refused_with_the_cure(pods: SlurmPods) -> None:
@@ -271,5 +271,4 @@ def test_a_pod_that_requests_gpus_has_them_in_slurm_and_in_its_environment(pods:
         resources = pod.login.run("sacct", "-XnP", "-o", "AllocTRES%200", "-j", pod.job_id).stdout
         assert f"gres/gpu={amount}" in resources
     assert refused.ends()["reason"] == "Refused"
-    # sbatch's row of what it refuses
-    eventually(lambda: [state for _, state in refused.in_slurm()] == ["FAILED"], what="its row")
+    refused.has_in_slurm("FAILED")  # sbatch's row of what it refuses

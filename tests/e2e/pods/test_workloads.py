@@ -201,8 +201,7 @@ def test_a_deployment_gets_ready_is_scaled_and_rolled_to_another_revision(pods: 
     assert (revisions, {ready_of(pod) for pod in rolled}) == ({"2"}, {"True"})
     for pod in scaled:
         assert not pods.of(pod["metadata"]["name"]).manifest
-        states = {state for _, state in pods.of(pod["metadata"]["name"]).in_slurm()}
-        assert not states & {"RUNNING", "PENDING"}
+        pods.of(pod["metadata"]["name"]).has_no_live_job()
 
 
 def is_rolled_out(pods: SlurmPods, name: str) -> None:

@@ -228,7 +228,7 @@ def test_each_attempt_is_a_job_and_the_previous_ones_log_is_kubectls_previous(st
     stand.attempt(second, "#!/bin/sh\necho second\n")
     second.reaches("Succeeded")
     assert (second.logs(), second.logs("--previous"), first.logs()) == ("second\n", "first\n", "first\n")
-    assert len(ids_of(stand, first)) == 2
+    eventually(lambda: len(ids_of(stand, first)) == 2, what="both jobs in the accounting")
 
 
 def test_killed_while_it_submits_it_submits_each_job_once(stand: Stand) -> None:
