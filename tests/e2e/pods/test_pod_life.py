@@ -62,9 +62,7 @@ def test_a_pod_succeeds_with_its_log_and_runs_as_its_user(pods: SlurmPods) -> No
     assert sorted(pod.log().splitlines()) == sorted(["out", "err", uid.strip()])
 
 
-def test_the_root_is_the_users_on_a_node_whose_squashfuse_shows_it_as_nobodys(
-    bed: Bed, pods: SlurmPods
-) -> None:
+def test_the_root_is_the_users_on_a_node_whose_squashfuse_knows_no_owner(bed: Bed, pods: SlurmPods) -> None:
     node = bed.host("n1")
     node.write(MOUNTER, OLD_MOUNTER, mode=0o755)
     on_node = {"annotations": {"redbox.dev/options": f"--nodelist={node.name}"}}

@@ -335,8 +335,8 @@ def find_runtime(environment: Dict[str, str]) -> Optional[str]:
 def search_path(environment: Dict[str, str], folder: str) -> str:
     """The PATH by which Apptainer finds a program that mounts images with files of the user's own.
 
-    squashfuse_ll before 0.2.0 (Debian 12 has 0.1.105) shows them as nobody's. In a user namespace nothing can
-    change those through an overlay, or add to a folder of them: a /tmp that is open to all is closed.
+    squashfuse_ll before 0.2.0 (Debian 12 has 0.1.105) shows them as root's, whom a user namespace lacks: then
+    nothing can change them through an overlay, or add to a folder of them, not even to an open /tmp.
     squashfuse of any release takes an owner, and is found under the other's name, which Apptainer prefers.
     """
     path = environment.get("PATH", os.defpath)
