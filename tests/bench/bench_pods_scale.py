@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.virtual_pods import SUBMITTED
 from tests.bench.bench_virtual_scale import (
@@ -33,6 +32,7 @@ from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target
 from tests.bench.virtual_jobs import administrator
 from tests.bench.virtual_redbox import CONTAINER
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.resourced_process import rendered
 from tests.e2e.harness.virtual_delivery import TOLERATIONS, InBed, install
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
 from redbox_bed.hosts.host import Host
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.resourced_process import CLUSTER, install, redbox_of, remove_all, slurm_cluster
 from tests.e2e.harness.virtual_delivery import InBed, approve
 from tests.e2e.harness.waiting import eventually

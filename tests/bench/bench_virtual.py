@@ -13,7 +13,6 @@ from typing import IO
 from uuid import uuid4
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
 from tests.bench.bench_kubernetes import drain, kubectl_logs_latency, namespace
 from tests.bench.bench_slurm import clear, on_login
 from tests.bench.bench_slurmjobs import all_at_once, both, slurm_job
@@ -22,6 +21,7 @@ from tests.bench.effort import sized
 from tests.bench.kubectl import Kubectl, pod
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.virtual_jobs import NAMESPACE, VirtualJobs, administrator
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.virtual_chart import virtual_delivery, with_containers
 from tests.e2e.harness.virtual_delivery import Companion, Stand, virtual_stand
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from redbox.server.certificates import issue_server, make_authority
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import TENANTS, Kubernetes
+from redbox_bed.delivery import TENANTS
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.virtual_pods import SUBMITTED
@@ -28,6 +28,7 @@ from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target
 from tests.bench.virtual_jobs import administrator
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.virtual_delivery import TOLERATIONS, InBed, install
 
 CLUSTER = "scale"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,17 @@ def rendered(helm: Path) -> Callable[..., Rendered]:
     def render(**values: object) -> Rendered:
         ended = template(helm, {"images": {"registry": "example.org"}, **values})
         assert ended.returncode == 0, ended.stderr
-        return [one for one in yaml.safe_load_all(ended.stdout) if one]
+        return [one for one in yaml.load_all(ended.stdout, yaml.CSafeLoader) if one]
 
     return render
 
 
 def template(helm: Path, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+    return _template(helm, json.dumps(values, sort_keys=True))
+
+
+@cache
+def _template(helm: Path, values: str) -> subprocess.CompletedProcess[str]:
+    """Many tests look at what the same values make."""
     command = [str(helm), "template", "red-box", str(CHART), "--namespace", "redbox-system", "--values=-"]
-    return subprocess.run(
-        command, input=json.dumps(values), check=False, capture_output=True, text=True, timeout=60
-    )
+    return subprocess.run(command, input=values, check=False, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-// One program that is etcd, each of Kubernetes' own programs and kubectl, so that the bed downloads and builds one thing.
+// One program that is etcd and each of Kubernetes' own daemons, so that the bed links all of them once.
 // It is chosen by the name it is called by (a symbolic link `kube-apiserver`), or by its first argument (`kube kube-apiserver`).
 package main
 
@@ -12,14 +12,11 @@ import (
 	"strings"
 	_ "time/tzdata" // time zones of CronJobs
 
-	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -34,13 +31,6 @@ var programs = map[string]func() int{
 	"kube-proxy":              func() int { return cli.Run(proxy.NewProxyCommand()) },
 	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 	"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
-	"kubectl":                 func() int { return runKubectl(kubectl.NewDefaultKubectlCommand()) },
-}
-
-// kubectl prints its own errors, in words of its own.
-func runKubectl(command *cobra.Command) int {
-	kubectlutil.CheckErr(cli.RunNoErrOutput(command))
-	return 0
 }
 
 func main() {

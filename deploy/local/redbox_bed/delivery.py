@@ -28,7 +28,6 @@ from redbox_bed.kube.existing import link_program
 from redbox_bed.login_node import Rule
 from redbox_bed.programs.helm import ensure_helm
 
-OPERATOR = CHECKOUT / ".venv/bin/redbox-operator"
 KUBERNETES_NAME = "bed"
 SLURM_CLUSTER = "hpc1"
 NAMESPACE = "redbox-system"
@@ -69,7 +68,7 @@ def deliver(bed: Bed, progress: Progress, *, unless_current: bool = False) -> No
         )
         login_node.restart(login)
     with progress.step("the chart in Kubernetes"):
-        kubernetes.apply(_run([str(OPERATOR), "crds"]))
+        kubernetes.apply((CHART / "crds/redbox.yaml").read_text())
         for name in TENANTS:
             kubernetes.apply(
                 json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

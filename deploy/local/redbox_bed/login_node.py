@@ -28,6 +28,8 @@ from redbox_bed.hosts.waiting import wait_until_serves
 
 SERVICE = "redbox"
 LIBRARY = "/opt/redbox/lib"
+INSTALLED = f"{LIBRARY}/installed"
+"""What `version` was, once all of it is there."""
 PROGRAM = "/usr/local/bin/redbox"
 SETTINGS = "/etc/redbox/redbox.yaml"
 SUDOERS = "/etc/sudoers.d/redbox"
@@ -59,12 +61,15 @@ def install(host: Host, places: Places) -> None:
 
     Compiled, as a package's installation does: its account cannot, and each start would again.
     """
+    host.write(PROGRAM, LAUNCHER, mode=0o755)
+    if host.run("cat", INSTALLED, check=False).stdout == version():
+        return
     dependencies = _dependencies(places, python_of(host))
     host.run("rm", "-rf", LIBRARY)  # modules of another version would still be imported
     for folder in (dependencies, _project(places)):
         copy(host, folder, LIBRARY)
     host.run("python3", "-m", "compileall", "-q", "-j2", LIBRARY, check=False, timeout=BUILD_SECONDS)
-    host.write(PROGRAM, LAUNCHER, mode=0o755)
+    host.write(INSTALLED, version())
 
 
 def version() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from base64 import b64decode, b64encode
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from redbox_bed.delivery import Kubernetes
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.waiting import eventually
 
 
@@ -38,12 +37,11 @@ def signed(kubernetes: Kubernetes, folder: Path, user: str, groups: Sequence[str
             "request": b64encode(request.read_bytes()).decode(),
         },
     }
-    kubernetes("create", "--filename=-", stdin=json.dumps(body))
+    kubernetes.create(body)
     kubernetes("certificate", "approve", name)
 
     def certificate() -> str:
-        raw = json.loads(kubernetes("get", "csr", name, "--output=json"))
-        return str(raw["status"].get("certificate", ""))
+        return str(kubernetes.get("csr", name)["status"].get("certificate", ""))
 
     file.write_bytes(b64decode(eventually(certificate)))
     return ClientCertificate(file, key)

@@ -16,9 +16,10 @@ from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
-from redbox_bed.delivery import TENANTS, Kubernetes
+from redbox_bed.delivery import TENANTS
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube import kube_cluster
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import kill
 from tests.e2e.harness.virtual_delivery import approve
 from tests.e2e.harness.waiting import WITHIN_S

@@ -17,8 +17,8 @@ import yaml
 
 from redbox.server.certificates import issue_server, make_authority
 from redbox_bed.core.plan import SERVICE_PORT
-from redbox_bed.delivery import Kubernetes
 from redbox_bed.hosts.host import Daemon, Host
+from tests.e2e.harness.kubernetes import Kubernetes
 
 NAME = "e2e-metrics-adapter"
 NAMESPACE = "kube-system"

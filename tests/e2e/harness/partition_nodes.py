@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +11,18 @@ from typing import Any
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
 from redbox_bed.hosts.host import Host
 from redbox_kube.node_labels import prefix, virtual_node
-from tests.e2e.harness.api_objects import get_object
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_server import RedboxServer
-from tests.e2e.harness.resourced_process import CLUSTER, install, redbox_of, remove_all, slurm_cluster
+from tests.e2e.harness.resourced_process import (
+    CLUSTER,
+    install,
+    redbox_of,
+    remove_all,
+    slurm_cluster,
+    virtual_nodes,
+)
 from tests.e2e.harness.virtual_delivery import InBed
 from tests.e2e.harness.waiting import eventually
 
@@ -61,21 +66,19 @@ class Nodes:
         self.kubectl = kubernetes
 
     def get(self, name: str) -> Object | None:
-        return get_object(self.kubectl.kubeconfig, "node", name) or None
+        return self.kubectl.get("node", name) or None
 
     def pod(self, name: str) -> Object:
-        found: Object = json.loads(self.kubectl("get", "pod", name, "--output=json"))
-        return found
+        return self.kubectl.get("pod", name, "default")
 
     def lease(self, name: str) -> Object | None:
-        return get_object(self.kubectl.kubeconfig, "lease", name, "kube-node-lease") or None
+        return self.kubectl.get("lease", name, "kube-node-lease") or None
 
     def of(self, partition: str, cluster: str = CLUSTER) -> Object | None:
         return self.get(virtual_node(partition, cluster))
 
     def names(self) -> set[str]:
-        answer = json.loads(self.kubectl("get", "nodes", "--selector=redbox.dev/virtual", "--output=json"))
-        return {node["metadata"]["name"] for node in answer["items"]}
+        return set(virtual_nodes(self.kubectl))
 
     def when(self, partition: str, holds: Callable[[Object], object]) -> Object:
         """The partition's virtual node, as soon as it is so."""

@@ -19,9 +19,10 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
-from redbox_bed.delivery import Helm, Kubernetes, chart_values
+from redbox_bed.delivery import Helm, chart_values
 from redbox_bed.hosts.host import Host
 from redbox_bed.slurm.daemons import SSHD
+from tests.e2e.harness.kubernetes import Kubernetes
 
 NAMESPACE = "own"
 ACCOUNT = "alice"

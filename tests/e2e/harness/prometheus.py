@@ -22,9 +22,10 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import SERVICE_PORT
-from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, SLURM_CLUSTER, Kubernetes
+from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, SLURM_CLUSTER
 from redbox_bed.hosts.host import Host
 from tests.deploy.debian_programs import unpacked
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_settings import put_rule_first, settings_changed
 from tests.e2e.harness.waiting import eventually
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, TENANTS, Helm, Kubernetes
+from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, TENANTS, Helm
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_server import SSHD_LINES, trust_ssh_ca
 from tests.e2e.harness.virtual_chart import forget_resourced
 from tests.e2e.harness.virtual_delivery import approve
@@ -59,13 +60,13 @@ class RedboxInPod:
     def _has_virtual_nodes(self) -> bool:
         approve(self.kubectl)
         try:
-            return self.kubectl("get", "--raw", f"/api/v1/nodes/{NAME}.debug/proxy/healthz") == "ok"
+            return self.kubectl.raw(f"/api/v1/nodes/{NAME}.debug/proxy/healthz") == "ok"
         except BedError:
             return False
 
     def pod(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", "pod", POD, *here(), "--output=json"))
-        return found
+        """Nothing where it does not exist, between two of them."""
+        return self.kubectl.get("pod", POD, NAMESPACE)
 
     @property
     def uid(self) -> str:
@@ -75,17 +76,14 @@ class RedboxInPod:
         eventually(self._is_ready, what=f"a red-box that is ready: {POD}")
 
     def _is_ready(self) -> bool:
-        try:
-            wanted, status = self._revision(), self.pod()
-        except BedError:  # between two pods
+        wanted = (
+            self.kubectl.get("statefulset", OBJECT, NAMESPACE).get("status", {}).get("updateRevision", "")
+        )
+        if not (pod := self.pod()):
             return False
-        conditions = {one["type"]: one["status"] for one in status["status"].get("conditions", [])}
-        is_current = status["metadata"]["labels"].get("controller-revision-hash") == wanted
+        conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", [])}
+        is_current = pod["metadata"]["labels"].get("controller-revision-hash") == wanted
         return is_current and conditions.get("Ready") == "True"
-
-    def _revision(self) -> str:
-        found = json.loads(self.kubectl("get", "statefulset", OBJECT, *here(), "--output=json"))
-        return str(found["status"].get("updateRevision", ""))
 
     def run(self, *command: str) -> str:
         """Run `redbox` in its pod."""

@@ -15,10 +15,11 @@ import yaml
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import SERVICE_PORT
 from redbox_bed.core.progress import Progress
-from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Kubernetes
+from redbox_bed.delivery import CHART, NAMESPACE, RELEASE
 from redbox_bed.kube.existing import link_program
 from redbox_bed.programs.helm import ensure_helm
 from redbox_operator.api.crds import all_crds
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_server import AUDIENCE, PlayedCluster, RedboxServer, running
 
 NAME = "redbox-resourced"
@@ -94,5 +95,10 @@ def rendered(bed: Bed, *, pods: bool = False) -> str:
 
 def remove_all(kubernetes: Kubernetes, clusters: Sequence[str]) -> None:
     """What the tests made in Kubernetes."""
-    kubernetes("delete", "slurmclusters.redbox.dev", *clusters, "--ignore-not-found", "--wait=false")
-    kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+    kubernetes.delete("slurmcluster", *clusters, wait=False)
+    kubernetes.delete("node", *virtual_nodes(kubernetes))
+
+
+def virtual_nodes(kubernetes: Kubernetes) -> list[str]:
+    """Their names."""
+    return [node["metadata"]["name"] for node in kubernetes.list("nodes", labels="redbox.dev/virtual")]

@@ -18,11 +18,11 @@ import yaml
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import CHART, KUBERNETES_NAME, NAMESPACE, RELEASE, SLURM_CLUSTER, Helm, Kubernetes
+from redbox_bed.delivery import CHART, KUBERNETES_NAME, NAMESPACE, RELEASE, SLURM_CLUSTER, Helm
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube.conf import api_url
-from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.container_image import BUILD, IMAGE
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.virtual_chart import forget_resourced
 from tests.e2e.harness.virtual_delivery import approve
@@ -79,7 +79,7 @@ class SlurmPod:
     @property
     def manifest(self) -> Object:
         """Nothing where it does not exist."""
-        return get_object(self.kubectl.kubeconfig, "pod", self.name, self.namespace)
+        return self.kubectl.get("pod", self.name, self.namespace)
 
     @property
     def status(self) -> Object:
@@ -174,9 +174,9 @@ class SlurmPod:
 
 def events_of(kubectl: Kubernetes, kind: str, name: str, namespace: str = USER) -> list[tuple[str, str]]:
     """Reason and message of each, oldest first."""
-    chosen = f"--field-selector=involvedObject.name={name},involvedObject.kind={kind}"
-    shown = kubectl("get", "events", chosen, f"--namespace={namespace}", "--output=json")
-    found = sorted(json.loads(shown)["items"], key=lambda event: event["metadata"]["creationTimestamp"])
+    chosen = f"involvedObject.name={name},involvedObject.kind={kind}"
+    found = kubectl.list("events", namespace, fields=chosen)
+    found.sort(key=lambda event: event["metadata"]["creationTimestamp"])
     return [(event["reason"], event["message"]) for event in found]
 
 
@@ -223,8 +223,7 @@ class SlurmPods:
         """In the reverse order, claims after the pods that use them; with what controllers have made."""
         for kind, rows in groupby(reversed(self.made), key=lambda row: row[0]):
             names = [name for _, name in rows]
-            options = ("--cascade=foreground", "--ignore-not-found", "--timeout=90s")
-            self.kubectl("delete", kind, *names, f"--namespace={USER}", *options)
+            self.kubectl.delete(kind, *names, namespace=USER, propagationPolicy="Foreground")
         self.made.clear()
 
 
@@ -250,7 +249,7 @@ def pods_enabled(bed: Bed) -> Iterator[None]:
     _allow_volumes(login)
     upgrade(bed, VALUES, ON)
     try:
-        eventually(lambda: get_object(kubectl.kubeconfig, "node", NODE), what=f"the node {NODE}")
+        eventually(lambda: kubectl.get("node", NODE), what=f"the node {NODE}")
         wait_until_served(kubectl)
         yield
     finally:
@@ -282,7 +281,7 @@ def wait_until_served(kubectl: Kubernetes) -> None:
 
 def pods_ready(kubectl: Kubernetes) -> Object:
     """The condition PodsReady of the SlurmCluster."""
-    cluster = get_object(kubectl.kubeconfig, "slurmcluster", SLURM_CLUSTER)
+    cluster = kubectl.get("slurmcluster", SLURM_CLUSTER)
     return condition(cluster.get("status", {}), "PodsReady")
 
 
@@ -298,7 +297,7 @@ def _is_approved(kubectl: Kubernetes) -> bool:
     """Whether the API server takes resourced's certificate; what waits for an administrator is approved."""
     approve(kubectl)
     try:
-        return kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/healthz") == "ok"
+        return kubectl.raw(f"/api/v1/nodes/{NODE}/proxy/healthz") == "ok"
     except BedError:
         return False
 

@@ -1,4 +1,4 @@
-"""SlurmJobs on the bed as users have them: applied, looked at, changed and deleted by kubectl.
+"""SlurmJobs on the bed as users have them: applied, looked at, changed and deleted.
 
 Red Box is installed once for all tests that use these, as the checkout has it, and stays; red-box is running
 whenever a test begins.
@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import yaml
-
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
-from redbox_bed.delivery import Kubernetes, deliver
+from redbox_bed.delivery import deliver
 from redbox_bed.hosts.host import Host
 from redbox_shared.own_lines import PREFIX
 from redbox_shared.requested_actions import CANCEL, REQUESTED
-from tests.e2e.harness.api_objects import get_object
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_server import end_red_box
 from tests.e2e.harness.waiting import WITHIN_S, eventually
 
@@ -48,7 +46,7 @@ class Applied:
 
     def get(self, kind: str = "slurmjob", name: str = "") -> dict[str, Any]:
         """The object, or another of its namespace; nothing where there is none."""
-        return get_object(self.kubectl.kubeconfig, kind, name or self.name, self.namespace)
+        return self.kubectl.get(kind, name or self.name, self.namespace)
 
     @property
     def pod(self) -> str:
@@ -78,7 +76,7 @@ class Applied:
 
     def _why(self) -> str:
         """What Kubernetes knows of its pods, for a test that has waited in vain."""
-        pods = json.loads(self("get", "pods", "--output=json"))["items"]
+        pods = self.kubectl.list("pods", self.namespace)
         shown = [
             (pod["metadata"]["name"], pod["metadata"].get("deletionTimestamp"), pod.get("status"))
             for pod in pods
@@ -118,8 +116,8 @@ class Applied:
 
     def events(self) -> list[str]:
         """Reasons of what was told of it, oldest first."""
-        selector = f"--field-selector=involvedObject.name={self.name},involvedObject.kind=SlurmJob"
-        found = json.loads(self("get", "events", selector, "--output=json"))["items"]
+        selector = f"involvedObject.name={self.name},involvedObject.kind=SlurmJob"
+        found = self.kubectl.list("events", self.namespace, fields=selector)
         found.sort(key=lambda one: one["metadata"]["creationTimestamp"])
         return [one["reason"] for one in found for _ in range(one.get("count") or 1)]
 
@@ -142,12 +140,12 @@ class Applied:
 
     def has_a_log(self) -> None:
         """Once the pod's container has begun."""
-        states = "--output=jsonpath={.status.containerStatuses[*].state}"
-        eventually(
-            lambda: (
-                {"running", "terminated"} & json.loads(self("get", "pod", self.pod, states) or "{}").keys()
-            )
-        )
+
+        def has_begun() -> bool:
+            containers = self.get("pod", self.pod).get("status", {}).get("containerStatuses", [])
+            return any({"running", "terminated"} & one["state"].keys() for one in containers)
+
+        eventually(has_begun)
 
     def log(self) -> str:
         """The whole log: until the pod has ended, it is followed to its end."""
@@ -162,22 +160,24 @@ class Applied:
     # -- what is done to it
 
     def change(self, **spec: object) -> None:
-        self("patch", "slurmjob", self.name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+        self._patch(spec=spec)
 
     def abandon(self) -> None:
-        self("annotate", "slurmjob", self.name, "redbox.dev/abandon=true")
+        self._patch(metadata={"annotations": {"redbox.dev/abandon": "true"}})
 
     def cancel(self) -> None:
         """As kubectl slurm cancel: the SlurmJob stays."""
-        self("annotate", "slurmjob", self.name, f"{CANCEL}={REQUESTED}")
+        self._patch(metadata={"annotations": {CANCEL: REQUESTED}})
 
     def delete(self, *, wait: bool = True) -> None:
-        how = "--timeout=60s" if wait else "--wait=false"
-        self("delete", "slurmjob", self.name, "--ignore-not-found", how)
+        self.kubectl.delete("slurmjob", self.name, namespace=self.namespace, wait=wait)
 
     def is_gone(self, within_s: float = WITHIN_S) -> None:
         """Wait until it is no more."""
         eventually(lambda: not self.get(), within_s, what=f"the end of {self.name}")
+
+    def _patch(self, **change: object) -> None:
+        self.kubectl.patch("slurmjob", self.name, change, self.namespace)
 
 
 @dataclass
@@ -207,17 +207,14 @@ class SlurmJobs:
             "spec": {**({} if "endpoint" in spec else {"cluster": "hpc1"}), **spec},
         }
         self.made.append(job)
-        self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+        self.kubectl.apply(json.dumps(manifest))
         return job
 
     def clean(self) -> None:
         """All at once: each waits for its job's end in Slurm."""
         for namespace in {job.namespace for job in self.made}:
             names = [job.name for job in self.made if job.namespace == namespace]
-            self.kubectl(
-                *("delete", "slurmjob", *names, f"--namespace={namespace}"),
-                *("--ignore-not-found", "--timeout=90s"),
-            )
+            self.kubectl.delete("slurmjob", *names, namespace=namespace)
 
 
 @cache

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
+from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm
+from tests.e2e.harness.kubernetes import Kubernetes
+from tests.e2e.harness.resourced_process import virtual_nodes
 from tests.e2e.harness.virtual_delivery import approve
 from tests.e2e.harness.waiting import eventually
 
@@ -31,7 +33,7 @@ def virtual_delivery(bed: Bed) -> Iterator[None]:
     kubernetes = Kubernetes(bed)
     install(bed, "Virtual", resourced=True)
     try:
-        eventually(lambda: "hpc1.debug" in kubernetes("get", "nodes", "-o", "name"))
+        eventually(lambda: kubernetes.get("node", "hpc1.debug"))
         eventually(lambda: _is_approved_and_served(kubernetes))
         yield
     finally:
@@ -41,8 +43,8 @@ def virtual_delivery(bed: Bed) -> Iterator[None]:
 
 def forget_resourced(kubernetes: Kubernetes) -> None:
     """Remove what a resourced leaves whose rights were taken away: its nodes, and its Lease of 30 s."""
-    kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
-    kubernetes("delete", "lease", "redbox-resourced", f"--namespace={NAMESPACE}", "--ignore-not-found")
+    kubernetes.delete("node", *virtual_nodes(kubernetes))
+    kubernetes.delete("lease", "redbox-resourced", namespace=NAMESPACE)
 
 
 def _is_approved_and_served(kubernetes: Kubernetes) -> bool:
@@ -52,7 +54,7 @@ def _is_approved_and_served(kubernetes: Kubernetes) -> bool:
     """
     approve(kubernetes)
     try:
-        return kubernetes("get", "--raw", "/api/v1/nodes/hpc1.debug/proxy/healthz") == "ok"
+        return kubernetes.raw("/api/v1/nodes/hpc1.debug/proxy/healthz") == "ok"
     except BedError:
         return False
 
@@ -60,7 +62,7 @@ def _is_approved_and_served(kubernetes: Kubernetes) -> bool:
 @contextmanager
 def with_containers(kubernetes: Kubernetes) -> Iterator[str]:
     """The same red-box as another SlurmCluster, whose companions are containers; no job of it may be left."""
-    cluster = json.loads(kubernetes("get", "slurmcluster", "hpc1", "--output=json"))
+    cluster = kubernetes.get("slurmcluster", "hpc1")
     spec = {**cluster["spec"], "delivery": "Container"}
     made = {
         "apiVersion": cluster["apiVersion"],
@@ -69,4 +71,4 @@ def with_containers(kubernetes: Kubernetes) -> Iterator[str]:
     }
     kubernetes.apply(json.dumps({**made, "spec": spec}))
     yield WITH_CONTAINERS
-    kubernetes("delete", "slurmcluster", WITH_CONTAINERS, "--timeout=60s")
+    kubernetes.delete("slurmcluster", WITH_CONTAINERS)

@@ -24,11 +24,12 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, TENANTS, Kubernetes
+from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, TENANTS
 from redbox_bed.hosts.host import Host
 from redbox_bed.login_node import Rule
 from redbox_operator.api.crds import all_crds
-from tests.e2e.harness.resourced_process import NAME, rendered
+from tests.e2e.harness.kubernetes import Kubernetes
+from tests.e2e.harness.resourced_process import NAME, rendered, virtual_nodes
 from tests.e2e.harness.waiting import eventually
 
 CLUSTER = "hpc1"
@@ -130,7 +131,7 @@ def approve(kubernetes: Kubernetes) -> None:
     """As an administrator who has read the Node's condition."""
     waiting = [
         request["metadata"]["name"]
-        for request in json.loads(kubernetes("get", "csr", "--output=json"))["items"]
+        for request in kubernetes.list("csr")
         if request["spec"]["signerName"] == "kubernetes.io/kubelet-serving" and not request["status"]
     ]
     if waiting:
@@ -153,10 +154,7 @@ class Companion:
 
     @property
     def pod(self) -> Object:
-        found: Object = json.loads(
-            self.kubernetes("get", "pod", self.pod_name, f"--namespace={self.namespace}", "--output=json")
-        )
-        return found
+        return self.kubernetes.get("pod", self.pod_name, self.namespace)
 
     def reaches(self, *phases: str) -> Object:
         """The pod's status, once it is there."""
@@ -255,15 +253,8 @@ class Stand:
             "attempt": companion.attempt,
             "request": digest,
         }
-        self.kubernetes(
-            *("patch", "slurmjob", companion.name, f"--namespace={companion.namespace}"),
-            *(
-                "--subresource=status",
-                "--type=merge",
-                "--patch",
-                json.dumps({"status": {"companion": named}}),
-            ),
-        )
+        change = {"status": {"companion": named}}
+        self.kubernetes.patch("slurmjob", companion.name, change, companion.namespace, subresource="status")
 
     def jobs_in_slurm(self, name: str, user: str = "alice") -> list[str]:
         """The ids of all jobs that Slurm has, or had, of that name."""
@@ -273,8 +264,7 @@ class Stand:
     def remove(self, companion: Companion) -> None:
         """Cancel and delete, as the operator's finalizer would have it."""
         self.login.run("scancel", f"--name={companion.name}", check=False)
-        where = f"--namespace={companion.namespace}"
-        self.kubernetes("delete", "slurmjob", companion.name, where, "--ignore-not-found", "--wait=false")
+        self.kubernetes.delete("slurmjob", companion.name, namespace=companion.namespace, wait=False)
 
     def _metadata(self, companion: Companion) -> Object:
         owner = {
@@ -293,11 +283,7 @@ class Stand:
         }
 
     def _create(self, api_version: str, kind: str, metadata: Object, **rest: Any) -> Object:
-        body = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest}
-        made: Object = json.loads(
-            self.kubernetes("create", "--filename=-", "--output=json", stdin=json.dumps(body))
-        )
-        return made
+        return self.kubernetes.create({"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest})
 
 
 @contextmanager
@@ -314,8 +300,8 @@ def virtual_stand(bed: Bed, folder: Path, *options: str) -> Iterator[Stand]:
         for companion in stand.made:
             stand.remove(companion)
         resourced.stop()
-        kubernetes("delete", "slurmcluster", CLUSTER, "--ignore-not-found", "--wait=false")
-        kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+        kubernetes.delete("slurmcluster", CLUSTER, wait=False)
+        kubernetes.delete("node", *virtual_nodes(kubernetes))
         bed.host("login").kill(login_node.SERVICE)
 
 

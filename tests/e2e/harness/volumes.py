@@ -5,8 +5,8 @@ from __future__ import annotations
 import yaml
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness.kubernetes import Kubernetes
 
 NODE = "k1"
 FOLDER = "/var/lib/redbox-volumes"

@@ -18,8 +18,9 @@ from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
-from redbox_bed.delivery import NAMESPACE, RELEASE, Helm, Kubernetes, deliver
+from redbox_bed.delivery import NAMESPACE, RELEASE, Helm, deliver
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)
@@ -39,12 +40,11 @@ class Site:
     def install(self) -> None:
         deliver(self.bed, Progress.silent())
 
-    def get(self, *arguments: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
-        return answer
+    def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+        return self.kubectl.get(kind, name, namespace)
 
     def job(self, name: str) -> dict[str, Any]:
-        return self.get("slurmjob", name, "--namespace=alice")
+        return self.get("slurmjob", name, "alice")
 
     def phase(self, name: str) -> str:
         return str(self.job(name).get("status", {}).get("phase", ""))
@@ -95,25 +95,25 @@ def submit(site: Site) -> Iterator[Callable[[], str]]:
             "metadata": {"name": name, "namespace": "alice"},
             "spec": {"cluster": "hpc1", "batch": UNTIL_TOLD.format(name=name)},
         }
-        site.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+        site.kubectl.apply(json.dumps(manifest))
         eventually(lambda: site.phase(name) == "Running")
         return name
 
     yield apply
     for name in made:
-        site.kubectl(*("delete", "slurmjob", name, "--namespace=alice", "--ignore-not-found", "--wait=false"))
+        site.kubectl.delete("slurmjob", name, namespace="alice", wait=False)
         site.login.run("sh", "-c", f"rm -f ~/{name}.end", user="alice")
 
 
 def test_a_job_lives_through_upgrade_and_rollback(site: Site, submit: Callable[[], str]) -> None:
     name = submit()
-    before = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")["metadata"]["generation"]
+    before = site.get("deployment", "redbox-operator", NAMESPACE)["metadata"]["generation"]
     values = site.values() | {"operator": {"podAnnotations": {"upgraded": "yes"}}}
     site.helm.install(values)
-    after = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")
+    after = site.get("deployment", "redbox-operator", NAMESPACE)
     assert after["metadata"]["generation"] > before
     site.helm("rollback", RELEASE, "--wait")
-    back = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")
+    back = site.get("deployment", "redbox-operator", NAMESPACE)
     assert "upgraded" not in back["spec"]["template"]["metadata"]["annotations"]
     site.end(name)
     eventually(lambda: site.phase(name) == "Succeeded")
@@ -153,10 +153,8 @@ def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
     assert "finalizers" not in kept["metadata"]
     synced = {one["type"]: one for one in kept["status"]["conditions"]}["Synced"]
     assert (synced["status"], synced["reason"]) == ("False", "Uninstalled")
-    pods = site.get(
-        "pods", "--namespace=alice", f"--selector=redbox.dev/slurmjob-uid={kept['metadata']['uid']}"
-    )
-    assert pods["items"] == []
+    of_job = f"redbox.dev/slurmjob-uid={kept['metadata']['uid']}"
+    assert site.kubectl.list("pods", "alice", labels=of_job) == []
     assert site.in_slurm(name) == ["RUNNING"]
 
     login_node.start(site.login)
@@ -179,16 +177,16 @@ def test_after_an_uninstall_a_namespace_goes_at_once(site: Site) -> None:
         "spec": {"cluster": "hpc1", "batch": "#!/bin/sh\ntrue\n"},
     }
     site.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
-    eventually(lambda: "finalizers" in site.get("slurmjob", "stuck", f"--namespace={namespace}")["metadata"])
+    eventually(lambda: "finalizers" in site.get("slurmjob", "stuck", namespace)["metadata"])
     site.helm("uninstall", RELEASE, "--wait")
     site.kubectl("delete", "namespace", namespace, "--timeout=60s")
-    assert site.get("slurmclusters")["items"] == []
+    assert site.kubectl.list("slurmclusters") == []
     site.install()
 
 
 def test_an_uninstall_takes_the_virtual_nodes_along(site: Site) -> None:
     def virtual() -> list[str]:
-        found = site.get("nodes", "--selector=redbox.dev/virtual")["items"]
+        found = site.kubectl.list("nodes", labels="redbox.dev/virtual")
         return [one["metadata"]["name"] for one in found]
 
     site.install()
@@ -225,7 +223,7 @@ def test_an_uninstall_that_cannot_cancel_says_so_and_removes_nothing(
     ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert f"alice/{name}: job " in ended.stderr
-    deployment = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")
+    deployment = site.get("deployment", "redbox-operator", NAMESPACE)
     assert deployment["spec"]["replicas"] == 1
     assert site.job(name)["metadata"]["finalizers"]
     login_node.start(site.login)

@@ -12,7 +12,8 @@ import pytest
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
-from redbox_bed.delivery import NAMESPACE, Kubernetes, deliver
+from redbox_bed.delivery import NAMESPACE, deliver
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.waiting import eventually
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:redbox-operator"

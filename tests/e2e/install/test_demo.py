@@ -11,7 +11,8 @@ import pytest
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.progress import Progress
-from redbox_bed.delivery import Kubernetes, deliver
+from redbox_bed.delivery import deliver
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.resourced_process import rendered
 from tests.e2e.harness.slurm_release import skip_without_pmix
 

@@ -18,9 +18,10 @@ import yaml
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
-from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
+from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm
 from redbox_bed.hosts.host import Host
 from redbox_bed.slurm.daemons import SLURMCTLD, SLURMD
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.metrics_adapter import external_metrics, number_of
 from tests.e2e.harness.prometheus import Prometheus, access_to_redbox, metrics_allowed, scraping
 from tests.e2e.harness.slurmjobs import SlurmJobs
@@ -210,7 +211,7 @@ def test_a_horizontal_pod_autoscaler_follows_the_jobs_that_wait_in_a_partition(l
     """The example, with a Deployment whose pods fit on no node: only their number is of interest."""
     kubernetes = Kubernetes(bed)
     access = access_to_redbox(kubernetes)
-    target = ("deployment", "helpers", "--namespace=alice", "--output=jsonpath={.spec.replicas}")
+    target = ("deployment", "helpers", "alice")
     kubernetes.apply(yaml.safe_dump({**HELPERS, "metadata": {"name": "helpers", "namespace": "alice"}}))
     submit = ("sbatch", "-o/dev/null", "-D/tmp", "-N3", "--exclusive", "--array=1-13", "-t1")
     login.run(*submit, user="alice", stdin="#!/bin/sh\nsleep 300\n")
@@ -220,7 +221,11 @@ def test_a_horizontal_pod_autoscaler_follows_the_jobs_that_wait_in_a_partition(l
             kubernetes("apply", "--namespace=alice", f"--filename={EXAMPLES / 'hpa.yaml'}")
             labels = "cluster%3Dhpc1%2Cpartition%3Ddebug"
             eventually(lambda: number_of(kubernetes, "alice", labels) in {12, 13})
-            eventually(lambda: kubernetes("get", *target) == "3", 120, what="three replicas for 12 jobs")
+            eventually(
+                lambda: kubernetes.get(*target)["spec"]["replicas"] == 3,
+                120,
+                what="three replicas for 12 jobs",
+            )
     finally:
         login.run("scancel", "--user=alice", user="alice", check=False)
         kubernetes("delete", "hpa,deployment", "helpers", "--namespace=alice", "--ignore-not-found")
@@ -231,7 +236,7 @@ def test_the_status_of_a_slurmcluster_shows_what_is_free_in_each_partition(bed: 
     controller, kubernetes = bed.host("ctl"), Kubernetes(bed)
 
     def partition(name: str) -> dict[str, Any]:
-        status = json.loads(kubernetes("get", "slurmcluster", "hpc1", "--output=json"))["status"]
+        status = kubernetes.get("slurmcluster", "hpc1")["status"]
         found: dict[str, Any] = {one["name"]: one for one in status["partitions"]}[name]
         return found
 

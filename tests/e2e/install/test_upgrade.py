@@ -16,8 +16,9 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
-from redbox_bed.delivery import Kubernetes, take_away
+from redbox_bed.delivery import take_away
 from tests.e2e.harness import slurmjobs
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.login_install import without_red_box
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 

@@ -7,9 +7,9 @@ import pytest
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
 from tests.e2e.harness import image_registry
 from tests.e2e.harness.image_registry import Registry
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.registry_pods import make_pull_secret, push_image
 from tests.e2e.harness.slurm_pods import SlurmPods, pods_installed
 

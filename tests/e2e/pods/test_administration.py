@@ -12,7 +12,6 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import KUBERNETES_NAME, RELEASE, SLURM_CLUSTER, Helm, take_away
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness import slurmjobs
-from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.redbox_settings import put_rule_first, settings_changed
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
@@ -55,12 +54,8 @@ def deployed(pods: SlurmPods, **spec: Any) -> list[SlurmPod]:
     pods.apply(
         "Deployment", name, api="apps/v1", spec={"replicas": 1, "selector": selector, "template": template}
     )
-    made = "--output=jsonpath={.items[*].metadata.name}"
-
-    def names() -> list[str]:
-        return pods.kubectl("get", "pods", f"--selector=app={name}", f"--namespace={USER}", made).split()
-
-    return [pods.of(name) for name in eventually(names)]
+    found = eventually(lambda: pods.kubectl.list("pods", USER, labels=f"app={name}"))
+    return [pods.of(pod["metadata"]["name"]) for pod in found]
 
 
 @contextmanager
@@ -90,7 +85,7 @@ def test_a_deleted_slurmcluster_waits_for_its_pods_and_names_them(bed: Bed, pods
 
 
 def cluster(pods: SlurmPods) -> dict[str, Any]:
-    return get_object(pods.kubectl.kubeconfig, "slurmcluster", SLURM_CLUSTER)
+    return pods.kubectl.get("slurmcluster", SLURM_CLUSTER)
 
 
 def in_use(pods: SlurmPods) -> str:

@@ -8,7 +8,6 @@ import pytest
 
 from redbox_bed.bed import Bed
 from tests.e2e.harness import mpi_image
-from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.slurm_pods import (
     HOME,
     NODE,
@@ -204,14 +203,13 @@ def test_a_pod_without_the_toleration_never_comes_there(pods: SlurmPods) -> None
 
 
 def test_a_virtual_node_that_is_deleted_comes_back_and_its_pods_run_on(pods: SlurmPods) -> None:
-    kubeconfig = pods.kubectl.kubeconfig
     pod = pods.run(container(f"{WAITS}; echo alive", volumeMounts=AT_DATA), goes_on(), volumes=DATA)
     pod.reaches("Running")
     job_id, uid = pod.job_id, pod.uid
-    before = get_object(kubeconfig, "node", NODE)["metadata"]["uid"]
+    before = pods.kubectl.get("node", NODE)["metadata"]["uid"]
     pods.kubectl("delete", "node", NODE, "--wait=false")
     eventually(
-        lambda: get_object(kubeconfig, "node", NODE).get("metadata", {}).get("uid", before) != before,
+        lambda: pods.kubectl.get("node", NODE).get("metadata", {}).get("uid", before) != before,
         what="another node of that name",
     )
     status = pod.ends()

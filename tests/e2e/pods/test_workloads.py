@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from redbox_bed.bed import Bed
-from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.left_behind import NODES, left_behind
 from tests.e2e.harness.slurm_nodes import resume_what_slurm_drained
 from tests.e2e.harness.slurm_pods import (
@@ -70,7 +68,7 @@ def finished(pods: SlurmPods, name: str, kind: str = "Complete") -> Object:
     """The Job's status once it has this condition."""
 
     def look() -> Object | None:
-        status: Object = get_object(pods.kubectl.kubeconfig, "job", name, USER).get("status", {})
+        status: Object = pods.kubectl.get("job", name, USER).get("status", {})
         held = {row["type"] for row in status.get("conditions", []) if row["status"] == "True"}
         return status if kind in held else None
 
@@ -78,8 +76,7 @@ def finished(pods: SlurmPods, name: str, kind: str = "Complete") -> Object:
 
 
 def selected(pods: SlurmPods, selector: str) -> list[Object]:
-    found = pods.kubectl("get", "pods", f"--selector={selector}", f"--namespace={USER}", "--output=json")
-    return list(json.loads(found)["items"])
+    return pods.kubectl.list("pods", USER, labels=selector)
 
 
 def pods_of(pods: SlurmPods, job: str) -> list[Object]:
@@ -137,8 +134,7 @@ def test_a_job_that_is_suspended_ends_its_slurm_job_and_completes_once_it_is_res
 
 
 def suspend(pods: SlurmPods, name: str, *, now: bool) -> None:
-    patch = json.dumps({"spec": {"suspend": now}})
-    pods.kubectl("patch", "job", name, f"--namespace={USER}", "--type=merge", f"--patch={patch}")
+    pods.kubectl.patch("job", name, {"spec": {"suspend": now}}, USER)
 
 
 def test_a_node_lost_under_a_job_makes_another_pod_and_is_no_failure(bed: Bed, pods: SlurmPods) -> None:
@@ -273,12 +269,12 @@ def test_claims_are_shared_by_three_pods_at_once_and_one_is_retained(pods: Slurm
 
 
 def volume_of(pods: SlurmPods, claim: str) -> str:
-    return str(get_object(pods.kubectl.kubeconfig, "pvc", claim, USER)["spec"]["volumeName"])
+    return str(pods.kubectl.get("pvc", claim, USER)["spec"]["volumeName"])
 
 
 def is_gone(pods: SlurmPods, volume: str) -> None:
     eventually(
-        lambda: not get_object(pods.kubectl.kubeconfig, "persistentvolume", volume),
+        lambda: not pods.kubectl.get("persistentvolume", volume),
         what=f"the end of {volume}",
     )
 
@@ -304,7 +300,7 @@ def test_a_workflow_of_five_jobs_and_a_slurmjob_hands_on_its_files_in_one_claim(
     ]
     for half in halves:
         finished(pods, half)
-    uid = get_object(pods.kubectl.kubeconfig, "pvc", claim, USER)["metadata"]["uid"]
+    uid = pods.kubectl.get("pvc", claim, USER)["metadata"]["uid"]
     folder = f"{HOME}/redbox/volumes/{USER}-{claim}-{uid}"
     both = jobs.apply(f"cd {folder} && cat high low > both && wc -l < both")
     assert both.finishes()["phase"] == "Succeeded"
@@ -316,7 +312,6 @@ def test_a_workflow_of_five_jobs_and_a_slurmjob_hands_on_its_files_in_one_claim(
 
 def test_a_cronjob_makes_its_jobs_by_its_schedule(pods: SlurmPods, every_minute: str) -> None:
     def last_success() -> object:
-        shown = pods.kubectl("get", "cronjob", every_minute, f"--namespace={USER}", "--output=json")
-        return json.loads(shown)["status"].get("lastSuccessfulTime")
+        return pods.kubectl.get("cronjob", every_minute, USER)["status"].get("lastSuccessfulTime")
 
     assert eventually(last_success, what="a job of the schedule")

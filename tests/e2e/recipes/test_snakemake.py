@@ -17,8 +17,8 @@ from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.build_cache import ensure_built, key_of
 from redbox_bed.core.places import CHECKOUT
-from redbox_bed.delivery import Kubernetes
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs
 
 pytestmark = pytest.mark.timeout(600)  # Snakemake is fetched first, once

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
 from redbox_bed.hosts.host import Host
 from redbox_kube.node_labels import Limit, fit_terms, prefix, virtual_node
 from tests.e2e.harness import partition_nodes
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.partition_nodes import (
     ADDED,
     PARTITIONS,
@@ -164,10 +164,9 @@ def test_partitions_beyond_the_number_of_nodes_allowed_are_told_of(resourced: In
     try:
         resourced.options = [*before, "--most-nodes=1"]
         resourced.start()
-        about = f"--field-selector=involvedObject.name={CLUSTER},reason=TooManyPartitions"
-        events = ("get", "events", "--namespace=default", about, "--output=jsonpath={.items[*].message}")
-        said = eventually(lambda: nodes.kubectl(*events))
-        assert "2 of its partitions have no virtual node" in said
+        about = f"involvedObject.name={CLUSTER},reason=TooManyPartitions"
+        events = eventually(lambda: nodes.kubectl.list("events", "default", fields=about))
+        assert any("2 of its partitions have no virtual node" in event["message"] for event in events)
     finally:
         resourced.stop()
         resourced.options = before

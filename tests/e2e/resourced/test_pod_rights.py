@@ -11,7 +11,8 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import NAMESPACE, Kubernetes
+from redbox_bed.delivery import NAMESPACE
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.resourced_process import install
 from tests.e2e.harness.waiting import eventually
 

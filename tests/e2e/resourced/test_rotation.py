@@ -20,7 +20,6 @@ from cryptography import x509
 from kubernetes.aio import client, config
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
 from redbox_kube.api.objects import Object, ObjectClient
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
@@ -28,6 +27,7 @@ from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import Key, ServingCertificate
 from redbox_resourced.pods.reconciler import PodReconciler
 from tests.e2e.harness.client_certificate import ClientCertificate, signed
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.virtual_delivery import approve
 
 pytestmark = [

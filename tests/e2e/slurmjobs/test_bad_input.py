@@ -15,7 +15,7 @@ import yaml
 
 from redbox.server.certificates import make_authority
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import Kubernetes
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 from tests.e2e.harness.waiting import eventually
 
@@ -124,14 +124,16 @@ def test_a_quota_that_is_used_up_is_waited_for(jobs: SlurmJobs) -> None:
         "spec": {"hard": {"pods": "0"}},
     }
     jobs.kubectl.apply(json.dumps(quota))
-    quota_of_alice = ("resourcequota", "full", "--namespace=alice")
+    quota_of_alice = ("resourcequota", "full")
     try:
-        counts = "--output=jsonpath={.status.hard}"
-        eventually(lambda: jobs.kubectl("get", *quota_of_alice, counts), what="a quota that counts")
+        eventually(
+            lambda: jobs.kubectl.get(*quota_of_alice, "alice")["status"].get("hard"),
+            what="a quota that counts",
+        )
         job = jobs.apply("true")
         is_told_once(job, "QuotaExceeded", "exceeded quota", "larger quota")
     finally:
-        jobs.kubectl("delete", *quota_of_alice)
+        jobs.kubectl.delete(*quota_of_alice, namespace="alice")
     job.reaches("Succeeded")
 
 
@@ -149,7 +151,7 @@ def other_cluster(jobs: SlurmJobs) -> Iterator[str]:
 
 @contextmanager
 def cluster_with(kubectl: Kubernetes, ca: bytes) -> Iterator[str]:
-    real = json.loads(kubectl("get", "slurmcluster", "hpc1", "--output=json"))["spec"]
+    real = kubectl.get("slurmcluster", "hpc1")["spec"]
     name = f"c-{uuid4().hex[:6]}"
     spec = {**real, "caBundle": base64.b64encode(ca).decode()}
     manifest = {
@@ -162,7 +164,7 @@ def cluster_with(kubectl: Kubernetes, ca: bytes) -> Iterator[str]:
     try:
         yield name
     finally:
-        kubectl("delete", "slurmcluster", name, "--ignore-not-found", "--timeout=60s")
+        kubectl.delete("slurmcluster", name)
 
 
 def test_a_ca_that_is_no_certificate_is_said_at_the_slurmjob(jobs: SlurmJobs) -> None:
@@ -174,8 +176,7 @@ def test_a_ca_that_is_no_certificate_is_said_at_the_slurmjob(jobs: SlurmJobs) ->
 
 def test_a_wrong_certificate_is_said_once_of_the_slurmcluster(jobs: SlurmJobs, other_cluster: str) -> None:
     def reachable() -> dict[str, Any] | None:
-        found = jobs.kubectl("get", "slurmcluster", other_cluster, "--output=json")
-        conditions = json.loads(found).get("status", {}).get("conditions", [])
+        conditions = jobs.kubectl.get("slurmcluster", other_cluster).get("status", {}).get("conditions", [])
         return next((one for one in conditions if one["type"] == "Reachable"), None)
 
     condition = eventually(reachable, what="a condition of the SlurmCluster")
@@ -196,11 +197,10 @@ def test_a_slurmcluster_with_unfinished_jobs_waits_for_them_and_names_them(
     jobs.kubectl("delete", "slurmcluster", other_cluster, "--wait=false")
 
     def named() -> bool:
-        found = json.loads(jobs.kubectl("get", "slurmcluster", other_cluster, "--output=json"))
+        found = jobs.kubectl.get("slurmcluster", other_cluster)
         return any(job.name in one["message"] for one in found["status"].get("conditions", []))
 
     eventually(named, what="a condition that names the SlurmJob")
     job.abandon()
     job.delete()
-    gone = ("get", "slurmcluster", other_cluster, "--ignore-not-found")
-    eventually(lambda: not jobs.kubectl(*gone).strip(), what="the SlurmCluster's end")
+    eventually(lambda: not jobs.kubectl.get("slurmcluster", other_cluster), what="the SlurmCluster's end")

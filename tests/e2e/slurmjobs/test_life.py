@@ -19,8 +19,14 @@ def sacct(login: Host, job_id: str, fields: str = "User,State,ExitCode") -> str:
 
 def exit_code(job: Applied) -> str:
     """The pod's, once its container has ended."""
-    path = "--output=jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"
-    return eventually(lambda: job("get", "pod", job.pod, path))
+
+    def look() -> str | None:
+        for one in job.get("pod", job.pod)["status"].get("containerStatuses", []):
+            if ended := one["state"].get("terminated"):
+                return str(ended["exitCode"])
+        return None
+
+    return eventually(look)
 
 
 def test_a_success(jobs: SlurmJobs, login: Host) -> None:
@@ -179,8 +185,8 @@ def test_a_node_keeps_stdout_and_stderr_apart(jobs: SlurmJobs, bed: Bed, deliver
     job = jobs.apply("echo out; echo err >&2")
     job.finishes()
     job.log()
-    node = bed.host(job("get", "pod", job.pod, "--output=jsonpath={.spec.nodeName}"))
-    uid = job("get", "pod", job.pod, "--output=jsonpath={.metadata.uid}")
-    kept = node.read(f"/var/log/pods/{job.namespace}_{job.pod}_{uid}/companion/0.log").decode()
+    pod = job.get("pod", job.pod)
+    folder = f"/var/log/pods/{job.namespace}_{job.pod}_{pod['metadata']['uid']}"
+    kept = bed.host(pod["spec"]["nodeName"]).read(f"{folder}/companion/0.log").decode()
     streams = {(line.split()[1], line.split()[3]) for line in kept.splitlines()}
     assert streams == {("stdout", "out"), ("stderr", "err")}

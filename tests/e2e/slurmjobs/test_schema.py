@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +10,9 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import Kubernetes
 from redbox_operator.api.crds import all_crds
 from redbox_operator.api.slurmjob import MUTABLE
+from tests.e2e.harness.kubernetes import Kubernetes
 
 WHOLE: dict[str, Any] = {
     "cluster": "hpc1",
@@ -63,10 +62,9 @@ def kubectl(bed: Bed) -> Kubernetes:
     return kubectl
 
 
-def slurm_job(name: str = "cow", **spec: Any) -> str:
+def slurm_job(name: str = "cow", **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "default"}
-    made = {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "metadata": metadata, "spec": spec}
-    return json.dumps(made)
+    return {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "metadata": metadata, "spec": spec}
 
 
 def leaves(node: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -81,15 +79,15 @@ def leaves(node: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, node
 
 
-def refusal(kubectl: Kubernetes, manifest: str) -> str:
+def refusal(kubectl: Kubernetes, manifest: dict[str, Any]) -> str:
     with pytest.raises(BedError) as refused:
-        kubectl("create", "--dry-run=server", "--filename=-", stdin=manifest)
+        kubectl.create(manifest, dryRun="All")
     return str(refused.value)
 
 
 def test_a_job_that_says_everything_is_taken_whole(kubectl: Kubernetes) -> None:
-    made = kubectl("create", "--dry-run=server", "--output=json", "--filename=-", stdin=slurm_job(**WHOLE))
-    assert set(leaves(WHOLE)) <= set(leaves(json.loads(made)["spec"]))
+    made = kubectl.create(slurm_job(**WHOLE), dryRun="All")
+    assert set(leaves(WHOLE)) <= set(leaves(made["spec"]))
 
 
 @pytest.mark.parametrize(
@@ -142,15 +140,15 @@ def test_what_is_wrong_is_refused_by_its_name(kubectl: Kubernetes, spec: dict[st
 
 def test_a_name_that_no_pod_could_carry_is_refused(kubectl: Kubernetes) -> None:
     assert "at most 59 characters" in refusal(kubectl, slurm_job("c" * 60, batch="a"))
-    kubectl("create", "--dry-run=server", "--filename=-", stdin=slurm_job("c" * 59, batch="a"))
+    kubectl.create(slurm_job("c" * 59, batch="a"), dryRun="All")
 
 
 @pytest.fixture(scope="module")
 def job(kubectl: Kubernetes) -> Iterator[str]:
     """One that is there, and goes nowhere."""
-    kubectl("create", "--filename=-", stdin=slurm_job("schema", **{**WHOLE, "cluster": "nowhere"}))
-    yield "slurmjob/schema"
-    kubectl("delete", "slurmjob/schema", "--timeout=60s")
+    kubectl.create(slurm_job("schema", **{**WHOLE, "cluster": "nowhere"}))
+    yield "schema"
+    kubectl.delete("slurmjob", "schema", namespace="default")
 
 
 @pytest.mark.parametrize("field", sorted(WHOLE.keys() - MUTABLE))
@@ -158,15 +156,13 @@ def test_a_job_that_is_there_cannot_be_changed(kubectl: Kubernetes, job: str, fi
     other: object = {"container": {"image": "other"}, "backoffLimit": 9, "serviceAccountName": "other"}.get(
         field
     )
-    patch = json.dumps({"spec": {field: other}})
     with pytest.raises(BedError, match=f"{field} is immutable"):
-        kubectl("patch", job, "--type=merge", f"--patch={patch}", "--dry-run=server")
+        kubectl.patch("slurmjob", job, {"spec": {field: other}}, "default", dryRun="All")
 
 
 @pytest.mark.parametrize("field", sorted(MUTABLE))
 def test_but_for_what_is_meant_to_be_changed(kubectl: Kubernetes, job: str, field: str) -> None:
-    patch = json.dumps({"spec": {field: None}})
-    kubectl("patch", job, "--type=merge", f"--patch={patch}", "--dry-run=server")
+    kubectl.patch("slurmjob", job, {"spec": {field: None}}, "default", dryRun="All")
 
 
 @pytest.mark.parametrize("field", sorted(WHOLE))
@@ -184,7 +180,7 @@ def test_explain_of_resources_teaches_sbatchs_options(kubectl: Kubernetes) -> No
 def test_a_slurm_clusters_audience_stays_what_it_was(kubectl: Kubernetes) -> None:
     spec = {"endpoint": "https://x:1", "caBundle": "eA==", "audience": "redbox.dev/x"}
     made = {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmCluster", "metadata": {"name": "x"}}
-    assert "holdBack needs" in refusal(kubectl, json.dumps({**made, "spec": {**spec, "holdBack": True}}))
-    assert "spec.audience" in refusal(kubectl, json.dumps({**made, "spec": {**spec, "audience": "api"}}))
+    assert "holdBack needs" in refusal(kubectl, {**made, "spec": {**spec, "holdBack": True}})
+    assert "spec.audience" in refusal(kubectl, {**made, "spec": {**spec, "audience": "api"}})
     bad_name = {**made, "metadata": {"name": "x.y"}, "spec": spec}
-    assert "a SlurmCluster's name" in refusal(kubectl, json.dumps(bad_name))
+    assert "a SlurmCluster's name" in refusal(kubectl, bad_name)

@@ -13,9 +13,10 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Role
-from redbox_bed.delivery import CHART, RELEASE, Helm, Kubernetes
+from redbox_bed.delivery import CHART, RELEASE, Helm
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.container_image import BUILD, IMAGE
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.volumes import CLAIM, FOLDER, VOLUME
 from tests.e2e.harness.waiting import eventually
@@ -50,8 +51,7 @@ class OldJobs:
         return self.apply(manifest, f"slurmjobs.{group}")
 
     def status(self, resource: str, name: str) -> dict[str, Any]:
-        answer = self.kubectl("get", resource, name, "--namespace=alice", "--output=json")
-        return dict(json.loads(answer).get("status", {}))
+        return dict(self.kubectl.get(resource, name, "alice").get("status", {}))
 
     def ends(self, resource: str, name: str) -> dict[str, Any]:
         """As tools of that time wait: for one of two words in `.status.status`."""

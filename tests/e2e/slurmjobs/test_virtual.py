@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -33,7 +32,7 @@ def jobs(bed: Bed, virtual: None) -> Iterator[SlurmJobs]:
 
 
 def node_of(job: Applied) -> str:
-    return job("get", "pod", job.pod, "--output=jsonpath={.spec.nodeName}")
+    return str(job.get("pod", job.pod)["spec"]["nodeName"])
 
 
 def in_slurm(bed: Bed, job: Applied) -> list[str]:
@@ -61,7 +60,7 @@ def test_a_job_that_fits_nowhere_stays_pending_and_says_so(jobs: SlurmJobs) -> N
     conditions = eventually(
         lambda: [
             one
-            for one in json.loads(job("get", "pod", job.pod, "--output=json"))["status"].get("conditions", [])
+            for one in job.get("pod", job.pod).get("status", {}).get("conditions", [])
             if one.get("reason") == "Unschedulable"
         ]
     )

@@ -15,8 +15,8 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
-from redbox_bed.delivery import Kubernetes
 from tests.e2e.harness.cluster_storm import read_in_the_end
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.personal import (
     ACCOUNT,
     KEY,

@@ -370,6 +370,10 @@ class Host:
             )
         return done.stdout
 
+    def own_folder(self, path: str) -> Path:
+        """Where a folder that only this host has is on the machine, also when the host is off."""
+        return self._folder / "own" / path.removeprefix("/")
+
     def log_path(self, daemon: str) -> Path:
-        """Where a daemon's log is on the machine, also when the host is off."""
-        return self._folder / "own" / LOGS.removeprefix("/") / f"{daemon}.log"
+        """Where a daemon's log is on the machine."""
+        return self.own_folder(LOGS) / f"{daemon}.log"

@@ -16,10 +16,12 @@ from subprocess import CompletedProcess
 from typing import Any
 
 from redbox_bed.core.errors import DaemonError
+from redbox_bed.core.places import Places
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until_serves
 from redbox_bed.images.node_images import import_missing
 from redbox_bed.images.oci import Image
+from redbox_bed.images.unpacked import begin_with_unpacked
 from redbox_bed.kube.conf import CONFIGURATION, File, Setup
 from redbox_bed.kube.control_plane import AUDIT_LOG, roles
 
@@ -55,10 +57,11 @@ def start_control_plane(host: Host, setup: Setup, programs: str) -> None:
         raise DaemonError(f"the API server refused the bed's roles: {applied.stderr.strip()}")
 
 
-def start_node(host: Host, setup: Setup, images: Iterable[Image]) -> dt.datetime | None:
+def start_node(host: Host, setup: Setup, places: Places, images: Iterable[Image]) -> dt.datetime | None:
     """All of it; when its kubelet was started, if that was now."""
     configure(host, setup)
     host.run("sh", "-ec", _NODE_SETTINGS)
+    begin_with_unpacked(host, places)
     containerd, *others = setup.daemons
     host.ensure(containerd)
     wait_until_serves(

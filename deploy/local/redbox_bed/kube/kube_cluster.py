@@ -18,6 +18,7 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import CACHE
 from redbox_bed.images.node_images import busybox_image, import_missing, pause_image
 from redbox_bed.images.project_images import project_images
+from redbox_bed.images.unpacked import keep_unpacked
 from redbox_bed.kube import existing
 from redbox_bed.kube.conf import AUTHORITIES, Machine, control_plane_host, identities, kubeconfig
 from redbox_bed.kube.control_plane import control_plane
@@ -52,7 +53,9 @@ def up(bed: Bed, progress: Progress) -> None:
             control = pool.submit(start_control_plane, control_host, setup, machine.programs)
             needed = (pause_image(bed.places, programs), busybox_image(bed.places))
             setups = [node(bed.plan, host.spec, machine, pki) for host in nodes]
-            starts = [pool.submit(start_node, *each, needed) for each in zip(nodes, setups, strict=True)]
+            starts = [
+                pool.submit(start_node, *each, bed.places, needed) for each in zip(nodes, setups, strict=True)
+            ]
             control.result()
             started = {host.name: start.result() for host, start in zip(nodes, starts, strict=True)}
         _leave_access(bed, programs, pki)
@@ -61,6 +64,7 @@ def up(bed: Bed, progress: Progress) -> None:
         with progress.step("the project's images"):
             images = ours.result()
             list(pool.map(lambda host: import_missing(host, images), nodes))
+            keep_unpacked(nodes[0], bed.places, images)
 
 
 def status(bed: Bed) -> list[PartStatus]:

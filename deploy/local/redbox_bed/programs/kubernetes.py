@@ -1,6 +1,7 @@
 """The cluster's programs, built from the Go module beside this package: once, into the cache.
 
-One program is all of Kubernetes, etcd and kubectl, selected by the name of the call; `pause` is the other.
+One program is etcd and all of Kubernetes' daemons, selected by the name of the call; `pause` and `kubectl`
+are programs of their own.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from redbox_bed.core.places import PACKAGE, Places
 from redbox_bed.programs.golang import Build, Progress, find_go, go_version_text, required_version
 
 MODULE = PACKAGE.parent / "kube"
-PROGRAMS = (
+DAEMONS = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-    *("kubelet", "kube-proxy", "kubectl"),
+    *("kubelet", "kube-proxy"),
 )
 
 
 def ensure_programs(places: Places, progress: Progress) -> Path:
-    """A folder with `kube`, a link to it for each of PROGRAMS, and `pause`."""
+    """A folder with `kube`, a link to it for each of DAEMONS, `kubectl` and `pause`."""
     go = find_go(places, progress)
     linker_flags = version_flags(required_version(MODULE / "go.mod", "k8s.io/kubernetes"))
     key = key_of(contents_of(MODULE, "*.go", "go.mod", "go.sum"), go_version_text(go), linker_flags)
@@ -37,7 +38,7 @@ def version_flags(version: str) -> str:
 
 
 def _build(build: Build, go: str, linker_flags: str, folder: Path) -> None:
-    for program, package in (("pause", "./pause"), ("kube", ".")):
+    for program, package in (("pause", "./pause"), ("kubectl", "./kubectl"), ("kube", ".")):
         build.run(go, output=folder / program, package=package, linker_flags=linker_flags)
-    for name in PROGRAMS:
+    for name in DAEMONS:
         (folder / name).symlink_to("kube")
