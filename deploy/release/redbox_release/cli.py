@@ -13,9 +13,7 @@ from redbox_bed.core.places import CHECKOUT
 from redbox_release.artifacts.release import build_release
 from redbox_release.site.build import build_site
 
-IntoOption = Annotated[
-    Path, typer.Option(help="A folder: empty, or of an earlier build, which is removed.")
-]
+IntoOption = Annotated[Path, typer.Option(help="A folder: empty, or of an earlier build, which is removed.")]
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
