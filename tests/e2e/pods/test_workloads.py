@@ -177,6 +177,8 @@ def test_a_pod_that_its_node_cannot_launch_is_replaced_and_is_no_failure(bed: Be
             status = finished(pods, name)
     finally:
         pods.login.run("rm", "-rf", mark)
+        for node in NODES:
+            bed.host(node).run("rm", "-f", prolog)
         resume_what_slurm_drained(bed)
     assert (status["succeeded"], status.get("failed", 0)) == (1, 0)
     ends = {pod["status"]["phase"]: pods.of(pod["metadata"]["name"]) for pod in pods_of(pods, name)}

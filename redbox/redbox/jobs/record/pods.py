@@ -128,9 +128,17 @@ def launch_failed(record: JobRecord) -> bool:
 
 
 def launched_again(record: JobRecord) -> bool:
-    """Whether Slurm launched this pod once more, of its own accord, before its containers had ended."""
-    report = stored_report(record.pod_report)
-    return record.run > 1 and (report is None or report.stopped or not report.done)
+    """Whether Slurm launched this pod once more, of its own accord, before its containers had ended.
+
+    Polls may have missed the first start, but not a container that began before Slurm's start.
+    """
+    report, start = stored_report(record.pod_report), record.status.started_at
+    if report is None:
+        return record.run > 1
+    began = [container.state.running or container.state.terminated for container in report.containers]
+    times = [state.started_at for state in began if state is not None and state.started_at is not None]
+    is_again = record.run > 1 or (start is not None and any(time < start for time in times))
+    return is_again and (report.stopped or not report.done)
 
 
 def failed_container(report: PodReport) -> tuple[ContainerReport, Terminated] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -16,6 +17,9 @@ from tests.redbox.jobs.factories import MACHINE, RECORD
 
 REPORT = b'{"at": "2026-01-01T00:00:00Z"}'
 ENDED = b'{"at": "2026-01-01T00:00:00Z", "done": true}'
+RAN_AT_12 = b"""{"at": "2026-01-01T12:00:00Z", "containers": [
+    {"name": "main", "state": {"running": {"startedAt": "2026-01-01T12:00:00Z"}}}]}"""
+AT_11_55, AT_12_05 = datetime(2026, 1, 1, 11, 55, tzinfo=UTC), datetime(2026, 1, 1, 12, 5, tzinfo=UTC)
 RUN_BEFORE = ObservedStatus(state="FAILED", exit_code=70, nodes="n1")
 CANCELLED = ObservedStatus(state="CANCELLED", nodes="n1")
 POD = replace(RECORD, is_pod=True, phase=Phase.CANCELLED, status=CANCELLED)
@@ -40,6 +44,8 @@ def test_a_job_says_whether_it_is_a_pods_before_its_runner_reports(*, is_pod: bo
         (with_line(POD, REPORT), False),
         (replace(with_line(POD, REPORT), run=2), True),
         (replace(with_line(POD, ENDED), run=2), False),
+        (replace(with_line(POD, RAN_AT_12), status=replace(CANCELLED, started_at=AT_12_05)), True),
+        (replace(with_line(POD, RAN_AT_12), status=replace(CANCELLED, started_at=AT_11_55)), False),
         (replace(with_line(POD, REPORT), run=2, phase=Phase.FAILED, status=RUN_BEFORE), True),
         (replace(with_line(POD, REPORT), phase=Phase.FAILED, status=RUN_BEFORE), False),
     ],
@@ -50,5 +56,5 @@ def test_a_pod_that_its_node_could_not_launch_or_not_once_more_has_a_reason_of_i
     """slurmd cancels, as root, what may not be requeued; the queue does not show who has cancelled a job."""
     job = job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None)
     assert (job.reason == LAUNCH_FAILED) is is_failed_launch
-    words = "launched it once more on n1" if record.run > 1 else "cancelled on n1 before its runner began"
+    words = "launched it once more on n1" if record.pod_report else "cancelled on n1 before its runner began"
     assert (words in (explain(record) or "")) is is_failed_launch
