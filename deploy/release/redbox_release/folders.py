@@ -1,4 +1,4 @@
-"""The folder into which something is built: emptied first, and nobody else's."""
+"""The folder into which something is built: emptied first, if it is a build's own."""
 
 from __future__ import annotations
 
