@@ -196,15 +196,16 @@ class SlurmJobs:
         return cls(Kubernetes(bed), bed.host("login"))
 
     def apply(self, batch: str = "", *, namespace: str = "alice", name: str = "", **spec: Any) -> Applied:
-        """Apply one: `batch` is a script, or its lines after #!/bin/bash; fields are those of the spec."""
+        """Apply one: `batch` is a script, or its lines after #!/bin/bash; fields are the spec's, or None."""
         job = Applied(self.kubectl, self.login, namespace, name or new_name())
         if batch:
             spec["batch"] = batch if batch.startswith("#!") else f"#!/bin/bash\n{batch}\n"
+        fields = {**({} if "endpoint" in spec else {"cluster": "hpc1"}), **spec}
         manifest = {
             "apiVersion": "redbox.dev/v1alpha1",
             "kind": "SlurmJob",
             "metadata": {"name": job.name, "namespace": namespace},
-            "spec": {**({} if "endpoint" in spec else {"cluster": "hpc1"}), **spec},
+            "spec": {name: value for name, value in fields.items() if value is not None},
         }
         self.made.append(job)
         self.kubectl.apply(json.dumps(manifest))

@@ -180,7 +180,8 @@ async def standing(
         tokens, path = write_settings(directory)
         authenticator = await stack.enter_async_context(_door(path))
         clock = RunningClock()
-        slurm = StrictSlurm(clock)
+        # Processes of a job are found by its id, also those of another worker's stand.
+        slurm = StrictSlurm(clock, next_id=os.getpid() * 1000)
         journal = Journal(directory / "journal")
         stack.callback(journal.close)
         transport = LaunchedTransport()

@@ -67,13 +67,16 @@ class PaddedFile:
         self.shrank = False
 
     def read(self, count: int) -> bytes:
-        # After the header is sent, a read error must not end the archive.
-        try:
-            data = b"" if self.shrank else os.read(self._descriptor, count)
-        except OSError:
-            data = b""
-        self.shrank = self.shrank or not data
-        return data or bytes(count)
+        # After the header is sent, neither a read error nor a short read must end the archive.
+        data = b""
+        while len(data) < count and not self.shrank:
+            try:
+                piece = os.read(self._descriptor, count - len(data))
+            except OSError:
+                piece = b""
+            self.shrank = not piece
+            data += piece
+        return data + bytes(count - len(data))
 
 
 def walk(base: bytes, relative: bytes, cannot_list: Callable[[bytes, str], None]) -> Iterator[bytes]:

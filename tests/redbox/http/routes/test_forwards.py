@@ -43,8 +43,11 @@ FLOOD = ECHO.replace(
 
 @asynccontextmanager
 async def serving(client: RedboxClient, program: str) -> AsyncIterator[int]:
-    """A server in the job, as its user: its port."""
-    request = ExecRequest(command=("/usr/bin/python3", "-c", program))
+    """A server in the job, as its user and with its variable: its port."""
+    job = await client.get_job("k1")
+    request = ExecRequest(
+        command=("/usr/bin/env", f"SLURM_JOB_ID={job.job_id}", "/usr/bin/python3", "-c", program)
+    )
     async with open_exec(client, "k1", request) as session:
         event = await session.receive()
         assert isinstance(event, SessionData), event
