@@ -209,7 +209,7 @@ def _faults_of_disrupted(pod: SlurmPod, status: Object, rows: list[tuple[str, st
     Its node refuses that, and the job is cancelled: before its containers have started, or while they run.
     """
     ids, states = {row[0] for row in rows}, {row[1] for row in rows}
-    as_slurm_shows = ids == {pod.job_id} and states <= NOT_LAUNCHED
+    as_slurm_shows = ids <= {pod.job_id} and states <= NOT_LAUNCHED
 
     def refusal() -> str:
         try:
