@@ -8,15 +8,19 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
+import pytest
+
 from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
 from redbox_kube.names import LABEL_VIRTUAL
 from redbox_kube.virtual_pods import SUBMITTED
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
+from redbox_resourced.pods import reconciler
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission_errors import SubmissionRejected
+from redbox_shared.backoff import Backoff
 from redbox_shared.job_end import LOST_AFTER_S
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
@@ -201,15 +205,18 @@ async def test_a_job_that_red_box_does_not_know_for_long_is_lost() -> None:
         assert phases(harness.api) == ["Failed"]
 
 
-async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work() -> None:
+async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "BACKOFF", Backoff(0.5, 60.0, jitter=0.0))
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     api = away_at_first_write()
     pods = AllRefused(api.client, cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7")
     running = asyncio.create_task(pods.run())
-    await until(lambda: api.writes == 1 and pods.queue.is_idle)  # it failed: a retry is due in 50 ms
+    await until(lambda: api.writes == 1 and pods.queue.is_idle)  # it failed: a retry is due
     running.cancel()
     await asyncio.wait({running})
     pods.enqueue(PLACE)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.6)
     assert (errors, pods.asked, api.writes) == ([], 1, 1)
