@@ -60,7 +60,9 @@ def test_a_shell_completes_a_command_an_option_and_a_name_on_a_terminal(
 ) -> None:
     program = shutil.which(shell)
     if program is None:
-        pytest.skip(f"{shell} is not installed here: tests/run installs it, as root and where systemd does not run")
+        pytest.skip(
+            f"{shell} is not installed here: tests/run installs it, as root and where systemd does not run"
+        )
     path = f"{Path(PROGRAM).parent}:/usr/bin:/bin"
     environment = kubectl.environment(PATH=path, PS1="$ ", HOME=str(tmp_path))
     with terminal(*options, env=environment, program=program) as shown:
