@@ -42,29 +42,42 @@ def test_no_name_is_a_wrong_command_line(kubectl: Kubectl) -> None:
     assert "which job?" in ended.stderr
 
 
-@pytest.mark.parametrize("elsewhere", [{"cluster": "hpc2"}, {"cluster": None, "endpoint": "mine"}])
-def test_a_job_id_of_two_slurm_clusters_names_neither(kubectl: Kubectl, elsewhere: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("here", "there", "elsewhere"),
+    [
+        ("Running", "Running", {"cluster": "hpc2"}),
+        ("Running", "Failed", {"cluster": None, "endpoint": "mine"}),
+        ("Succeeded", "Running", {"cluster": None, "endpoint": "mine"}),
+        ("Succeeded", "Failed", {"cluster": None, "endpoint": "mine"}),
+    ],
+)
+def test_a_job_id_of_two_slurm_clusters_names_neither(
+    kubectl: Kubectl, here: str, there: str, elsewhere: dict[str, str]
+) -> None:
+    """A red-box of a tenant reports what id it likes, of a job that ends when it likes."""
     kubectl.forgets("job")
-    kubectl.answers("jobs", [slurmjob("here"), slurmjob("there", **elsewhere)])
-    ended = run(kubectl, "cancel", "12")
-    assert ended.returncode == 1
-    assert "name one of the SlurmJobs here, there" in ended.stderr
+    kubectl.answers("jobs", [slurmjob("train", here), slurmjob("evil", there, **elsewhere)])
+    for words in (["cancel", "12"], ["cancel", "--me", "12"], ["logs", "12_[0-9]"]):
+        ended = run(kubectl, *words)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert "write the name of one of evil (of " in ended.stderr
+        assert "), train (of hpc1)" in ended.stderr
     assert cancelled(kubectl) == []
 
 
 def test_a_job_id_that_slurm_uses_again_is_the_job_that_has_not_ended(kubectl: Kubectl) -> None:
     kubectl.forgets("job")
-    kubectl.answers(
-        "jobs", [slurmjob("a"), slurmjob("b", "Succeeded"), slurmjob("c", "Failed", cluster="hpc2")]
-    )
+    kubectl.answers("jobs", [slurmjob("a"), slurmjob("b", "Succeeded")])
     assert run(kubectl, "cancel", "12").returncode == 0
     assert cancelled(kubectl) == ["a"]
+    kubectl.answers("jobs", [slurmjob("a"), slurmjob("c")])  # one that Slurm has forgotten
+    assert "write the name of one of a (of hpc1), c (of hpc1)" in run(kubectl, "cancel", "12").stderr
 
 
 def test_a_number_that_is_the_name_of_one_and_the_id_of_another_names_neither(kubectl: Kubectl) -> None:
     """Who gives a SlurmJob a number for its name gets neither the cancel nor the files of another job."""
     kubectl.answers("jobs", [slurmjob("train"), slurmjob("12", jobID="99")])
-    for words in (["cancel", "12"], ["logs", "12"], ["cp", "secret", "12:."]):
+    for words in (["cancel", "12"], ["cancel", "--me", "12"], ["logs", "12"], ["cp", "secret", "12:."]):
         ended = run(kubectl, *words)
         assert (ended.returncode, ended.stdout) == (1, "")
         assert "write slurmjob/12 or train" in ended.stderr

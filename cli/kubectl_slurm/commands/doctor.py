@@ -266,7 +266,9 @@ def _cure_without_identity(kubectl: Kubectl, account: str, error: PluginError) -
             who = f"namespace {kubectl.namespace} and account {account}"
             return f"the HPC administrator maps {who} in mapping.rules"
         case AnswerInvalid():
-            return "its administrator checks which server answers at its `endpoint`, and that server's release"
+            return (
+                "its administrator checks which server answers at its `endpoint`, and that server's release"
+            )
     return f"`kubectl get serviceaccounts --namespace={kubectl.namespace}` lists those that there are"
 
 
