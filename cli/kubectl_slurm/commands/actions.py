@@ -98,7 +98,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 
 def _named(find: Callable[[str], SlurmJobView], names: Sequence[str]) -> Iterator[SlurmJobView | PluginError]:
-    """Each as it is when its turn comes, or why there is none."""
+    """Each as it is when its turn comes, or why it is not found."""
     for name in names:
         try:
             yield find(name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 MOST = 2**63
-"""Larger numbers are no amounts of anything, and Python cannot divide all of them."""
+"""Larger numbers are not amounts of anything, and Python cannot divide all of them."""
 KINDS: Mapping[object, tuple[tuple[type, ...], str]] = {
     str: ((str,), "text"),
     bool: ((bool,), "true or false"),
