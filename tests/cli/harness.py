@@ -26,6 +26,12 @@ SCRIPTED = """\
 #!/bin/sh
 echo "$@" >>"$ANSWERS/calls"
 case "$*" in
+    */version*) echo '{}' ;;
+    *auth*whoami*) echo '{"status": {"userInfo": {"username": "eve"}}}' ;;
+    *api-resources*) echo slurmjobs.redbox.dev slurmclusters.redbox.dev ;;
+    *can-i*) echo yes ;;
+    *resourcequotas* | *"get --output=json pods"* | *"get --output=json events"*) echo '{"items": []}' ;;
+    *current-context*) echo bed ;;
     *"config view"*) printf '%s' "${NAMESPACE:-alice}" ;;
     *"--raw"*"watch=true"*) cat "$ANSWERS/watch" 2>/dev/null; exec sleep 300 ;;
     *get*slurmjobs*" -- "*)
@@ -40,11 +46,13 @@ case "$*" in
         cat "$ANSWERS/clusters" 2>/dev/null && exit
         echo 'Error from server (Forbidden): slurmclusters.redbox.dev is forbidden: User "a" cannot list' >&2
         exit 1 ;;
+    *get*slurmendpoints*" -- "*) cat "$ANSWERS/endpoint" ;;
     *get*slurmendpoints*)
         cat "$ANSWERS/endpoints" 2>/dev/null && exit
         echo "error: the server doesn't have a resource type \"slurmendpoints\"" >&2
         exit 1 ;;
     *create*token*)
+        cat "$ANSWERS/token" 2>/dev/null && exit
         echo 'error: failed to create token: serviceaccounts "x" is forbidden: User "a" cannot create' >&2
         exit 1 ;;
     *create*) cat >"$ANSWERS/created"; cat "$ANSWERS/job" ;;

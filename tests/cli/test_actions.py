@@ -42,29 +42,42 @@ def test_no_name_is_a_wrong_command_line(kubectl: Kubectl) -> None:
     assert "which job?" in ended.stderr
 
 
-@pytest.mark.parametrize("elsewhere", [{"cluster": "hpc2"}, {"cluster": None, "endpoint": "mine"}])
-def test_a_job_id_of_two_slurm_clusters_names_neither(kubectl: Kubectl, elsewhere: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("here", "there", "elsewhere"),
+    [
+        ("Running", "Running", {"cluster": "hpc2"}),
+        ("Running", "Failed", {"cluster": None, "endpoint": "mine"}),
+        ("Succeeded", "Running", {"cluster": None, "endpoint": "mine"}),
+        ("Succeeded", "Failed", {"cluster": None, "endpoint": "mine"}),
+    ],
+)
+def test_a_job_id_of_two_slurm_clusters_names_neither(
+    kubectl: Kubectl, here: str, there: str, elsewhere: dict[str, str]
+) -> None:
+    """A red-box of a tenant reports what id it likes, of a job that ends when it likes."""
     kubectl.forgets("job")
-    kubectl.answers("jobs", [slurmjob("here"), slurmjob("there", **elsewhere)])
-    ended = run(kubectl, "cancel", "12")
-    assert ended.returncode == 1
-    assert "name one of the SlurmJobs here, there" in ended.stderr
+    kubectl.answers("jobs", [slurmjob("train", here), slurmjob("evil", there, **elsewhere)])
+    for words in (["cancel", "12"], ["cancel", "--me", "12"], ["logs", "12_[0-9]"]):
+        ended = run(kubectl, *words)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert "write the name of one of evil (of " in ended.stderr
+        assert "), train (of hpc1)" in ended.stderr
     assert cancelled(kubectl) == []
 
 
 def test_a_job_id_that_slurm_uses_again_is_the_job_that_has_not_ended(kubectl: Kubectl) -> None:
     kubectl.forgets("job")
-    kubectl.answers(
-        "jobs", [slurmjob("a"), slurmjob("b", "Succeeded"), slurmjob("c", "Failed", cluster="hpc2")]
-    )
+    kubectl.answers("jobs", [slurmjob("a"), slurmjob("b", "Succeeded")])
     assert run(kubectl, "cancel", "12").returncode == 0
     assert cancelled(kubectl) == ["a"]
+    kubectl.answers("jobs", [slurmjob("a"), slurmjob("c")])  # one that Slurm has forgotten
+    assert "write the name of one of a (of hpc1), c (of hpc1)" in run(kubectl, "cancel", "12").stderr
 
 
 def test_a_number_that_is_the_name_of_one_and_the_id_of_another_names_neither(kubectl: Kubectl) -> None:
     """Who gives a SlurmJob a number for its name gets neither the cancel nor the files of another job."""
     kubectl.answers("jobs", [slurmjob("train"), slurmjob("12", jobID="99")])
-    for words in (["cancel", "12"], ["logs", "12"], ["cp", "secret", "12:."]):
+    for words in (["cancel", "12"], ["cancel", "--me", "12"], ["logs", "12"], ["cp", "secret", "12:."]):
         ended = run(kubectl, *words)
         assert (ended.returncode, ended.stdout) == (1, "")
         assert "write slurmjob/12 or train" in ended.stderr
@@ -130,23 +143,11 @@ def test_a_role_that_the_operator_lacks_is_a_line_with_its_cure(roles: Any, line
         assert f"adds {role} to the roles" in line.cure
 
 
-WAY = """\
-case "$*" in
-    */version*) echo '{}'; exit ;;
-    *whoami*) echo '{"status": {"userInfo": {"username": "eve"}}}'; exit ;;
-    *api-resources*) echo slurmjobs.redbox.dev slurmclusters.redbox.dev; exit ;;
-    *can-i*slurmclusters*--all-namespaces*) echo no; exit 1 ;;
-    *can-i*) echo yes; exit ;;
-    *resourcequotas* | *"get --output=json pods"*) echo '{"items": []}'; exit ;;
-    *current-context*) echo bed; exit ;;
-esac
-"""
-
-
 def test_a_right_on_slurmclusters_in_a_namespace_alone_is_none(kubectl: Kubectl) -> None:
     """They have no namespace, for which kubectl says yes all the same."""
     kubectl.forgets("clusters")
-    kubectl.becomes(kubectl.program.read_text().replace("case", f"{WAY}case", 1))
+    right = "*can-i*slurmclusters*--all-namespaces*"
+    kubectl.becomes(kubectl.program.read_text().replace("*can-i*)", f"{right}) echo no; exit 1 ;; *can-i*)"))
     ended = run(kubectl, "doctor")
     assert "?? rights: you may not list slurmclusters.redbox.dev, which info needs" in ended.stdout
     assert "redbox-cluster-viewer" in ended.stdout

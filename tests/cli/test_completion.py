@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -46,13 +47,29 @@ def test_a_cluster_that_is_away_completes_nothing(kubectl: Kubectl) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, ":4\n", "")
 
 
-def test_bash_completes_on_a_terminal(kubectl: Kubectl) -> None:
+@pytest.mark.parametrize(
+    ("shell", "options", "load"),
+    [
+        ("bash", ["--norc"], "source <(kubectl-slurm completion bash)"),
+        ("zsh", ["-f"], "autoload -U compinit; compinit -u -D; source <(kubectl-slurm completion zsh)"),
+        ("fish", ["--no-config"], "kubectl-slurm completion fish | source"),
+    ],
+)
+def test_a_shell_completes_a_command_an_option_and_a_name_on_a_terminal(
+    kubectl: Kubectl, tmp_path: Path, shell: str, options: list[str], load: str
+) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(
+            f"{shell} is not installed here: tests/run installs it, as root and where systemd does not run"
+        )
     path = f"{Path(PROGRAM).parent}:/usr/bin:/bin"
-    with terminal("--norc", env=kubectl.environment(PATH=path, PS1="$ "), program="/bin/bash") as shown:
-        shown.press(b"source <(kubectl-slurm completion bash); echo rea''dy\n")
+    environment = kubectl.environment(PATH=path, PS1="$ ", HOME=str(tmp_path))
+    with terminal(*options, env=environment, program=program) as shown:
+        shown.press(f"{load}; echo rea''dy\n".encode())
         shown.until(lambda lines: "ready" in lines)
-        shown.press(b"kubectl-slurm expl\ttr\t")
-        shown.until(lambda lines: any("kubectl-slurm explain train-abc12" in line for line in lines))
+        shown.press(b"kubectl-slurm lo\t--foll\ttr\t")
+        shown.until(lambda lines: any("kubectl-slurm logs --follow train-abc12" in line for line in lines))
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -10,6 +10,7 @@ import pytest
 from kubectl_slurm.errors import Refusal
 from kubectl_slurm.kubectl.program import Kubectl as Program
 from kubectl_slurm.slurmjobs.clusters import ClusterView
+from kubectl_slurm.slurmjobs.redbox_answers import IdentityAtRedbox
 from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, RedboxNotReached, access_of
 from redbox_kube.slurm_endpoint import audience_of
 from tests.cli.factories import slurmcluster, slurmjob
@@ -67,7 +68,7 @@ def test_a_wide_queue_names_the_endpoint(kubectl: Kubectl) -> None:
 def test_an_address_that_is_none_is_a_red_box_that_is_not_reached(endpoint: str) -> None:
     """Whoever may write a SlurmEndpoint chooses it, and `doctor` asks all of them."""
     with pytest.raises(RedboxNotReached):
-        RedboxAccess(endpoint, "", "token").get("/v1/whoami")
+        RedboxAccess(endpoint, "", "token").get(IdentityAtRedbox, "/v1/whoami")
 
 
 def test_an_authority_that_is_none_is_a_sentence() -> None:

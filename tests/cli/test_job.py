@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -10,9 +12,11 @@ import pytest
 from kubectl_slurm.commands.queue import place
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView, cluster_of
-from kubectl_slurm.slurmjobs.job import COMPACT, SlurmJobView
+from kubectl_slurm.slurmjobs.job import COMPACT, SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met, seconds_of
+from kubectl_slurm.slurmjobs.redbox_answers import RunningUsage, UsageAtEnd
 from kubectl_slurm.slurmjobs.usage import usage_of_ended, usage_of_running
+from kubectl_slurm.terminal.times import clock
 from redbox.jobs.record.messages import ENDINGS, REASONS
 from redbox.slurm.text.states import PHASES
 from tests.cli.factories import slurmcluster, slurmjob, view
@@ -99,10 +103,22 @@ def test_time_limits_are_read_as_sbatch_reads_them(text: str, seconds: int | Non
     assert seconds_of(text) == seconds
 
 
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "soon", 7, None])
+def test_a_time_that_no_calendar_has_is_unknown(text: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile red-box may report it: in Tokyo the year 10000 has begun."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert clock(read_time(text)) == ""
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_usage_is_a_share_of_what_was_asked_for() -> None:
     now = datetime(2026, 11, 24, 12, 1, 40, tzinfo=UTC)
     resources = {"nodes": 2, "tasksPerNode": 2, "cpusPerTask": 2, "memPerNode": "1G"}
-    report = {"cpuSeconds": 400.0, "memoryBytes": 512 * 1024 * 1024}
+    report = RunningUsage("uid", 1, cpu_seconds=400.0, memory_bytes=512 * 1024 * 1024)
     since = {"startedAt": "2026-11-24T12:00:00Z"}
     used = usage_of_running(view(spec={"resources": resources}, **since), report, now, 200)
     assert (used.cpus, used.memory_mb_had, used.elapsed_s) == (8, 2048, 100)
@@ -112,18 +128,20 @@ def test_usage_is_a_share_of_what_was_asked_for() -> None:
 
 
 def test_of_an_ended_job_what_was_not_measured_is_a_question_mark() -> None:
-    least = {"cpus": 2, "allocatedCpuSeconds": 120, "elapsedSeconds": 60}
+    least = UsageAtEnd("uid", 1, cpus=2, allocated_cpu_seconds=120, elapsed_seconds=60)
     used = usage_of_ended(least)
     assert (used.cpu_share, used.memory_share, used.time_share) == ("?", "?", "?")
-    more = {
-        "cpuSeconds": 30.0,
-        "memoryBytes": 3 << 20,
-        "allocatedMemoryBytes": 4 << 20,
-        "timeLimitSeconds": 600,
-    }
-    used = usage_of_ended({**least, **more})
+    used = usage_of_ended(
+        replace(
+            least,
+            cpu_seconds=30.0,
+            memory_bytes=3 << 20,
+            allocated_memory_bytes=4 << 20,
+            time_limit_seconds=600,
+        )
+    )
     assert (used.cpu_share, used.memory_share, used.time_share) == ("25%", "75%", "10%")
-    assert usage_of_ended({**least, "allocatedCpuSeconds": 0, "cpuSeconds": 0.0}).cpu_share == "?"
+    assert usage_of_ended(replace(least, allocated_cpu_seconds=0, cpu_seconds=0.0)).cpu_share == "?"
 
 
 def test_a_slurmendpoints_job_is_asked_about_at_its_own_red_box() -> None:

@@ -297,6 +297,35 @@ def test_a_partition_that_is_not_there_is_named_with_those_that_are(kubectl: Kub
     assert (one_is.returncode, one_is.stdout.split()[0]) == (1, "long")
 
 
+@pytest.mark.parametrize("watch", [[], ["--watch"]])
+def test_a_queue_of_a_partition_that_is_not_there_names_it_with_those_that_are(
+    kubectl: Kubectl, watch: list[str]
+) -> None:
+    ended = run(kubectl, "queue", "-p", "nowhere", *watch)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "kubectl slurm: there is no partition nowhere: hpc1 has debug, long\n"
+    one_is = run(kubectl, "queue", "-p", "nowhere,debug", "--noheader")
+    assert (one_is.returncode, len(one_is.stdout.splitlines())) == (1, 2)
+    assert one_is.stderr == ended.stderr
+
+
+def test_clusters_are_listed_only_for_a_partition_without_jobs(kubectl: Kubectl) -> None:
+    """A call of kubectl takes as long as the queue itself."""
+    assert len(run(kubectl, "queue", "-p", "debug", "--noheader").stdout.splitlines()) == 2
+    assert not any("slurmclusters" in call for call in kubectl.calls)
+    empty = run(kubectl, "queue", "-p", "long", "--noheader")
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
+    assert any("slurmclusters" in call for call in kubectl.calls)
+
+
+def test_where_clusters_are_out_of_sight_any_partition_may_be_there(kubectl: Kubectl) -> None:
+    kubectl.forgets("clusters")
+    ended = run(kubectl, "queue", "-p", "nowhere", "--noheader")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    kubectl.answers("clusters", [slurmcluster(), slurmcluster(partitionNames=[])])
+    assert run(kubectl, "queue", "-p", "nowhere", "--noheader").returncode == 0
+
+
 def test_a_slurmcluster_of_an_older_operator_is_shown_as_far_as_it_goes(kubectl: Kubectl) -> None:
     kubectl.answers("clusters", [slurmcluster(partitions=2, nodes={"idle": 3})])
     ended = run(kubectl, "info")

@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
-from kubectl_slurm.slurmjobs.access import get_job, list_jobs, patch
+from kubectl_slurm.slurmjobs.access import get_job, list_jobs, patch, pick_job
 from kubectl_slurm.slurmjobs.following import until_finished
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
 from kubectl_slurm.slurmjobs.requested_actions import request_cancel, request_requeue
@@ -46,7 +47,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     states_in(getattr(options, "states", ""))
     call = invocation_of(options, given, environment)
     failed, done = False, list[SlurmJobView]()
-    jobs = _selected(call, options) if selects else _named(call, options.names)
+    jobs = _selected(call, options) if selects else _named(partial(get_job, call.kubectl), options.names)
     for job in jobs:
         if isinstance(job, PluginError):
             failed = True
@@ -96,39 +97,42 @@ def _parser(command: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _named(call: Invocation, names: Sequence[str]) -> Iterator[SlurmJobView | PluginError]:
-    """Each as it is when its turn comes, or why it cannot be read."""
+def _named(find: Callable[[str], SlurmJobView], names: Sequence[str]) -> Iterator[SlurmJobView | PluginError]:
+    """Each as it is when its turn comes, or why it is not found."""
     for name in names:
         try:
-            yield get_job(call.kubectl, name)
+            yield find(name)
         except PluginError as error:
             yield error
 
 
-def _selected(call: Invocation, options: argparse.Namespace) -> Sequence[SlurmJobView]:
+def _selected(call: Invocation, options: argparse.Namespace) -> Sequence[SlurmJobView | PluginError]:
     """Those of the namespace that have not ended and that all of the options select, after a question."""
     jobs: Sequence[SlurmJobView] = list_jobs(call.kubectl)
+    found = [*_named(partial(pick_job, call.kubectl, jobs), options.names)]
+    refused = [error for error in found if isinstance(error, PluginError)]
+    named = {job.uid for job in found if isinstance(job, SlurmJobView)}
     if options.me:
         jobs = of_my_user(jobs, call.kubectl.namespace, options.service_account)
-    states, names = states_in(options.states), {*options.names}
+    states = states_in(options.states)
     jobs = [
         job
         for job in jobs
         if not job.finished
         and (options.delete or not job.being_cancelled)
-        and (not names or {job.name, job.job_id} & names)
+        and (not options.names or job.uid in named)
         and (not options.partition or job.is_of_partition(options.partition))
         and (not states or job.is_in(states))
     ]
-    if not jobs:
+    if not jobs and not refused:
         such = "" if options.all else "such "
         note(f"No {such}SlurmJob of namespace {call.kubectl.namespace} waits or runs.")
     if len(jobs) > 1 and not options.yes and sys.stdin.isatty():
         listed = ", ".join(_title(job) for job in jobs[:SHOWN]) + (", ..." if len(jobs) > SHOWN else "")
         if not confirmed(f"Cancel {len(jobs)} jobs: {listed}?"):
             note("Nothing was cancelled.")
-            return []
-    return jobs
+            return refused
+    return [*refused, *jobs]
 
 
 def _cancel(call: Invocation, job: SlurmJobView, options: argparse.Namespace) -> str:

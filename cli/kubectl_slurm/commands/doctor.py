@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
 
 from kubectl_slurm.errors import NotPermitted, PluginError
 from kubectl_slurm.kubectl.program import Kubectl, is_in_pod
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters
+from kubectl_slurm.slurmjobs.redbox_answers import AnswerInvalid, IdentityAtRedbox
 from kubectl_slurm.slurmjobs.redbox_requests import RedboxNotReached, RedboxRefused, access_of
 from kubectl_slurm.terminal.screen import printable
 
@@ -246,35 +246,41 @@ def _unix_user(kubectl: Kubectl, cluster: ClusterView, account: str) -> Examined
     """By the account's own identity at red-box; else by its last job."""
     what = f"service account {account} on {cluster.name}"
     try:
-        whoami = access_of(kubectl, cluster, account).get("/v1/whoami")
-    except RedboxRefused as error:
-        cure = (
-            f"the HPC administrator maps namespace {kubectl.namespace} and account {account} in mapping.rules"
-        )
-        return Examined(Health.NOT_WELL, what, str(error), cure)
+        whoami = access_of(kubectl, cluster, account).get(IdentityAtRedbox, "/v1/whoami")
     except (RedboxNotReached, NotPermitted) as error:
         return _by_last_job(kubectl, cluster, account, str(error))
     except PluginError as error:
-        cure = f"`kubectl get serviceaccounts --namespace={kubectl.namespace}` lists those that there are"
-        return Examined(Health.NOT_WELL, what, str(error), cure)
-    if not whoami.get("user"):
+        return Examined(Health.NOT_WELL, what, str(error), _cure_without_identity(kubectl, account, error))
+    if not whoami.user:
         cure = "the HPC administrator adds a rule with `user` and the role submit in mapping.rules"
         return Examined(Health.NOT_WELL, what, "red-box maps it to no Unix user", cure)
-    if "submit" not in whoami.get("roles", ()):
+    if "submit" not in whoami.roles:
         cure = "the HPC administrator gives its rule the role submit"
-        return Examined(Health.NOT_WELL, what, f"it is {whoami['user']}, and may not submit", cure)
+        return Examined(Health.NOT_WELL, what, f"it is {whoami.user}, and may not submit", cure)
     return Examined(Health.WELL, what, _rights_in_slurm(whoami))
 
 
-def _rights_in_slurm(whoami: Mapping[str, Any]) -> str:
-    parts = [f"Unix user {whoami['user']}"]
-    for name, words in (
-        ("slurmAccounts", "accounts"),
-        ("slurmQos", "QOS"),
-        ("partitions", "only partitions"),
+def _cure_without_identity(kubectl: Kubectl, account: str, error: PluginError) -> str:
+    match error:
+        case RedboxRefused():
+            who = f"namespace {kubectl.namespace} and account {account}"
+            return f"the HPC administrator maps {who} in mapping.rules"
+        case AnswerInvalid():
+            return (
+                "its administrator checks which server answers at its `endpoint`, and that server's release"
+            )
+    return f"`kubectl get serviceaccounts --namespace={kubectl.namespace}` lists those that there are"
+
+
+def _rights_in_slurm(whoami: IdentityAtRedbox) -> str:
+    parts = [f"Unix user {whoami.user}"]
+    for names, words in (
+        (whoami.slurm_accounts, "accounts"),
+        (whoami.slurm_qos, "QOS"),
+        (whoami.partitions, "only partitions"),
     ):
-        if whoami.get(name):
-            parts.append(f"{words} {', '.join(whoami[name])}")
+        if names:
+            parts.append(f"{words} {', '.join(names)}")
     return "; ".join(parts)
 
 

@@ -14,6 +14,7 @@ from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, clust
 from kubectl_slurm.slurmjobs.following import with_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
+from kubectl_slurm.slurmjobs.redbox_answers import StartEstimate
 from kubectl_slurm.slurmjobs.redbox_requests import access_of
 from kubectl_slurm.terminal.screen import printable
 from kubectl_slurm.terminal.table import Column, render
@@ -130,12 +131,13 @@ def _expected_start(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | 
     if cluster is None or "batch" not in request:
         return by_hand
     try:
-        checked = access_of(kubectl, cluster, job.service_account).post("/v1/check", request)
+        access = access_of(kubectl, cluster, job.service_account)
+        checked = access.post(StartEstimate, "/v1/check", request)
     except PluginError:
         return by_hand
-    expected = clock(read_time(checked.get("wouldStartAt")))
+    expected = clock(read_time(checked.would_start_at))
     if not expected:
-        return f"Slurm has no estimate: {checked.get('detail') or by_hand}"
+        return f"Slurm has no estimate: {checked.detail or by_hand}"
     return f"a job like it, submitted now, would start at {expected}; {by_hand}"
 
 

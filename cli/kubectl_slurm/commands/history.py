@@ -11,7 +11,8 @@ from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
-from kubectl_slurm.slurmjobs.measurements import Report, measured_at_end
+from kubectl_slurm.slurmjobs.measurements import measured_at_end
+from kubectl_slurm.slurmjobs.redbox_answers import UsageAtEnd
 from kubectl_slurm.slurmjobs.usage import usage_of_ended
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.table import Cell, Column, render
@@ -98,7 +99,7 @@ def ended(job: SlurmJobView) -> datetime | None:
     return job.ended_at or read_time(job.condition("Finished").get("lastTransitionTime"))
 
 
-def _shares(report: Report | None) -> list[str]:
+def _shares(report: UsageAtEnd | None) -> list[str]:
     if report is None:
         return ["?"] * len(EFFICIENCY)
     used = usage_of_ended(report)

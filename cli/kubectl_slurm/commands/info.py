@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kubectl_slurm.errors import EXIT_FAILED
 from kubectl_slurm.options import invocation_of, parser_of
-from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, list_clusters
+from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, list_clusters, no_partition
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.screen import note, printable
 from kubectl_slurm.terminal.table import Cell, Column, Row, render
@@ -65,8 +65,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     ]
     missing = {*(wanted_names or ())} - {partition.name for partition in found}
     if missing:
-        there = "; ".join(f"{cluster.name} has {', '.join(cluster.partition_names)}" for cluster in clusters)
-        note(f"kubectl slurm: there is no partition {', '.join(sorted(missing))}: {there}")
+        note(f"kubectl slurm: {no_partition(missing, clusters)}")
     if missing and not found:
         return EXIT_FAILED
     match options.output:

@@ -32,49 +32,66 @@ def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobVie
 
 
 def get_job(kubectl: Kubectl, text: str) -> SlurmJobView:
-    """The SlurmJob of this name, or of this Slurm job id, also as `queue` shows that of an array.
+    """The SlurmJob of this name, or of this Slurm job id, also as `queue` shows that of an array."""
+    name = _without_kind(text)
+    if name == text and (name.isdecimal() or ARRAY_ID.fullmatch(name)):
+        return pick_job(kubectl, list_jobs(kubectl), text)
+    return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
+
+
+def pick_job(kubectl: Kubectl, jobs: Sequence[SlurmJobView], text: str) -> SlurmJobView:
+    """As get_job, among the jobs of the namespace.
 
     A SlurmJob may have a number for its name, which is somebody else's job id: such a number names neither.
     """
-    name = text.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
-    if array := ARRAY_ID.fullmatch(name):
+    name = _without_kind(text)
+    if array := ARRAY_ID.fullmatch(text):
         if array[2]:
             raise Refusal(
                 f"{name} is a task, a SlurmJob is a whole array: name that, {array[1]}; logs, shell, exec "
                 f"and cp take --task {array[2]}"
             )
-        return job_of_id(kubectl, array[1])
-    if name != text or not name.isdecimal():
-        return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
-    jobs = list_jobs(kubectl)
+        return _of_id(kubectl, jobs, array[1])
     named = [job for job in jobs if job.name == name]
-    of_id = [job for job in jobs if job.job_id == name and job not in named]
+    of_id = [job for job in jobs if job.job_id == text and job not in named]
     if named and of_id:
         raise Refusal(
             f"{name} is the name of a SlurmJob, and the Slurm job id of {of_id[-1].name}: write "
             f"slurmjob/{name} or {of_id[-1].name}"
         )
-    return named[0] if named else _newest_of_id(kubectl, jobs, name)
+    if named:
+        return named[0]
+    if text.isdecimal():
+        return _of_id(kubectl, jobs, text)
+    raise ObjectNotFound(f"there is no SlurmJob {name} in namespace {kubectl.namespace}")
+
+
+def _without_kind(text: str) -> str:
+    return text.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
 
 
 def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
     """The SlurmJob that has this job id, whatever has it for a name."""
-    return _newest_of_id(kubectl, list_jobs(kubectl), job_id)
+    return _of_id(kubectl, list_jobs(kubectl), job_id)
 
 
-def _newest_of_id(kubectl: Kubectl, jobs: Sequence[SlurmJobView], job_id: str) -> SlurmJobView:
-    """Slurm uses ids again, and each Slurm cluster has its own."""
+def _of_id(kubectl: Kubectl, jobs: Sequence[SlurmJobView], job_id: str) -> SlurmJobView:
+    """Of one Slurm cluster, which uses ids again, the job that has not ended, or else the newest.
+
+    Jobs of two clusters are refused, also where all but one have ended: a SlurmEndpoint is a tenant's own
+    server, which may report the id of another's job.
+    """
     same = [job for job in jobs if job.job_id == job_id]
-    found = [job for job in same if not job.finished] or same
-    if len({job.cluster_key for job in found}) > 1:
-        names = ", ".join(job.name for job in found)
-        raise Refusal(f"several Slurm clusters have a job {job_id}: name one of the SlurmJobs {names}")
-    if not found:
+    unfinished = [job for job in same if not job.finished]
+    if not same:
         raise ObjectNotFound(
             f"no SlurmJob of namespace {kubectl.namespace} is Slurm job {job_id}: `kubectl slurm queue "
             "--states all` lists them with their ids"
         )
-    return found[-1]
+    if len({job.cluster_key for job in same}) > 1 or len(unfinished) > 1:
+        found = ", ".join(f"{job.name} (of {job.cluster or job.endpoint})" for job in same)
+        raise Refusal(f"Slurm job {job_id} is more than one SlurmJob: write the name of one of {found}")
+    return (unfinished or same)[-1]
 
 
 def patch(kubectl: Kubectl, job: SlurmJobView, change: dict[str, Any]) -> SlurmJobView:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from kubectl_slurm.errors import KindsMissing, NotPermitted, Refusal
 from kubectl_slurm.kubectl.program import SLURMCLUSTERS, SLURMENDPOINTS, Kubectl
 from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.terminal.screen import printable
 
 Object = dict[str, Any]
 
@@ -123,6 +125,21 @@ def list_clusters(kubectl: Kubectl) -> list[ClusterView]:
     if refusal and not found:
         raise refusal
     return [ClusterView(obj) for obj in found]
+
+
+def all_clusters(kubectl: Kubectl, *, everywhere: bool = False) -> list[ClusterView]:
+    """As list_clusters; NotPermitted where the user may not see all of them."""
+    scope = ["--all-namespaces"] if everywhere else []
+    found = kubectl.json("get", SLURMCLUSTERS)["items"]
+    with contextlib.suppress(KindsMissing):
+        found += kubectl.json("get", SLURMENDPOINTS, *scope)["items"]
+    return [ClusterView(obj) for obj in found]
+
+
+def no_partition(names: Iterable[str], clusters: Iterable[ClusterView]) -> str:
+    """The sentence about partitions that are not there, with those that are."""
+    there = "; ".join(f"{cluster.name} has {', '.join(cluster.partition_names)}" for cluster in clusters)
+    return printable(f"there is no partition {', '.join(sorted(names))}: {there}")
 
 
 def cluster_of(kubectl: Kubectl, job: SlurmJobView) -> ClusterView:

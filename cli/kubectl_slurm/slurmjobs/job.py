@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any
 
 from kubectl_slurm.errors import BadUsage
@@ -274,11 +274,13 @@ def states_in(text: str) -> set[str]:
 
 
 def read_time(text: object) -> datetime | None:
-    """A time of the API server; None if it cannot be read."""
+    """A time of the API server; None if it cannot be read, or has no place in some time zone's calendar."""
     if not isinstance(text, str):
         return None
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
+        return None
+    if not MINYEAR < time.year < MAXYEAR:
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

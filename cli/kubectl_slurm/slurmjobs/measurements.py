@@ -2,47 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import cluster_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.slurmjobs.redbox_answers import (
+    AttemptUsage,
+    RunningUsage,
+    RunningUsages,
+    UsageAtEnd,
+    UsagesAtEnd,
+)
 from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, access_of
 from kubectl_slurm.terminal.screen import note
 
 MOST_JOBS = 50
 """In one request about ended jobs."""
-Report = Mapping[str, Any]
+Report = TypeVar("Report", bound=AttemptUsage)
 
 
-def measured(kubectl: Kubectl, jobs: Iterable[SlurmJobView]) -> dict[str, Report]:
+def measured(kubectl: Kubectl, jobs: Iterable[SlurmJobView]) -> dict[str, RunningUsage]:
     """Reports about running jobs, by their uids: one request for each service account."""
-    reports: dict[str, Report] = {}
+    reports: dict[str, RunningUsage] = {}
     for its_jobs in _by_account(jobs):
         try:
-            reports |= _reports(its_jobs, _access(kubectl, its_jobs[0]).get("/v1/usage"))
+            answer = _access(kubectl, its_jobs[0]).get(RunningUsages, "/v1/usage")
+            reports |= _reports(its_jobs, answer.items)
         except PluginError as error:
             note(f"{_names(its_jobs)}: {error}")
     return reports
 
 
-def measured_at_end(kubectl: Kubectl, jobs: Iterable[SlurmJobView]) -> dict[str, Report]:
+def measured_at_end(kubectl: Kubectl, jobs: Iterable[SlurmJobView]) -> dict[str, UsageAtEnd]:
     """Reports about ended jobs, by their uids; a note names those that have none, and why."""
-    reports: dict[str, Report] = {}
+    reports: dict[str, UsageAtEnd] = {}
     for its_jobs in _by_account(jobs):
         try:
             access = _access(kubectl, its_jobs[0])
             for start in range(0, len(its_jobs), MOST_JOBS):
                 asked = its_jobs[start : start + MOST_JOBS]
                 query = urlencode([("job", f"{job.uid}.{job.attempt}") for job in asked])
-                answer = access.get(f"/v1/usage/ended?{query}")
-                if not answer["accounting"]:
+                answer = access.get(UsagesAtEnd, f"/v1/usage/ended?{query}")
+                if not answer.accounting:
                     note(f"{_names(its_jobs)}: Slurm has no accounting there, which would have what it used.")
                     break
-                found = _reports(asked, answer)
+                found = _reports(asked, answer.items)
                 reports |= found
                 _note_missing([job for job in asked if job.uid not in found])
         except PluginError as error:
@@ -67,9 +75,9 @@ def _by_account(jobs: Iterable[SlurmJobView]) -> Iterator[list[SlurmJobView]]:
     yield from groups.values()
 
 
-def _reports(jobs: Iterable[SlurmJobView], answer: Mapping[str, Any]) -> dict[str, Report]:
-    items = {(item["key"], item["attempt"]): item for item in answer["items"]}
-    return {job.uid: found for job in jobs if (found := items.get((job.uid, job.attempt)))}
+def _reports(jobs: Iterable[SlurmJobView], reports: Iterable[Report]) -> dict[str, Report]:
+    by_attempt = {(report.key, report.attempt): report for report in reports}
+    return {job.uid: found for job in jobs if (found := by_attempt.get((job.uid, job.attempt)))}
 
 
 def _names(jobs: Iterable[SlurmJobView]) -> str:

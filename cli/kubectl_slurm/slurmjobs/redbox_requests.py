@@ -13,12 +13,12 @@ import re
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
+from kubectl_slurm.slurmjobs.redbox_answers import MOST, Answer, AnswerInvalid, read_answer
 from kubectl_slurm.terminal.screen import printable
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
@@ -28,6 +28,8 @@ LARGEST = 16 * 1024 * 1024
 CHUNK = 65536
 OK, NO_CONTENT = 200, 204
 ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+BREAKS = (OSError, http.client.HTTPException, ValueError)
+"""ValueError: a port, a name, or the size of a chunk that is not one."""
 PORT = 443
 """Of an address without one, as for the operator and the companions."""
 
@@ -48,19 +50,19 @@ class RedboxAccess:
     authority: str
     token: str
 
-    def get(self, path: str) -> dict[str, Any]:
+    def get(self, wanted: type[Answer], path: str) -> Answer:
         """The answer to a GET."""
-        return self._answer("GET", path, None)
+        return read_answer(wanted, self._answer("GET", path, None))
 
-    def post(self, path: str, document: object) -> dict[str, Any]:
+    def post(self, wanted: type[Answer], path: str, document: object) -> Answer:
         """The answer to a POST."""
-        return self._answer("POST", path, json.dumps(document).encode())
+        return read_answer(wanted, self._answer("POST", path, json.dumps(document).encode()))
 
-    def _answer(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+    def _answer(self, method: str, path: str, body: bytes | None) -> dict[str, object]:
         connection, answer = self._ask(method, path, DEADLINE_S, body)
         try:
             answered = answer.read(LARGEST)
-        except (OSError, http.client.HTTPException) as error:
+        except BREAKS as error:
             raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
         finally:
             connection.close()
@@ -79,7 +81,7 @@ class RedboxAccess:
                 offset += len(piece)
                 yield generation, offset, piece
             yield generation, offset, b""
-        except (OSError, http.client.HTTPException) as error:
+        except BREAKS as error:
             raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
         finally:
             connection.close()
@@ -97,7 +99,7 @@ class RedboxAccess:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
             connection.request(method, path, body, headers)
             return connection, connection.getresponse()
-        except (OSError, http.client.HTTPException, ValueError) as error:  # of a wrong port or name
+        except BREAKS as error:
             if connection is not None:
                 connection.close()
             raise RedboxNotReached(f"{self.endpoint} is not reached from this machine: {error}") from error
@@ -105,18 +107,18 @@ class RedboxAccess:
 
 def _offset_of(answer: http.client.HTTPResponse) -> int:
     given = answer.headers.get(OFFSET_HEADER, "0")
-    if not given.isdecimal():
-        raise RedboxRefused(f"red-box answered with the offset {printable(given)}")
+    if not given.isdecimal() or len(given) > len(str(MOST)):
+        raise AnswerInvalid(f"red-box answered with the offset {printable(given)[:40]}")
     return int(given)
 
 
-def _read(status: int, body: bytes) -> dict[str, Any]:
+def _read(status: int, body: bytes) -> dict[str, object]:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise RedboxRefused(f"red-box answered {status}, and no JSON object")
+        raise AnswerInvalid(f"red-box answered {status}, and no JSON object")
     if status != OK:
         raise RedboxRefused(
             f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}"

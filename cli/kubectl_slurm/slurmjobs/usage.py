@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.slurmjobs.redbox_answers import RunningUsage, UsageAtEnd
 
 MEMORY = re.compile(r"([0-9]+)([KMGT]?)")
 MEGABYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
@@ -45,33 +44,33 @@ class ShownUsage:
 
 
 def usage_of_running(
-    job: SlurmJobView, report: Mapping[str, Any] | None, now: datetime, limit_s: float | None
+    job: SlurmJobView, report: RunningUsage | None, now: datetime, limit_s: float | None
 ) -> ShownUsage:
     """By red-box's report of it, if there is one. What it has is what its SlurmJob asks for."""
     cpus, memory_mb = asked_for(job)
     elapsed_s = job.elapsed_s(now)
     return ShownUsage(
         cpus=cpus,
-        cpu_s=float(report["cpuSeconds"]) if report else None,
+        cpu_s=report.cpu_seconds if report else None,
         cpu_s_had=cpus * elapsed_s if cpus and elapsed_s else None,
-        memory_mb=int(report["memoryBytes"]) / BYTES_IN_MB if report else None,
+        memory_mb=report.memory_bytes / BYTES_IN_MB if report else None,
         memory_mb_had=memory_mb,
         elapsed_s=elapsed_s,
         limit_s=limit_s,
     )
 
 
-def usage_of_ended(report: Mapping[str, Any]) -> ShownUsage:
+def usage_of_ended(report: UsageAtEnd) -> ShownUsage:
     """By red-box's report of it."""
-    used, had = report.get("memoryBytes"), report.get("allocatedMemoryBytes")
+    used, had = report.memory_bytes, report.allocated_memory_bytes
     return ShownUsage(
-        cpus=report.get("cpus") or None,
-        cpu_s=report.get("cpuSeconds"),
-        cpu_s_had=report.get("allocatedCpuSeconds"),
+        cpus=report.cpus or None,
+        cpu_s=report.cpu_seconds,
+        cpu_s_had=report.allocated_cpu_seconds,
         memory_mb=None if used is None else used / BYTES_IN_MB,
         memory_mb_had=None if had is None else had / BYTES_IN_MB,
-        elapsed_s=report.get("elapsedSeconds"),
-        limit_s=report.get("timeLimitSeconds"),
+        elapsed_s=report.elapsed_seconds,
+        limit_s=report.time_limit_seconds,
     )
 
 

@@ -10,11 +10,15 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import yaml
 
+from redbox.agents.transports.sudo import AGENT_PATH
+from redbox.server.certificates import SERVER_LIVES, CertificateAndKey, facts_of, issue_server
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
@@ -43,6 +47,7 @@ HELPERS = {
         },
     },
 }
+TLS = "/etc/redbox/tls"
 NEVER_SEEN_HERE = 'status="500"'
 """A defect of red-box."""
 
@@ -148,6 +153,23 @@ def has_data(prometheus: Prometheus, expression: str) -> bool:
     return any(not math.isnan(float(sample["value"][1])) for sample in prometheus.query(expression))
 
 
+@contextmanager
+def certificate_that_ends_in(login: Host, left: timedelta) -> Iterator[None]:
+    """red-box's own, issued by its CA long ago."""
+    files = (f"{TLS}/server.crt", f"{TLS}/server.key")
+    before = [login.read(file) for file in files]
+    authority = CertificateAndKey(login.read(f"{TLS}/ca.crt"), login.read(f"{TLS}/ca.key"))
+    facts = facts_of(before[0])
+    issued = issue_server(authority, facts.names, facts.addresses, datetime.now(UTC) + left - SERVER_LIVES)
+    try:
+        for file, content in zip(files, (issued.certificate, issued.key), strict=True):
+            login.run("tee", file, stdin=content)  # owner and mode stay
+        yield
+    finally:
+        for file, content in zip(files, before, strict=True):
+            login.run("tee", file, stdin=content)
+
+
 def test_what_alerts_are_made_of_is_there_and_none_of_them_fires_for_nothing(
     prometheus: Prometheus, rules: dict[str, Any]
 ) -> None:
@@ -165,7 +187,7 @@ def test_what_alerts_are_made_of_is_there_and_none_of_them_fires_for_nothing(
 def test_alerts_fire_for_what_they_describe_and_end_with_it(
     bed: Bed, login: Host, prometheus: Prometheus
 ) -> None:
-    controller, kubernetes = bed.host("ctl"), Kubernetes(bed)
+    controller, kubernetes, jobs = bed.host("ctl"), Kubernetes(bed), SlurmJobs.on(bed)
 
     def fires(*alerts: str) -> None:
         eventually(lambda: prometheus.firing() >= set(alerts), 90, what=f"{alerts} firing")
@@ -178,10 +200,12 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
     controller.run("scontrol", "update", "nodename=n3", "state=down", "reason=test")
     login.run("sbatch", "-pGPU_big", "-o/dev/null", "-D/tmp", user="alice", stdin="#!/bin/sh\n")
     try:
-        fires("SlurmNodesDown", "SlurmPartitionWithoutNodes")  # GPU_big has this node alone, and a job
+        with certificate_that_ends_in(login, timedelta(days=13)):
+            # GPU_big has this node alone, and a job.
+            fires("SlurmNodesDown", "SlurmPartitionWithoutNodes", "RedBoxCertificateEnds")
     finally:
         node.ensure(SLURMD)
-    ends("SlurmNodesDown", "SlurmPartitionWithoutNodes")
+    ends("SlurmNodesDown", "SlurmPartitionWithoutNodes", "RedBoxCertificateEnds")
 
     controller.kill(SLURMCTLD.name)
     try:
@@ -191,19 +215,26 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
         controller.ensure(SLURMCTLD)
     ends("SlurmMetricsUnavailable")
 
-    login.kill(login_node.SERVICE)
+    agent = login.read(AGENT_PATH)
+    login.kill(login_node.SERVICE)  # and the agents with it
     try:
         fires("RedBoxUnreachable")
+        login.write(AGENT_PATH, "#!/bin/sh\nexit 1\n", mode=0o755)
+        login_node.start(login)
+        job = jobs.apply("true")
+        fires("RedBoxAgentsFail")
     finally:
+        login.write(AGENT_PATH, agent, mode=0o755)
         login_node.start(login)
     ends("RedBoxUnreachable")
 
-    scale = ("scale", "deployment/redbox-operator", f"--namespace={NAMESPACE}")
-    kubernetes(*scale, "--replicas=0")
+    controllers = ("deployment/redbox-operator", "deployment/redbox-resourced")
+    kubernetes("scale", *controllers, f"--namespace={NAMESPACE}", "--replicas=0")
     try:
-        fires("RedBoxOperatorAway")
+        fires("RedBoxOperatorAway", "RedBoxResourcedAway")
     finally:
-        kubernetes(*scale, "--replicas=1")
+        kubernetes("scale", *controllers, f"--namespace={NAMESPACE}", "--replicas=1")
+    job.finishes()
 
 
 @pytest.mark.usefixtures("prometheus")
