@@ -39,6 +39,10 @@ class RedboxNotReached(PluginError):
 class RedboxRefused(PluginError):
     """red-box answered with a problem."""
 
+    def __init__(self, message: str, status: int = OK) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 @dataclass(frozen=True)
 class RedboxAccess:
@@ -116,10 +120,10 @@ def _read(status: int, body: bytes) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise RedboxRefused(f"red-box answered {status}, and no JSON object")
+        raise RedboxRefused(f"red-box answered {status}, and no JSON object", status)
     if status != OK:
         raise RedboxRefused(
-            f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}"
+            f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}", status
         )
     return document
 
