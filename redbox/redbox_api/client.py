@@ -30,6 +30,7 @@ from redbox_api.models import (
     Cancelled,
     Check,
     Cluster,
+    ExpectedStart,
     FileList,
     Job,
     JobList,
@@ -167,11 +168,8 @@ class RedboxClient:
 
         A pod that runs has its grace period first, unless `force` says that it has none.
         """
-        query: dict[str, Any] = {
-            "attempt": attempt,
-            "allAttempts": str(all_attempts).lower(),
-            **_owner(owner),
-        }
+        query: dict[str, Any] = {"attempt": attempt, **_owner(owner)}
+        query["allAttempts"] = str(all_attempts).lower()
         if force:
             query["force"] = "true"
         return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
@@ -218,6 +216,9 @@ class RedboxClient:
         """Whether Slurm would accept it, and when it would start."""
         body = request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS)
         return await self._ask(Check, "POST", "/v1/check", {}, content=body)
+
+    async def expected_start(self, key: str, *, attempt: int = 1) -> ExpectedStart:
+        return await self._ask(ExpectedStart, "GET", f"{_job(key)}/expected-start", {"attempt": attempt})
 
     # -- logs and files
 

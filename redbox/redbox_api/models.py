@@ -289,6 +289,20 @@ class Check(ResponseModel):
     detail: str
 
 
+class ExpectedStart(ResponseModel):
+    """When a waiting job would start, by the last cycle of Slurm's scheduler: the next one may change it.
+
+    Of an array it is the earliest of the tasks that wait; of a het job the latest of the components.
+    """
+
+    reason: str = Field(description="why it waits, in Slurm's word")
+    starts_at: datetime | None = Field(None, description="left out where Slurm has no estimate")
+    nodes: str | None = Field(None, description="on which it would start, as a hostlist: n[1-3]")
+    not_before: datetime | None = Field(
+        None, description="its begin time, where Slurm's scheduler does not consider the job yet"
+    )
+
+
 class FileEntry(ResponseModel):
     """A file in a job's working directory."""
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from base64 import b64encode
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,8 @@ async def test_a_job_from_its_submit_to_its_cancel(stand: Stand, alice: RedboxCl
     assert (job.key, job.user, job.phase) == ("k1", "alice", Phase.PENDING)
     assert (await alice.put_job("k1", JOB)).job_id == job.job_id
     assert (await alice.get_job("k1")).job_id == job.job_id
+    stand.slurm.expected_start_at = datetime(2026, 11, 25, 14, 5, tzinfo=UTC)
+    assert (await alice.expected_start("k1")).starts_at == stand.slurm.expected_start_at
     await alice.act_on_job("k1", "hold")
     cancelled = await alice.cancel_job("k1")
     assert [one.cancel_requested for one in cancelled] == [True]

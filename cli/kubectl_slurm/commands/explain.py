@@ -11,22 +11,16 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import events_of, get_job, list_jobs
 from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, cluster_of
+from kubectl_slurm.slurmjobs.expected_start import expected_start
 from kubectl_slurm.slurmjobs.following import with_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
-from kubectl_slurm.slurmjobs.redbox_answers import StartEstimate
-from kubectl_slurm.slurmjobs.redbox_requests import access_of
 from kubectl_slurm.terminal.screen import printable
 from kubectl_slurm.terminal.table import Column, render
 from kubectl_slurm.terminal.times import clock, elapsed
 
 TEXT = "Why a job is where it is, what to do about it, and what led there."
 SHOWN_EVENTS = 8
-REQUESTED = (
-    *("batch", "partition", "account", "qos", "resources", "workingDirectory", "output", "error", "array"),
-    *("begin", "options"),
-)
-"""Fields that a SlurmJob and a request to red-box have in common."""
 CONDITIONS = (
     Column("CONDITION", importance=9),
     Column("STATUS", importance=8),
@@ -109,7 +103,7 @@ def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> 
     if cure := cure_of(job):
         yield "What to do", cure
     if job.phase == "Submitted":
-        yield "Starts", _expected_start(kubectl, job, cluster)
+        yield "Starts", expected_start(kubectl, job, cluster)
     if job.time_limit and job.running:
         yield "Time limit", job.time_limit
     if cluster is not None and cluster.trouble and not job.finished:
@@ -122,23 +116,6 @@ def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> 
         )
     if not job.finished and (pod := _pod_trouble(kubectl, job)):
         yield "Its pod", pod
-
-
-def _expected_start(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> str:
-    """By Slurm's own calculation for such a job, if red-box can be asked from here."""
-    by_hand = f"`squeue --start -j {job.job_id}` on the login node shows Slurm's estimate"
-    request = {name: job.spec[name] for name in REQUESTED if name in job.spec}
-    if cluster is None or "batch" not in request:
-        return by_hand
-    try:
-        access = access_of(kubectl, cluster, job.service_account)
-        checked = access.post(StartEstimate, "/v1/check", request)
-    except PluginError:
-        return by_hand
-    expected = clock(read_time(checked.would_start_at))
-    if not expected:
-        return f"Slurm has no estimate: {checked.detail or by_hand}"
-    return f"a job like it, submitted now, would start at {expected}; {by_hand}"
 
 
 def _cluster(kubectl: Kubectl, job: SlurmJobView) -> ClusterView | None:

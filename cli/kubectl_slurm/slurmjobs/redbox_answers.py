@@ -44,6 +44,16 @@ class IdentityAtRedbox:
 
 
 @dataclass(frozen=True)
+class ExpectedStart:
+    """Of /v1/jobs/{key}/expected-start."""
+
+    reason: str = ""
+    starts_at: str = ""
+    not_before: str = ""
+    nodes: str = ""
+
+
+@dataclass(frozen=True)
 class StartEstimate:
     """Of /v1/check."""
 

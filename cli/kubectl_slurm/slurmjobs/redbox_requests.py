@@ -41,6 +41,10 @@ class RedboxNotReached(PluginError):
 class RedboxRefused(PluginError):
     """red-box answered with a problem."""
 
+    def __init__(self, message: str, status: int = OK) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 @dataclass(frozen=True)
 class RedboxAccess:
@@ -121,7 +125,7 @@ def _read(status: int, body: bytes) -> dict[str, object]:
         raise AnswerInvalid(f"red-box answered {status}, and no JSON object")
     if status != OK:
         raise RedboxRefused(
-            f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}"
+            f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}", status
         )
     return document
 

@@ -22,6 +22,14 @@ def elapsed(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
+def roughly(seconds: float) -> str:
+    """40 s, 25 min, 2 h, 3 days: as exactly as an estimate deserves."""
+    for size, name in ((DAY, "days"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= 2 * size:
+            return f"{round(seconds / size)} {name}"
+    return f"{round(seconds)} s"
+
+
 def clock(time: datetime | None) -> str:
     """In the user's own time zone, to the second."""
     return time.astimezone().strftime("%Y-%m-%dT%H:%M:%S") if time else ""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from redbox.core.domain import Limits, UnixUser
-from redbox_api.models import Check, Cluster, JobRequest, Partition, Phase
+from redbox_api.models import Check, Cluster, ExpectedStart, JobRequest, Partition, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +337,9 @@ class WorkloadManager(Protocol):
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
         """Query single jobs, of these users, that a poll did not show."""
+
+    async def expected_start(self, handle: JobHandle) -> ExpectedStart | None:
+        """When a waiting job would start, as its user sees it; None if the queue has no such job waiting."""
 
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None

@@ -19,6 +19,7 @@ from redbox.http.metrics import ServerMetrics
 from redbox.http.middleware.caller_budget import CallerBudget, bodies_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
+from redbox.jobs.expected_starts import ExpectedStarts
 from redbox.jobs.service import JobService
 from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
@@ -58,6 +59,7 @@ class Services:
     sessions: SessionService
     volumes: VolumeService
     usage: UsageOfJobs
+    expected_starts: ExpectedStarts
     metrics: ServerMetrics
     readiness: Readiness
     credentials_expire_at: Callable[[], float | None]

@@ -41,7 +41,7 @@ from redbox.slurm.submit.container_script import ContainerPaths, build_container
 from redbox.slurm.text.batch_script import encode_script
 from redbox.slurm.text.states import JOB_STATES, end_of, has_ended
 from redbox.slurm.text.values import read_duration
-from redbox_api.models import Amounts, Check, Cluster, JobRequest, Partition
+from redbox_api.models import Amounts, Check, Cluster, ExpectedStart, JobRequest, Partition
 from redbox_shared.wire import HELD_BY_USER
 
 NAME = "local"
@@ -130,8 +130,8 @@ class LocalManager:
         self, handle: JobHandle, act: JobAction, *, signal: str | None = None, run: int | None = None
     ) -> ActionResult:
         del run  # a local job has one
-        status = self._store.get(handle.job_id)
-        if status is None or status.job.mark != handle.mark or handle.user.uid != self._account.pw_uid:
+        status = self._status_of(handle)
+        if status is None:
             return ActionResult(done=False, gone=True, detail=f"There is no such job {handle.job_id}.")
         if has_ended(status.state):
             return ActionResult(
@@ -140,6 +140,12 @@ class LocalManager:
         result = self._act(status, act, signal or "")
         self._start_waiting()
         return result
+
+    def _status_of(self, handle: JobHandle) -> LocalJobStatus | None:
+        """None if the id is unknown, or is another job's."""
+        status = self._store.get(handle.job_id)
+        is_same = status is not None and status.job.mark == handle.mark
+        return status if is_same and handle.user.uid == self._account.pw_uid else None
 
     def _act(self, status: LocalJobStatus, act: JobAction, signal_name: str) -> ActionResult:
         job_id, pending = status.job.job_id, status.state == "PENDING"
@@ -210,6 +216,12 @@ class LocalManager:
         del users
         found = filter(self._is_in_queue, self._found(job_ids))
         return FoundJobs(tuple(self._observe(status, live=True) for status in found), complete=True)
+
+    async def expected_start(self, handle: JobHandle) -> ExpectedStart | None:
+        """Without a time: nothing says when a slot becomes free."""
+        status = self._status_of(handle)
+        is_waiting = status is not None and status.state == "PENDING"
+        return ExpectedStart(reason=status.reason) if status is not None and is_waiting else None
 
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None

@@ -35,6 +35,7 @@ from redbox.http.middleware.caller_budget import bodies_budget, streams_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Readiness, Services
+from redbox.jobs.expected_starts import ExpectedStarts
 from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
@@ -229,6 +230,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             sessions=sessions,
             volumes=volumes,
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
+            expected_starts=ExpectedStarts(jobs, workload),
             metrics=metrics,
             readiness=Readiness(jobs, authenticator),
             credentials_expire_at=transport.credentials_expire_at,

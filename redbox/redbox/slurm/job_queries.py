@@ -148,17 +148,35 @@ class JobQueries:
         self, reader: UnixUser, job_ids: Sequence[str], deadline: float | None
     ) -> list[squeue.QueueRow]:
         record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
+        text = await self._text_of(reader, job_ids, record_format, deadline)
+        rows = list(squeue.read_rows(text, record_format, report))
+        refuse_incomplete(report)
+        return rows
+
+    async def start_rows_of(self, reader: UnixUser, job_id: str) -> list[squeue.StartRow]:
+        """The rows of one job, with what the scheduler expects of each; raises if the call fails."""
+        record_format, report = RecordFormat.new(squeue.START_FIELDS), ParseReport()
+        text = await self._text_of(reader, [job_id], record_format)
+        rows = list(squeue.read_start_rows(text, record_format, report))
+        refuse_incomplete(report)
+        return rows
+
+    async def _text_of(
+        self,
+        reader: UnixUser,
+        job_ids: Collection[str],
+        record_format: RecordFormat,
+        deadline: float | None = None,
+    ) -> str:
+        """The output of squeue for these jobs; empty where Slurm knows none of them."""
         argv = squeue.single_jobs_argv(record_format, job_ids)
         completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
-        if completed.code != 0:
-            words = words_of(completed.stderr)
-            if squeue.UNKNOWN_JOB in words:
-                return []
-            raise WorkloadManagerError(f"squeue failed: {words}")
-        rows = list(squeue.read_rows(decode(completed.stdout), record_format, report))
-        if not report.complete:
-            raise WorkloadManagerError("squeue's output could not be parsed completely")
-        return rows
+        if completed.code == 0:
+            return decode(completed.stdout)
+        words = words_of(completed.stderr)
+        if squeue.UNKNOWN_JOB in words:
+            return ""
+        raise WorkloadManagerError(f"squeue failed: {words}")
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
         """As measured by the slurmds, which answer only the jobs' own user."""
@@ -255,6 +273,11 @@ class JobQueries:
             if completed.code == 0:
                 codes.update(sacct.read_exit_codes(completed.stdout))
         return codes
+
+
+def refuse_incomplete(report: ParseReport) -> None:
+    if not report.complete:
+        raise WorkloadManagerError("squeue's output could not be parsed completely")
 
 
 def in_order(users: Collection[UnixUser]) -> list[UnixUser]:

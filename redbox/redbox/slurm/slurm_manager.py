@@ -12,6 +12,7 @@ from redbox.slurm.job_queries import JobQueries
 from redbox.slurm.metric_queries import MetricQueries
 from redbox.slurm.session_steps import SessionSteps
 from redbox.slurm.settings import SlurmSettings
+from redbox.slurm.start_queries import StartQueries
 from redbox.slurm.submit.submitter import SlurmSubmitter
 from redbox.slurm.text.states import JOB_STATES
 
@@ -49,6 +50,7 @@ class SlurmManager:
         self.past_usage = queries.past_usage
         actions = SlurmActions(commands, queries)
         self.act, self.depend = actions.act, actions.depend
+        self.expected_start = StartQueries(queries).expected_start
         self.session_argv = SessionSteps(queries).argv
 
         submitter = SlurmSubmitter(commands, cluster)

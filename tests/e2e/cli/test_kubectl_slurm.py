@@ -198,11 +198,18 @@ def test_the_doctor_names_what_is_wrong_with_its_cure(plugin: Plugin) -> None:
     assert "cure:" in ended.stdout
 
 
-def test_usage_stands_beside_what_was_asked_for(nearby: Plugin, running: str) -> None:
+def test_usage_and_the_start_of_the_job_behind_are_slurms_own(nearby: Plugin, running: str) -> None:
+    """Slurm's scheduler computes starts each half minute, by the time limits of what runs."""
+    node = json.loads(nearby.well("queue", "-o", "json", running))["items"][0]["status"]["nodeList"]
+    behind = nearby.submitted("--exclusive", f"--nodelist={node}", "-t", "1", "--wrap", "true")
+
     def measured() -> re.Match[str] | None:
         return re.search(rf"{running} +\S+ +\d+% +1 +\d+:\d+ +\d+% +\S+M +100M +\d+%", nearby.well("top"))
 
     eventually(measured)
+    expected = rf"Starts: +Slurm expects it to start at \S+, in about \d+ min, on {node} \("
+    eventually(lambda: re.search(expected, nearby.well("explain", behind)))
+    nearby.well("cancel", behind)
 
 
 def test_an_ended_job_has_its_efficiency_as_seff_shows_it(nearby: Plugin) -> None:

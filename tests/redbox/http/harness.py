@@ -37,6 +37,7 @@ from redbox.http.middleware.caller_budget import streams_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Services
+from redbox.jobs.expected_starts import ExpectedStarts
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import JobService
 from redbox.jobs.settings import JobsSettings
@@ -298,6 +299,7 @@ def _services(
         jobs=jobs,
         logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic), slurm),
         files=JobFileService(jobs, pool),
+        expected_starts=ExpectedStarts(jobs, slurm),
         sessions=sessions,
         volumes=volumes,
         usage=usage,

@@ -37,7 +37,7 @@ from redbox.core.workload_manager import (
     WorkloadManagerError,
 )
 from redbox.slurm.text.states import JOB_STATES
-from redbox_api.models import Check, Cluster, Partition
+from redbox_api.models import Check, Cluster, ExpectedStart, Partition
 from tests.redbox.jobs.clock import SimulatedClock
 from tests.redbox.jobs.submit_manners import PROMPT, UNAVAILABLE, Manner, Sbatch
 
@@ -75,6 +75,8 @@ class SimulatedSlurm:
     can_glance: bool = True
     ever: list[Observation] = field(default_factory=list)  # every job that was ever taken
     used: dict[str, StepUsage] = field(default_factory=dict)  # by step: what sstat would show
+    expected_start_at: datetime | None = None  # of each job that waits
+    starts_asked: list[str] = field(default_factory=list)
     usage_asked: list[list[str]] = field(default_factory=list)
     past: list[PastUsage] = field(default_factory=list)  # what sacct would show
     past_asked: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -217,6 +219,14 @@ class SimulatedSlurm:
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         return Check(valid=True, detail=f"{user.name} {submission.working_directory}")
+
+    async def expected_start(self, handle: JobHandle) -> ExpectedStart | None:
+        self._reachable()
+        self.starts_asked.append(handle.job_id)
+        job = self.jobs.get(handle.job_id)
+        if job is None or job.mark != handle.mark or job.state != "PENDING":
+            return None
+        return ExpectedStart(reason=job.reason, starts_at=self.expected_start_at)
 
     async def act(
         self, handle: JobHandle, act: JobAction, *, signal: str | None = None, run: int | None = None

@@ -28,7 +28,7 @@ from redbox.local.job_store import LocalJobStore
 from redbox.local.local_manager import LocalManager
 from redbox.local.settings import LocalSettings
 from redbox.slurm.text.states import has_ended
-from redbox_api.models import JobRequest
+from redbox_api.models import ExpectedStart, JobRequest
 
 ME = UnixUser("me", os.geteuid())
 OTHER = UnixUser("other", os.geteuid() + 1)
@@ -151,8 +151,10 @@ async def test_a_held_job_waits_until_it_is_released(manager: LocalManager, tmp_
     handle = await submit(manager, submission(tmp_path, hold=True))
     held = await until(manager, handle, lambda _: True)
     assert (held.state, held.reason) == ("PENDING", "JobHeldUser")
+    assert await manager.expected_start(handle) == ExpectedStart(reason="JobHeldUser")
     assert (await manager.act(handle, JobAction.RELEASE)).done
     assert (await ended(manager, handle)).state == "COMPLETED"
+    assert await manager.expected_start(handle) is None
 
 
 async def test_a_signal_reaches_the_script(manager: LocalManager, tmp_path: Path) -> None:
@@ -175,6 +177,7 @@ async def test_a_stranger_is_not_touched(manager: LocalManager, tmp_path: Path) 
     ):
         outcome = await manager.act(wrong, JobAction.CANCEL)
         assert (outcome.done, outcome.gone) == (False, True)
+        assert await manager.expected_start(wrong) is None
 
 
 async def test_jobs_outlive_the_server(settings: LocalSettings, tmp_path: Path) -> None:

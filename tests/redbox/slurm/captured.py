@@ -7,6 +7,7 @@ set, bob's "forger", writes ~F~ and ~R~ into its name and comment: as if he had 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from redbox.slurm.commands import sacct, squeue
@@ -30,6 +31,15 @@ def job_ids(release: str) -> dict[str, str]:
 def queue_rows(release: str) -> tuple[list[squeue.QueueRow], ParseReport]:
     tally = ParseReport()
     return list(squeue.read_rows(output(release, "squeue.txt"), FRAME, tally)), tally
+
+
+def start_rows(release: str, name: str) -> list[squeue.StartRow]:
+    """Of one job of the set; SchedNodes was not captured."""
+    frame = replace(FRAME, fields=squeue.START_FIELDS)
+    end = FRAME.record_end
+    text = output(release, "squeue.txt").replace(end, f"{FRAME.field_end}(null){end}")
+    rows = squeue.read_start_rows(text, frame, ParseReport())
+    return [row for row in rows if row.job.leader == job_ids(release)[name]]
 
 
 def accounting_rows(release: str) -> tuple[list[sacct.AccountingRow], ParseReport]:

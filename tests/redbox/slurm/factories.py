@@ -27,6 +27,7 @@ PLAIN = {
     "STDOUT": "/home/alice/slurm-%j.out",
     "STDERR": "(null)",
     "WorkDir": "/home/alice",
+    "SchedNodes": "(null)",
 }
 
 

@@ -24,7 +24,6 @@ from redbox.agents.protocol.answers import (
 )
 from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
-from redbox.slurm.commands import squeue
 from tests.redbox.slurm.captured import output
 
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
@@ -45,10 +44,8 @@ def queue(*records: dict[str, str]) -> Callable[[list[str]], CommandResult]:
     """An squeue that shows these jobs, parted as it was asked to."""
 
     def answer(argv: list[str]) -> CommandResult:
-        ends = [word.partition(":")[2] for word in argv_option(argv, "--Format").split(",")]
-        lines = (
-            "".join(record[n] + end for n, end in zip(squeue.FIELDS, ends, strict=True)) for record in records
-        )
+        asked = [word.partition(":")[::2] for word in argv_option(argv, "--Format").split(",")]
+        lines = ("".join(record[name] + end for name, end in asked) for record in records)
         return done("".join(line + "\n" for line in lines))
 
     return answer

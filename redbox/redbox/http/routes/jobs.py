@@ -17,7 +17,7 @@ from redbox.http.openapi import REFERENCE
 from redbox.http.services import CallerDep, JobRefDep, OwnerDep, ServicesDep
 from redbox.jobs.record.listing import Filters, PageRequest
 from redbox_api.job_parts import RequestModel
-from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, WatchEvent
+from redbox_api.models import Cancelled, Check, ExpectedStart, Job, JobList, JobRequest, Phase, WatchEvent
 
 router = authenticated_router("jobs")
 
@@ -100,6 +100,12 @@ async def requeue(
 async def send_signal(ref: JobRefDep, services: ServicesDep, signal: SignalName) -> Job:
     """Send a signal to a job's processes."""
     return await services.jobs.act(ref.caller, ref.key, ref.attempt, JobAction.SIGNAL, signal=signal)
+
+
+@router.get("/v1/jobs/{key}/expected-start", response_model_exclude_none=True, responses=ACTS)
+async def expected_start(ref: JobRefDep, services: ServicesDep) -> ExpectedStart:
+    """Return when Slurm expects a waiting job of the caller to start. A job that does not wait is a 409."""
+    return await services.expected_starts.of_job(ref.caller, ref.key, ref.attempt)
 
 
 class JobListQuery(RequestModel):

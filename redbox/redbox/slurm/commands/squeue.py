@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import blake2b
 from sys import intern
 
@@ -25,6 +26,7 @@ FIELDS = (
     "RestartCnt", "Requeue", "SubmitTime", "StartTime", "EndTime", "Reason", "Partition", "Account", "QOS",
     "NodeList", "UserName", "Name", "Comment", "STDOUT", "STDERR", "WorkDir",
 )  # fmt: skip
+START_FIELDS = (*FIELDS, "SchedNodes")
 COMMENT, JOB_ID, ARRAY_ID, HET_ID = map(FIELDS.index, ("Comment", "JobID", "ArrayJobID", "HetJobID"))
 SEPARATOR = "\x1f"
 NO_HET_JOB = "0"
@@ -48,6 +50,19 @@ class QueueRow(JobRow):
     def leader(self) -> str:
         """The id of the whole job: the array's, the first component's, or its own."""
         return self.het_job_id or self.array_job_id
+
+
+@dataclass(frozen=True, slots=True)
+class StartRow:
+    """One record of squeue, and what the scheduler expects of it while it waits.
+
+    Both change with each cycle of Slurm's backfill scheduler, so they are not in a `QueueRow`, which is
+    compared from poll to poll.
+    """
+
+    job: QueueRow
+    at: datetime | None  # never in the past; the begin time, where the scheduler passes the job over
+    nodes: str
 
 
 def all_jobs_argv(record_format: RecordFormat, users: Collection[str] = ()) -> list[str]:
@@ -78,6 +93,19 @@ def single_jobs_argv(record_format: RecordFormat, job_ids: Collection[str]) -> l
 def read_rows(text: str, record_format: RecordFormat, report: ParseReport) -> Iterator[QueueRow]:
     """All rows; a record that cannot be parsed is dropped and counted."""
     return RowReader().read(text, record_format, report)
+
+
+def read_start_rows(text: str, record_format: RecordFormat, report: ParseReport) -> Iterator[StartRow]:
+    """All rows of START_FIELDS; a record that cannot be parsed is dropped and counted."""
+    for record in split_records(text, record_format, report):
+        values = split_fields(record, record_format, report)
+        if values is None:
+            continue
+        fields = dict(zip(record_format.fields, values, strict=True))
+        if (row := read_row(fields)) is None:
+            report.dropped += 1
+            continue
+        yield StartRow(row, read_time(fields["StartTime"]), text_or_none(fields["SchedNodes"]) or "")
 
 
 class RowReader:

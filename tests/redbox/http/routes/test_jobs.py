@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -258,6 +259,24 @@ async def test_more_followed_logs_than_one_user_may_have_are_refused(
     answer = await alice.get("/v1/jobs?watch=true")
     assert answer.status_code == 429
     assert answer.headers["retry-after"] == "5"
+
+
+async def test_the_owner_of_a_waiting_job_learns_when_slurm_expects_it_to_start(
+    stand: Stand, alice: httpx.AsyncClient
+) -> None:
+    job_id = await stand.submitted("k1")
+    stand.slurm.expected_start_at = datetime(2026, 11, 25, 14, 5, tzinfo=UTC)
+    answer = await alice.get("/v1/jobs/k1/expected-start")
+    assert answer.json() == {"reason": "Priority", "startsAt": "2026-11-25T14:05:00Z"}
+    assert (await alice.get("/v1/jobs/k1/expected-start?attempt=2")).status_code == 404
+    async with stand.by_token(stand.tokens["bob"]) as bob:
+        assert (await bob.get("/v1/jobs/k1/expected-start")).status_code == 404
+    stand.slurm.end(job_id)
+    await stand.until("k1", lambda job: job["phase"] == "Succeeded")
+    assert problem(answer := await alice.get("/v1/jobs/k1/expected-start"))["detail"].startswith(
+        "The job has ended"
+    )
+    assert answer.status_code == 409
 
 
 async def test_a_check_says_whether_slurm_would_take_it(alice: httpx.AsyncClient) -> None:

@@ -1,0 +1,86 @@
+"""When a waiting job would start, in words: Slurm's own estimate, where red-box is reached from here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from kubectl_slurm.errors import PluginError
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.slurmjobs.clusters import ClusterView
+from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
+from kubectl_slurm.slurmjobs.redbox_answers import ExpectedStart, StartEstimate
+from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, RedboxRefused, access_of
+from kubectl_slurm.terminal.times import clock, roughly
+from redbox_shared.wire import HELD_REASONS
+
+REQUESTED = (
+    *("batch", "partition", "account", "qos", "resources", "workingDirectory", "output", "error", "array"),
+    *("begin", "options"),
+)
+"""Fields that a SlurmJob and a request to red-box have in common."""
+ESTIMATE = "an estimate: it changes when jobs end early, or others come first"
+
+
+def expected_start(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> str:
+    """A sentence, always: without red-box it is how to ask Slurm by hand."""
+    by_hand = f"`squeue --start -j {job.job_id}` on the login node shows Slurm's estimate"
+    if cluster is None:
+        return by_hand
+    try:
+        return _ask(access_of(kubectl, cluster, job.service_account), job, by_hand)
+    except PluginError:
+        return by_hand
+
+
+def _ask(access: RedboxAccess, job: SlurmJobView, by_hand: str) -> str:
+    try:
+        expected = access.get(ExpectedStart, f"/v1/jobs/{job.uid}/expected-start?attempt={job.attempt}")
+    except RedboxRefused as refusal:
+        if refusal.status == HTTPStatus.CONFLICT:  # its status in Kubernetes is a moment old
+            return f"Slurm job {job.job_id} does not wait any more: ask again in a moment"
+        if refusal.status == HTTPStatus.NOT_FOUND:  # an older red-box: it has estimates of new jobs only
+            return _of_a_job_like_it(access, job, by_hand)
+        raise
+    return in_words(expected, datetime.now(UTC))
+
+
+def in_words(expected: ExpectedStart, now: datetime) -> str:
+    """What red-box answers about one job, and how sure it is."""
+    if (starts_at := read_time(expected.starts_at)) is not None:
+        on = f", on {expected.nodes}" if expected.nodes else ""
+        when = f"{clock(starts_at)}, {_from_now(starts_at, now)}"
+        return f"Slurm expects it to start at {when}{on} ({ESTIMATE})"
+    if (not_before := read_time(expected.not_before)) is not None:
+        return f"not before {clock(not_before)}, its begin time; Slurm has no estimate until then"
+    match expected.reason:
+        case reason if reason in HELD_REASONS:
+            return "not before it is released: Slurm has no estimate for a job that is held"
+        case "DependencyNeverSatisfied":
+            return "never: what it depends on did not end as required"
+        case "Dependency":
+            return "Slurm has no estimate before the jobs that it depends on have ended"
+        case reason:
+            because = f" [{reason}]" if reason else ""  # Slurm has none at first
+            return (
+                f"Slurm has no estimate{because}: its scheduler has not come to this job yet, found no "
+                "time for it in the days that it plans, or a limit keeps the job back"
+            )
+
+
+def _from_now(time: datetime, now: datetime) -> str:
+    """Slurm shows no time in the past: one that has come is the present."""
+    seconds = (time - now).total_seconds()
+    return f"in about {roughly(seconds)}" if seconds >= 1 else "at any moment"
+
+
+def _of_a_job_like_it(access: RedboxAccess, job: SlurmJobView, by_hand: str) -> str:
+    """By Slurm's calculation for a new job with the same request."""
+    request = {name: job.spec[name] for name in REQUESTED if name in job.spec}
+    if "batch" not in request:
+        return by_hand
+    checked = access.post(StartEstimate, "/v1/check", request)
+    expected = clock(read_time(checked.would_start_at))
+    if not expected:
+        return f"Slurm has no estimate: {checked.detail or by_hand}"
+    return f"a job like it, submitted now, would start at {expected}; {by_hand}"
