@@ -148,7 +148,7 @@ class Job(ResponseModel):
     tasks: list[ArrayTask] | None = None
     is_pod: bool = False
     pod: PodReport | None = None  # of a pod's job: what its runner reported last
-    no_sign_of_start: bool = False  # of a lost job: nothing shows that it started, so it may be retried
+    no_sign_of_start: bool = False  # of a job that is lost or failed: so it may be retried at once
     cancel_requested: bool = False
     env_changed: bool = False
     spec_digest: str | None = None

@@ -9,7 +9,7 @@ A companion ends so, and so does a pod on a virtual node, which has no process.
 | TIMEOUT, DEADLINE | 124, as of timeout(1) |
 | OUT_OF_MEMORY | 137, as of a container that was killed for it |
 | CANCELLED | 143, as of a process that got SIGTERM |
-| NODE_FAIL, BOOT_FAIL, PREEMPTED | 75: another attempt may succeed |
+| NODE_FAIL, BOOT_FAIL, PREEMPTED, LaunchFailed | 75: another attempt may succeed |
 | is lost: its outcome is unknown | 70 |
 | was never submitted: red-box or Slurm refused it | 65, or 77 where the caller is not allowed to |
 | the pod's settings are wrong | 78 |
@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import json
 
+from redbox_shared.wire import LAUNCH_FAILED
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +33,7 @@ FINAL_PHASES = frozenset({SUCCEEDED, FAILED, CANCELLED, LOST})
 EXIT_REFUSED = 65
 EXIT_LOST = 70
 EXIT_RESULTS_FAILED = 74
+EXIT_TRY_AGAIN = 75
 EXIT_NOT_ALLOWED = 77
 EXIT_BAD_SETTINGS = 78
 EXIT_CANCELLED = 143
@@ -39,9 +42,9 @@ EXIT_BY_STATE = {
     "TIMEOUT": 124,
     "DEADLINE": 124,
     "OUT_OF_MEMORY": 137,
-    "NODE_FAIL": 75,
-    "BOOT_FAIL": 75,
-    "PREEMPTED": 75,
+    "NODE_FAIL": EXIT_TRY_AGAIN,
+    "BOOT_FAIL": EXIT_TRY_AGAIN,
+    "PREEMPTED": EXIT_TRY_AGAIN,
 }
 BEYOND_SIGNALS = 128
 LOST_AFTER_S = 600
@@ -56,6 +59,7 @@ class JobEnd:
         """`job` as in red-box's JSON."""
         self.phase: str = job["phase"]
         self.state: str | None = job.get("state")
+        self.reason: str | None = job.get("reason")
         self.exit_code: int | None = job.get("exitCode")
         self.signal: int | None = job.get("signal")
         self.job_id: str | None = job.get("jobID")
@@ -64,6 +68,8 @@ class JobEnd:
     def pod_exit_code(self) -> int:
         if self.phase in EXIT_BY_PHASE:
             return EXIT_BY_PHASE[self.phase]
+        if self.reason == LAUNCH_FAILED:
+            return EXIT_TRY_AGAIN
         if self.state in EXIT_BY_STATE:
             return EXIT_BY_STATE[self.state]
         if isinstance(self.signal, int) and self.signal:

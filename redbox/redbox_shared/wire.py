@@ -21,4 +21,4 @@ HELD_BY_USER = "JobHeldUser"
 HELD_REASONS = frozenset({HELD_BY_USER, "JobHeldAdmin"})
 """Slurm's reasons of a pending job that starts only after a release."""
 LAUNCH_FAILED = "LaunchFailed"
-"""Red-box's reason of a pod's job that Slurm cancelled since its node could not launch it."""
+"""Red-box's reason of a job that Slurm cancelled since its node could not launch it."""

@@ -18,6 +18,7 @@ def end(phase: str = "Failed", **fields: object) -> JobEnd:
         (end(state="FAILED", exitCode=0, signal=9), 137),
         (end(state="TIMEOUT", exitCode=0, signal=9), 124),
         (end(state="NODE_FAIL"), 75),
+        (end(state="CANCELLED", reason="LaunchFailed"), 75),
         (end("Cancelled", state="CANCELLED", signal=15), 143),
         (end("Lost"), 70),
         (end(state="FAILED", exitCode="3"), 1),

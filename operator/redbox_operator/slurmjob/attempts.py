@@ -1,9 +1,9 @@
 """A SlurmJob's current attempt, and when the next one begins. Pure.
 
 Each attempt is its own job at red-box, by key and number. A failed one is followed by another as often as
-`backoffLimit` allows, and at once if Slurm forgot it and nothing shows that it had started; one that was
-cancelled to suspend the SlurmJob is followed by another when it is resumed. The status has all of this, for
-the time after a restart.
+`backoffLimit` allows, and at once if nothing shows that it had started: Slurm forgot it, or its node could
+not launch it. One that was cancelled to suspend the SlurmJob is followed by another when it is resumed. The
+status has all of this, for the time after a restart.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from redbox_api.models import Job, Phase
 from redbox_operator.api.slurmjob import SlurmJobSpec
 from redbox_operator.api.slurmjob_status import ConditionType, JobPhase, SlurmJobStatus
 from redbox_shared.backoff import Backoff
+from redbox_shared.wire import LAUNCH_FAILED
 
 FIRST = 1
 BACKOFF = Backoff(10.0, 360.0, jitter=0.0)
 RETRYING = "Retrying"
 FORGOTTEN = "ForgottenBySlurm"
-RETRIES = frozenset({RETRYING, FORGOTTEN})
-"""Reasons of condition Submitted between two attempts; after the second the next one begins at once."""
+NEVER_STARTED = frozenset({FORGOTTEN, LAUNCH_FAILED})
+"""Reasons of condition Submitted between two attempts of which the second begins at once."""
+RETRIES = NEVER_STARTED | {RETRYING}
 SUSPENDING = "Suspending"
 SUSPENDED = "Suspended"
 
@@ -76,7 +78,7 @@ def next_begins_in(spec: SlurmJobSpec, status: SlurmJobStatus, now: datetime) ->
     submitted = status.condition(ConditionType.SUBMITTED)
     if status.phase is not JobPhase.PENDING or submitted is None or submitted.reason not in RETRIES:
         return None
-    if submitted.reason == FORGOTTEN:
+    if submitted.reason in NEVER_STARTED:
         return 0.0
     due = pause_after(current(status))
     return max(0.0, due - (now - submitted.last_transition_time).total_seconds())

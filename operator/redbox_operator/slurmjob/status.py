@@ -31,7 +31,7 @@ from redbox_operator.api.sylabs import OLD_KINDS, OLD_WORDS
 from redbox_operator.companion_pods.plan import FinalMessage
 from redbox_operator.slurmjob.attempts import (
     FIRST,
-    FORGOTTEN,
+    NEVER_STARTED,
     RETRIES,
     RETRYING,
     SUSPENDED,
@@ -183,11 +183,11 @@ def _at_the_end(inputs: StatusInputs, row: Job) -> JobOutcome:
         message = f"It was cancelled in Slurm to suspend it: {then}."
         return JobOutcome(JobPhase.SUSPENDED, SUSPENDED, message)
     if may_retry(inputs.job.spec, inputs.attempt, row):
-        retry = FORGOTTEN if row.no_sign_of_start else RETRYING
+        retry = row.reason if row.no_sign_of_start and row.reason else RETRYING
         return JobOutcome(JobPhase.PENDING, RETRYING, _retry_message(inputs, row), retry=retry)
     outcome = JobOutcome(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
-    if row.reason == FORGOTTEN:
-        outcome = replace(outcome, message=_advice_on_forgotten(inputs, row))
+    if row.reason in NEVER_STARTED:
+        outcome = replace(outcome, message=_advice(inputs, row))
     return outcome
 
 
@@ -206,7 +206,7 @@ def _retry_message(inputs: StatusInputs, row: Job) -> str:
     return f"{why} Retry {attempt.failures} of {limit} is submitted {due}."
 
 
-def _advice_on_forgotten(inputs: StatusInputs, row: Job) -> str:
+def _advice(inputs: StatusInputs, row: Job) -> str:
     """What is known of the job, and what to type."""
     job = inputs.job
     if row.no_sign_of_start:

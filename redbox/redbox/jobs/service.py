@@ -28,6 +28,7 @@ from redbox.jobs.errors import (
     RefusedBySlurm,
 )
 from redbox.jobs.job_actions import JobActions, may_act_for_others
+from redbox.jobs.poll.cancelled_jobs import CancelledJobs
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
 from redbox.jobs.poll.dependents import Dependents
 from redbox.jobs.poll.missing_jobs import MissingJobs
@@ -88,10 +89,8 @@ class JobService:
         audit: Audit = no_audit,
     ) -> None:
         clock = clock or SystemClock()
-        settings = settings or JobsSettings()
-        self._settings = settings
-        self._workload = workload
-        self._marks = marks
+        self._settings = settings = settings or JobsSettings()
+        self._workload, self._marks = workload, marks
         self._machine = StateMachine(workload.states, settings)
         self._store = store = RecordStore(journal, deletions=settings.deletions_remembered)
         self._claims = OwnershipClaims(store, marks)
@@ -105,7 +104,8 @@ class JobService:
         self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
         cleanup, dependents = CredentialCleanup(context), Dependents(context, self._actions)
-        followers = (self._actions, unconfirmed, dependents, PodReports(context, group), cleanup)
+        in_groups = (PodReports(context, group), CancelledJobs(context, group))
+        followers = (self._actions, unconfirmed, dependents, *in_groups, cleanup)
         self._poller = Poller(context, MissingJobs(context), followers)
         self._cluster_info = ClusterInfo(context, self._poller.take_turn)
         self._partitions = PartitionQueries(context, self._poller.take_turn)

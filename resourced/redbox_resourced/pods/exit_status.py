@@ -14,7 +14,7 @@ from redbox_shared.job_end import (
     refusal_message,
 )
 
-END_FIELDS = {"phase", "state", "exit_code", "signal", "job_id", "message"}
+END_FIELDS = {"phase", "state", "reason", "exit_code", "signal", "job_id", "message"}
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,23 @@ def test_the_attempt_after_a_forgotten_one_begins_at_once_also_after_a_restart_o
     assert following(without_row) == Attempt(2, 0)
 
 
+NOT_LAUNCHED = {"reason": "LaunchFailed", "message": "Not launched.", "state": "CANCELLED"}
+
+
+def test_the_attempt_after_one_that_its_node_could_not_launch_begins_at_once() -> None:
+    spec = slurm_job(backoffLimit=3)
+    status = status_of(status_inputs(job_row(Phase.FAILED, **NOT_LAUNCHED, no_sign_of_start=True), job=spec))
+    assert (status.phase, status.reason) == ("Pending", "Retrying")
+    assert status.message == "Not launched. Retry 1 of 3 is submitted at once."
+    assert next_begins_in(spec.spec, status, NOON) == 0.0
+
+
+def test_without_a_retry_a_job_that_its_node_could_not_launch_has_failed_and_says_what_to_type() -> None:
+    status = status_of(status_inputs(job_row(Phase.FAILED, **NOT_LAUNCHED, no_sign_of_start=True)))
+    assert (status.phase, status.reason) == ("Failed", "LaunchFailed")
+    assert "kubectl delete slurmjob" in (status.message or "")
+
+
 @pytest.mark.parametrize(
     ("no_sign_of_start", "said"),
     [(True, "kubectl delete slurmjob j` and apply it again"), (False, "sacct -D -j 7")],

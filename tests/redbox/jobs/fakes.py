@@ -81,6 +81,7 @@ class SimulatedSlurm:
     past: list[PastUsage] = field(default_factory=list)  # what sacct would show
     past_asked: list[tuple[str, list[str]]] = field(default_factory=list)
     past_s: float = 0.0  # how long that takes
+    history_asked: list[list[str]] = field(default_factory=list)
     next_id: int = 1
     refuse_acts: str = ""
     boots: int = 1
@@ -297,7 +298,7 @@ class SimulatedSlurm:
         self._reachable()
         self.tick()
         shown = tuple(
-            job
+            job if job.cancelled_by is None else replace(job, cancelled_by=None)  # only sacct shows it
             for job in self.jobs.values()
             if job.uid not in self.hidden_uids and (wanted is None or wanted(job.job_id, job.mark))
         )
@@ -335,6 +336,7 @@ class SimulatedSlurm:
         since: datetime,  # noqa: ARG002
         users: Collection[UnixUser] | None = None,
     ) -> AccountingSnapshot:
+        self.history_asked.append([*job_ids])
         history = self._history(lambda row: row.job_id in job_ids)
         whole = frozenset(user.uid for user in users or ()) - self.untold_uids
         return replace(history, complete=history.complete and not self.untold_uids, whole=whole)

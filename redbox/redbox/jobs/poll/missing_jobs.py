@@ -251,7 +251,8 @@ class MissingJobs(JobsComponent):
         ]
         answers_for_s = self._clock.monotonic() - self._answers_since
         due = history is not None and answers_for_s >= self._settings.restarted_for_s
-        exist = await self._outputs.exist(restarted) if due else {}
+        unstarted = [record for record in restarted if due and not was_shown_to_start(record)]
+        exist = await self._outputs.exist(unstarted)
         return {record.key: RestartEvidence(answers_for_s, exist.get(record.key)) for record in restarted}
 
     async def _find_live(self, records: Sequence[JobRecord]) -> SnapshotIndex:

@@ -1,7 +1,7 @@
-"""Looking for the outputs of forgotten jobs: bounded for each user, so a hanging home delays no others.
+"""Looking for the outputs of jobs that may not have started.
 
-Each directory is listed once for all jobs that write there. What is not known when a user's time is up is
-looked for again at the next query of those jobs.
+It is bounded for each user, so that a hanging home delays no others. Each directory is listed once for all
+jobs that write there. What is not known when a user's time is up is looked for again at the next query.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from redbox.core.domain import JobKey, UnixUser
 from redbox.core.output_patterns import output_glob
 from redbox.core.workload_manager import JobOutput, WorkloadManagerError
 from redbox.jobs.context import JobsComponent
-from redbox.jobs.record.forgotten import output_of, was_shown_to_start
+from redbox.jobs.record.forgotten import output_of
 from redbox.jobs.record.record import JobRecord
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ class OutputLookups(JobsComponent):
 
     async def exist(self, records: Iterable[JobRecord]) -> dict[JobKey, bool]:
         """Whether the output of each job exists; those that cannot be found out now are left out."""
-        outputs = {record.key: output for record in records if (output := _looked_for(record)) is not None}
+        outputs = {record.key: output for record in records if (output := output_of(record)) is not None}
         by_user: defaultdict[UnixUser, set[JobOutput]] = defaultdict(set)
         for output in outputs.values():
             by_user[output.user].add(output)
@@ -59,10 +59,6 @@ class OutputLookups(JobsComponent):
         except TimeoutError:
             log.warning("%s: not all outputs were looked for within %.0f s", user.name, USER_S)
         return found
-
-
-def _looked_for(record: JobRecord) -> JobOutput | None:
-    return None if was_shown_to_start(record) else output_of(record)
 
 
 def _by_directory(outputs: Iterable[JobOutput]) -> Mapping[str, Sequence[JobOutput]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from redbox.core.workload_manager import JobStates, TaskObservation
+from redbox.jobs.record.launches import launch_failed
 from redbox.jobs.record.messages import ABSENT
 from redbox.jobs.record.packed_records import RecordSummary
-from redbox.jobs.record.pods import failed_container, final_report, launch_failed, stored_report
+from redbox.jobs.record.pods import failed_container, final_report, stored_report
 from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine
 from redbox_api.hostlists import expand
@@ -79,7 +80,7 @@ def job_view(
 
 def _reason(record: JobRecord, *, absent: bool) -> str | None:
     """The queue's last reason is old of a job that it no longer shows."""
-    if launch_failed(record):
+    if record.final and launch_failed(record):
         return LAUNCH_FAILED
     if record.lost_reason or absent or record.phase is Phase.LOST:
         return record.lost_reason or None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from redbox.jobs.record.pods import explain_end, launch_failed, launched_again
+from redbox.jobs.record.launches import launch_failed, launched_again
+from redbox.jobs.record.pods import explain_end
 from redbox_api.models import Phase
 
 if TYPE_CHECKING:
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 ABSENT = "Slurm does not show job {} at present: red-box is finding out what became of it."
 RESERVED_SIGNAL = 53  # Slurm's own: the batch step could not be set up
 NOT_LAUNCHED = (
-    "It was cancelled on {} before its runner began: by Slurm, as after a failed prolog or a restart of "
+    "It was cancelled on {} before its {} began: by Slurm, as after a failed prolog or a restart of "
     "slurmctld (slurmd's log there says why), or by hand."
 )
+CANCELLED_IN_SLURM = "It was cancelled in Slurm, which does not show who did it."
 LAUNCHED_AGAIN = (
     "Slurm ended it, and launched it once more on {}: slurmctld was restarted before it had saved the start. "
     "A pod is not run twice."
@@ -97,11 +99,14 @@ def explain(record: JobRecord) -> str | None:
 def _failed_launch(record: JobRecord) -> str | None:
     if not launch_failed(record):
         return None
-    return (LAUNCHED_AGAIN if launched_again(record) else NOT_LAUNCHED).format(record.status.nodes)
+    nodes, began = record.status.nodes, "runner" if record.is_pod else "script"
+    return LAUNCHED_AGAIN.format(nodes) if launched_again(record) else NOT_LAUNCHED.format(nodes, began)
 
 
 def _failure(record: JobRecord) -> str:
     status = record.status
+    if status.state == "CANCELLED":
+        return _cancellation(record)
     if status.array_size and status.tasks:
         return "Not all tasks of the array succeeded."
     if status.state == "NODE_FAIL":
@@ -137,8 +142,10 @@ def _exit(status: ObservedStatus) -> str:
 
 def _cancellation(record: JobRecord) -> str:
     by = record.status.cancelled_by
+    if by is None and record.cancel_requested:
+        return "It was cancelled through red-box."
     if by is None:
-        return "It was cancelled."
+        return CANCELLED_IN_SLURM
     if by == 0:
         return "It was cancelled by an administrator (root)."
     if by == record.user.uid:

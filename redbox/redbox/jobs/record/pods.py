@@ -21,9 +21,6 @@ from redbox_api.pod_report import LONGEST_REPORT, ContainerReport, PodReport, Te
 UNUSABLE = "The last line of the pod's report.jsonl is not a runner's report: it is ignored."
 UNREADABLE = "The pod's last report could not be read in time: what became of its containers is not known."
 SHOWN_LATE_S = 5.0
-ROOT = 0
-NOT_RUN_TWICE = 70
-"""Exit code of a runner that finds its pod run before."""
 ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"})
 """States of jobs that did not end by themselves."""
 KEPT = 512  # of the reports of pods that a page or a watch shows again and again
@@ -108,37 +105,6 @@ def reported_phase(record: JobRecord) -> Phase | None:
 def _is_cut_short(record: JobRecord, report: PodReport) -> bool:
     """Whether Slurm ended the job before its containers had ended by themselves."""
     return report.stopped and record.status.state in ENDED_BY_SLURM
-
-
-def launch_failed(record: JobRecord) -> bool:
-    """Whether Slurm ended this pod's job since a node could not launch it, for the first time or once more.
-
-    slurmd cancels, as root, what it cannot launch and what may not be requeued: after a failed prolog, or
-    where a restarted slurmctld launches again what it had saved as pending, or gives an id out again that the
-    node still has. The queue does not show who has cancelled a job.
-    """
-    if not (record.is_pod and record.final and record.status.nodes):
-        return False
-    if record.cancel_requested or record.limits_exceeded:
-        return False
-    status = record.status
-    if status.state == "CANCELLED" and status.cancelled_by in (None, ROOT):
-        return not record.pod_report or launched_again(record)
-    return launched_again(record) and status.state == "FAILED" and status.exit_code == NOT_RUN_TWICE
-
-
-def launched_again(record: JobRecord) -> bool:
-    """Whether Slurm launched this pod once more, of its own accord, before its containers had ended.
-
-    Polls may have missed the first start, but not a container that began before Slurm's start.
-    """
-    report, start = stored_report(record.pod_report), record.status.started_at
-    if report is None:
-        return record.run > 1
-    began = [container.state.running or container.state.terminated for container in report.containers]
-    times = [state.started_at for state in began if state is not None and state.started_at is not None]
-    is_again = record.run > 1 or (start is not None and any(time < start for time in times))
-    return is_again and (report.stopped or not report.done)
 
 
 def failed_container(report: PodReport) -> tuple[ContainerReport, Terminated] | None:

@@ -128,7 +128,7 @@ class JobRecord:
 
     boot_time: str = ""  # of the controller that accepted or showed it last, or of the one before
     lost_reason: str = ""
-    no_sign_of_start: bool = False  # of a job that the controller has forgotten
+    no_sign_of_start: bool = False  # of a job that was forgotten, or that its node could not launch
     uncounted_runs: int = 0  # that the workload manager does not count as restarts
     dependencies: tuple[JobDependency, ...] = ()
     held_for_dependency: bool = False  # by red-box: a job that it depends on is absent or forgotten

@@ -12,8 +12,9 @@
    never
 
 Slurm may take an end back: it requeues a job whose node failed or that was preempted. Such an end is final
-if the job cannot be requeued, once the queue has dropped it, or after half a minute. `messages` explains a
-state in a sentence; `poll.missing_jobs` decides what absence means.
+if the job cannot be requeued, once the queue has dropped it, or after half a minute. An end that may be a
+failed launch waits as long for what `poll.cancelled_jobs` finds. `messages` explains a state in a sentence;
+`poll.missing_jobs` decides what absence means.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 
 from redbox.core.workload_manager import JobStates, Observation, TaskObservation
+from redbox.jobs.record.launches import launch_failed, may_be_failed_launch
 from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
 from redbox.jobs.record.pods import has_last_report, reported_phase, with_line
@@ -39,7 +41,8 @@ RAN_AGAIN = (
     "as one that waits. Slurm does not count that as a restart; this is run {}."
 )
 WITHOUT_A_START = ("PENDING", "COMPLETING")
-STATUS = attrgetter(*STATUS_FIELDS)
+STATUS = attrgetter(*(name for name in STATUS_FIELDS if name != "cancelled_by"))
+"""What the queue shows of a job: who cancelled it comes from the accounting."""
 STATE = attrgetter("state")
 
 
@@ -71,12 +74,15 @@ class StateMachine:
             confirmed=True,
             absent_since=None,
             lost_reason="",
-            no_sign_of_start=False,
+            no_sign_of_start=record.no_sign_of_start and had_ended and not lives_again,
             uncounted_runs=uncounted,
             run=max(record.run + 1 if lives_again else record.run, status.restarts + 1 + uncounted),
         )
         if lives_again:  # what the run before reported says nothing about this one
-            record = replace(record, pod_report="", report_settled=False, report_complete=False)
+            status = replace(status, cancelled_by=None)
+            record = replace(
+                record, status=status, pod_report="", report_settled=False, report_complete=False
+            )
         if again:
             record = replace(record, warnings=(*record.warnings[-7:], RAN_AGAIN.format(record.run)))
         return self._in_phase(record, phase, now)
@@ -108,21 +114,42 @@ class StateMachine:
         record = replace(record, report_complete=True)
         return self._in_phase(record, self._shown_phase(record.status) or record.phase, now)
 
-    def _in_phase(self, record: JobRecord, phase: Phase, now: datetime) -> JobRecord:
+    def with_canceller(
+        self,
+        record: JobRecord,
+        by: int | None,
+        now: datetime,
+        *,
+        settled: bool,
+        no_sign_of_start: bool = False,
+    ) -> JobRecord:
+        """The record of a cancelled job after the accounting was asked; `settled`: nothing else will show."""
+        status = replace(record.status, cancelled_by=by)
+        if record.final:  # operators have acted on it: only the sentence follows
+            record = replace(record, status=status)
+            return replace(record, message=explain(record))
+        record = replace(record, status=status, no_sign_of_start=no_sign_of_start)
+        return self._in_phase(record, self._shown_phase(status) or record.phase, now, settled=settled)
+
+    def _in_phase(
+        self, record: JobRecord, phase: Phase, now: datetime, *, settled: bool = False
+    ) -> JobRecord:
         if phase not in ENDED:
             return _alive(record, phase)
         if record.first_seen_late and record.in_queue:  # its other tasks may have failed
             return _alive(record, record.phase if record.phase in LIVING else Phase.RUNNING)
-        return self._ended(replace(record, status=self._with_worst_end(record.status, phase)), phase, now)
+        record = replace(record, status=self._with_worst_end(record.status, phase))
+        return self._ended(record, phase, now, settled=settled)
 
-    def _ended(self, record: JobRecord, phase: Phase, now: datetime) -> JobRecord:
+    def _ended(self, record: JobRecord, phase: Phase, now: datetime, *, settled: bool) -> JobRecord:
         since = record.ending_since or now
-        phase = reported_phase(record) or phase
+        phase = reported_phase(record) or (Phase.FAILED if launch_failed(record) else phase)
         may_be_requeued = record.status.state in self.states.requeued and record.status.requeue
         waits = now - since < timedelta(seconds=self.settings.final_after_s)
         may_live_again = record.in_queue and may_be_requeued and waits
         unread = record.is_pod and not record.report_complete
-        if (may_live_again or unread) and not record.final:
+        unexplained = may_be_failed_launch(record) and waits and not settled
+        if (may_live_again or unread or unexplained) and not record.final:
             shown = record.phase if record.phase is not Phase.SUBMITTING else Phase.RUNNING
             record = replace(record, phase=shown, ending_since=since)
         else:
@@ -221,6 +248,7 @@ def merge_tasks(
 def merged(record: JobRecord, observation: Observation) -> ObservedStatus:
     """The new status, with those parts of the old one that only earlier polls or the queue could show."""
     old, new = record.status, status_from(observation)
+    is_same_run = new.restarts == old.restarts
     directory = new.working_directory or old.working_directory
     if directory == record.working_directory:
         directory = record.working_directory  # one string, of which there would be ten thousand pairs
@@ -231,9 +259,11 @@ def merged(record: JobRecord, observation: Observation) -> ObservedStatus:
         stdout=new.stdout or old.stdout,
         stderr=new.stderr or old.stderr,
         working_directory=directory,
-        nodes=new.nodes or (old.nodes if new.restarts == old.restarts else ""),
+        nodes=new.nodes or (old.nodes if is_same_run else ""),
         array_size=max(new.array_size, old.array_size),  # the queue forgets tasks one by one
         restarts=max(new.restarts, old.restarts),  # old accounting does not count them
+        requeue=new.requeue if observation.live else old.requeue,
+        cancelled_by=old.cancelled_by if is_same_run and new.cancelled_by is None else new.cancelled_by,
         tasks=merge_tasks(old.tasks, new.tasks, observation.waiting),
     )
 

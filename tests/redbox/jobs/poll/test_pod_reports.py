@@ -177,8 +177,13 @@ def test_the_last_word_of_the_runner_counts_whatever_slurm_calls_it(pods: Pods, 
     [
         ("TIMEOUT", ended(0), Phase.FAILED, "time limit"),
         ("NODE_FAIL", ended(0), Phase.FAILED, "A node that it ran on failed"),
-        ("CANCELLED", ended(0), Phase.CANCELLED, "It was cancelled."),
-        ("CANCELLED", {"waiting": {"reason": "ImagePullBackOff"}}, Phase.CANCELLED, "It was cancelled."),
+        ("CANCELLED", ended(0), Phase.CANCELLED, "cancelled in Slurm"),
+        (
+            "CANCELLED",
+            {"waiting": {"reason": "ImagePullBackOff"}},
+            Phase.CANCELLED,
+            "It was cancelled in Slurm",
+        ),
         ("FAILED", ended(0), Phase.SUCCEEDED, ""),  # its runner's exit code tells of the pod's deletion
     ],
 )

@@ -23,6 +23,8 @@ AT_11_55, AT_12_05 = datetime(2026, 1, 1, 11, 55, tzinfo=UTC), datetime(2026, 1,
 RUN_BEFORE = ObservedStatus(state="FAILED", exit_code=70, nodes="n1")
 CANCELLED = ObservedStatus(state="CANCELLED", nodes="n1")
 POD = replace(RECORD, is_pod=True, phase=Phase.CANCELLED, status=CANCELLED)
+BY_ROOT = replace(CANCELLED, cancelled_by=0)
+JOB = replace(RECORD, phase=Phase.FAILED, status=BY_ROOT, no_sign_of_start=True)
 
 
 @pytest.mark.parametrize("is_pod", [True, False])
@@ -35,8 +37,26 @@ def test_a_job_says_whether_it_is_a_pods_before_its_runner_reports(*, is_pod: bo
 @pytest.mark.parametrize(
     ("record", "is_failed_launch"),
     [
+        (JOB, True),
+        (replace(JOB, phase=Phase.CANCELLED, no_sign_of_start=False), False),
+        (replace(JOB, phase=Phase.CANCELLED, status=CANCELLED), False),
+        (replace(JOB, phase=Phase.CANCELLED, cancel_requested=True), False),
+        (replace(JOB, phase=Phase.RUNNING), False),
+    ],
+)
+def test_a_job_that_its_node_could_not_launch_has_a_reason_of_its_own(
+    record: JobRecord, *, is_failed_launch: bool
+) -> None:
+    job = job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None)
+    assert (job.reason == LAUNCH_FAILED) is is_failed_launch
+    assert ("cancelled on n1 before its script began" in (explain(record) or "")) is is_failed_launch
+
+
+@pytest.mark.parametrize(
+    ("record", "is_failed_launch"),
+    [
         (POD, True),
-        (replace(POD, status=replace(CANCELLED, cancelled_by=0)), True),
+        (replace(POD, status=BY_ROOT), True),
         (replace(POD, status=replace(CANCELLED, cancelled_by=RECORD.user.uid)), False),
         (replace(POD, status=replace(CANCELLED, nodes="")), False),
         (replace(POD, cancel_requested=True), False),
