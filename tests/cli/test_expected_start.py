@@ -10,11 +10,11 @@ import pytest
 
 from kubectl_slurm.errors import NotPermitted, PluginError
 from kubectl_slurm.kubectl.program import Kubectl as Program
-from kubectl_slurm.slurmjobs import expected_start
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.slurmjobs.redbox_answers import Answer, ExpectedStart, read_answer
-from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, RedboxNotReached, RedboxRefused
+from kubectl_slurm.slurmjobs.redbox import expected_start
+from kubectl_slurm.slurmjobs.redbox.answers import Answer, StartOfJob, read_answer
+from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess, RedboxNotReached, RedboxRefused
 from tests.cli.factories import slurmcluster, slurmjob, view
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -44,7 +44,7 @@ AWAY, FORBIDDEN = RedboxNotReached("no route"), NotPermitted("no token")
     ],
 )
 def test_an_answer_is_said_with_how_sure_it_is(answer: dict[str, Any], pattern: str) -> None:
-    assert re.search(pattern, expected_start.in_words(read_answer(ExpectedStart, answer), NOW))
+    assert re.search(pattern, expected_start.in_words(read_answer(StartOfJob, answer), NOW))
 
 
 class ScriptedRedbox(RedboxAccess):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kubectl_slurm.errors import PluginError
-from kubectl_slurm.slurmjobs.redbox_answers import (
+from kubectl_slurm.slurmjobs.redbox.answers import (
     AnswerInvalid,
     IdentityAtRedbox,
     RunningUsage,
@@ -23,7 +23,7 @@ from kubectl_slurm.slurmjobs.redbox_answers import (
     UsagesAtEnd,
     read_answer,
 )
-from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess
+from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess
 from redbox_api.models import (
     Check,
     EndedUsage,

@@ -13,8 +13,8 @@ from kubectl_slurm.kubectl.program import Kubectl, is_in_pod
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters
-from kubectl_slurm.slurmjobs.redbox_answers import AnswerInvalid, IdentityAtRedbox
-from kubectl_slurm.slurmjobs.redbox_requests import RedboxNotReached, RedboxRefused, access_of
+from kubectl_slurm.slurmjobs.redbox.answers import AnswerInvalid, IdentityAtRedbox
+from kubectl_slurm.slurmjobs.redbox.requests import RedboxNotReached, RedboxRefused, access_of
 from kubectl_slurm.terminal.screen import printable
 
 TEXT = "Check the whole way from here to Slurm: each line is well, or has its cure. Then it exits with 1."

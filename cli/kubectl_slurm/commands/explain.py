@@ -11,10 +11,10 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import events_of, get_job, list_jobs
 from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, cluster_of
-from kubectl_slurm.slurmjobs.expected_start import expected_start
 from kubectl_slurm.slurmjobs.following import with_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
+from kubectl_slurm.slurmjobs.redbox.expected_start import expected_start
 from kubectl_slurm.terminal.screen import printable
 from kubectl_slurm.terminal.table import Column, render
 from kubectl_slurm.terminal.times import clock, elapsed

@@ -11,8 +11,8 @@ from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
-from kubectl_slurm.slurmjobs.measurements import measured_at_end
-from kubectl_slurm.slurmjobs.redbox_answers import UsageAtEnd
+from kubectl_slurm.slurmjobs.redbox.answers import UsageAtEnd
+from kubectl_slurm.slurmjobs.redbox.measurements import measured_at_end
 from kubectl_slurm.slurmjobs.usage import usage_of_ended
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.table import Cell, Column, render

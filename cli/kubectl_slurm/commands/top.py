@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.slurmjobs.measurements import measured, measured_at_end
 from kubectl_slurm.slurmjobs.reasons import seconds_of
+from kubectl_slurm.slurmjobs.redbox.measurements import measured, measured_at_end
 from kubectl_slurm.slurmjobs.usage import ShownUsage, usage_of_ended, usage_of_running
 from kubectl_slurm.terminal.screen import note
 from kubectl_slurm.terminal.table import Column, Row, render

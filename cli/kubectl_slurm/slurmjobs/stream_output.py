@@ -14,7 +14,7 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import cluster_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.output import NOT_SPLIT, STREAMS, PodOutput, follow_output, print_output
-from kubectl_slurm.slurmjobs.redbox_requests import access_of
+from kubectl_slurm.slurmjobs.redbox.requests import access_of
 
 STREAM_NEEDS = (
     "this Kubernetes cluster cannot tell stdout and stderr of a pod apart (its feature "

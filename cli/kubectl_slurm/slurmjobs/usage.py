@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.slurmjobs.redbox_answers import RunningUsage, UsageAtEnd
+from kubectl_slurm.slurmjobs.redbox.answers import RunningUsage, UsageAtEnd
 
 MEMORY = re.compile(r"([0-9]+)([KMGT]?)")
 MEGABYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}

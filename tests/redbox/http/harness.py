@@ -181,8 +181,7 @@ async def standing(
         tokens, path = write_settings(directory)
         authenticator = await stack.enter_async_context(_door(path))
         clock = RunningClock()
-        # Processes of a job are found by its id, also those of another worker's stand.
-        slurm = StrictSlurm(clock, next_id=os.getpid() * 1000)
+        slurm = StrictSlurm(clock, next_id=os.getpid() * 1000)  # processes of jobs are found by their ids
         journal = Journal(directory / "journal")
         stack.callback(journal.close)
         transport = LaunchedTransport()

@@ -10,14 +10,14 @@ from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import cluster_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.slurmjobs.redbox_answers import (
+from kubectl_slurm.slurmjobs.redbox.answers import (
     AttemptUsage,
     RunningUsage,
     RunningUsages,
     UsageAtEnd,
     UsagesAtEnd,
 )
-from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, access_of
+from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess, access_of
 from kubectl_slurm.terminal.screen import note
 
 MOST_JOBS = 50

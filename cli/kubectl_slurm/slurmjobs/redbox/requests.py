@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
-from kubectl_slurm.slurmjobs.redbox_answers import MOST, Answer, AnswerInvalid, read_answer
+from kubectl_slurm.slurmjobs.redbox.answers import MOST, Answer, AnswerInvalid, read_answer
 from kubectl_slurm.terminal.screen import printable
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 

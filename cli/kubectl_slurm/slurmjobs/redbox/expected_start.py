@@ -9,8 +9,8 @@ from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
-from kubectl_slurm.slurmjobs.redbox_answers import ExpectedStart, StartEstimate
-from kubectl_slurm.slurmjobs.redbox_requests import RedboxAccess, RedboxRefused, access_of
+from kubectl_slurm.slurmjobs.redbox.answers import StartEstimate, StartOfJob
+from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess, RedboxRefused, access_of
 from kubectl_slurm.terminal.times import clock, roughly
 from redbox_shared.wire import HELD_REASONS
 
@@ -35,7 +35,7 @@ def expected_start(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | N
 
 def _ask(access: RedboxAccess, job: SlurmJobView, by_hand: str) -> str:
     try:
-        expected = access.get(ExpectedStart, f"/v1/jobs/{job.uid}/expected-start?attempt={job.attempt}")
+        expected = access.get(StartOfJob, f"/v1/jobs/{job.uid}/expected-start?attempt={job.attempt}")
     except RedboxRefused as refusal:
         if refusal.status == HTTPStatus.CONFLICT:  # its status in Kubernetes is a moment old
             return f"Slurm job {job.job_id} does not wait any more: ask again in a moment"
@@ -45,7 +45,7 @@ def _ask(access: RedboxAccess, job: SlurmJobView, by_hand: str) -> str:
     return in_words(expected, datetime.now(UTC))
 
 
-def in_words(expected: ExpectedStart, now: datetime) -> str:
+def in_words(expected: StartOfJob, now: datetime) -> str:
     """What red-box answers about one job, and how sure it is."""
     if (starts_at := read_time(expected.starts_at)) is not None:
         on = f", on {expected.nodes}" if expected.nodes else ""

@@ -44,7 +44,7 @@ class IdentityAtRedbox:
 
 
 @dataclass(frozen=True)
-class ExpectedStart:
+class StartOfJob:
     """Of /v1/jobs/{key}/expected-start."""
 
     reason: str = ""
