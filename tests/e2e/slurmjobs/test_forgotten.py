@@ -50,7 +50,7 @@ def forgotten_before_its_start(bed: Bed, jobs: SlurmJobs, **spec: Any) -> Applie
 def test_with_a_backoff_limit_the_next_attempt_is_submitted_at_once(bed: Bed, jobs: SlurmJobs) -> None:
     job = forgotten_before_its_start(bed, jobs, backoffLimit=1)
     job.until(lambda status: status.get("attempts") == 2 and status.get("jobID"))
-    assert "ForgottenBySlurm" in job.events()
+    eventually(lambda: "ForgottenBySlurm" in job.events(), what="its event")
     job.change(hold=False)
     status = job.finishes()
     assert (status["phase"], status["attempts"]) == ("Succeeded", 2)

@@ -134,7 +134,7 @@ def test_a_pod_that_somebody_else_made_is_left_alone_and_named(jobs: SlurmJobs) 
         status = job.says("Submitted", "NameTaken")
         assert job.pod in status["message"]
         assert "delete it" in status["message"]
-        assert job.events() == ["NameTaken"]
+        eventually(lambda: job.events() == ["NameTaken"], what="its event")
     finally:
         jobs.kubectl("delete", "pod", *theirs, "--grace-period=0", "--force")
     job.reaches("Succeeded")
@@ -150,7 +150,7 @@ def test_a_job_that_fails_is_tried_again_as_a_new_job(jobs: SlurmJobs) -> None:
     job.has_in_slurm("FAILED", "FAILED")
     assert job.get("pod", job.pod)
     assert job.get("pod", f"{job.pod}-2")
-    assert "Retrying" in job.events()
+    eventually(lambda: "Retrying" in job.events(), what="its event")
 
 
 def test_a_job_that_runs_is_cancelled_by_suspend_and_starts_anew_when_resumed(jobs: SlurmJobs) -> None:
@@ -202,7 +202,7 @@ def test_what_depends_on_a_failure_says_that_it_can_never_start(jobs: SlurmJobs)
     second = jobs.apply("true", dependsOn=[{"name": first.name}])
     status = second.reaches("Failed")
     assert "can never start" in status["message"]
-    assert second.events() == ["DependencyFailed"]
+    eventually(lambda: second.events() == ["DependencyFailed"], what="its event")
     assert second.in_slurm() == []
 
 

@@ -117,6 +117,7 @@ def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
             found.append(f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}")
     told = job.events()
     attempts = status["attempts"]
-    if told.count("Submitted") > attempts or any(told.count(end) > 1 for end in ("Succeeded", "Failed")):
+    runs = status.get("run") or 1  # a slurmctld that was killed may run again what had ended
+    if told.count("Submitted") > attempts or any(told.count(end) > runs for end in ("Succeeded", "Failed")):
         found.append(f"{job.name}: told twice: {told}")
     return found
