@@ -23,6 +23,7 @@ from tests.e2e.harness.slurmctld_restart import (
     nothing_saved,
 )
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole, new_name
+from tests.e2e.harness.waiting import eventually
 
 KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
 SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)

@@ -172,7 +172,7 @@ def test_a_suspended_job_waits_held_in_slurm_until_it_is_resumed(jobs: SlurmJobs
     assert status["phase"] == "Suspended"
     job.change(suspend=False)
     assert job.reaches("Succeeded")["attempts"] == 1
-    assert {"Held", "Released"} <= set(job.events())
+    eventually(lambda: {"Held", "Released"} <= set(job.events()), what="its events")
 
 
 def test_a_held_job_is_released(jobs: SlurmJobs) -> None:
