@@ -7,7 +7,6 @@ other and this one has a memory limit; or as the tasks of an MPI program on all 
 import os
 import shlex
 import shutil
-import subprocess
 import threading
 from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, Optional
@@ -23,7 +22,7 @@ from redbox.runner.program.command_lines import (
 )
 from redbox.runner.program.consoles import Console
 from redbox.runner.program.images import Image, ImageStore
-from redbox.runner.program.processes import ContainerProcess, StepProcess
+from redbox.runner.program.processes import ContainerProcess, StepProcess, TimedOut, run_bounded
 from redbox.runner.program.reports import StatusReport
 from redbox.runner.program.rules import (
     Document,
@@ -354,18 +353,9 @@ def search_path(environment: Dict[str, str], folder: str) -> str:
 def read_help(program: str, environment: Dict[str, str]) -> str:
     """What a program prints that gets no arguments; nothing if it does not end."""
     try:
-        done = subprocess.run(
-            [program],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=HELP_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
+        return run_bounded([program], environment, HELP_S, lambda: False)[1]
+    except (OSError, TimedOut):
         return ""
-    return done.stdout.decode("utf-8", "replace")
 
 
 def find_namespace_bar(folder: str = "/proc/sys") -> Optional[str]:
