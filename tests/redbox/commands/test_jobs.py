@@ -17,13 +17,13 @@ from tests.redbox.http.harness import Stand
 
 async def test_jobs_are_listed_in_columns(stand: Stand, redbox: Run) -> None:
     await stand.submitted("first", name="one")
-    await stand.writing("second")
+    job_id, _ = await stand.writing("second")
     ended = await redbox("jobs")
     lines = [line.split() for line in ended.stdout.splitlines()]
     assert ended.exit_code == 0
     assert lines[0][:5] == ["KEY", "ATTEMPT", "PHASE", "STATE", "JOBID"]
     assert lines[1][:3] == ["first", "1", "Pending"]
-    assert lines[2][:5] == ["second", "1", "Running", "RUNNING", "2"]
+    assert lines[2][:5] == ["second", "1", "Running", "RUNNING", job_id]
 
 
 async def test_no_jobs_are_a_heading(redbox: Run) -> None:
@@ -31,11 +31,11 @@ async def test_no_jobs_are_a_heading(redbox: Run) -> None:
 
 
 async def test_a_list_can_be_read_by_programs(stand: Stand, redbox: Run) -> None:
-    await stand.submitted("k1")
+    job_id = await stand.submitted("k1")
     as_json = json.loads((await redbox("jobs", "-o", "json")).stdout)
     as_yaml = yaml.safe_load((await redbox("jobs", "--output", "yaml")).stdout)
     assert [job["key"] for job in as_json] == ["k1"]
-    assert [job["jobID"] for job in as_yaml] == ["1"]
+    assert [job["jobID"] for job in as_yaml] == [job_id]
 
 
 async def test_a_list_is_limited_to_phases(stand: Stand, redbox: Run) -> None:
@@ -89,9 +89,9 @@ async def test_a_job_that_is_not_there_is_one_sentence_and_a_status(redbox: Run)
 
 
 async def test_a_cancelled_job_ends(stand: Stand, redbox: Run) -> None:
-    await stand.submitted("k1")
+    job_id = await stand.submitted("k1")
     ended = await redbox("cancel", "k1")
-    assert (ended.exit_code, ended.stdout) == (0, "k1 attempt 1: job 1 is being cancelled (Pending)\n")
+    assert (ended.exit_code, ended.stdout) == (0, f"k1 attempt 1: job {job_id} is being cancelled (Pending)\n")
     await stand.until("k1", lambda job: job["phase"] == "Cancelled")
 
 
