@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -121,11 +122,14 @@ class ClusterStorm:
 def accounting_catches_up(login: Host) -> None:
     """Until slurmdbd has what slurmctld had kept for it.
 
-    What a killed slurmctld had kept is lost, so that the accounting has nothing of some jobs that ran.
+    What a killed slurmctld had kept is lost, so that the accounting has nothing of some jobs that ran. The job is
+    found by its name: a slurmctld that came back gives the ids of forgotten jobs out again.
     """
-    ran = login.run("sbatch", "--parsable", "--wait", "--wrap=true", "--output=/dev/null", user=TENANTS[0])
-    shown = ("sacct", "-XDnPa", "-o", "State", f"--jobs={ran.stdout.strip()}")
-    eventually(lambda: login.run(*shown).stdout.split() == ["COMPLETED"], what="an accounting that is whole")
+    name = f"last-{uuid.uuid4().hex}"
+    ran = ("sbatch", "--wait", "--wrap=true", "--output=/dev/null", f"--job-name={name}")
+    login.run(*ran, user=TENANTS[0])
+    shown = ("sacct", "-XDnPa", "-o", "State", f"--name={name}")
+    eventually(lambda: "COMPLETED" in login.run(*shown).stdout.split(), what="an accounting that is whole")
 
 
 def read_in_the_end(kubectl: Kubernetes, read: Callable[[], str]) -> str:
