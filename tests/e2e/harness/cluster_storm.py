@@ -122,8 +122,8 @@ class ClusterStorm:
 def accounting_catches_up(login: Host) -> None:
     """Until slurmdbd has what slurmctld had kept for it.
 
-    What a killed slurmctld had kept is lost, so that the accounting has nothing of some jobs that ran. The job is
-    found by its name: a slurmctld that came back gives the ids of forgotten jobs out again.
+    What a killed slurmctld had kept is lost, so that the accounting has nothing of some jobs that ran. The
+    job is found by its name: a slurmctld that came back gives the ids of forgotten jobs out again.
     """
     name = f"last-{uuid.uuid4().hex}"
     ran = ("sbatch", "--wait", "--wrap=true", "--output=/dev/null", f"--job-name={name}")
