@@ -20,7 +20,7 @@ from redbox.slurm.text.states import has_ended
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.login_node import ALICE, BOB, CAROL, HostTransport
-from tests.e2e.harness.slurm_submits import PATIENCE_S, output, submission, submit
+from tests.e2e.harness.slurm_submits import PATIENCE_S, Submitted, output, submission, submit
 
 CLUSTER = "hpc1"
 
@@ -233,6 +233,37 @@ async def test_a_het_job_is_submitted_watched_and_cancelled_by_its_leader(manage
     assert (await manager.act(job.handle, JobAction.CANCEL)).done
     assert (await job.ended()).state == "CANCELLED"
     assert not [seen for seen in (await manager.find_live([second])).jobs if not has_ended(seen.state)]
+
+
+async def test_what_waits_for_nodes_is_expected_when_and_where_slurm_plans_it(
+    manager: SlurmManager, login: Host
+) -> None:
+    """Behind a job on all nodes: a job on two of them, and a het job whose second half comes after it."""
+    batch = "#!/bin/sh\n#SBATCH --exclusive\nsleep 600\n"
+    halves = "#SBATCH -N1 -t1 --exclusive\n#SBATCH hetjob\n#SBATCH -N2 -t1 --exclusive\n"
+    whole = await submit(manager, batch=batch, resources={"nodes": 3, "time": "5"})
+    try:
+        running = await whole.until(lambda seen: seen.state == "RUNNING")
+        assert running.started_at is not None
+        assert await manager.expected_start(whole.handle) is None
+        two_nodes = await submit(manager, batch=batch, resources={"nodes": 2, "time": "1"})
+        het = await submit(manager, batch=f"#!/bin/sh\n{halves}sleep 600\n")
+        first, second = [await planned(manager, login, job) for job in (two_nodes, het)]
+    finally:  # it holds every node
+        login.run("scancel", "--user=alice")
+    assert running.started_at + timedelta(minutes=5) <= first[0] < second[0]
+    assert (len(first[1]), second[1]) == (2, {"n1", "n2", "n3"})
+
+
+async def planned(manager: SlurmManager, login: Host, job: Submitted) -> tuple[datetime, set[str]]:
+    """When and on which nodes it would start, once Slurm's scheduler, at work each half minute, knows it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            expected = await manager.expected_start(job.handle)
+            if expected and expected.starts_at:
+                names = login.run("scontrol", "show", "hostnames", expected.nodes or "").stdout.split()
+                return expected.starts_at, set(names)
+            await asyncio.sleep(0.5)
 
 
 async def test_a_glance_differs_once_a_job_or_a_task_has_another_state(manager: SlurmManager) -> None:
