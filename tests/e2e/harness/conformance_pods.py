@@ -239,7 +239,7 @@ MESSAGES = on_slurm(
     container("printf DONE; exit 1", "from-log", **ON_ERROR),
     container("printf DONE > /dev/termination-custom-log", "own-path", **OWN_PATH),
 )
-EXITS_TWICE = f"{STARTS} [ $count -gt 1 ] || exit 1; [ $count -gt 2 ] || exit 0; {FOREVER}"
+EXITS_TWICE = f"{STARTS} echo $count; [ $count -gt 1 ] || exit 1; [ $count -gt 2 ] || exit 0; {FOREVER}"
 
 
 def exiting(policy: str, script: str) -> Object:
@@ -247,8 +247,11 @@ def exiting(policy: str, script: str) -> Object:
 
 
 def initialized(policy: str, *scripts: str, main: str = "true") -> Object:
-    init = [container(script, f"init{number}") for number, script in enumerate(scripts, start=1)]
-    return on_slurm(container(main, "run1"), initContainers=init, restartPolicy=policy)
+    init = [
+        container(script, f"init{number}", volumeMounts=AT_COUNT)
+        for number, script in enumerate(scripts, start=1)
+    ]
+    return on_slurm(container(main, "run1"), initContainers=init, restartPolicy=policy, **COUNTS)
 
 
 ROOTS = on_slurm(
@@ -351,7 +354,7 @@ HOOKS = on_slurm(
 )
 SPECS: Mapping[str, Object] = {
     "always": exiting("Always", EXITS_TWICE),
-    "init-failing": initialized("Always", "exit 1", "true", main=FOREVER),
+    "init-failing": initialized("Always", f"{STARTS} echo $count; exit 1", "true", main=FOREVER),
     "probes": PROBES,
     "hooks": HOOKS,
     "variables": VARIABLES,

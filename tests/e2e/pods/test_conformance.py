@@ -16,8 +16,10 @@ from tests.e2e.harness.conformance_cases import LOGGED
 from tests.e2e.harness.conformance_pods import DELAY_S, SPECS, name_of
 from tests.e2e.harness.registry_pods import ARGUMENTS
 from tests.e2e.harness.slurm_pods import SlurmPod, SlurmPods, condition, ended
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
+TWICE = 2
 Object = dict[str, Any]
 
 
@@ -124,11 +126,42 @@ def test_app_containers_do_not_start_if_init_containers_fail_on_a_restart_never_
 
 def test_app_containers_do_not_start_if_init_containers_fail_on_a_restart_always_pod(ran: Ran) -> None:
     status = ran["init-failing"].until(
-        lambda status: (status.get("initContainerStatuses") or [{}])[0].get("restartCount", 0) > 1,
+        lambda status: _first_init(status).get("restartCount", 0) >= TWICE,
         "two restarts",
     )
     assert (status["phase"], condition(status, "Initialized")["status"]) == ("Pending", "False")
     assert "waiting" in status["containerStatuses"][0]["state"]
+
+
+def test_previous_is_the_start_before_or_in_backoff_the_one_that_has_ended(ran: Ran) -> None:
+    """As kubelets have it: what waits for its next start has one log, which both commands print."""
+    restarted = ran["always"]
+    restarted.until(
+        lambda status: "running" in _main(status)["state"] and _main(status)["restartCount"] == TWICE,
+        "its third start",
+    )
+    assert [restarted.log(), restarted.log("-c", "main")] == ["3\n"] * 2
+    assert [restarted.log("--previous"), restarted.log("-c", "main", "--previous")] == ["2\n"] * 2
+    waits = ran["init-failing"]
+
+    def in_backoff() -> tuple[int, list[str]] | None:
+        before, of_init = _first_init(waits.status), ("-c", "init1")
+        if before.get("restartCount", 0) < TWICE or "waiting" not in before["state"]:
+            return None
+        logs = [waits.log(*of_init), waits.log(*of_init, "--previous")]
+        return (before["restartCount"], logs) if _first_init(waits.status) == before else None
+
+    restarts, logs = eventually(in_backoff, what="a back-off after two restarts")
+    assert logs == [f"{restarts + 1}\n"] * 2
+
+
+def _main(status: Object) -> Object:
+    (row,) = status.get("containerStatuses") or [{"state": {}, "restartCount": 0}]
+    return dict(row)
+
+
+def _first_init(status: Object) -> Object:
+    return dict((status.get("initContainerStatuses") or [{}])[0])
 
 
 def test_kubelet_should_not_write_to_root_filesystem(ran: Ran) -> None:

@@ -89,6 +89,20 @@ def test_a_pull_is_tried_again_and_waited_for_with_kubernetes_words(node: Node) 
     run.wait()
 
 
+def test_a_restart_whose_image_does_not_come_keeps_the_end_before(node: Node, tmp_path: Path) -> None:
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep .05; done; exit 3"
+    run = node.start(restartPolicy="OnFailure", containers=[container("a", script, pullPolicy="Always")])
+    run.wait_for(lambda report: state_of(report, "a").state.running is not None)
+    node.serve({})
+    (tmp_path / "go").touch()
+    row = state_of(run.wait_for(lambda report: state_of(report, "a").state.waiting is not None), "a")
+    assert row.state.waiting is not None
+    assert row.last_state.terminated is not None
+    assert (row.state.waiting.reason, row.last_state.terminated.exit_code) == ("ErrImagePull", 3)
+    run.delete()
+    assert end_of(run.wait(), "a") == (3, "Error")
+
+
 def test_init_containers_run_in_turn_and_a_sidecar_until_the_end(node: Node, tmp_path: Path) -> None:
     note = f"echo $0 >>{tmp_path}/order"
     trap = f"trap 'echo sidecar >>{tmp_path}/order; exit 0' TERM"

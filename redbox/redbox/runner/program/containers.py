@@ -57,6 +57,9 @@ class ContainerLife:
         self._target: Optional[HandlerTarget] = None
         self._stop_signal = signal.SIGTERM
         self._last_state: Document = {}
+        """How its last start ended."""
+        self._state_before: Document = {}
+        """How the start before that one did."""
 
     def begin(self) -> None:
         self._begun = True
@@ -78,7 +81,7 @@ class ContainerLife:
                 self._restarts += 1
         except Stopped:
             if self._last_state and "waiting" in self._context.report.state(self.name):
-                self._report(state=self._last_state, lastState={})
+                self._report(state=self._last_state, lastState=self._state_before)
         except Exception as error:
             self._report_end(START_ERROR, "StartError", "the runner failed: {!r}".format(error), None)
             self.exit_code = START_ERROR
@@ -149,7 +152,7 @@ class ContainerLife:
     def _wait_out_pull(self, failure: PullFailed, pause_s: float) -> None:
         """Show the error for a while, then that the next pull is waited for."""
         shown = shown_image(self.spec)
-        self._report(state=waiting(failure.reason, str(failure)))
+        self._report_waiting(failure.reason, str(failure))
         self._event("Failed", "Error: {}".format(failure.reason), warning=True)
         if failure.reason != "ErrImagePull":
             self._sleep(pause_s)
@@ -157,7 +160,7 @@ class ContainerLife:
         self._sleep(SHOWN_S)
         message = 'Back-off pulling image "{}"'.format(shown)
         self._event("BackOff", message)
-        self._report(state=waiting("ImagePullBackOff", "{}: ErrImagePull: {}".format(message, failure)))
+        self._report_waiting("ImagePullBackOff", "{}: ErrImagePull: {}".format(message, failure))
         self._sleep(pause_s - SHOWN_S)
 
     # ------------------------------------------------------------------ start
@@ -179,7 +182,7 @@ class ContainerLife:
                 return self._builder.build(image, self._restarts)
             except ConfigRefused as refusal:
                 self._event("Failed", "Error: {}".format(refusal), warning=True)
-                self._report(state=waiting("CreateContainerConfigError", str(refusal)))
+                self._report_waiting("CreateContainerConfigError", str(refusal))
                 self._sleep(CONFIG_RETRY_S)
             except OSError as error:
                 raise self._node_failure(error) from error
@@ -298,12 +301,12 @@ class ContainerLife:
         return text
 
     def _report_end(self, code: int, reason: str, message: str, started_at: Optional[float]) -> None:
-        before = self._last_state
+        self._state_before = self._last_state
         self._last_state = terminated(code, reason, message, started_at)
         is_done = self.kind == "init" and code == 0
         self._report(
             state=self._last_state,
-            lastState=before,
+            lastState=self._state_before,
             restartCount=self._restarts,
             ready=is_done,
             started=False,
@@ -320,7 +323,7 @@ class ContainerLife:
             "Back-off restarting failed container {} in pod {}".format(self.name, pod),
             warning=True,
         )
-        self._report(state=waiting("CrashLoopBackOff", message), lastState=self._last_state)
+        self._report_waiting("CrashLoopBackOff", message)
         self._sleep(pause_s)
 
     # ------------------------------------------------------------------ helpers of all
@@ -332,6 +335,10 @@ class ContainerLife:
     def _sleep(self, seconds: float) -> None:
         if self._context.stopping.wait(max(0.0, seconds)):
             raise Stopped
+
+    def _report_waiting(self, reason: str, message: str) -> None:
+        """Its log is that of its last start meanwhile, and `kubectl logs --previous` shows it too."""
+        self._report(state=waiting(reason, message), lastState=self._last_state)
 
     def _report(self, **fields: object) -> None:
         self._context.report.change(self.name, **fields)
