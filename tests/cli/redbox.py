@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +22,8 @@ class RedboxInPlace:
         self.authority = authority
         self.body = b"{}"
         self.headers: dict[str, str] = {}
+        self.pause_s = 0.0
+        """Before each byte of the body."""
 
 
 @contextlib.contextmanager
@@ -38,7 +41,13 @@ def redbox_in_place(folder: Path) -> Iterator[RedboxInPlace]:
             for name, value in redbox.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(redbox.body)
+            if not redbox.pause_s:
+                self.wfile.write(redbox.body)
+                return
+            with contextlib.suppress(OSError):  # the other end has gone
+                for byte in redbox.body:
+                    time.sleep(redbox.pause_s)
+                    self.wfile.write(bytes([byte]))
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))

@@ -180,7 +180,7 @@ def of_two_partitions(kubectl: Kubectl) -> None:
         (["--me"], "abc"),
         (["-t", "PD"], "bc"),
         (["--state=pending,R"], "abcd"),
-        (["-p", "long,other"], "c"),
+        (["-p", "long"], "c"),
         (["--me", "-p", "debug", "-t", "RUNNING"], "a"),
         (["-t", "PD", "c", "a"], "c"),
         (["-t", "CD"], ""),
@@ -193,6 +193,15 @@ def test_those_are_cancelled_that_all_options_select(kubectl: Kubectl, words: li
     assert (ended.returncode, cancelled(kubectl)) == (0, [*names])
     assert [line.split()[0] for line in ended.stdout.splitlines()] == [*names]
     assert deleted(kubectl) == []
+
+
+def test_of_a_partition_that_is_not_there_those_that_are_are_named(kubectl: Kubectl) -> None:
+    of_two_partitions(kubectl)
+    ended = run(kubectl, "cancel", "-p", "nowhere")
+    assert (ended.returncode, ended.stdout, cancelled(kubectl)) == (1, "", [])
+    assert ended.stderr == "kubectl slurm: there is no partition nowhere: hpc1 has debug, long\n"
+    one_is = run(kubectl, "cancel", "-p", "nowhere,long")
+    assert (one_is.returncode, one_is.stderr, cancelled(kubectl)) == (1, ended.stderr, ["c"])
 
 
 def test_a_state_that_slurm_has_not_cancels_nothing(kubectl: Kubectl) -> None:

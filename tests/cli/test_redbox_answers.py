@@ -151,6 +151,18 @@ def test_headers_that_are_wrong_are_a_sentence(
         access.get(RunningUsages, "/v1/usage")
 
 
+def test_a_red_box_that_sends_a_byte_now_and_then_has_a_deadline_for_the_whole_answer(
+    redbox: RedboxInPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redbox.body = json.dumps({"items": []}).encode()
+    access = RedboxAccess(redbox.endpoint, redbox.authority.decode(), "token")
+    assert access.get(RunningUsages, "/v1/usage") == RunningUsages(())
+    monkeypatch.setattr("kubectl_slurm.slurmjobs.redbox.requests.WHOLE_ANSWER_S", 0.3)
+    redbox.pause_s = 0.1  # each comes long before DEADLINE_S
+    with pytest.raises(PluginError, match=r"did not send its whole answer in 0\.3 s"):
+        access.get(RunningUsages, "/v1/usage")
+
+
 def test_top_shows_what_a_red_box_answers(kubectl: Kubectl, redbox: RedboxInPlace) -> None:
     redbox.body = json.dumps({"items": [RUNNING]}).encode()
     ended = run(kubectl, "top", "--noheader")

@@ -14,6 +14,7 @@ from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs, patch, pick_job
+from kubectl_slurm.slurmjobs.clusters import check_partitions
 from kubectl_slurm.slurmjobs.following import until_finished
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
 from kubectl_slurm.slurmjobs.requested_actions import request_cancel, request_requeue
@@ -109,8 +110,11 @@ def _named(find: Callable[[str], SlurmJobView], names: Sequence[str]) -> Iterato
 def _selected(call: Invocation, options: argparse.Namespace) -> Sequence[SlurmJobView | PluginError]:
     """Those of the namespace that have not ended and that all of the options select, after a question."""
     jobs: Sequence[SlurmJobView] = list_jobs(call.kubectl)
+    missing = check_partitions(call.kubectl, options.partition, jobs)
     found = [*_named(partial(pick_job, call.kubectl, jobs), options.names)]
     refused = [error for error in found if isinstance(error, PluginError)]
+    if missing:
+        refused.append(Refusal(missing))
     named = {job.uid for job in found if isinstance(job, SlurmJobView)}
     if options.me:
         jobs = of_my_user(jobs, call.kubectl.namespace, options.service_account)

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from kubectl_slurm.errors import EXIT_FAILED, BadUsage, NotAnswered, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.errors import EXIT_FAILED, BadUsage, NotAnswered, ObjectNotFound, Refusal
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import MOST_REFUSALS, list_jobs
-from kubectl_slurm.slurmjobs.clusters import all_clusters, no_partition
+from kubectl_slurm.slurmjobs.clusters import check_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.screen import CLEAR, Screen, note, printable, screen_of
@@ -51,7 +51,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     states_in(options.states)
     call = invocation_of(options, given, environment)
     jobs = _listed(call, options)
-    elsewhere = _no_partition(call, options, jobs)
+    elsewhere = check_partitions(call.kubectl, options.partition, jobs, everywhere=options.all_namespaces)
     if options.watch is not None:
         return _watch(call, options, jobs)
     missing = _missing(jobs, options.names)
@@ -80,31 +80,6 @@ def _not_there(call: Invocation, options: argparse.Namespace, names: Sequence[st
         f"there is no SlurmJob {', '.join(map(printable, names))}{where}, by name or Slurm job id: `kubectl "
         "slurm queue --states all` lists them"
     )
-
-
-def _no_partition(call: Invocation, options: argparse.Namespace, jobs: Sequence[SlurmJobView]) -> str:
-    """The sentence about partitions that no cluster has; Refusal where all that are wanted are such.
-
-    Clusters are listed only for a partition without jobs: it costs as much as the queue itself. Where the
-    user may not see all of them, or one has not published its partitions, any partition may exist.
-    """
-    wanted = {name for name in (options.partition or "").split(",") if name}
-    without_jobs = wanted - {name for job in jobs if job.in_slurm for name in job.partition.split(",")}
-    if not without_jobs:
-        return ""
-    try:
-        clusters = all_clusters(call.kubectl, everywhere=options.all_namespaces)
-    except NotPermitted:
-        return ""
-    if not clusters or not all(cluster.partition_names for cluster in clusters):
-        return ""
-    missing = without_jobs - {name for cluster in clusters for name in cluster.partition_names}
-    if not missing:
-        return ""
-    sentence = no_partition(missing, clusters)
-    if missing == wanted:
-        raise Refusal(sentence)
-    return sentence
 
 
 def _parser(command: str) -> argparse.ArgumentParser:

@@ -142,6 +142,33 @@ def no_partition(names: Iterable[str], clusters: Iterable[ClusterView]) -> str:
     return printable(f"there is no partition {', '.join(sorted(names))}: {there}")
 
 
+def check_partitions(
+    kubectl: Kubectl, names: str | None, jobs: Iterable[SlurmJobView], *, everywhere: bool = False
+) -> str:
+    """The sentence about partitions that no cluster has; Refusal where all of `names` (a,b) are such.
+
+    Clusters are listed only for a partition without jobs: it costs as much as the queue itself. Where the
+    user may not see all of them, or one has not published its partitions, any partition may exist.
+    """
+    wanted = {name for name in (names or "").split(",") if name}
+    without_jobs = wanted - {name for job in jobs if job.in_slurm for name in job.partition.split(",")}
+    if not without_jobs:
+        return ""
+    try:
+        clusters = all_clusters(kubectl, everywhere=everywhere)
+    except NotPermitted:
+        return ""
+    if not clusters or not all(cluster.partition_names for cluster in clusters):
+        return ""
+    missing = without_jobs - {name for cluster in clusters for name in cluster.partition_names}
+    if not missing:
+        return ""
+    sentence = no_partition(missing, clusters)
+    if missing == wanted:
+        raise Refusal(sentence)
+    return sentence
+
+
 def cluster_of(kubectl: Kubectl, job: SlurmJobView) -> ClusterView:
     """Where this job is, or would be: the only one, if it names none."""
     if job.endpoint:

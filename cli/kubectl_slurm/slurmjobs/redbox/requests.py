@@ -9,10 +9,13 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import queue
 import re
 import ssl
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 from kubectl_slurm.errors import BadUsage, PluginError, Refusal
@@ -24,6 +27,10 @@ from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
 LIFETIME = "10m"
 DEADLINE_S = 5.0
+"""For one step: a connection, or the next bytes."""
+WHOLE_ANSWER_S = 20.0
+LOG_DEADLINE_S = 60.0
+"""For the next piece of a log, which has no deadline as a whole."""
 LARGEST = 16 * 1024 * 1024
 CHUNK = 65536
 OK, NO_CONTENT = 200, 204
@@ -32,6 +39,7 @@ BREAKS = (OSError, http.client.HTTPException, ValueError)
 """ValueError: a port, a name, or the size of a chunk that is not one."""
 PORT = 443
 """Of an address without one, as for the operator and the companions."""
+T = TypeVar("T")
 
 
 class RedboxNotReached(PluginError):
@@ -63,32 +71,62 @@ class RedboxAccess:
         return read_answer(wanted, self._answer("POST", path, json.dumps(document).encode()))
 
     def _answer(self, method: str, path: str, body: bytes | None) -> dict[str, object]:
-        connection, answer = self._ask(method, path, DEADLINE_S, body)
-        try:
-            answered = answer.read(LARGEST)
-        except BREAKS as error:
-            raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
-        finally:
-            connection.close()
-        return _read(answer.status, answered)
+        def whole() -> tuple[int, bytes]:
+            connection, answer = self._ask(method, path, DEADLINE_S, body)
+            try:
+                return answer.status, answer.read(LARGEST)
+            except BREAKS as error:
+                raise self._broken(error) from error
+            finally:
+                connection.close()
+
+        return _read(*self._within(WHOLE_ANSWER_S, whole))
 
     def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
         """Pieces of a log, with the file's generation and the offset behind each; none at its end."""
-        connection, answer = self._ask("GET", path, DEADLINE_S * 12)
+        connection, answer = self._within(LOG_DEADLINE_S, lambda: self._ask("GET", path, LOG_DEADLINE_S))
         try:
             if answer.status == NO_CONTENT:
                 return
             if answer.status != OK:
-                _read(answer.status, answer.read(LARGEST))
+                _read(answer.status, self._within(WHOLE_ANSWER_S, lambda: answer.read(LARGEST)))
             generation, offset = answer.headers.get(GENERATION_HEADER, ""), _offset_of(answer)
             while piece := answer.read1(CHUNK):
                 offset += len(piece)
                 yield generation, offset, piece
             yield generation, offset, b""
         except BREAKS as error:
-            raise RedboxNotReached(f"{self.endpoint} broke the connection: {error}") from error
+            raise self._broken(error) from error
         finally:
             connection.close()
+
+    def _within(self, deadline_s: float, act: Callable[[], T]) -> T:
+        """What `act` returns or raises; RedboxNotReached where it takes longer.
+
+        A socket's timeout starts anew with each byte, so a server that sends one now and then would never
+        meet it. The thread that is left behind ends with the process.
+        """
+        ended: queue.SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                ended.put((act(), None))
+            except BaseException as error:  # noqa: BLE001 (raised by the thread that waits)
+                ended.put((None, error))
+
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            result, error = ended.get(timeout=deadline_s)
+        except queue.Empty:
+            raise RedboxNotReached(
+                f"{self.endpoint} did not send its whole answer in {deadline_s:g} s"
+            ) from None
+        if error is not None:
+            raise error
+        return cast("T", result)
+
+    def _broken(self, error: Exception) -> RedboxNotReached:
+        return RedboxNotReached(f"{self.endpoint} broke the connection: {error}")
 
     def _ask(
         self, method: str, path: str, deadline_s: float, body: bytes | None = None
