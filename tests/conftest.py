@@ -16,6 +16,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.failures import FailuresAtOnce
+
 ROOT = Path(__file__).parent.parent
 BED = ROOT / "deploy/local/bed"
 BED_STARTS_WITHIN = 45 * 60
@@ -39,7 +41,8 @@ def suite_of(path: Path) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each worker its bed: those of TEST_BEDS in turn, as DIRECTORY:PORT_OFFSET."""
+    """Show failures at once, and give each worker its bed: of TEST_BEDS in turn, as DIRECTORY:PORT_OFFSET."""
+    config.pluginmanager.register(FailuresAtOnce(config))
     beds, worker = os.environ.get("TEST_BEDS", "").split(), getattr(config, "workerinput", None)
     if beds and worker:
         bed = beds[int(worker["workerid"].removeprefix("gw")) % len(beds)]

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from redbox_bed import port_forwards, slow_home
 from redbox_bed.bed import Bed, saved_options
-from redbox_bed.core.errors import NotPossibleError
+from redbox_bed.core.errors import BedError, NotPossibleError
 from redbox_bed.core.places import Places
 from redbox_bed.core.plan import Source
 from redbox_bed.core.progress import Progress
@@ -32,6 +34,7 @@ from redbox_bed.slurm.shared_files import ensure_tree, write_known_hosts
 from redbox_bed.slurm.slurm_cluster import Slurm
 
 _REMOVAL_SECONDS = 300
+_STILL_WRITTEN_SECONDS = 30
 
 
 def up(bed: Bed, progress: Progress) -> None:
@@ -140,10 +143,17 @@ def down(places: Places, progress: Progress) -> None:
         port_forwards.stop_forwarder(places)
         cgroups.kill()
         cgroups.remove()
-        if places.state.exists():
-            subprocess.run(
-                ["rm", "-rf", "--one-file-system", str(places.state)], check=True, timeout=_REMOVAL_SECONDS
-            )
+        _remove(places.state)
+
+
+def _remove(folder: Path) -> None:
+    """Once more where an interrupted `up` still has a program write there, such as cp."""
+    deadline = time.monotonic() + _STILL_WRITTEN_SECONDS
+    while folder.exists():
+        command = ["rm", "-rf", "--one-file-system", str(folder)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_REMOVAL_SECONDS)
+        if done.returncode and time.monotonic() > deadline:
+            raise BedError(f"{folder} cannot be removed: {done.stderr.strip()[-300:]}")
 
 
 @contextmanager

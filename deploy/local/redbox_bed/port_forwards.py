@@ -30,6 +30,15 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.cgroups import MACHINE
 
 _START_SECONDS = 20
+_START = """
+set -e
+record=$1; shift
+while [ "$1" != -- ]; do echo $$ >"$1"; shift; done; shift
+echo "$$ $(cut -d' ' -f22 /proc/$$/stat)" >"$record"
+exec "$@"
+"""
+"""It is among the bed's processes outside all hosts, and on record, before it begins: so `down` and the next
+`up` find it, wherever this one is interrupted."""
 
 
 @dataclass(frozen=True)
@@ -151,12 +160,14 @@ def _pid_file(places: Places) -> Path:
 
 
 def _start(bed: Bed, routes: Sequence[tuple[socket.socket, Target]], switch_pid: int) -> None:
+    bed.cgroups.create(MACHINE)
     log = _folder(bed.places) / "log"
     arguments = [f"{taken.fileno()}={target.address}:{target.target_port}" for taken, target in routes]
+    recorded = ["sh", "-c", _START, "sh", str(_pid_file(bed.places)), *bed.cgroups.entry_files(MACHINE), "--"]
     enter = ["nsenter", f"--net=/proc/{switch_pid}/ns/net", "--"]
     with log.open("ab") as errors:
         forwarder = subprocess.Popen(
-            [*enter, sys.executable, "-m", "redbox_bed.forwarder", *arguments],
+            [*recorded, *enter, sys.executable, "-m", "redbox_bed.forwarder", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -165,15 +176,9 @@ def _start(bed: Bed, routes: Sequence[tuple[socket.socket, Target]], switch_pid:
             cwd="/",
             env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(PACKAGE.parent)},
         )
-    process = Process.of(forwarder.pid)
-    if process is None or not _says_something(forwarder):
+    if not _says_something(forwarder):
         forwarder.kill()
         raise BedError("the forwarder of the bed's ports did not start", log=log)
-    # Among the bed's other processes outside all hosts: `down` finds it whatever becomes of its pid file.
-    bed.cgroups.create(MACHINE)
-    for group in bed.cgroups.entry_files(MACHINE):
-        Path(group).write_text(str(process.pid))
-    process.save(_pid_file(bed.places))
 
 
 def _says_something(forwarder: subprocess.Popen[bytes]) -> bool:

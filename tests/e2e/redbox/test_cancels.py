@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from redbox_api.client import RedboxClient
-from redbox_api.models import Job, Phase
+from redbox_api.models import Phase
 from redbox_bed.bed import Bed
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness.redbox_jobs import Reader, ended, new_key, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
 from tests.e2e.harness.slurm_nodes import resume_what_slurm_drained
@@ -52,14 +54,34 @@ async def test_the_message_has_who_cancelled_a_job_while_the_queue_still_shows_i
         assert server.login.run("squeue", "--noheader", "--states=all", f"--jobs={job.job_id}").stdout
 
 
+def launch_again(login: Host, job_id: str) -> None:
+    """Requeue a job that may not be requeued, and have it start now, not in two minutes."""
+
+    def state() -> str:
+        return login.run("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T").stdout
+
+    login.run("scontrol", "update", f"jobid={job_id}", "requeue=1")
+    login.run("scontrol", "requeue", job_id)
+    wait_until(lambda: state().strip() == "PENDING", 60, f"{job_id} was not requeued")
+    login.run("scontrol", "update", f"jobid={job_id}", "requeue=0", "starttime=now")
+    wait_until(lambda: state().strip() == "CANCELLED", 60, f"{job_id} was not launched again")
+
+
 async def test_a_job_that_its_node_cannot_launch_has_failed_without_a_sign_of_a_start(
     bed: Bed, server: RedboxServer, alice: RedboxClient
 ) -> None:
-    """Slurm drains the nodes of a plain job and of an array's two tasks: they are as many as there are."""
+    """One that had started before, and has written, is lost.
+
+    Slurm drains the node of each, also of an array's two tasks: they are more than there are.
+    """
+    twice = await begun(alice, requeue=False)
+    first = await alice.get_job(twice)
     server.login.run("touch", MARK, user="alice")
     try:
+        await asyncio.to_thread(launch_again, server.login, str(first.job_id))
+        resume_what_slurm_drained(bed)
         keys = [await submit(alice, "echo begun", **NO_REQUEUE, **fields) for fields in ({}, ARRAY)]
-        jobs: list[Job] = await asyncio.gather(*(ended(alice, key) for key in keys))
+        again, *jobs = await asyncio.gather(*(ended(alice, key) for key in (twice, *keys)))
     finally:
         server.login.run("rm", "-f", MARK)
         resume_what_slurm_drained(bed)
@@ -67,3 +89,6 @@ async def test_a_job_that_its_node_cannot_launch_has_failed_without_a_sign_of_a_
         assert (job.phase, job.state, job.reason) == (Phase.FAILED, "CANCELLED", "LaunchFailed"), job
         assert job.no_sign_of_start
         assert "before its script began" in (job.message or "")
+    assert (again.phase, again.state, again.reason) == (Phase.LOST, "CANCELLED", "LaunchFailed"), again
+    assert (again.run, again.no_sign_of_start) == (2, False)
+    assert f"The run before had started at {first.started_at:%H:%M:%S} UTC" in (again.message or "")

@@ -130,6 +130,20 @@ def test_the_attempt_after_one_that_its_node_could_not_launch_begins_at_once() -
     assert next_begins_in(spec.spec, status, NOON) == 0.0
 
 
+def test_a_second_launch_that_failed_is_followed_by_an_attempt_only_with_retry_lost() -> None:
+    """Its first run may have done all of its work."""
+    row = job_row(Phase.LOST, **NOT_LAUNCHED)
+    status = status_of(status_inputs(row, job=slurm_job(backoffLimit=3)))
+    assert (status.phase, status.reason) == ("Failed", "LaunchFailed")
+    assert "retryLost with a backoffLimit does so by itself" in (status.message or "")
+    finished = status.condition(ConditionType.FINISHED)
+    assert finished is not None
+    assert finished.reason == "Lost"
+    status = status_of(status_inputs(row, job=slurm_job(backoffLimit=3, retryLost=True)))
+    assert (status.phase, status.reason) == ("Pending", "Retrying")
+    assert status.message == "Not launched. Retry 1 of 3 is submitted after 10 s."
+
+
 def test_without_a_retry_a_job_that_its_node_could_not_launch_has_failed_and_says_what_to_type() -> None:
     status = status_of(status_inputs(job_row(Phase.FAILED, **NOT_LAUNCHED, no_sign_of_start=True)))
     assert (status.phase, status.reason) == ("Failed", "LaunchFailed")

@@ -108,9 +108,24 @@ class Cgroups(ABC):
             time.sleep(0.01)
 
     def remove(self, host: str = ".") -> None:
-        """Remove the host's groups, or all of the bed's; they must be empty of processes."""
+        """Remove the host's groups, or all of the bed's, and end what an interrupted `up` still adds."""
         for folder in self.folders:
-            _remove_tree(folder / host)
+            self._remove_tree(folder, host)
+
+    def _remove_tree(self, folder: Path, host: str) -> None:
+        """A group can go only once the last dying process has left it."""
+        deadline = time.monotonic() + _REMOVAL_SECONDS
+        while (folder / host).exists():
+            try:
+                for group in _below(folder / host):
+                    group.rmdir()
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise BedError(
+                        f"the control group {folder / host} cannot be removed: {error.strerror}"
+                    ) from error
+                self.kill(host)
+                time.sleep(0.01)
 
     def exists(self) -> bool:
         return any(folder.exists() for folder in self.folders)
@@ -256,16 +271,3 @@ def _pids(group: Path) -> list[int]:
         return [int(word) for word in (group / "cgroup.procs").read_text().split()]
     except OSError:
         return []
-
-
-def _remove_tree(folder: Path) -> None:
-    """A group can go only once the last dying process has left it."""
-    deadline = time.monotonic() + _REMOVAL_SECONDS
-    while folder.exists():
-        try:
-            for group in _below(folder):
-                group.rmdir()
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise BedError(f"the control group {folder} cannot be removed: {error.strerror}") from error
-            time.sleep(0.01)

@@ -43,12 +43,17 @@ _AS_USER = (
     'exec setpriv --reuid="$0" --regid="$(id -g "$0")" --init-groups --reset-env -- '
     """/bin/sh -c 'cd 2>/dev/null || cd /; unset OLDPWD; exec "$@"' sh "$@\""""
 )
-_DAEMON = """
+# It records itself before it becomes the daemon, unless another one is on record: an interrupted `up` leaves
+# starts behind, which go on beside those of the next one. The lock is not kept: its children would have it.
+_DAEMON = r"""
 name=$1; shift
-start=$(cut -d' ' -f22 /proc/$$/stat)
+life() { sed -n 's/.*) \([^ZX]\)/\1/p' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 mkdir -p /run/bed
-echo "$$ $start" >/run/bed/$name.pid
-exec >>/var/log/bed/$name.log 2>&1 </dev/null
+exec 8>/run/bed/$name.lock
+flock 8
+if read -r pid start </run/bed/$name.pid && [ "$(life "$pid")" = "$start" ]; then exit; fi 2>/dev/null
+echo "$$ $(life $$)" >/run/bed/$name.pid
+exec 8>&- >>/var/log/bed/$name.log 2>&1 </dev/null
 exec "$@"
 """
 

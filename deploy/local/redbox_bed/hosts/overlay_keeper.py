@@ -16,6 +16,7 @@ from redbox_bed.core.processes import Process
 from redbox_bed.hosts.cgroups import MACHINE, Cgroups
 
 _START = """
+set -e
 for file; do echo $$ >"$file"; done
 exec setsid -f unshare --mount --propagation private \\
   sh -c 'echo $$; exec sleep infinity >/dev/null 2>&1 </dev/null'
@@ -40,6 +41,7 @@ class Keeper:
         """Start it unless it runs. True if it was started: then nothing of before has an overlay any more."""
         if self.process():
             return False
+        self._cgroups.kill(MACHINE)  # one that an interrupted `up` began is on no record
         self._cgroups.create(MACHINE)
         self._cgroups.settle(MACHINE)
         answer = self._command(["sh", "-c", _START, "keeper", *self._cgroups.entry_files(MACHINE)])

@@ -75,10 +75,17 @@ def evidence_of(record: JobRecord, history: AccountingSnapshot) -> CancelEvidenc
 
 
 def may_have_started(record: JobRecord, *, output_exists: bool | None, now: datetime) -> bool | None:
-    """Whether this job, which root has cancelled, shows or may hide a start; None: it may still show it."""
+    """Whether this run, which root has cancelled, shows or may hide a start; None: it may still show it.
+
+    Where the job ran before, its output file may be of that run.
+    """
+    is_shown_by_now = record.ending_since is not None and now - record.ending_since >= SHOWN_LATE
+    if not may_be_failed_launch(record):
+        return True
+    if record.run > 1:
+        return False if is_shown_by_now else None
     if output_of(record) is None or output_exists:
         return True
-    is_shown_by_now = record.ending_since is not None and now - record.ending_since >= SHOWN_LATE
     return False if output_exists is False and is_shown_by_now else None
 
 
@@ -97,7 +104,12 @@ def after_answer(
         return machine.with_canceller(record, evidence.by, now, settled=evidence.settled)
     started = may_have_started(record, output_exists=output_exists, now=now)
     return machine.with_canceller(
-        record, ROOT, now, settled=started is not None, no_sign_of_start=started is False
+        record,
+        ROOT,
+        now,
+        settled=started is not None,
+        no_sign_of_start=started is False and record.run == 1,
+        started_before=started is False and record.run > 1,
     )
 
 
@@ -166,8 +178,8 @@ class CancelledJobs(JobsComponent):
 
     async def _ask(self, records: Sequence[JobRecord]) -> None:
         evidence = await self._evidence(records)
-        launches = [r for r in records if evidence[r.key].by == ROOT and not (r.final or r.is_pod)]
-        outputs = await self._outputs.exist(launches)
+        by_root = [r for r in records if evidence[r.key].by == ROOT and not (r.final or r.is_pod)]
+        outputs = await self._outputs.exist(record for record in by_root if record.run == 1)
         asked = {record.key: (record.job_id, record.run) for record in records}
 
         def decide(record: JobRecord) -> JobRecord:

@@ -75,7 +75,7 @@ def attempt_number(record: JobRecord) -> int:
 def is_gone(record: JobRecord, snapshot: SnapshotIndex) -> bool:
     """Whether Slurm has forgotten this job, or this poll does not show it."""
     if record.final:
-        return record.phase is Phase.LOST
+        return not record.end_was_seen
     bound = record.bound_at is not None and snapshot.begun_at > record.bound_at
     return bound and match(record, snapshot).job is None
 

@@ -46,7 +46,6 @@ from redbox.jobs.queue_snapshot import (
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine, dropped_from_queue, is_unchanged
 from redbox.jobs.settings import JobsSettings
-from redbox_api.models import Phase
 
 log = structlog.get_logger(__name__)
 
@@ -100,8 +99,7 @@ def is_forgotten_end(record: JobRecord, job: Observation) -> bool:
     """
     status = record.status
     same_run = status.started_at is not None and status.started_at == job.started_at
-    is_end = record.final and record.phase is not Phase.LOST
-    return is_end and same_run and status.restarts == job.restarts and not job.array_size
+    return record.end_was_seen and same_run and status.restarts == job.restarts and not job.array_size
 
 
 def _may_still_arrive(record: JobRecord, now: datetime, settings: JobsSettings) -> bool:

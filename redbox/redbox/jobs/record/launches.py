@@ -4,6 +4,10 @@ slurmd cancels, as root, what it cannot launch and what may not be requeued: aft
 restarted slurmctld launches again what it had saved as pending, or gives an id out again that the node still
 has. An administrator may cancel as root, too. So a launch has failed only where nothing shows a start: of a
 pod no report of its runner, of another job no output file. Every doubt is a sign of a start.
+
+A job that a restarted slurmctld, or a requeue, launched once more has a start behind it: if that launch
+failed, its outcome is unknown. Its output may be of the run before, so the exit code decides: Slurm's queue
+has the signal that ended a script (0:15), and 0:0 where no script began.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 from redbox.jobs.record.pods import stored_report
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox_api.models import Phase
+from redbox_shared.wire import LAUNCH_FAILED
 
 CANCELLED = "CANCELLED"
 ROOT = 0
@@ -31,9 +36,11 @@ def may_be_failed_launch(record: JobRecord) -> bool:
         return False  # what may be requeued is held after a failed launch
     if record.is_pod:
         return status.cancelled_by is None and not record.pod_report
-    if record.run > 1 or any(task.state != CANCELLED for task in status.tasks):
+    if record.run > 1 and (status.array_size or status.signal or status.exit_code or not record.in_queue):
+        return False  # its script had begun, or only the accounting shows this end, without a signal
+    if any(task.state != CANCELLED for task in status.tasks):
         return False
-    return status.cancelled_by in (None, ROOT) and not record.no_sign_of_start
+    return status.cancelled_by in (None, ROOT) and not (record.no_sign_of_start or record.lost_reason)
 
 
 def launch_failed(record: JobRecord) -> bool:
@@ -42,7 +49,15 @@ def launch_failed(record: JobRecord) -> bool:
     if record.is_pod:
         return _launch_of_pod_failed(record)
     is_roots = status.cancelled_by == ROOT and bool(status.nodes)
-    return _was_cancelled(record) and is_roots and record.no_sign_of_start
+    is_decided = record.no_sign_of_start or record.lost_reason == LAUNCH_FAILED
+    return _was_cancelled(record) and is_roots and is_decided
+
+
+def phase_of_failed_launch(record: JobRecord) -> Phase | None:
+    """Lost where an earlier run had started: that one may have done all of its work."""
+    if not launch_failed(record):
+        return None
+    return Phase.LOST if record.lost_reason == LAUNCH_FAILED else Phase.FAILED
 
 
 def launched_again(record: JobRecord) -> bool:

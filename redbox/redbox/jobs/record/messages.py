@@ -18,6 +18,11 @@ NOT_LAUNCHED = (
     "It was cancelled on {} before its {} began: by Slurm, as after a failed prolog or a restart of "
     "slurmctld (slurmd's log there says why), or by hand."
 )
+NOT_LAUNCHED_AGAIN = (
+    "Slurm launched it once more (run {}), and cancelled that on {} before its script began: as after a "
+    "failed prolog or a restart of slurmctld (slurmd's log there says why), or by hand. The run before had "
+    "started{}; what became of it is not known."
+)
 CANCELLED_IN_SLURM = "It was cancelled in Slurm, which does not show who did it."
 LAUNCHED_AGAIN = (
     "Slurm ended it, and launched it once more on {}: slurmctld was restarted before it had saved the start. "
@@ -100,6 +105,9 @@ def _failed_launch(record: JobRecord) -> str | None:
     if not launch_failed(record):
         return None
     nodes, began = record.status.nodes, "runner" if record.is_pod else "script"
+    if record.lost_reason:
+        at = f" at {record.earlier_start:%H:%M:%S} UTC" if record.earlier_start else ""
+        return NOT_LAUNCHED_AGAIN.format(record.run, nodes, at)
     return LAUNCHED_AGAIN.format(nodes) if launched_again(record) else NOT_LAUNCHED.format(nodes, began)
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from redbox.core.domain import JobKey, Limits, Owner, UnixUser
 from redbox.core.workload_manager import JobHandle, Observation, TaskObservation
 from redbox_api.models import FINAL_PHASES, Phase
+from redbox_shared.wire import LAUNCH_FAILED
 
 T = TypeVar("T")
 ALL_ATTEMPTS = 0
@@ -130,6 +131,7 @@ class JobRecord:
     lost_reason: str = ""
     no_sign_of_start: bool = False  # of a job that was forgotten, or that its node could not launch
     uncounted_runs: int = 0  # that the workload manager does not count as restarts
+    earlier_start: datetime | None = None  # of the run before this one, where a poll has shown it
     dependencies: tuple[JobDependency, ...] = ()
     held_for_dependency: bool = False  # by red-box: a job that it depends on is absent or forgotten
 
@@ -149,6 +151,11 @@ class JobRecord:
     @property
     def final(self) -> bool:
         return self.phase in FINAL_PHASES
+
+    @property
+    def end_was_seen(self) -> bool:
+        """Whether the workload manager showed its end, even one that leaves its outcome unknown."""
+        return self.final and (self.phase is not Phase.LOST or self.lost_reason == LAUNCH_FAILED)
 
     @property
     def watched(self) -> bool:

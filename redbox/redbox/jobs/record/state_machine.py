@@ -26,13 +26,14 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 
 from redbox.core.workload_manager import JobStates, Observation, TaskObservation
-from redbox.jobs.record.launches import launch_failed, may_be_failed_launch
+from redbox.jobs.record.launches import may_be_failed_launch, phase_of_failed_launch
 from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
 from redbox.jobs.record.pods import has_last_report, reported_phase, with_line
 from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, ObservedStatus, Stage, status_from
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import ArrayCounts, Phase
+from redbox_shared.wire import LAUNCH_FAILED
 
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})  # as Slurm shows it: not LOST
 LIVING = frozenset({Phase.PENDING, Phase.RUNNING, Phase.SUSPENDED})
@@ -62,10 +63,13 @@ class StateMachine:
         phase = self._shown_phase(status)
         if phase is None:
             phase = Phase.PENDING if record.phase is Phase.SUBMITTING else record.phase
-        had_ended = record.final and record.stage is Stage.BOUND and record.phase is not Phase.LOST
+        had_ended = record.end_was_seen and record.stage is Stage.BOUND
         lives_again = had_ended and phase not in ENDED
+        same_end = had_ended and not lives_again
         again = began_again(record.status, status)
         uncounted = record.uncounted_runs + again
+        run = max(record.run + 1 if lives_again else record.run, status.restarts + 1 + uncounted)
+        earlier_start = record.status.started_at if run > record.run else None
         record = replace(
             record,
             stage=Stage.BOUND,
@@ -73,10 +77,11 @@ class StateMachine:
             in_queue=observation.live,
             confirmed=True,
             absent_since=None,
-            lost_reason="",
-            no_sign_of_start=record.no_sign_of_start and had_ended and not lives_again,
+            lost_reason=record.lost_reason if same_end else "",
+            no_sign_of_start=record.no_sign_of_start and same_end,
             uncounted_runs=uncounted,
-            run=max(record.run + 1 if lives_again else record.run, status.restarts + 1 + uncounted),
+            earlier_start=earlier_start or record.earlier_start,
+            run=run,
         )
         if lives_again:  # what the run before reported says nothing about this one
             status = replace(status, cancelled_by=None)
@@ -122,13 +127,18 @@ class StateMachine:
         *,
         settled: bool,
         no_sign_of_start: bool = False,
+        started_before: bool = False,
     ) -> JobRecord:
-        """The record of a cancelled job after the accounting was asked; `settled`: nothing else will show."""
+        """The record of a cancelled job after the accounting was asked; `settled`: nothing else will show.
+
+        Its launch has failed with `no_sign_of_start`, and with `started_before`, of an earlier run.
+        """
         status = replace(record.status, cancelled_by=by)
         if record.final:  # operators have acted on it: only the sentence follows
             record = replace(record, status=status)
             return replace(record, message=explain(record))
-        record = replace(record, status=status, no_sign_of_start=no_sign_of_start)
+        lost_reason = LAUNCH_FAILED if started_before else ""
+        record = replace(record, status=status, no_sign_of_start=no_sign_of_start, lost_reason=lost_reason)
         return self._in_phase(record, self._shown_phase(status) or record.phase, now, settled=settled)
 
     def _in_phase(
@@ -143,7 +153,7 @@ class StateMachine:
 
     def _ended(self, record: JobRecord, phase: Phase, now: datetime, *, settled: bool) -> JobRecord:
         since = record.ending_since or now
-        phase = reported_phase(record) or (Phase.FAILED if launch_failed(record) else phase)
+        phase = reported_phase(record) or phase_of_failed_launch(record) or phase
         may_be_requeued = record.status.state in self.states.requeued and record.status.requeue
         waits = now - since < timedelta(seconds=self.settings.final_after_s)
         may_live_again = record.in_queue and may_be_requeued and waits

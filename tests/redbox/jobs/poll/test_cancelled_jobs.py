@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from redbox.core.workload_manager import TaskObservation
-from redbox_api.models import Job, Phase
+from redbox_api.models import FINAL_PHASES, Job, Phase
 from tests.redbox.jobs.harness import ALICE, World, caller, request
 
 UNKNOWN = "It was cancelled in Slurm, which does not show who did it."
 BY_ROOT = "It was cancelled by an administrator (root)."
 ROOT = 0
+TASK = (TaskObservation(0, "1_0", "CANCELLED"),)
 
 
 def submitted(world: World, key: str = "one", **facts: Any) -> str:
@@ -224,3 +225,79 @@ def test_a_restarted_server_goes_on(world: World) -> None:
     world.restart()
     world.advance(40)
     assert (current(world).phase, current(world).reason) == (Phase.FAILED, "LaunchFailed")
+
+
+# ---------------------------------------------------------------------------- launches after a first start
+
+
+def launched_again(world: World, how: str, **facts: Any) -> Job:
+    """A job that Slurm launched twice, soon after it was cancelled on its node; its first run has written."""
+    job_id = submitted(world)
+    world.slurm.outputs.add(f"/home/alice/slurm-{job_id}.out")
+    if how == "requeue":
+        world.slurm.requeue(job_id)
+        world.advance(5)
+        world.slurm.start(job_id)
+    else:  # as a restarted slurmctld does, which does not count it
+        world.advance(5)
+        world.slurm.put(replace(world.slurm.jobs[job_id], started_at=world.clock.now()))
+    facts = {"requeue": False, "stdout": f"/home/alice/slurm-{job_id}.out", **facts}
+    scancel(world, job_id, **facts)
+    world.advance(4)
+    return current(world)
+
+
+@pytest.mark.parametrize("how", ["requeue", "restart"])
+def test_a_job_of_which_the_second_launch_failed_is_lost_and_says_when_the_first_began(
+    world: World, how: str
+) -> None:
+    """Its output is no sign of that launch; only `retryLost` may have it run again."""
+    first = world.clock.now()
+    assert launched_again(world, how).phase not in FINAL_PHASES
+    world.advance(30)
+    job = current(world)
+    assert (job.phase, job.state, job.reason, job.run) == (Phase.LOST, "CANCELLED", "LaunchFailed", 2)
+    assert not job.no_sign_of_start
+    assert f"The run before had started at {first:%H:%M:%S} UTC" in (job.message or "")
+    world.slurm.put(replace(world.slurm.jobs[str(job.job_id)], reason="looked at again"))
+    world.advance(100)
+    world.restart()
+    world.advance(100)
+    again = current(world)
+    assert (again.phase, again.reason, again.message) == (job.phase, job.reason, job.message)
+
+
+def test_a_lost_job_that_an_administrator_requeues_lives_again(world: World) -> None:
+    job = launched_again(world, "requeue")
+    world.advance(30)
+    world.slurm.requeue(str(job.job_id))
+    world.advance(5)
+    world.slurm.start(str(job.job_id))
+    world.advance(5)
+    job = current(world)
+    assert (job.phase, job.reason, job.run) == (Phase.RUNNING, "None", 3)
+
+
+@pytest.mark.parametrize(
+    "facts", [{"signal": 15}, {"exit_code": 1}, {"by": ALICE.uid}, {"tasks": TASK, "array_size": 1}]
+)
+def test_a_second_run_that_began_or_that_its_user_ended_was_cancelled(
+    world: World, facts: dict[str, Any]
+) -> None:
+    launched_again(world, "requeue", **facts)
+    world.advance(30)
+    assert (current(world).phase, current(world).reason != "LaunchFailed") == (Phase.CANCELLED, True)
+
+
+def test_an_end_of_a_second_run_that_only_the_accounting_shows_was_cancelled(world: World) -> None:
+    """Its rows have no signal of any cancelled job."""
+    job_id = submitted(world)
+    world.slurm.requeue(job_id)
+    world.advance(5)
+    world.slurm.start(job_id)
+    world.slurm.put(replace(world.slurm.jobs[job_id], requeue=False))
+    world.advance(5)
+    scancel(world, job_id)
+    world.slurm.purge(job_id)
+    world.advance(40)
+    assert (current(world).phase, current(world).message) == (Phase.CANCELLED, BY_ROOT)

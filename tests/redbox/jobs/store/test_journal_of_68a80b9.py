@@ -86,6 +86,7 @@ ADDED_SINCE = {
     "boot_time",
     "cancel_forced",
     "dependencies",
+    "earlier_start",
     "grace_s",
     "held_for_dependency",
     "is_pod",
