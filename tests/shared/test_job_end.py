@@ -21,6 +21,7 @@ def end(phase: str = "Failed", **fields: object) -> JobEnd:
         (end(state="CANCELLED", reason="LaunchFailed"), 75),
         (end("Cancelled", state="CANCELLED", signal=15), 143),
         (end("Lost"), 70),
+        (end("Lost", state="CANCELLED", reason="LaunchFailed"), 70),
         (end(state="FAILED", exitCode="3"), 1),
         (end(), 1),
     ],

@@ -51,6 +51,20 @@ def test_a_waiting_job_is_held_as_soon_as_the_other_one_is_absent(pair: World) -
     assert "Slurm has forgotten a job that it depends on" in (child.message or "")
 
 
+def test_the_end_of_a_job_whose_second_launch_failed_is_slurms_own_affair(pair: World) -> None:
+    """It is lost, and Slurm has not forgotten it."""
+    pair.slurm.start("1")
+    pair.advance(5)
+    pair.slurm.requeue("1")
+    pair.slurm.start("1")
+    pair.advance(5)
+    ended = replace(pair.slurm.jobs["1"], state="CANCELLED", cancelled_by=0, requeue=False)
+    pair.slurm.put(replace(ended, ended_at=pair.clock.now()))
+    pair.advance(60)
+    assert (current(pair, "parent").phase, current(pair, "parent").reason) == (Phase.LOST, "LaunchFailed")
+    assert pair.slurm.acts == []
+
+
 def test_it_follows_the_next_attempt_once_that_has_an_id(pair: World) -> None:
     pair.slurm.restart("1")
     pair.slurm.add_foreign(2002, job_id="1", state="RUNNING")
