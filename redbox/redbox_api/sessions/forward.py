@@ -35,7 +35,7 @@ from redbox_api.sessions.parts import (
 )
 from redbox_shared.wire import MESSAGE_COST, PORTS_PROTOCOL, PORTS_WINDOW
 
-GRANT_AT = PORTS_WINDOW // 4
+GRANT_AT = PORTS_WINDOW // 2
 
 
 class PortConnection:

@@ -34,6 +34,7 @@ from redbox.agents.program.wire import (
 )
 
 MAX_REQUESTS = 64
+GRANT_AT = WINDOW // 4
 IDLE_S = 900.0
 SHUTDOWN_S = 150.0  # longer than any recorded submit may take
 CLEANUP_S = 2.0  # for cancelled requests to clean up: a partial file, a command
@@ -56,6 +57,7 @@ class WorkerStream:
         self._credit = WINDOW
         self._input: Deque[bytes] = deque()
         self._input_length = 0
+        self._ungranted = 0
         self._input_ended = False
         self._cancelled = False
         self._on_cancel: Optional[Callable[[], None]] = None
@@ -111,7 +113,10 @@ class WorkerStream:
                 return b""
             data = self._input.popleft()
             self._input_length -= frame_cost(b"", data)
-        self._writer.write(CREDIT, self.number, encode_header({"bytes": frame_cost(b"", data)}))
+        self._ungranted += frame_cost(b"", data)
+        if self._ungranted >= GRANT_AT:
+            granted, self._ungranted = self._ungranted, 0
+            self._writer.write(CREDIT, self.number, encode_header({"bytes": granted}))
         return data
 
     def send(self, payload: bytes, header: Optional[Dict[str, Any]] = None) -> None:

@@ -8,6 +8,7 @@ import fcntl
 import os
 import pwd
 import re
+import select
 import subprocess
 import threading
 import time
@@ -49,18 +50,25 @@ class RunningStep:
             bufsize=0,
         )
         self._read_at = 0.0
+        enlarge(self._process.stdin)
         enlarge(self._process.stdout)
 
     def feed(self, stream: WorkerStream) -> None:
         """Pass on the request's input until it ends, or srun no longer reads it."""
         pipe = self._process.stdin
         assert pipe is not None  # noqa: S101 # PIPE, for the type checker
+        os.set_blocking(pipe.fileno(), False)
+        room = select.poll()
+        room.register(pipe.fileno(), select.POLLOUT)
         try:
             data = stream.receive()
             while data:
                 rest = memoryview(data)
                 while rest:
+                    room.poll()
                     rest = rest[os.write(pipe.fileno(), rest) :]
+                    if rest:  # srun reads 1 KiB at a time: a write that waits would wake for each
+                        time.sleep(GATHER_S)
                 data = stream.receive()
         except (RequestCancelled, OSError):
             pass

@@ -40,7 +40,7 @@ from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 
 MOST_UNANSWERED = 1024
 """Connections of one forward that are open, or whose status its client has not read."""
-GRANT_AT = PORTS_WINDOW // 4
+GRANT_AT = PORTS_WINDOW // 2
 Write = Callable[[bytes], Awaitable[None]]
 
 

@@ -4,6 +4,8 @@ It ends when its input ends, when no frame has come for `HEARTBEAT_S`, or when i
 `IDLE_S`.
 """
 
+import contextlib
+import fcntl
 import os
 import selectors
 import signal
@@ -42,9 +44,14 @@ IDLE_S = 60.0
 TICK_S = 0.1
 QUIET_TICK_S = 5.0
 READ_SIZE = 256 * 1024
+WRITE_SIZE = 16 * 1024  # a terminal takes less at once, and what it does not take is copied again
+SLURM_PIECE = 1024  # of what Slurm passes on at once
+GATHER_S = 0.002
 MAX_OUTPUT = 2 * 1024 * 1024  # waiting to be sent, beyond which nothing more is read of commands
 OOM_SCORE = b"900"  # below the sessions', above the job's
 PR_SET_CHILD_SUBREAPER = 36
+PIPE_SIZE = 512 * 1024
+F_SETPIPE_SZ = 1031  # fcntl has the name since Python 3.10
 STREAMS: Dict[str, Callable[[int, Send, Dict[str, Any]], RelayStream]] = {
     "attach": AttachedStream,
     "command": CommandStream,
@@ -72,7 +79,7 @@ class Relay:
         self._streams: Dict[int, RelayStream] = {}
         self._hung_up: List[HungUpGroup] = []
         self._output = bytearray()
-        self._ending = False
+        self._ending = self._gathers = False
         self._last_frame = self._last_stream = time.monotonic()
         self._wake, self._waker = os.pipe()
 
@@ -141,13 +148,13 @@ class Relay:
             owners[descriptor].ready(descriptor, events)
         elif descriptor == self._wake:
             os.read(self._wake, 4096)
-        else:
-            if events & selectors.EVENT_WRITE:
-                self._flush()
-            if events & selectors.EVENT_READ and descriptor == self._source:
-                self._receive()
+        elif descriptor == self._source and events & selectors.EVENT_READ:
+            self._receive()
 
     def _receive(self) -> None:
+        """Take what has come; after a whole piece of Slurm's more is coming, and is gathered."""
+        if self._gathers:
+            time.sleep(GATHER_S)
         try:
             data = os.read(self._source, READ_SIZE)
         except BlockingIOError:
@@ -157,6 +164,7 @@ class Relay:
         if not data:
             self._end()
             return
+        self._gathers = len(data) >= SLURM_PIECE
         self._last_frame = time.monotonic()
         try:
             for frame in self._decoder.feed(data):
@@ -211,7 +219,7 @@ class Relay:
     def _flush(self) -> None:
         try:
             while self._output:
-                written = os.write(self._sink, memoryview(self._output)[:READ_SIZE].tobytes())
+                written = os.write(self._sink, self._output[:WRITE_SIZE])
                 del self._output[:written]
         except BlockingIOError:
             pass
@@ -309,8 +317,15 @@ def prepare_process(sink: int) -> None:
         tty.setraw(sink)
 
 
+def enlarge(pipe: int) -> None:
+    """As far as the system lets this user: input that is gathered must have room."""
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(pipe, F_SETPIPE_SZ, PIPE_SIZE)
+
+
 def main(idle_s: float = IDLE_S, heartbeat_s: float = HEARTBEAT_S) -> None:
     prepare_process(1)
+    enlarge(0)
     Relay(0, 1, idle_s, heartbeat_s).run()
     os._exit(0)
 

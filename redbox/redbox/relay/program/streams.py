@@ -42,6 +42,7 @@ Wish = Tuple[int, int]  # a descriptor, and the selectors' events
 Send = Callable[[int, int, bytes], None]
 ORPHANS_S = 0.3  # after the command's end: how long output of processes that it left behind is waited for
 LEAST_READ = 4096
+GRANT_AT = WINDOW // 4
 HANGUP_S = 1.0  # between SIGHUP and SIGKILL
 LARGEST_OOM_SCORE = b"1000"
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
@@ -59,6 +60,7 @@ class RelayStream:
         self._credit = WINDOW
         self._input: Deque[bytes] = deque()
         self._input_size = 0
+        self._ungranted = 0
         self._input_closed = False
 
     def feed(self, payload: bytes) -> None:
@@ -147,8 +149,10 @@ class RelayStream:
 
     def _consumed(self, count: int) -> None:
         self._input_size -= count
-        if count:
-            self._send_frame(CREDIT, self.number, CREDIT_BYTES.pack(count))
+        self._ungranted += count
+        if self._ungranted >= GRANT_AT:
+            granted, self._ungranted = self._ungranted, 0
+            self._send_frame(CREDIT, self.number, CREDIT_BYTES.pack(granted))
 
 
 class SocketStream(RelayStream):

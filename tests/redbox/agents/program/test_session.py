@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from redbox.agents.program.session import MAX_REQUESTS, Session, WorkerStream
-from redbox.agents.program.wire import DONE, FAILED, REQUEST, read_frame
+from redbox.agents.program.wire import CREDIT, DATA, DONE, END, FAILED, REQUEST, frame_cost, read_frame
 
 SOON_S = 20
 
@@ -68,3 +68,21 @@ def test_no_more_threads_than_requests_that_were_under_way_at_once(answers: tupl
         session._dispatch(REQUEST, number, {"op": "work"}, b"")
         assert read_frame(source)[:2] == (DONE, number)
     assert len(served) == MAX_REQUESTS
+
+
+def test_input_is_granted_again_for_many_frames_at_once(answers: tuple[Any, int]) -> None:
+    source, writes = answers
+
+    def work(stream: WorkerStream) -> dict[str, Any]:
+        return {"size": sum(len(data) for data in iter(stream.receive, b""))}
+
+    session = session_of(writes, work)
+    session._dispatch(REQUEST, 1, {"op": "work"}, b"")
+    piece = bytes(64 * 1024)
+    for _ in range(5):
+        session._dispatch(DATA, 1, {}, piece)
+    session._dispatch(END, 1, {}, b"")
+    kind, _, header, _ = read_frame(source)
+    assert (kind, header) == (CREDIT, {"bytes": 4 * frame_cost(b"", piece)})
+    kind, _, header, _ = read_frame(source)
+    assert (kind, header) == (DONE, {"size": 5 * len(piece)})
