@@ -58,7 +58,7 @@ class ServerMetrics:
         self._relayed = Counter("redbox_log_bytes", "Bytes of logs that were sent.", registry=self._registry)
 
     def serves(self, method: str, route: str) -> None:
-        """A route's count of defects is there from the start, at 0: Prometheus sees the first one as a change."""
+        """A route's count of defects is there from the start, at 0: the first one is a change, too."""
         self._requests.labels(method, route, int(HTTPStatus.INTERNAL_SERVER_ERROR))
 
     def request_done(self, method: str, route: str, status: int, took_s: float) -> None:

@@ -50,9 +50,14 @@ HELPERS = {
 }
 TLS = "/etc/redbox/tls"
 SHORTER = {"[10m]": "[30s]", "[15m]": "[45s]", "stale_seconds > 120": "stale_seconds > 15"}
-"""For the tests. By default backfill runs every 30 s, so that a scheduler of the bed is not silent for 45 s."""
+"""For the tests. Backfill runs every 30 s, so that a scheduler of the bed is not silent for 45 s."""
 STANDS = "SchedulerParameters=sched_interval=-1,bf_interval=3600"
 """Neither scheduler runs."""
+TOGETHER = (
+    *("SlurmNodesDown", "SlurmPartitionWithoutNodes", "SlurmSchedulerStands", "RedBoxCertificateEnds"),
+    *("RedBoxOperatorFails", "RedBoxNodeProblems", "RedBoxPartitionsWithoutNode"),
+)
+"""What is made to happen at once."""
 WRITES = frozenset({"create", "patch", "delete"})
 
 
@@ -258,13 +263,6 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
     node.kill(SLURMD.name)  # else its next registration brings it back
     controller.run("scontrol", "update", "nodename=n3", "state=down", "reason=test")
     login.run("sbatch", "-pGPU_big", "-o/dev/null", "-D/tmp", user="alice", stdin="#!/bin/sh\n")
-    in_slurm = {"SlurmNodesDown", "SlurmPartitionWithoutNodes", "SlurmSchedulerStands"}
-    others = {
-        "RedBoxCertificateEnds",
-        "RedBoxOperatorFails",
-        "RedBoxNodeProblems",
-        "RedBoxPartitionsWithoutNode",
-    }
     try:
         with (
             certificate_that_ends_in(login, timedelta(days=13)),
@@ -275,11 +273,11 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
         ):
             waiting = [jobs.apply("true") for _ in range(3)]
             # GPU_big has this node alone, and a job.
-            fires(*in_slurm, *others)
+            fires(*TOGETHER)
     finally:
         node.ensure(SLURMD)
     fires("RedBoxStatusLate")  # what could not be written is written now
-    ends(*in_slurm, *others)
+    ends(*TOGETHER)
 
     controller.kill(SLURMCTLD.name)
     try:

@@ -142,7 +142,7 @@ def test_two_versions_of_a_module_are_not_mixed(tmp_path: Path) -> None:
     ],
 )
 def test_another_machine_gets_packages_alone_and_no_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, images: bool, sentence: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, machine: str, images: bool, sentence: str
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     with pytest.raises(BedError, match=sentence):

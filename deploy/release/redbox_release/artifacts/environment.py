@@ -18,7 +18,6 @@ from redbox_bed.core.build_cache import ensure_built, key_of
 from redbox_bed.core.commands import run_command
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT, Places
-from redbox_release.artifacts.source import MACHINES
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LOCK = CHECKOUT / "deploy/local/server.lock"
@@ -26,6 +25,8 @@ SITE_PACKAGES = "lib/python3/site-packages"
 # The oldest C library for which all dependencies have wheels.
 GLIBC = "2.34"
 _GLIBC_VERSIONS = ("2_34", "2_28", "2_17", "2_12", "2_5")
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""As Debian and images name them, and as wheels do."""
 _WITHIN_S = 600
 # -I: neither the working directory nor the environment decides what is imported.
 _PROGRAM = """\

@@ -21,7 +21,7 @@ from redbox_bed.images.oci import write_archive
 from redbox_bed.images.project_images import Workshop
 from redbox_release.artifacts.archives import compressed, pack_folder
 from redbox_release.artifacts.debian import SCRIPTS, build_package
-from redbox_release.artifacts.environment import LOCK, write_environment
+from redbox_release.artifacts.environment import LOCK, MACHINES, write_environment
 from redbox_release.artifacts.sbom import bill_of_materials, debian_packages
 from redbox_release.artifacts.source import Source
 from redbox_release.folders import make_empty
@@ -41,6 +41,8 @@ def build_release(
         raise BedError(
             "images are built from a Debian root, which needs root: run it as root, or with --no-images"
         )
+    if machine not in ("", *MACHINES):
+        raise BedError(f"there are no packages for {machine}: only for {' and '.join(MACHINES)}")
     source = Source.of_checkout(machine)
     if images and source.architecture != architecture():
         raise BedError(f"images for {source.architecture} are built on such a machine: use --no-images")

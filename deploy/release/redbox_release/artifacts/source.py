@@ -11,9 +11,6 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.images.node_images import architecture
 
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-"""As Debian and images name them, and as wheels do."""
-
 
 @dataclass(frozen=True)
 class Source:
@@ -25,9 +22,7 @@ class Source:
 
     @classmethod
     def of_checkout(cls, machine: str = "") -> Source:
-        """SOURCE_DATE_EPOCH where it is set, else the time of the commit; for this machine, or another one."""
-        if machine not in ("", *MACHINES):
-            raise BedError(f"there are no packages for {machine}: only for {' and '.join(MACHINES)}")
+        """SOURCE_DATE_EPOCH where it is set, else the time of the commit; for this machine, or another."""
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
         return cls(project["version"], _epoch(), machine or architecture())
 
