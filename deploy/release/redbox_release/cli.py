@@ -35,9 +35,10 @@ def dist(
     into: IntoOption = CHECKOUT / "dist",
     *,
     images: Annotated[bool, typer.Option(help="The images, too, which needs root.")] = True,
+    machine: Annotated[str, typer.Option(help="amd64 or arm64; this one's by default.")] = "",
 ) -> None:
     """The files of a release: wheel, packages for login nodes, images, chart, manifests, SBOM, checksums."""
-    files = build_release(into, images=images, progress=_report)
+    files = build_release(into, images=images, progress=_report, machine=machine)
     for file in files:
         print(f"{file.stat().st_size:>12} {file}")
 

@@ -10,6 +10,7 @@ import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.websockets import WebSocket
@@ -32,6 +33,10 @@ log = structlog.get_logger(__name__)
 RETRY_AFTER_S = 2.0
 CLIENT_CLOSED = 499  # nginx's number; the response reaches no caller, only the log and the metrics
 
+ROUTERS = (
+    *(module.router for module in (jobs, usage, logs, files, sessions, volumes, cluster, metrics)),
+    cluster.public_router,
+)
 ToProblem = Callable[[Any], problems.HttpProblem]
 
 
@@ -41,6 +46,10 @@ def build_app(services: Services) -> FastAPI:
     app.add_middleware(
         RequestMiddleware, counter=services.metrics, body_limit=services.body_limit, budget=services.bodies
     )
+    for route in (route for router in ROUTERS for route in router.routes):
+        if isinstance(route, APIRoute | APIWebSocketRoute):
+            for method in getattr(route, "methods", {"GET"}):
+                services.metrics.serves(method, route.path)
     for error, to_problem in _PROBLEMS.items():
         app.add_exception_handler(error, _handler(to_problem))
     for disconnect in (CallerDisconnected, ClientDisconnect):
@@ -59,9 +68,8 @@ def bare_app() -> FastAPI:
         openapi_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # sought at each request
     )
-    for module in (jobs, usage, logs, files, sessions, volumes, cluster, metrics):
-        app.include_router(module.router)
-    app.include_router(cluster.public_router)
+    for router in ROUTERS:
+        app.include_router(router)
     describe(app)
     return app
 

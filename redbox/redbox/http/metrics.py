@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -55,6 +56,10 @@ class ServerMetrics:
         for direction in ("in", "out"):
             self._session_bytes.labels(direction)  # there from the start, at 0
         self._relayed = Counter("redbox_log_bytes", "Bytes of logs that were sent.", registry=self._registry)
+
+    def serves(self, method: str, route: str) -> None:
+        """A route's count of defects is there from the start, at 0: the first one is a change, too."""
+        self._requests.labels(method, route, int(HTTPStatus.INTERNAL_SERVER_ERROR))
 
     def request_done(self, method: str, route: str, status: int, took_s: float) -> None:
         self._requests.labels(method, route, status).inc()

@@ -22,12 +22,13 @@ from redbox.server.certificates import SERVER_LIVES, CertificateAndKey, facts_of
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
-from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm
+from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, SLURM_CLUSTER, Helm
 from redbox_bed.hosts.host import Host
 from redbox_bed.slurm.daemons import SLURMCTLD, SLURMD
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.metrics_adapter import external_metrics, number_of
 from tests.e2e.harness.prometheus import Prometheus, access_to_redbox, metrics_allowed, scraping
+from tests.e2e.harness.slurm_settings import configured
 from tests.e2e.harness.slurmjobs import SlurmJobs
 from tests.e2e.harness.virtual_chart import forget_resourced
 from tests.e2e.harness.waiting import eventually
@@ -48,13 +49,21 @@ HELPERS = {
     },
 }
 TLS = "/etc/redbox/tls"
-NEVER_SEEN_HERE = 'status="500"'
-"""A defect of red-box."""
+SHORTER = {"[10m]": "[30s]", "[15m]": "[45s]", "stale_seconds > 120": "stale_seconds > 15"}
+"""For the tests. Backfill runs every 30 s, so that a scheduler of the bed is not silent for 45 s."""
+STANDS = "SchedulerParameters=sched_interval=-1,bf_interval=3600"
+"""Neither scheduler runs."""
+TOGETHER = (
+    *("SlurmNodesDown", "SlurmPartitionWithoutNodes", "SlurmSchedulerStands", "RedBoxCertificateEnds"),
+    *("RedBoxOperatorFails", "RedBoxNodeProblems", "RedBoxPartitionsWithoutNode"),
+)
+"""What is made to happen at once."""
+WRITES = frozenset({"create", "patch", "delete"})
 
 
 @pytest.fixture(scope="module")
 def rules(bed: Bed) -> dict[str, Any]:
-    """The chart's, without the time that each waits."""
+    """The chart's, without the time that each waits, and with shorter times to look back at."""
     SlurmJobs.on(bed)  # which brings helm, too
     set_values = (
         "--set=images.registry=x",
@@ -66,6 +75,8 @@ def rules(bed: Bed) -> dict[str, Any]:
     for group in spec["groups"]:
         for rule in group["rules"]:
             rule.pop("for", None)
+            for time, shorter in SHORTER.items():
+                rule["expr"] = rule["expr"].replace(time, shorter)
     return spec
 
 
@@ -79,6 +90,7 @@ def prometheus(
     def upgrade(*, on: bool) -> None:
         values = (
             f"--set=resourced.enabled={str(on).lower()}",
+            f"--set=resourced.virtualNodes={1 if on else 20}",
             f"--set=monitoring.dashboards={str(on).lower()}",
         )
         Helm(bed)("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", *values)
@@ -170,11 +182,63 @@ def certificate_that_ends_in(login: Host, left: timedelta) -> Iterator[None]:
             login.run("tee", file, stdin=content)
 
 
+@contextmanager
+def read_only(kubernetes: Kubernetes, role: str, resource: str) -> Iterator[None]:
+    """A ClusterRole whose rules about this resource allow no write."""
+    before = kubernetes.get("clusterrole", role)["rules"]
+    rules = [
+        {**rule, "verbs": [verb for verb in rule["verbs"] if verb not in WRITES]}
+        if resource in rule.get("resources", ())
+        else rule
+        for rule in before
+    ]
+    assert rules != before
+    kubernetes.patch("clusterrole", role, {"rules": [rule for rule in rules if rule["verbs"]]})
+    try:
+        yield
+    finally:
+        kubernetes.patch("clusterrole", role, {"rules": before})
+
+
+@contextmanager
+def virtual_nodes_wanted(kubernetes: Kubernetes) -> Iterator[None]:
+    """By another SlurmCluster: one for each partition, of which the chart's value allows one."""
+    cluster = kubernetes.get("slurmcluster", SLURM_CLUSTER)
+    wanted = {
+        "apiVersion": cluster["apiVersion"],
+        "kind": cluster["kind"],
+        "metadata": {"name": "virtual"},
+        "spec": {**cluster["spec"], "delivery": "Virtual"},
+    }
+    kubernetes.apply(json.dumps(wanted))
+    try:
+        yield
+    finally:
+        kubernetes.delete("slurmcluster", "virtual")
+
+
+@contextmanager
+def without_its_metadata(login: Host) -> Iterator[None]:
+    """A red-box from whose installation a part is removed while it runs: its version is a defect then."""
+    folder = login.run("sh", "-c", f"echo {login_node.LIBRARY}/red_box-*.dist-info").stdout.strip()
+    login.run("mv", folder, "/root/dist-info")
+    try:
+        yield
+    finally:
+        login.run("mv", "/root/dist-info", folder)
+
+
+def version_asked(login: Host) -> str:
+    """What red-box answers to a user of its host."""
+    ask = ("curl", "--silent", "--unix-socket", "/run/redbox/redbox.sock", "http://localhost/v1/cluster")
+    return login.run(*ask, user="alice").stdout
+
+
 def test_what_alerts_are_made_of_is_there_and_none_of_them_fires_for_nothing(
     prometheus: Prometheus, rules: dict[str, Any]
 ) -> None:
     selectors = {
-        (name, "" if NEVER_SEEN_HERE in labels else labels)
+        (name, labels)
         for group in rules["groups"]
         for rule in group["rules"]
         for name, labels in SELECTOR.findall(rule["expr"])
@@ -200,20 +264,28 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
     controller.run("scontrol", "update", "nodename=n3", "state=down", "reason=test")
     login.run("sbatch", "-pGPU_big", "-o/dev/null", "-D/tmp", user="alice", stdin="#!/bin/sh\n")
     try:
-        with certificate_that_ends_in(login, timedelta(days=13)):
+        with (
+            certificate_that_ends_in(login, timedelta(days=13)),
+            configured(bed, STANDS),
+            read_only(kubernetes, "redbox-operator-jobs", "slurmjobs/status"),
+            read_only(kubernetes, "redbox-resourced", "nodes"),
+            virtual_nodes_wanted(kubernetes),
+        ):
+            waiting = [jobs.apply("true") for _ in range(3)]
             # GPU_big has this node alone, and a job.
-            fires("SlurmNodesDown", "SlurmPartitionWithoutNodes", "RedBoxCertificateEnds")
+            fires(*TOGETHER)
     finally:
         node.ensure(SLURMD)
-    ends("SlurmNodesDown", "SlurmPartitionWithoutNodes", "RedBoxCertificateEnds")
+    fires("RedBoxStatusLate")  # what could not be written is written now
+    ends(*TOGETHER)
 
     controller.kill(SLURMCTLD.name)
     try:
-        fires("SlurmMetricsUnavailable")
+        fires("SlurmMetricsUnavailable", "RedBoxSlurmDoesNotAnswer")
         assert not prometheus.query("slurm_jobs"), "an old number would pass for a new one"
     finally:
         controller.ensure(SLURMCTLD)
-    ends("SlurmMetricsUnavailable")
+    ends("SlurmMetricsUnavailable", "RedBoxSlurmDoesNotAnswer", "RedBoxStatusLate")
 
     agent = login.read(AGENT_PATH)
     login.kill(login_node.SERVICE)  # and the agents with it
@@ -221,8 +293,11 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
         fires("RedBoxUnreachable")
         login.write(AGENT_PATH, "#!/bin/sh\nexit 1\n", mode=0o755)
         login_node.start(login)
-        job = jobs.apply("true")
-        fires("RedBoxAgentsFail")
+        with without_its_metadata(login):
+            job = jobs.apply("true")
+            defect = 'redbox_requests_total{status="500"} > 0'
+            eventually(lambda: version_asked(login) and prometheus.query(defect), 60, what="a defect")
+            fires("RedBoxAgentsFail", "RedBoxDefect")
     finally:
         login.write(AGENT_PATH, agent, mode=0o755)
         login_node.start(login)
@@ -234,7 +309,8 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
         fires("RedBoxOperatorAway", "RedBoxResourcedAway")
     finally:
         kubernetes("scale", *controllers, f"--namespace={NAMESPACE}", "--replicas=1")
-    job.finishes()
+    for each in (*waiting, job):
+        each.finishes()
 
 
 @pytest.mark.usefixtures("prometheus")

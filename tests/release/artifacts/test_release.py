@@ -15,7 +15,9 @@ import pytest
 
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
+from redbox_bed.images.node_images import architecture
 from redbox_release.artifacts.environment import PYTHONS, SITE_PACKAGES, overlay
+from redbox_release.artifacts.release import build_release
 from redbox_release.artifacts.sbom import locked_packages
 from redbox_release.artifacts.source import Source
 from tests.release.release_files import build, release_files
@@ -130,6 +132,22 @@ def test_two_versions_of_a_module_are_not_mixed(tmp_path: Path) -> None:
     overlay(tmp_path / "one", tmp_path / "target")
     with pytest.raises(BedError, match=r"p/module\.py differs between versions of Python"):
         overlay(tmp_path / "two", tmp_path / "target")
+
+
+@pytest.mark.parametrize(
+    ("machine", "images", "sentence"),
+    [
+        ("sparc", False, "no packages for sparc: only for amd64 and arm64"),
+        ("arm64" if architecture() == "amd64" else "amd64", True, "use --no-images"),
+    ],
+)
+def test_another_machine_gets_packages_alone_and_no_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, machine: str, images: bool, sentence: str
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(BedError, match=sentence):
+        build_release(tmp_path / "dist", images=images, progress=lambda _: None, machine=machine)
+    assert not (tmp_path / "dist").exists()
 
 
 def test_a_wrong_time_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

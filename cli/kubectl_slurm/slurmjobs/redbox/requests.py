@@ -103,7 +103,7 @@ class RedboxAccess:
     def _within(self, deadline_s: float, act: Callable[[], T]) -> T:
         """What `act` returns or raises; RedboxNotReached where it takes longer.
 
-        A socket's timeout starts anew with each byte, so a server that sends one now and then would never
+        A socket's timeout starts again with each byte, so a server that sends one now and then would never
         meet it. The thread that is left behind ends with the process.
         """
         ended: queue.SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = queue.SimpleQueue()

@@ -25,7 +25,8 @@ SITE_PACKAGES = "lib/python3/site-packages"
 # The oldest C library for which all dependencies have wheels.
 GLIBC = "2.34"
 _GLIBC_VERSIONS = ("2_34", "2_28", "2_17", "2_12", "2_5")
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""As Debian and images name them, and as wheels do."""
 _WITHIN_S = 600
 # -I: neither the working directory nor the environment decides what is imported.
 _PROGRAM = """\
@@ -75,7 +76,7 @@ def _install_all(architecture: str, folder: Path) -> None:
 
 
 def _install_command(target: Path, python: str, architecture: str) -> list[str]:
-    machine = _MACHINES.get(architecture, architecture)
+    machine = MACHINES.get(architecture, architecture)
     return [
         *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"),
         *("--target", str(target), "--no-deps", "--no-compile"),

@@ -16,11 +16,12 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_bed.core.progress import Progress
 from redbox_bed.images.contents import FOLDER, read_image_list
+from redbox_bed.images.node_images import architecture
 from redbox_bed.images.oci import write_archive
 from redbox_bed.images.project_images import Workshop
 from redbox_release.artifacts.archives import compressed, pack_folder
 from redbox_release.artifacts.debian import SCRIPTS, build_package
-from redbox_release.artifacts.environment import LOCK, write_environment
+from redbox_release.artifacts.environment import LOCK, MACHINES, write_environment
 from redbox_release.artifacts.sbom import bill_of_materials, debian_packages
 from redbox_release.artifacts.source import Source
 from redbox_release.folders import make_empty
@@ -29,13 +30,22 @@ CHECKSUMS = "SHA256SUMS"
 _WITHIN_S = 300
 
 
-def build_release(folder: Path, *, images: bool, progress: Callable[[str], object]) -> list[Path]:
-    """Build everything into `folder`, emptied first; without `images` no root is needed."""
+def build_release(
+    folder: Path, *, images: bool, progress: Callable[[str], object], machine: str = ""
+) -> list[Path]:
+    """Build everything into `folder`, emptied first; without `images` no root is needed.
+
+    For another machine the wheels of the packages are that one's; images are this machine's Debian.
+    """
     if images and os.geteuid() != 0:
         raise BedError(
             "images are built from a Debian root, which needs root: run it as root, or with --no-images"
         )
-    source = Source.of_checkout()
+    if machine not in ("", *MACHINES):
+        raise BedError(f"there are no packages for {machine}: only for {' and '.join(MACHINES)}")
+    source = Source.of_checkout(machine)
+    if images and source.architecture != architecture():
+        raise BedError(f"images for {source.architecture} are built on such a machine: use --no-images")
     make_empty(folder, CHECKSUMS)
     progress(f"red-box {source.version} for {source.architecture}")
     with tempfile.TemporaryDirectory(prefix="red-box-release-") as scratch:

@@ -21,10 +21,10 @@ class Source:
     architecture: str
 
     @classmethod
-    def of_checkout(cls) -> Source:
-        """SOURCE_DATE_EPOCH where it is set, else the time of the commit."""
+    def of_checkout(cls, machine: str = "") -> Source:
+        """SOURCE_DATE_EPOCH where it is set, else the time of the commit; for this machine, or another."""
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-        return cls(project["version"], _epoch(), architecture())
+        return cls(project["version"], _epoch(), machine or architecture())
 
     @property
     def stem(self) -> str:

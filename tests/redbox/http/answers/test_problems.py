@@ -71,6 +71,8 @@ async def test_a_defect_is_answered_with_the_id_under_which_the_log_tells_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    counted = 'redbox_requests_total{method="GET",route="/v1/whoami",status="500"}'
+    assert f"{counted} 0.0" in (await alice.get("/metrics")).text
     logging.disable()  # uvicorn's own traceback
     fail_with(ZeroDivisionError("secret details"), stand, monkeypatch)
     answer = await alice.get("/v1/whoami")
@@ -78,8 +80,7 @@ async def test_a_defect_is_answered_with_the_id_under_which_the_log_tells_it(
     assert (answer.status_code, answer.json()["retry"]) == (500, True)
     assert "secret details" not in answer.text
     assert answer.json()["requestId"] in capsys.readouterr().out
-    counted = 'redbox_requests_total{method="GET",route="/v1/whoami",status="500"} 1.0'
-    assert counted in (await alice.get("/metrics")).text
+    assert f"{counted} 1.0" in (await alice.get("/metrics")).text
 
 
 def fail_with(error: Exception, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
