@@ -15,7 +15,7 @@ from redbox_api.errors import RedboxError
 from redbox_api.models import Phase
 from redbox_api.sessions.client import JobSession, SessionData, open_exec
 from redbox_api.sessions.forward import JobForward, PortConnection, open_forward
-from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
+from redbox_api.sessions.parts import ExecRequest, SessionChannel, SessionStatus, TerminalSize
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.redbox_jobs import started, submit, until
@@ -136,6 +136,8 @@ async def test_a_suspended_job_is_refused_and_its_sessions_go_on(server: RedboxS
         key = await submit(client, "sleep 300")
         job = await started(client, key)
         async with open_exec(client, key, ExecRequest(command=("cat",))) as session:
+            await session.send(b"before\n")
+            assert await session.receive() == SessionData(SessionChannel.STDOUT, b"before\n")
             server.login.run("scontrol", "suspend", str(job.job_id))
             await until(client, key, lambda job: job.phase is Phase.SUSPENDED)
             with pytest.raises(RedboxError, match="is suspended"):
