@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     RelaysOf = Callable[[int, Callable[[], None]], Mapping[str, LogRelay]]
 
 POLL_S = 2.0
-HEADING_FIRST_S = 0.02  # stdout and stderr are two pipes: their reader has to see the heading first
 
 
 class ArrayTaskLog:
@@ -56,7 +55,6 @@ class ArrayTaskLog:
             task = self._task
             state = task.get("state") or task["phase"]
             self._say(task_heading(self.index, state, task.get("exitCode"), task.get("signal")))
-            time.sleep(HEADING_FIRST_S)
 
 
 def follow_tasks(

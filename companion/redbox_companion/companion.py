@@ -14,7 +14,7 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from redbox_companion.array_relay import follow_tasks
-from redbox_companion.log_relay import LogRelay, LogUnreadable, OutputClosed, OutputStream
+from redbox_companion.log_relay import LogRelay, LogUnreadable, OutputClosed, OutputStream, Turns
 from redbox_companion.redbox_client import BlockingClient, RedboxAnswer, RedboxUnreachable
 from redbox_companion.retrier import Retrier
 from redbox_companion.session_listener import listen_for_sessions
@@ -185,6 +185,9 @@ class CompanionProcess:
                     time.sleep(POLL_S)
 
     def _relay_tasks(self) -> None:
+        turns = Turns()  # each task's output has to stay below its heading
+        for output in self._outputs.values():
+            output.take_turns(turns)
         relays: dict[str, list[LogRelay]] = {name: [] for name in self._outputs}
 
         def relays_of(task: int, before_first: Callable[[], None]) -> dict[str, LogRelay]:

@@ -7,7 +7,12 @@ red-box answers 204: the job is final and there are no more bytes.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
+import stat
+import sys
+import termios
 import time
 from http import HTTPStatus
 
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
 
 PIECE = 65536
 EMPTY_PAUSE_S = 0.2  # red-box waits for the first byte; this is in case it does not
+UNREAD_PAUSE_S = 0.001
+READ_WITHIN_S = 10.0
+PASSED_ON_S = 0.02  # what was read of us is passed on through a second pipe, which we do not see
 
 
 class LogUnreadable(Exception):
@@ -37,10 +45,13 @@ class OutputStream:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._turns: Turns | None = None
         self.in_mid_line = False
 
     def write(self, piece: bytes) -> None:
         """All of it, however long the reader takes: while it does not read, we do not read either."""
+        if self._turns:
+            self._turns.take(self)
         view = memoryview(piece)
         while view:
             try:
@@ -49,6 +60,33 @@ class OutputStream:
                 raise OutputClosed(f"it cannot be written to: {error.strerror}") from error
             view = view[count:]
         self.in_mid_line = piece[-1:] != b"\n"
+
+    def take_turns(self, turns: Turns) -> None:
+        """Write in turn with the others that take part."""
+        self._turns = turns
+
+    def wait_until_read(self) -> None:
+        """Until the reader of our pipe has taken all that it holds, or is gone, or does not read."""
+        gone, began = select.poll(), time.monotonic()
+        gone.register(self._descriptor, 0)
+        while _unread(self._descriptor) and not gone.poll(0):
+            if time.monotonic() - began > READ_WITHIN_S:
+                return
+            time.sleep(UNREAD_PAUSE_S)
+
+
+class Turns:
+    """Two streams are two pipes: before the other one is written to, what is in this one has to be read."""
+
+    def __init__(self) -> None:
+        self._last: OutputStream | None = None
+
+    def take(self, output: OutputStream) -> None:
+        """Wait until the reader gets what `output` writes after all of before."""
+        if self._last is not None and self._last is not output:
+            self._last.wait_until_read()
+            time.sleep(PASSED_ON_S)
+        self._last = output
 
 
 class LogRelay:
@@ -127,3 +165,10 @@ def _refusal(stream: AnswerStream) -> Exception:
     if not answer.may_change:
         return LogUnreadable(answer.explanation)
     return RedboxUnreachable(answer.explanation, retry_after=answer.retry_after)
+
+
+def _unread(descriptor: int) -> int:
+    """How many bytes a pipe holds; a file or a terminal counts as read."""
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        return 0
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)

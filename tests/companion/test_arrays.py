@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 
 from tests.companion.fakes import ScriptedServer
@@ -31,12 +33,40 @@ def test_each_tasks_output_comes_whole_when_the_task_has_ended(redbox: ScriptedS
     redbox.task_logs = {"stdout 0": b"zero\n" * 9, "stdout 1": b"one\n" * 9, "stderr 1": b"apart\n"}
     with pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as companion:
         assert companion.stdout
+        assert companion.stderr
+        assert companion.stderr.readline() == b"redbox: task 1: SUCCEEDED\n"
         assert [companion.stdout.readline() for _ in range(9)] == [b"one\n"] * 9
         redbox.job = array("Failed", "Failed", "Succeeded")
         out, err = companion.communicate(timeout=30)
     assert out == b"zero\n" * 9
-    assert err == b"redbox: task 1: SUCCEEDED\napart\nredbox: task 0: FAILED, exit code 2\n"
+    assert err == b"apart\nredbox: task 0: FAILED, exit code 2\n"
     assert pod.termination_message["logs"] == "complete"
+
+
+def test_a_heading_waits_for_the_reader_of_the_output_above_it(redbox: ScriptedServer, pod: Pod) -> None:
+    redbox.job = array("Succeeded", "Succeeded", "Succeeded")
+    redbox.task_logs = {"stdout 0": b"zero\n", "stdout 1": b"one\n"}
+    with pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as companion:
+        assert companion.stdout
+        assert companion.stderr
+        assert os.read(companion.stderr.fileno(), 100) == b"redbox: task 0: SUCCEEDED\n"
+        select.select([companion.stdout], [], [])
+        assert not select.select([companion.stderr], [], [], 1)[0]
+        assert os.read(companion.stdout.fileno(), 100) == b"zero\n"
+        assert os.read(companion.stderr.fileno(), 100) == b"redbox: task 1: SUCCEEDED\n"
+        companion.communicate(timeout=30)
+
+
+def test_a_reader_that_is_gone_is_not_waited_for(redbox: ScriptedServer, pod: Pod) -> None:
+    redbox.job = array("Succeeded", "Succeeded", "Succeeded")
+    redbox.task_logs = {"stdout 0": b"zero\n", "stdout 1": b"one\n"}
+    with pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as companion:
+        assert companion.stdout
+        assert companion.stderr
+        assert companion.stderr.readline() == b"redbox: task 0: SUCCEEDED\n"
+        select.select([companion.stdout], [], [])
+        companion.stdout.close()
+        assert companion.wait(timeout=30) == 0
 
 
 def test_a_task_that_cannot_be_read_is_named_and_the_others_come(redbox: ScriptedServer, pod: Pod) -> None:
@@ -78,6 +108,8 @@ def test_a_task_of_which_nothing_was_shown_is_asked_for_again_while_others_run(
             assert companion.poll() is None
         redbox.task_logs = {"stdout 0": b"zero\n"}
         assert companion.stdout
+        assert companion.stderr
+        assert companion.stderr.readline() == b"redbox: task 0: SUCCEEDED\n"
         assert companion.stdout.readline() == b"zero\n"
         redbox.job = array("Succeeded", "Succeeded", "Succeeded")
         companion.communicate(timeout=30)
