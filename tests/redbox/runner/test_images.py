@@ -56,21 +56,6 @@ def test_a_pods_end_takes_away_what_was_unused_for_a_month(node: Node) -> None:
     assert names(node.cache) == {mine, f"{mine}.lock", "young.sif", "old.sif.lock", "notes"}
 
 
-def test_a_pods_end_takes_away_runners_that_were_unused_for_a_year(node: Node) -> None:
-    node.cache.mkdir()
-    node.program = node.program.rename(node.cache / "runner-mine.py")
-    compiled = "runner-{}.cpython-311-30b.pyc"
-    for runner, days in (("mine", 400), ("old", 367), ("young", 364)):
-        make_old(node.cache / f"runner-{runner}.py", days)
-        make_old(node.cache / compiled.format(runner), days)
-    make_old(node.cache / "runner-planted.py", 400).unlink()
-    (node.cache / "runner-planted.py").symlink_to("/etc/passwd")
-    assert node.run(containers=[container("a", "true")]).done
-    runners = {name for name in names(node.cache) if name.startswith("runner-") and "mine" not in name}
-    assert runners == {"runner-young.py", compiled.format("young"), "runner-planted.py"}
-    assert not is_unused(str(node.program), 0)
-
-
 def test_an_image_that_this_pod_uses_is_not_removed_by_it(node: Node) -> None:
     mine = node.cache / (hash_name(BOX) + ".sif")
     node.run(containers=[container("a", "true")])

@@ -24,14 +24,7 @@ from redbox.runner.program.starts import (
     find_runtime,
     search_path,
 )
-from redbox.runner.program.steps import (
-    keep_compiled,
-    program_source,
-    run_step,
-    run_sweep,
-    run_task,
-    sweep_command,
-)
+from redbox.runner.program.steps import keep_compiled, run_step, run_sweep, run_task, sweep_command
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
@@ -123,7 +116,6 @@ def prepare(context: PodContext) -> None:
         context.stopping,
         keep_days=pod["paths"].get("keepDays") or 0,
     )
-    context.images.use_runner(program_source())
 
 
 def run_pod(folder: str) -> int:

@@ -5,9 +5,6 @@ touched when it is used, each day of a long use too. One without a touch for `ke
 the end of a pod: locks may not reach other nodes, so it is renamed first, and comes back if it has just been
 touched. Credentials are in the environment of the pull alone.
 
-The runners of the user's pods are in the cache too, and touched likewise. One without a touch for a year is
-removed: only a pod that has waited for so long would still need it.
-
 An image's configuration is the object `oci-config.json` of its SIF. It is read directly, since two calls of
 `apptainer sif` take as long as the start of a container: a header of 128 bytes names the place of descriptors
 of 585 bytes, each of which names the place of an object.
@@ -53,7 +50,6 @@ NETWORK_WORDS = (
     "timeout",
 )
 """What registries and Go's network say, in small letters, by what to do about it."""
-RUNNER_DAYS = 365
 LEFT_BEHIND = re.compile(r"\.(?:sif|pyc)\.[^/]+\.[^/.]+\Z")
 """Parts of pulls and of the compiled runner, and images that were being removed."""
 MAX_DESCRIPTORS, MAX_CONFIG = 4096, 8 * 1024 * 1024
@@ -185,12 +181,6 @@ class ImageStore:
             raise PullFailed("ErrImagePull", "{}: {}".format(self._folder, error.strerror)) from error
         return self._use(path, time.monotonic() - started)
 
-    def use_runner(self, path: str) -> None:
-        """Keep this runner, by its source; one touch a day is enough for all pods."""
-        if is_unused(path, 0):
-            touch(path)
-        self._keep(path)
-
     def remove_unused(self) -> None:
         """Remove images unused for so many whole days, and what killed pulls left more than a day ago."""
         for part in glob.glob(os.path.join(glob.escape(self._folder), "*.*.*.*")):
@@ -201,20 +191,16 @@ class ImageStore:
             if path not in self._used and is_unused(path, self._keep_days):
                 with suppress(OSError):
                     self._remove(path)
-        self._remove_old_runners()
 
     def touch_used(self) -> None:
         for path in list(self._used):
             touch(path)
 
     def _use(self, path: str, pulled_s: Optional[float]) -> Image:
-        self._keep(path)
-        return Image(path, pulled_s)
-
-    def _keep(self, path: str) -> None:
         if not self._used:
             threading.Thread(target=self._keep_used, daemon=True).start()
         self._used.add(path)
+        return Image(path, pulled_s)
 
     def _keep_used(self) -> None:
         while not self._stopping.wait(DAY_S):
@@ -227,19 +213,6 @@ class ImageStore:
             os.unlink(aside)
         elif not os.path.exists(path):
             os.rename(aside, path)
-
-    def _remove_old_runners(self) -> None:
-        """With their compiled forms, without which a batch script does well, but not the other way round."""
-        runners = os.path.join(glob.escape(self._folder), "runner-*")
-        for source in glob.glob(runners + ".py"):
-            if source not in self._used and is_unused(source, RUNNER_DAYS):
-                with suppress(OSError):
-                    os.unlink(source)
-        for compiled in glob.glob(runners + ".*.pyc"):
-            source = compiled.rsplit(".", 2)[0] + ".py"
-            if not os.path.lexists(source) and is_unused(compiled, 0):
-                with suppress(OSError):
-                    os.unlink(compiled)
 
     def _path(self, image: str) -> str:
         return os.path.join(self._folder, hash_name(image) + ".sif")
