@@ -13,6 +13,7 @@ import select
 import stat
 import sys
 import termios
+import threading
 import time
 from http import HTTPStatus
 
@@ -76,13 +77,19 @@ class OutputStream:
 
 
 class Turns:
-    """Two streams are two pipes: before the other one is written to, what is in this one has to be read."""
+    """Two streams are two pipes: before the other one is written to, what is in this one has to be read.
+
+    Only of the thread that makes it: others' lines belong to no output.
+    """
 
     def __init__(self) -> None:
+        self._thread = threading.get_ident()
         self._last: OutputStream | None = None
 
     def take(self, output: OutputStream) -> None:
         """Wait until the reader gets what `output` writes after all of before."""
+        if threading.get_ident() != self._thread:
+            return
         if self._last is not None and self._last is not output:
             self._last.wait_until_read()
             time.sleep(PASSED_ON_S)
@@ -168,7 +175,10 @@ def _refusal(stream: AnswerStream) -> Exception:
 
 
 def _unread(descriptor: int) -> int:
-    """How many bytes a pipe holds; a file or a terminal counts as read."""
-    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-        return 0
-    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
+    """How many bytes a pipe holds; a file or a terminal counts as read, and so does what cannot be asked."""
+    try:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
+    except OSError:
+        pass
+    return 0

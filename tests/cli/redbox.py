@@ -22,6 +22,7 @@ class RedboxInPlace:
         self.authority = authority
         self.body = b"{}"
         self.headers: dict[str, str] = {}
+        self.status = 200
         self.pause_s = 0.0
         """Before each byte of the body."""
 
@@ -36,8 +37,13 @@ def redbox_in_place(folder: Path) -> Iterator[RedboxInPlace]:
     (folder / "key").write_bytes(pair.key)
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(redbox.status)
+            if redbox.pause_s:
+                self.send_header("Content-Length", str(len(redbox.body)))
+            self.close_connection = not redbox.pause_s
             for name, value in redbox.headers.items():
                 self.send_header(name, value)
             self.end_headers()

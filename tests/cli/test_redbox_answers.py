@@ -161,6 +161,10 @@ def test_a_red_box_that_sends_a_byte_now_and_then_has_a_deadline_for_the_whole_a
     redbox.pause_s = 0.1  # each comes long before DEADLINE_S
     with pytest.raises(PluginError, match=r"did not send its whole answer in 0\.3 s"):
         access.get(RunningUsages, "/v1/usage")
+    monkeypatch.setattr("kubectl_slurm.slurmjobs.redbox.requests.LOG_DEADLINE_S", 0.3)
+    redbox.status = 403
+    with pytest.raises(PluginError, match=r"did not send its whole answer in 0\.3 s"):
+        list(access.output("/v1/jobs/uid/logs/stdout"))
 
 
 def test_top_shows_what_a_red_box_answers(kubectl: Kubectl, redbox: RedboxInPlace) -> None:

@@ -84,12 +84,12 @@ class RedboxAccess:
 
     def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
         """Pieces of a log, with the file's generation and the offset behind each; none at its end."""
-        connection, answer = self._within(LOG_DEADLINE_S, lambda: self._ask("GET", path, LOG_DEADLINE_S))
+        connection, answer, refusal = self._within(LOG_DEADLINE_S, lambda: self._begin_output(path))
         try:
             if answer.status == NO_CONTENT:
                 return
             if answer.status != OK:
-                _read(answer.status, self._within(WHOLE_ANSWER_S, lambda: answer.read(LARGEST)))
+                _read(answer.status, refusal)
             generation, offset = answer.headers.get(GENERATION_HEADER, ""), _offset_of(answer)
             while piece := answer.read1(CHUNK):
                 offset += len(piece)
@@ -99,6 +99,15 @@ class RedboxAccess:
             raise self._broken(error) from error
         finally:
             connection.close()
+
+    def _begin_output(self, path: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, bytes]:
+        """An answer's head, or all of a refusal."""
+        connection, answer = self._ask("GET", path, LOG_DEADLINE_S)
+        try:
+            return connection, answer, b"" if answer.status in {OK, NO_CONTENT} else answer.read(LARGEST)
+        except BREAKS as error:
+            connection.close()
+            raise self._broken(error) from error
 
     def _within(self, deadline_s: float, act: Callable[[], T]) -> T:
         """What `act` returns or raises; RedboxNotReached where it takes longer.

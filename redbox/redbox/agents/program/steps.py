@@ -66,7 +66,8 @@ class RunningStep:
                 rest = memoryview(data)
                 while rest:
                     room.poll()
-                    rest = rest[os.write(pipe.fileno(), rest) :]
+                    with suppress(BlockingIOError):
+                        rest = rest[os.write(pipe.fileno(), rest) :]
                     if rest:  # srun reads 1 KiB at a time: a write that waits would wake for each
                         time.sleep(GATHER_S)
                 data = stream.receive()
@@ -166,5 +167,6 @@ class StepOperations:
                 data = running.read()
         finally:
             running.end()
+            stream.end()  # what feeds it waits for input
             result = running.result()
         return result

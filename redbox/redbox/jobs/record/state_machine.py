@@ -83,11 +83,10 @@ class StateMachine:
             earlier_start=earlier_start or record.earlier_start,
             run=run,
         )
+        if lives_again or again:  # who cancelled the run before did not cancel this one
+            record = replace(record, status=replace(status, cancelled_by=None))
         if lives_again:  # what the run before reported says nothing about this one
-            status = replace(status, cancelled_by=None)
-            record = replace(
-                record, status=status, pod_report="", report_settled=False, report_complete=False
-            )
+            record = replace(record, pod_report="", report_settled=False, report_complete=False)
         if again:
             record = replace(record, warnings=(*record.warnings[-7:], RAN_AGAIN.format(record.run)))
         return self._in_phase(record, phase, now)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from redbox.agents.program.steps import GATHER_S, RunningStep
+from redbox.agents.program.session import WorkerStream
+from redbox.agents.program.steps import GATHER_S, RunningStep, StepOperations
 
 PIECES = 200
 WRITES = f"import os\nfor _ in range({PIECES}): os.write(1, b'x' * 1024)\nos.read(0, 1)\nos.write(1, b'end')"
@@ -48,3 +52,16 @@ def test_output_that_goes_on_is_gathered_and_the_first_is_not(
     os.write(running._process.stdin.fileno(), b"x")
     assert running.read() == b"end"
     assert len(slept) == pauses
+
+
+def test_a_step_that_ends_leaves_nothing_that_waits_for_its_input() -> None:
+    """Else a thread and a large pipe would stay for as long as the agent lives."""
+    request = {"job": "7", "name": "rbx-00000000", "argv": ["true"], "env": {}}
+    no_writer: Any = None
+    stream = WorkerStream(1, request, b"", no_writer)
+    before = set(threading.enumerate())
+    account = pwd.getpwuid(os.getuid())
+    assert StepOperations(account, ["/usr/bin", "/bin"]).step(stream)["code"] == 0
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+        assert not thread.is_alive()

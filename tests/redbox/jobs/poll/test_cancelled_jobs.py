@@ -134,6 +134,19 @@ def test_who_cancelled_one_run_is_not_said_of_the_next(world: World) -> None:
     assert current(world).message == "It was cancelled by alice."
 
 
+def test_who_cancelled_a_run_that_slurmctld_forgot_is_not_said_of_the_next(world: World) -> None:
+    job_id = submitted(world)
+    job = world.slurm.jobs[job_id]
+    scancel(world, job_id, requeue=False)
+    world.advance(5)
+    assert current(world).phase not in FINAL_PHASES
+    world.slurm.put(replace(job, requeue=False, started_at=world.clock.now()))
+    world.advance(5)
+    scancel(world, job_id, ALICE.uid)
+    world.advance(40)
+    assert (current(world).phase, current(world).message) == (Phase.CANCELLED, "It was cancelled by alice.")
+
+
 def test_a_server_that_starts_meanwhile_asks(world: World) -> None:
     job_id = submitted(world)
     world.slurm.accounting_down = True
