@@ -104,7 +104,7 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int) -> s
         Target("value", "<=", 300),
     ),
     Figure("pods-scale-cpu", "the same, idle: of one core", "%", Target("value", "<=", 5)),
-    Figure("pods-scale-adopt", "kill -9 -> a new one serves, and knows all pods and jobs", "s"),
+    Figure("pods-scale-adopt", "kill -9 -> a new one serves, and has all pods and jobs", "s"),
     Figure("pods-scale-submits", "jobs submitted by it after the kill", "jobs", Target("value", "<=", 0)),
     takes_s=600,
     rounds=2,

@@ -251,7 +251,7 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int, keys
         Target("value", "<=", 300),
     ),
     Figure("virtual-scale-cpu", "the same, idle: of one core", "%", Target("value", "<=", 5)),
-    Figure("virtual-scale-adopt", "kill -9 -> a new one serves, and knows all pods and jobs", "s"),
+    Figure("virtual-scale-adopt", "kill -9 -> a new one serves, and has all pods and jobs", "s"),
     Figure("virtual-scale-submits", "jobs submitted by it after the kill", "jobs", Target("value", "<=", 0)),
     takes_s=600,
     rounds=2,

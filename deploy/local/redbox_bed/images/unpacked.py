@@ -26,7 +26,7 @@ _LINKED_WITHIN_S = 120
 
 
 def begin_with_unpacked(node: Host, places: Places) -> None:
-    """Before its first containerd starts. What is missing or another version is imported as ever."""
+    """Before its first containerd starts. What is missing or another version is imported as before."""
     folder = node.own_folder(FOLDER)
     kept = [path for path in _shelf(places).glob("*") if path.is_dir() and not path.suffix]
     if not kept or any(folder.iterdir()):

@@ -156,7 +156,7 @@ def _after_restart(
 def _what_of_id(record: JobRecord, evidence: AbsenceEvidence) -> str:
     if evidence.stranger:
         return f"Lost: Slurm has given the job id {record.job_id} to another job, which was not touched"
-    return f"Lost: Slurm no longer knows job {record.job_id}"
+    return f"Lost: Slurm no longer has job {record.job_id}"
 
 
 def _why_lost(record: JobRecord, evidence: AbsenceEvidence, machine: StateMachine) -> str:

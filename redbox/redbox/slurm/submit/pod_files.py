@@ -5,7 +5,7 @@
     IMAGE_CACHE/runner-DIGEST.py                     the runner, once for all pods of a user
     IMAGE_CACHE/runner-DIGEST.PYTHON-VERSION.pyc     its compiled form, which the runner itself leaves
 
-The agent unpacks the folder and tells whether it has the runner in one request, so that a pod costs as many
+The agent unpacks the folder and reports whether it has the runner in one request, so that a pod costs as many
 requests as a batch script does: one for its files, one for sbatch.
 """
 

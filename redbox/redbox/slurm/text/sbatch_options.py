@@ -45,7 +45,7 @@ def _read_option(option: str) -> str:
     if name in RESERVED:
         raise RequestRefused(f"options: --{name} cannot be given: red-box sets it or does not support it.")
     if name not in ALLOWED:
-        raise RequestRefused(f"options: red-box does not know sbatch's --{name} (full names only).")
+        raise RequestRefused(f"options: red-box does not support sbatch's --{name} (full names only).")
     if name in WITH_VALUE and not value:
         raise RequestRefused(f"options: --{name} needs a value: --{name}=value.")
     if name in WITHOUT_VALUE and value is not None:
