@@ -4,9 +4,9 @@ All users of red-box share its address, so that one user's wrong key must not ha
 logins may fail in a time, two of them with each credential, and half of them with such as have failed before,
 which leaves some for others. As many are tried at once as could fail together; the others wait for them.
 
-A credential whose last login succeeded is not held back by failures of others: one such login may always be
-under way. Where two of these fail, the site refuses all (a maintenance, another CA): then each credential
-counts as one that may fail. Failures outlive the process (`failed_logins`).
+A credential whose last login succeeded is not held back by failures of others: one of the failures is left to
+such credentials. Where two of these fail, the site refuses all (a maintenance, another CA): then each
+credential counts as one that may fail. Failures outlive the process (`failed_logins`).
 """
 
 from __future__ import annotations
@@ -68,15 +68,11 @@ class LoginLimit:
         """Wait until it may be tried."""
         while True:
             failed = self._failed.recent()
-            if credential in self._accepted:
-                own, most = 0, self._allowed.most
-                if not self._accepted.intersection(self._under_way):
-                    return
-            else:
-                self._refuse_beyond(credential, failed)
-                own = len(_of(credential, failed)) + self._under_way.count(credential)
-                most = self._most(credential)
-            if own < OF_ONE_CREDENTIAL and len(failed) + len(self._under_way) < most:
+            self._refuse_beyond(credential, failed)
+            own = len(self._own(credential, failed))
+            if credential not in self._accepted:
+                own += self._under_way.count(credential)
+            if own < OF_ONE_CREDENTIAL and len(failed) + len(self._under_way) < self._most(credential):
                 return
             await self._ended.wait()
 
@@ -93,12 +89,14 @@ class LoginLimit:
                 self._accepted.clear()
 
     def _most(self, credential: str) -> int:
-        """Half of the failures are left to credentials that were not tried before."""
+        """Half of the failures are left to credentials that were not tried before, one to accepted ones."""
         most = self._allowed.most
-        return max(1, most // 2) if credential in self._rejected else most
+        if credential in self._rejected:
+            return max(1, most // 2)
+        return max(1, most - 1) if self._accepted and credential not in self._accepted else most
 
     def _refuse_beyond(self, credential: str, failed: Sequence[FailedLogin]) -> None:
-        own = _of(credential, failed)
+        own = self._own(credential, failed)
         if len(own) >= OF_ONE_CREDENTIAL:
             first, what = own[-OF_ONE_CREDENTIAL], f"{len(own)} logins with this key"
         elif len(failed) >= self._most(credential):
@@ -115,6 +113,8 @@ class LoginLimit:
             retry_after=left,
         )
 
-
-def _of(credential: str, failed: Sequence[FailedLogin]) -> list[FailedLogin]:
-    return [login for login in failed if login.credential == credential]
+    def _own(self, credential: str, failed: Sequence[FailedLogin]) -> list[FailedLogin]:
+        """Its failures; those before its last success do not count."""
+        if credential in self._accepted:
+            return []
+        return [login for login in failed if login.credential == credential]

@@ -113,7 +113,7 @@ def _directives(script: str) -> Iterator[str]:
 
 
 def refuse_new_pod(request: JobRequest, record: RecordSummary | None, settings: JobsSettings) -> None:
-    """Where the administrator wants no pods; the same request of one that there is, is answered as without that."""
+    """Where the administrator wants no pods; the same request of one that there is, is answered."""
     if request.pod is not None and not settings.pods and record is None:
         raise Forbidden(
             "Pods are turned off at this red-box: its administrator turns them on by jobs.pods in its "
