@@ -154,6 +154,8 @@ def _remove(folder: Path) -> None:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_REMOVAL_SECONDS)
         if done.returncode and time.monotonic() > deadline:
             raise BedError(f"{folder} cannot be removed: {done.stderr.strip()[-300:]}")
+        if done.returncode:
+            time.sleep(0.1)
 
 
 @contextmanager

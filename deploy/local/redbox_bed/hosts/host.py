@@ -51,7 +51,8 @@ life() { sed -n 's/.*) \([^ZX]\)/\1/p' "/proc/$1/stat" 2>/dev/null | cut -d' ' -
 mkdir -p /run/bed
 exec 8>/run/bed/$name.lock
 flock 8
-if read -r pid start </run/bed/$name.pid && [ "$(life "$pid")" = "$start" ]; then exit; fi 2>/dev/null
+read -r pid start 2>/dev/null </run/bed/$name.pid
+if [ -n "$start" ] && [ "$(life "$pid")" = "$start" ]; then exit; fi
 echo "$$ $(life $$)" >/run/bed/$name.pid
 exec 8>&- >>/var/log/bed/$name.log 2>&1 </dev/null
 exec "$@"

@@ -7,10 +7,13 @@ pod no report of its runner, of another job no output file. Every doubt is a sig
 
 A job that a restarted slurmctld, or a requeue, launched once more has a start behind it: if that launch
 failed, its outcome is unknown. Its output may be of the run before, so the exit code decides: Slurm's queue
-has the signal that ended a script (0:15), and 0:0 where no script began.
+has the signal that ended a script (0:15), and 0:0 where no script began. A script whose node is gone has 0:0,
+too, so that a run of more than some minutes is none that failed to begin.
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from redbox.jobs.record.pods import stored_report
 from redbox.jobs.record.record import JobRecord, Stage
@@ -19,6 +22,7 @@ from redbox_shared.wire import LAUNCH_FAILED
 
 CANCELLED = "CANCELLED"
 ROOT = 0
+LAUNCHED_WITHIN = timedelta(minutes=10)
 NOT_RUN_TWICE = 70
 """Exit code of a runner that finds its pod run before."""
 
@@ -36,11 +40,21 @@ def may_be_failed_launch(record: JobRecord) -> bool:
         return False  # what may be requeued is held after a failed launch
     if record.is_pod:
         return status.cancelled_by is None and not record.pod_report
-    if record.run > 1 and (status.array_size or status.signal or status.exit_code or not record.in_queue):
-        return False  # its script had begun, or only the accounting shows this end, without a signal
+    if record.run > 1 and not _shows_no_script(record):
+        return False
     if any(task.state != CANCELLED for task in status.tasks):
         return False
     return status.cancelled_by in (None, ROOT) and not (record.no_sign_of_start or record.lost_reason)
+
+
+def _shows_no_script(record: JobRecord) -> bool:
+    """Of a later run: the queue shows its end, soon and without a code; accounting shows no signal at all."""
+    status = record.status
+    if status.array_size or status.signal or status.exit_code or not record.in_queue:
+        return False
+    if status.started_at is None or status.ended_at is None:
+        return False
+    return status.ended_at - status.started_at < LAUNCHED_WITHIN
 
 
 def launch_failed(record: JobRecord) -> bool:

@@ -243,7 +243,7 @@ def test_a_restarted_server_goes_on(world: World) -> None:
 # ---------------------------------------------------------------------------- launches after a first start
 
 
-def launched_again(world: World, how: str, **facts: Any) -> Job:
+def launched_again(world: World, how: str, ran_s: float = 0, **facts: Any) -> Job:
     """A job that Slurm launched twice, soon after it was cancelled on its node; its first run has written."""
     job_id = submitted(world)
     world.slurm.outputs.add(f"/home/alice/slurm-{job_id}.out")
@@ -254,6 +254,8 @@ def launched_again(world: World, how: str, **facts: Any) -> Job:
     else:  # as a restarted slurmctld does, which does not count it
         world.advance(5)
         world.slurm.put(replace(world.slurm.jobs[job_id], started_at=world.clock.now()))
+    world.slurm.put(replace(world.slurm.jobs[job_id], requeue=False))
+    world.advance(ran_s)
     facts = {"requeue": False, "stdout": f"/home/alice/slurm-{job_id}.out", **facts}
     scancel(world, job_id, **facts)
     world.advance(4)
@@ -300,6 +302,13 @@ def test_a_second_run_that_began_or_that_its_user_ended_was_cancelled(
     launched_again(world, "requeue", **facts)
     world.advance(30)
     assert (current(world).phase, current(world).reason != "LaunchFailed") == (Phase.CANCELLED, True)
+
+
+def test_a_second_run_that_went_on_for_long_was_cancelled_and_had_begun(world: World) -> None:
+    """A script of a node that is gone has no code and no signal."""
+    launched_again(world, "requeue", ran_s=660)
+    world.advance(30)
+    assert (current(world).phase, current(world).message) == (Phase.CANCELLED, BY_ROOT)
 
 
 def test_an_end_of_a_second_run_that_only_the_accounting_shows_was_cancelled(world: World) -> None:
