@@ -6,7 +6,7 @@ import asyncio
 import base64
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
@@ -21,9 +21,13 @@ from tests.bench.effort import sized
 from tests.bench.pod_lives import ALICE, ON_SLURM
 from tests.bench.processor_time import AGENT, BY_COMMAND
 from tests.bench.rows import Figure, Target
+from tests.e2e.harness.sessions import set_sessions
 
 IDLE = sized(200, 50)
+PODS = 4
+"""resourced allows 64 sessions of a pod."""
 OURS = {"redbox", "resourced", "agent"}
+ERROR_CHANNEL = b"\3"
 
 
 def own_memory_mib() -> float:
@@ -50,20 +54,22 @@ def _share_mib(pid: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-async def with_idle_sessions(kubeconfig: Path, pod: str, count: int) -> float:
+async def with_idle_sessions(kubeconfig: Path, pods: Sequence[str], count: int) -> float:
     """MiB of ours that so many sessions take: opened through the API server, each has answered once."""
     cluster, user = _credentials(kubeconfig)
     query = urlencode({"command": "cat", "stdin": "true", "stdout": "true", "container": "main"})
-    url = f"{cluster['server'].replace('https', 'wss', 1)}/api/v1/namespaces/{ALICE}/pods/{pod}/exec?{query}"
+    pods_url = f"{cluster['server'].replace('https', 'wss', 1)}/api/v1/namespaces/{ALICE}/pods"
     before = own_memory_mib()
     async with AsyncExitStack() as opened:
-        for _ in range(count):
+        for number in range(count):
+            url = f"{pods_url}/{pods[number % len(pods)]}/exec?{query}"
             session = await opened.enter_async_context(
                 websockets.connect(url, ssl=user, subprotocols=[websockets.Subprotocol("v5.channel.k8s.io")])
             )
             await session.send(b"\0x")
-            while b"x" not in (await asyncio.wait_for(session.recv(), 60))[1:]:
-                pass
+            while (answer := await asyncio.wait_for(session.recv(), 60)) != b"\1x":
+                if answer[:1] == ERROR_CHANNEL:
+                    raise RuntimeError(f"a session has ended: {answer[1:]!r}")
         await asyncio.sleep(2)
         return own_memory_mib() - before
 
@@ -103,11 +109,13 @@ def _credentials(kubeconfig: Path) -> tuple[dict[str, str], ssl.SSLContext]:
 )
 @contextmanager
 def sessions_idle(sides: Sides) -> Iterator[Trial]:
-    with pods_of(sides, ON_SLURM, 1) as (name,):
-        first_byte_ms(sides, ON_SLURM, name)  # the relay is there
+    set_sessions(sides.bed.host("login"), enabled=True, max_sessions_per_user=IDLE)
+    with pods_of(sides, ON_SLURM, PODS) as names:
+        for name in names:
+            first_byte_ms(sides, ON_SLURM, name)  # the relay is there
 
         def measure() -> Mapping[str, float]:
-            used = asyncio.run(with_idle_sessions(sides.bed.places.kubeconfig, name, IDLE))
+            used = asyncio.run(with_idle_sessions(sides.bed.places.kubeconfig, names, IDLE))
             return {"sessions-idle-memory": used}
 
         yield Trial(measure, notes={"sessions": IDLE})

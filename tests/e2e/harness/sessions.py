@@ -10,8 +10,8 @@ Processes = dict[tuple[str, int], str]
 """By node and pid: the command line."""
 
 
-def set_sessions(login: Host, *, enabled: bool) -> None:
-    change_settings(login, lambda settings: settings.update({"exec": {"enabled": enabled}}))
+def set_sessions(login: Host, *, enabled: bool, **limits: int) -> None:
+    change_settings(login, lambda settings: settings.update({"exec": {"enabled": enabled, **limits}}))
 
 
 def processes_on_nodes(bed: Bed, user: str = "alice") -> Processes:

@@ -230,7 +230,8 @@ def test_while_a_pod_is_deleted_its_liveness_is_not_probed(node: Node, tmp_path:
     alive = tmp_path / "alive"
     alive.touch()
     ends = f"rm {alive}; sleep 1.5; exit 9"
-    probe = {"exec": ["test", "-e", str(alive)], "periodS": 1, "failureThreshold": 1, "terminationGraceS": 0}
+    probe = {"exec": ["test", "-e", str(alive)], "periodS": 1, "timeoutS": 20, "failureThreshold": 1}
+    probe["terminationGraceS"] = 0
     main = container("a", f"trap '{ends}' TERM; while :; do sleep .05; done", livenessProbe=probe)
     run = node.start(containers=[main])
     run.wait_for(lambda report: state_of(report, "a").ready)

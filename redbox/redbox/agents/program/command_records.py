@@ -131,9 +131,9 @@ class CommandRecordStore:
         if record.written:
             del self._in_memory[record.identity]
         elif len(self._in_memory) > MAX_UNWRITTEN:
-            records = list(self._in_memory.items())  # a copy: other threads begin and end records meanwhile
-            ended = [identity for identity, other in records if other.lines and "outcome" in other.lines[-1]]
-            for identity in ended[:1]:
+            records = self._in_memory.copy()  # in one step: other threads begin and end records meanwhile
+            ended = (key for key, other in records.items() if other.lines and "outcome" in other.lines[-1])
+            for identity in list(ended)[:1]:
                 self._in_memory.pop(identity, None)
 
     def recall(self, identity: str) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ pod no report of its runner, of another job no output file. Every doubt is a sig
 A job that a restarted slurmctld, or a requeue, launched once more has a start behind it: if that launch
 failed, its outcome is unknown. Its output may be of the run before, so the exit code decides: Slurm's queue
 has the signal that ended a script (0:15), and 0:0 where no script began. A script whose node is gone has 0:0,
-too, so that a run of more than some minutes is none that failed to begin.
+too, so that a run of more than some minutes counts as one that began.
 """
 
 from __future__ import annotations
