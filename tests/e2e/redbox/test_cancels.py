@@ -55,15 +55,19 @@ async def test_the_message_has_who_cancelled_a_job_while_the_queue_still_shows_i
 
 
 def launch_again(login: Host, job_id: str) -> None:
-    """Requeue a job that may not be requeued, and have it start now, not in two minutes."""
+    """Requeue a job that may not be requeued, and have it start now, not in two minutes.
+
+    It is held meanwhile: one that starts while it may be requeued is held by Slurm after its failed launch.
+    """
 
     def state() -> str:
         return login.run("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T").stdout
 
     login.run("scontrol", "update", f"jobid={job_id}", "requeue=1")
-    login.run("scontrol", "requeue", job_id)
+    login.run("scontrol", "requeuehold", job_id)
     wait_until(lambda: state().strip() == "PENDING", 60, f"{job_id} was not requeued")
     login.run("scontrol", "update", f"jobid={job_id}", "requeue=0", "starttime=now")
+    login.run("scontrol", "release", job_id)
     wait_until(lambda: state().strip() == "CANCELLED", 60, f"{job_id} was not launched again")
 
 
