@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -67,6 +68,7 @@ def launch_again(login: Host, job_id: str) -> None:
     login.run("scontrol", "requeuehold", job_id)
     wait_until(lambda: state().strip() == "PENDING", 60, f"{job_id} was not requeued")
     login.run("scontrol", "update", f"jobid={job_id}", "requeue=0", "starttime=now")
+    time.sleep(2)  # slurmd launches nothing that was made in the second in which it killed the run before
     login.run("scontrol", "release", job_id)
     wait_until(lambda: state().strip() == "CANCELLED", 60, f"{job_id} was not launched again")
 
