@@ -133,8 +133,7 @@ class CommandRecordStore:
         elif len(self._in_memory) > MAX_UNWRITTEN:
             records = self._in_memory.copy()  # in one step: other threads begin and end records meanwhile
             ended = (key for key, other in records.items() if other.lines and "outcome" in other.lines[-1])
-            for identity in list(ended)[:1]:
-                self._in_memory.pop(identity, None)
+            self._in_memory.pop(next(ended, ""), None)
 
     def recall(self, identity: str) -> Dict[str, Any]:
         record = self._in_memory.get(identity)
