@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
@@ -91,27 +91,45 @@ class Lives:
         names = [f"b-{uuid4().hex[:10]}" for _ in range(count)]
         try:
             await asyncio.gather(*(self._make(name, script) for name in names))
-            async with asyncio.timeout(GIVES_UP_S):
-                while not all(until in self.times[name] for name in names):
-                    self._seen.clear()
-                    await self._seen.wait()
+            await self._wait(watching, names, until)
         finally:
             watching.cancel()
             await asyncio.wait({watching})
         return {name: Life(**self.times[name]) for name in names}
+
+    async def _wait(self, watching: asyncio.Task[NoReturn], names: Sequence[str], until: str) -> None:
+        """Until all are as far as that; raises TimeoutError, or what broke the watch."""
+        loop = asyncio.get_running_loop()
+        gives_up_at = loop.time() + GIVES_UP_S
+        while missing := [name for name in names if until not in self.times[name]]:
+            self._seen.clear()
+            seen = asyncio.create_task(self._seen.wait())
+            done, _ = await asyncio.wait(
+                {watching, seen}, timeout=gives_up_at - loop.time(), return_when=asyncio.FIRST_COMPLETED
+            )
+            seen.cancel()
+            if watching in done:
+                watching.result()
+            if not done:
+                raise TimeoutError(
+                    f"after {GIVES_UP_S:.0f} s {len(missing)} of {len(names)} {self.kind.where.kind}s "
+                    f"in {self.kind.where.namespace} are not {until}: {', '.join(missing[:5])}"
+                )
 
     async def _make(self, name: str, script: str) -> None:
         self.times[name] = {"asked": time.time()}
         made = await self.objects.create(self.kind.where, self.kind.make(name, script))
         assert made is not None
 
-    async def _watch(self, version: str) -> None:
-        async for event in self.objects.watch(self.kind.where, version):
-            name = event["object"]["metadata"].get("name", "")
-            if name in self.times:
-                for what in _shown(self.kind, event["object"].get("status", {})):
-                    self.times[name].setdefault(what, time.time())
-                self._seen.set()
+    async def _watch(self, version: str) -> NoReturn:
+        while True:  # a watch ends after some minutes
+            async for event in self.objects.watch(self.kind.where, version):
+                metadata = event["object"]["metadata"]
+                version = metadata["resourceVersion"]
+                if (name := metadata.get("name", "")) in self.times:
+                    for what in _shown(self.kind, event["object"].get("status", {})):
+                        self.times[name].setdefault(what, time.time())
+                    self._seen.set()
 
 
 def _shown(kind: Kind, status: Object) -> Iterator[str]:
