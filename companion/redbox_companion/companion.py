@@ -20,6 +20,7 @@ from redbox_companion.retrier import Retrier
 from redbox_companion.session_listener import listen_for_sessions
 from redbox_companion.settings import CompanionSettings, read_request
 from redbox_shared import job_end
+from redbox_shared.backoff import Backoff
 from redbox_shared.own_lines import own_line
 from redbox_shared.pod_contract import PORTS_ONLY, RESULTS_ONLY, SUBMIT_ONLY
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 STDOUT, STDERR = 1, 2
 STREAMS = (("stdout", STDOUT), ("stderr", STDERR))
 POLL_S = 2.0
-FIRST_STATE_POLL_S = 0.3  # red-box polls Slurm at once after a submit
+FIRST_STATE_POLLS = Backoff(0.3, POLL_S, factor=1.5)  # red-box polls Slurm at once after a submit, if it may
 UNCONFIRMED = "Submitting"  # whether Slurm has the job is unknown: only a PUT may try again
 COMPLETE, CUT, UNREAD = "complete", "cut", "unread"
 
@@ -66,11 +67,11 @@ class CompanionProcess:
                 return self._end_with_results_only()
             if self._settings.mode == PORTS_ONLY:
                 return self._end_with_ports_only()
-            self._attach_or_submit()
+            job = self._attach_or_submit()
             if self._settings.mode == SUBMIT_ONLY:
-                self._write_message(job_end.JobEnd(self._job()))
+                self._write_message(job_end.JobEnd(job))
                 return 0
-            job = self._job_in_slurm()
+            job = self._wait_until_in_slurm(job)
             self._serve()
             self._relay(job)
             return self._end_as(self._final_job())
@@ -79,11 +80,12 @@ class CompanionProcess:
 
     # -- submitting
 
-    def _attach_or_submit(self) -> None:
+    def _attach_or_submit(self) -> dict[str, Any]:
         answer = self._request("GET")
         while answer.status == HTTPStatus.NOT_FOUND or answer.body["phase"] == UNCONFIRMED:
             answer = self._submit()
         self._attached = True
+        return answer.body
 
     def _submit(self) -> RedboxAnswer:
         answer = self._request("PUT", read_request(self._settings))
@@ -136,10 +138,13 @@ class CompanionProcess:
                 return {"phase": job_end.LOST, "message": "red-box has no record of this job any more"}
             time.sleep(POLL_S)
 
-    def _job_in_slurm(self) -> dict[str, Any]:
+    def _wait_until_in_slurm(self, job: dict[str, Any]) -> dict[str, Any]:
         """The job once Slurm has shown it: before, its logs are unknown, and whether it is an array."""
-        while not (job := self._job()).get("state") and job["phase"] not in job_end.FINAL_PHASES:
-            time.sleep(FIRST_STATE_POLL_S)
+        polls = 0
+        while not job.get("state") and job["phase"] not in job_end.FINAL_PHASES:
+            polls += 1
+            time.sleep(FIRST_STATE_POLLS.full_pause_s(polls))
+            job = self._job()
         return job
 
     def _final_job(self) -> dict[str, Any]:

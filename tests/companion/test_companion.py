@@ -32,6 +32,12 @@ def test_it_submits_relays_both_streams_apart_and_says_that_it_is_done(
     }
 
 
+def test_the_job_in_a_submits_answer_is_not_requested_again(redbox: ScriptedServer, pod: Pod) -> None:
+    pod.run()
+    of_the_job = [method for method, path in redbox.asked if "/logs/" not in path]
+    assert of_the_job == ["GET", "PUT", "GET"]  # is there one; submit; how it ended
+
+
 def test_values_that_only_the_pod_knows_go_into_the_request(redbox: ScriptedServer, pod: Pod) -> None:
     pod.environ["REDBOX_ENV_PASSWORD"] = "a,b\n'ü"
     pod.run()
