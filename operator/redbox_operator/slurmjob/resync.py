@@ -90,7 +90,7 @@ class Resync:
                 self.done_once = True
             except (ApiError, TimeoutError) as error:
                 log.warning("resync failed", error=str(error))
-            self._metrics.sweep_seconds.observe(loop.time() - began)
+            self._metrics.resync_seconds.observe(loop.time() - began)
             try:
                 async with asyncio.timeout(EVERY_S):
                     await self._requested.wait()

@@ -22,7 +22,7 @@ from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.slurmjob import resync as sweeping
+from redbox_operator.slurmjob import resync as resync_module
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.slurmjob.resync import Resync
 from redbox_operator.status_writer import StatusWriter
@@ -125,7 +125,7 @@ class Stand:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "WATCH_GRACE_S", 0.0)
+    monkeypatch.setattr(resync_module, "WATCH_GRACE_S", 0.0)
 
 
 async def test_one_that_no_watch_has_told_of_is_read() -> None:

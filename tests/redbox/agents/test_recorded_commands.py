@@ -287,7 +287,7 @@ class TestRecords:
         os.utime(tmp_path / "redbox-kept" / "id", (0, 0))
         self.begin(tmp_path)
 
-    def test_what_others_keep_behind_a_link_is_not_swept(self, tmp_path: Path) -> None:
+    def test_what_others_keep_behind_a_link_is_not_removed(self, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         (tmp_path / "elsewhere" / "old").touch()
         os.utime(tmp_path / "elsewhere" / "old", (0, 0))

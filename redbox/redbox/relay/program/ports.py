@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from redbox.node.program.job_processes import is_socket_of_job
 from redbox.node.program.listeners import ANY_ADDRESS, find_listeners
 from redbox.relay.program.frames import CLOSE, STDOUT
-from redbox.relay.program.streams import Send, SocketStream, Wish
+from redbox.relay.program.streams import Interest, Send, SocketStream
 
 CONNECT_S = 10.0
 
@@ -42,7 +42,7 @@ class PortStream(SocketStream):
     def is_timed(self) -> bool:
         return not self._connected
 
-    def wants(self) -> Iterator[Wish]:
+    def interests(self) -> Iterator[Interest]:
         if self._socket is None:
             return
         events = selectors.EVENT_WRITE if self._input or not self._connected else 0

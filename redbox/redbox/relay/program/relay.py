@@ -133,7 +133,7 @@ class Relay:
         owners: Dict[int, RelayStream] = {}
         if len(self._output) < MAX_OUTPUT:
             for stream in self._streams.values():
-                for descriptor, events in stream.wants():
+                for descriptor, events in stream.interests():
                     owners[descriptor] = stream
                     selector.register(descriptor, events)
         return owners
