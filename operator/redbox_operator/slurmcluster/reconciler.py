@@ -44,6 +44,7 @@ from redbox_operator.slurmcluster.endpoint_places import EndpointPlaces
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
 from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
@@ -70,6 +71,7 @@ class ClusterEntry:
     cluster: SlurmCluster
     link: RedboxLink | None = None
     task: asyncio.Task[None] | None = None
+    lag: StatusLag = field(default_factory=StatusLag)  # of all its links
     orphans: list[str] = field(default_factory=list)
     written: SlurmClusterStatus | None = None  # by this operator; another one may have written since
 
@@ -204,6 +206,7 @@ class SlurmClusters:
                 namespace_of=self._namespace_of,
                 partitions_changed=self._partitions_changed,
                 addresses=self._rules.addresses,
+                lag=entry.lag,
             )
         except (ValueError, OSError) as error:  # an SSLError is an OSError
             self.links.troubles[key] = f"spec.caBundle is not a PEM certificate: {error}"

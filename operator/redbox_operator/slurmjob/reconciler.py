@@ -348,7 +348,7 @@ class Reconciler:
         pause_s = self._details.pause_s(state.job.ref, now().timestamp(), is_detail=is_detail(before, after))
         if after == before or pause_s:
             if state.link is not None:
-                state.link.take_lag(state.row_key)  # nothing is written: the next change has its own lag
+                state.link.lag.end(state.row_key)  # nothing is written: the next change has its own lag
             return before, pause_s or None
         path = path_of(state.job.ref)
         written = await self._writer.status(path, state.job.uid, after.written())
@@ -358,7 +358,7 @@ class Reconciler:
         self._wake_dependents(state.job.ref)
         if state.link is not None:
             created = state.job.metadata.get("creationTimestamp", "")
-            self._metrics.observe_status(state.link.take_lag(state.row_key), before, after, created)
+            self._metrics.observe_status(state.link.lag.end(state.row_key), before, after, created)
         events = condition_events(before.conditions, after.conditions)
         await self._writer.publish(path, state.job.uid, events)
         return after, None
