@@ -101,17 +101,17 @@ class RedboxLink:
         turned: Callable[[RedboxLink], None],
         namespace_of: Callable[[str], str | None],
         partitions_changed: Callable[[str], None],
-        lag: StatusLag | None = None,
+        lag: StatusLag,
     ) -> None:
         """`changed` is called with the key of each row that changes, `turned` when `reachable` changes.
 
         `namespace_of` returns the namespace of the SlurmJob with this key as its uid, if there is one.
-        `partitions_changed` is called with the key of the SlurmCluster or SlurmEndpoint. `lag` is that of the
-        link before this one.
+        `partitions_changed` is called with the key of the SlurmCluster or SlurmEndpoint. `lag` is one for
+        all links to this red-box, one after the other.
         """
         self.cluster = cluster
         self.client = client
-        self.lag = StatusLag() if lag is None else lag
+        self.lag = lag
         self.rows: dict[RowKey, Row] = {}
         self.synced = False  # the rows were complete once, so that a job without a row is not active
         self.reachable: bool | None = None
@@ -312,7 +312,7 @@ def link_to(
     namespace_of: Callable[[str], str | None],
     partitions_changed: Callable[[str], None],
     addresses: EndpointAddresses,
-    lag: StatusLag | None = None,
+    lag: StatusLag,
 ) -> RedboxLink:
     """The link to the red-box of a SlurmCluster or SlurmEndpoint, with tokens for that red-box alone."""
     spec = cluster.spec

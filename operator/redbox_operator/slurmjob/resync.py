@@ -276,8 +276,8 @@ class Resync:
     def _forget_ended_rows(self, uids: set[str]) -> None:
         """Rows of ended jobs without a SlurmJob are never read again."""
         for link in self._clusters.links.by_name.values():
-            ended = [key for key, row in link.rows.items() if row.phase in FINAL_PHASES]
-            for key in ended:
+            ended = {key for key, row in link.rows.items() if row.phase in FINAL_PHASES}
+            for key in ended | (link.lag.rows() - link.rows.keys()):
                 if key.key not in uids and key.namespace not in self._forbidden:
                     link.forget(key)
 

@@ -25,6 +25,7 @@ from redbox_operator.slurmcluster import link_limits
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
 from redbox_operator.slurmcluster.reconciler import describe
+from redbox_operator.slurmcluster.status_lag import StatusLag
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_endpoint
@@ -57,6 +58,7 @@ class Following:
             turned=lambda link: self.turns.append(link.reachable),
             namespace_of={"one": "farm", "two": "farm", "three": "farm", "other": "barn"}.get,
             partitions_changed=self.partitions_changed.append,
+            lag=StatusLag(),
         )
 
     async def until(self, holds: Callable[[], object]) -> None:
@@ -336,6 +338,7 @@ def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
             namespace_of=lambda _: None,
             partitions_changed=print,
             addresses=EndpointAddresses(),
+            lag=StatusLag(),
         )
         assert link.client.longest == longest
 
