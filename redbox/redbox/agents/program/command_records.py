@@ -118,7 +118,7 @@ class CommandRecordStore:
                 self._remove_expired(directory)
             if replaces is not None:
                 self._remove(identity, replaces)
-            if self.recall(identity)["state"] != "unheard":
+            if self.recall(identity)["state"] != "not recorded":
                 raise FileExistsError(17, "this recorded command was begun before: recall it", identity)
             record = CommandRecord(identity, self._create(identity))
             self._in_memory[identity] = record
@@ -178,7 +178,7 @@ def read_lines(path: str) -> List[Dict[str, Any]]:
 
 def state_of(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
     if not lines:
-        return {"state": "unheard"}
+        return {"state": "not recorded"}
     if "outcome" in lines[-1]:
         return dict(lines[-1]["outcome"], state="ended")
     processes = [process for line in lines for process in line.values()]

@@ -22,7 +22,7 @@ class PortStream(SocketStream):
         super().__init__(number, send)
         self._deadline = time.monotonic() + CONNECT_S
         self._connected = False
-        self._is_look = bool(document.get("look"))
+        self._is_probe = bool(document.get("probe"))
         self._readable = self._writable = True
         port = int(document["port"])
         where = find_job_listener(port, os.environ.get("SLURM_JOB_ID") or document["job"])
@@ -60,7 +60,7 @@ class PortStream(SocketStream):
                 self._fail(code)
                 return
             self._connected = True
-            if self._is_look:
+            if self._is_probe:
                 self._end({"code": 0})
                 return
         if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor):
