@@ -1,7 +1,7 @@
 """The forward of a job's ports: all connections over one WebSocket of red-box, in one thread.
 
-It begins when it is needed and again after its end, with the next probe or connection. While red-box cannot be
-reached, clients that have connected wait for a while: it restarts in seconds.
+It begins when it is needed and again after its end, with the next probe or connection. While red-box cannot
+be reached, clients that have connected wait for a while: it restarts in seconds.
 """
 
 from __future__ import annotations
