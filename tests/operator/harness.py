@@ -22,7 +22,7 @@ from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmcluster.status_lag import StatusLag
-from redbox_operator.slurmjob import deletion
+from redbox_operator.slurmjob import attempt_pods, deletion
 from redbox_operator.slurmjob import reconciler as reconciling
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.status_writer import StatusWriter, path_of
@@ -91,7 +91,7 @@ class Stand:
         self.links: dict[str, Any] = {"hpc1": self.link}
         self.troubles: dict[str, str] = {}
         self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-        for module in (reconciling, deletion):
+        for module in (reconciling, attempt_pods, deletion):
             monkeypatch.setattr(module, "now", lambda: self.now)
         self.cache = ObjectCache()
         self.start()

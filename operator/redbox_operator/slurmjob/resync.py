@@ -33,7 +33,7 @@ from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import PackedJob, PodName
 from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmjob.optional_kinds import if_served
+from redbox_operator.api.optional_kinds import if_served
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.status_writer import path_of
 
