@@ -111,7 +111,7 @@ class Relay:
         )
 
     def _turn(self) -> None:
-        """Wait for what can be read or written, do that, and look what is due."""
+        """Wait for what can be read or written, do that, and what is due."""
         with selectors.PollSelector() as selector:  # no system call for what is registered
             selector.register(self._wake, selectors.EVENT_READ)
             if len(self._output) < MAX_OUTPUT:
