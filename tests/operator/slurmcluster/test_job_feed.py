@@ -22,9 +22,9 @@ from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import link_limits
+from redbox_operator.slurmcluster.cluster_status import describe
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
-from redbox_operator.slurmcluster.reconciler import describe
 from redbox_operator.slurmcluster.status_lag import StatusLag
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
