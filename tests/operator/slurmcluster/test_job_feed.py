@@ -153,6 +153,7 @@ async def test_an_end_that_was_missed_is_asked_for_and_known(redbox: ScriptedRed
         assert found is not None
         assert found.phase is Phase.SUCCEEDED
         assert await seen.link.find(row_key("nobody's")) is None
+        assert seen.link.lag.rows() == {row_key("ended")}
 
 
 async def test_what_is_known_to_be_missing_is_not_asked_for_again_until_a_watch_brings_it(
