@@ -7,7 +7,7 @@ kept beside the links.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 
 from redbox_api.feed import RowKey
 
@@ -18,7 +18,7 @@ class StatusLag:
     def __init__(self) -> None:
         self._arrived: dict[RowKey, float] = {}
 
-    def rows(self) -> Set[RowKey]:
+    def rows(self) -> AbstractSet[RowKey]:
         """Those with a change that no status shows yet."""
         return self._arrived.keys()
 

@@ -1,4 +1,4 @@
-"""The pods of a SlurmJob's newest attempt, or why it can have none yet: the third step of a reconciliation."""
+"""The pods of a SlurmJob's newest attempt, or why it can have none yet: the third step of reconciling it."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_kube.slurm_endpoint import endpoint_key
 from redbox_operator.api.decode import RESOURCES, read_job
+from redbox_operator.api.optional_kinds import if_served
 from redbox_operator.api.slurmjob import Resource, SlurmJobRef
 from redbox_operator.companion_pods.plan import CompanionPod, companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import PackedJob, PodName
 from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.api.optional_kinds import if_served
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.status_writer import path_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbox.runner.program.images import hash_name
-from redbox.runner.program.steps import program_command, program_source, cleanup_command
+from redbox.runner.program.steps import cleanup_command, program_command, program_source
 from redbox.slurm.submit.pod_script import build_pod_script
 from tests.redbox.runner.harness import Node, container, end_of
 from tests.redbox.runner.test_lives import PYTHONS

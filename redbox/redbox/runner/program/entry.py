@@ -24,7 +24,7 @@ from redbox.runner.program.starts import (
     find_runtime,
     search_path,
 )
-from redbox.runner.program.steps import keep_compiled, run_step, run_cleanup, run_task, cleanup_command
+from redbox.runner.program.steps import cleanup_command, keep_compiled, run_cleanup, run_step, run_task
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
@@ -169,7 +169,10 @@ def clean_up(context: PodContext, folder: str) -> None:
             with suppress(OSError, subprocess.SubprocessError):
                 environment = step_environment(context.host_environment)
                 subprocess.run(
-                    cleanup_command(nodes, context.scratch.path), env=environment, timeout=CLEANUP_S, check=False
+                    cleanup_command(nodes, context.scratch.path),
+                    env=environment,
+                    timeout=CLEANUP_S,
+                    check=False,
                 )
         context.scratch.remove()
     for name in ("files", "run"):
