@@ -52,8 +52,8 @@ class OperatorMetrics:
             "From a change in red-box's feed until it is written to the status.",
             buckets=LAGS,
         )
-        self.sweep_seconds = histogram(
-            "redbox_operator_sweep_seconds",
+        self.resync_seconds = histogram(
+            "redbox_operator_resync_seconds",
             "Duration of a resync, which compares the object cache with lists of all objects.",
             buckets=LAGS,
         )

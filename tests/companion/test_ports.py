@@ -24,7 +24,7 @@ TRIES = 400
 
 @contextmanager
 def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server of the job; looks connect to it, too."""
+    """A server of the job; probes connect to it, too."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve_one(connection: socket.socket) -> None:

@@ -82,7 +82,7 @@ class PlayedForward:
             failure = {"kind": "Status", "status": "Failure", "reason": "PortRefused", "message": str(error)}
             self._say(3, number, json.dumps(failure).encode())
             return
-        if request.get("look"):
+        if request.get("probe"):
             connection.close()
             self._say(3, number, json.dumps(SUCCESS).encode())
             return

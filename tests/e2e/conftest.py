@@ -22,7 +22,7 @@ def bed() -> Bed:
     """A bed that is up."""
     try:
         bed = Bed.open()
-        down = [host.name for host in status.look(bed).hosts if not host.well]
+        down = [host.name for host in status.inspect(bed).hosts if not host.well]
     except BedError as error:
         pytest.fail(f"these tests need the bed: {error}", pytrace=False)
     if down:

@@ -25,6 +25,11 @@ GONE = (
     r"(can(not)?|could(n't)?|to) be had",
     r"errands?",
     r"chores?",
+    r"sweep(?!-)",  # a user's job may be called sweep-p9qz4
+    r"swept",
+    r"doubts",
+    r"rivals?",
+    r"wish(es)?\b",
     r"(?<!there )is no (?!longer\b|more\b|such\b)",
     r"(?<!there )are no (?!longer\b|more\b|such\b)",
     r"(?-i:is none)\b",

@@ -21,7 +21,8 @@ from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.slurmjob import deletion
+from redbox_operator.slurmcluster.status_lag import StatusLag
+from redbox_operator.slurmjob import attempt_pods, deletion
 from redbox_operator.slurmjob import reconciler as reconciling
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.status_writer import StatusWriter, path_of
@@ -43,7 +44,7 @@ class Link:
         self.rows: dict[RowKey, Job] = {}
         self.unlisted: dict[RowKey, Job] = {}  # ended before the list: shown only by a lookup
         self.absent: set[RowKey] = set()
-        self.unrecorded: set[RowKey] = set()  # changes that no status has yet
+        self.lag = StatusLag()
         self.done: list[str] = []
         self.synced = True
         self.away = False
@@ -61,10 +62,6 @@ class Link:
 
     def forget(self, done: RowKey) -> None:
         self.rows.pop(done, None)
-
-    def take_lag(self, noted: RowKey) -> float | None:
-        self.unrecorded.discard(noted)
-        return 0.1
 
     async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
         if self.away:
@@ -94,18 +91,18 @@ class Stand:
         self.links: dict[str, Any] = {"hpc1": self.link}
         self.troubles: dict[str, str] = {}
         self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-        for module in (reconciling, deletion):
+        for module in (reconciling, attempt_pods, deletion):
             monkeypatch.setattr(module, "now", lambda: self.now)
         self.cache = ObjectCache()
         self.start()
 
     def start(self) -> None:
         """As after a restart: with an empty cache."""
-        metrics = OperatorMetrics()
+        self.metrics = metrics = OperatorMetrics()
         self.cache = ObjectCache()
-        links = RedboxLinks(cast("dict[str, RedboxLink]", self.links), self.troubles)
-        writer = StatusWriter(self.api.client, metrics)
-        self.reconciler = Reconciler(writer, self.cache, links, IMAGE, metrics)
+        self.registry = RedboxLinks(cast("dict[str, RedboxLink]", self.links), self.troubles)
+        self.writer = StatusWriter(self.api.client, metrics)
+        self.reconciler = Reconciler(self.writer, self.cache, self.registry, IMAGE, metrics)
         self.reconciler.clusters_listed()
 
     async def apply(self, *, finalizers: tuple[str, ...] = (FINALIZER,), **spec: Any) -> None:
@@ -163,7 +160,7 @@ class Stand:
         row = self.row_of(phase, attempt, namespace, **facts)
         key = RowKey.of(row)
         self.link.rows[key] = row
-        self.link.unrecorded.add(key)
+        self.link.lag.begin(key)
         return await self.look()
 
     def ended_unseen(self, phase: Phase, **facts: Any) -> None:

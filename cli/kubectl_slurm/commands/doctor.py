@@ -51,7 +51,7 @@ class Health(Enum):
 
 @dataclass(frozen=True)
 class Examined:
-    """One line: what was looked at, what was found, and the cure."""
+    """One line: what was examined, what was found, and the cure."""
 
     health: Health
     what: str
@@ -59,7 +59,7 @@ class Examined:
     cure: str = ""
 
 
-Look = Callable[[], Iterator[Examined]]
+Examine = Callable[[], Iterator[Examined]]
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -94,16 +94,16 @@ def _lines(kubectl: Kubectl, account: str) -> Iterator[Examined]:
     if kinds.health is Health.NOT_WELL:
         return
     clusters: list[ClusterView] = []
-    looks: tuple[tuple[str, Look], ...] = (
+    examinations: tuple[tuple[str, Examine], ...] = (
         ("SlurmClusters", partial(_clusters, kubectl, clusters, account)),
         ("rights", partial(_rights, kubectl)),
         ("Unix user", partial(_unix_users, kubectl, clusters, account)),
         ("quota", partial(_quota, kubectl)),
         ("images", partial(_images, kubectl)),
     )
-    for what, look in looks:
+    for what, examine in examinations:
         try:
-            yield from look()
+            yield from examine()
         except NotPermitted as error:
             yield Examined(Health.UNKNOWN, what, str(error))
         except PluginError as error:

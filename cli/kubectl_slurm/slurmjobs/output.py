@@ -104,7 +104,7 @@ class PodOutput:
                 self._written += len(new)
 
 
-class PatientLook:
+class PatientReader:
     """Reads a SlurmJob again; while the API server is away it is as it was."""
 
     def __init__(self, kubectl: Kubectl) -> None:
@@ -135,13 +135,13 @@ def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: s
 
 def follow_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> SlurmJobView:
     """Write the output until the job has ended; returns it as it is then. Later attempts follow."""
-    pause, look = FIRST_PAUSE_S, PatientLook(kubectl)
+    pause, read_again = FIRST_PAUSE_S, PatientReader(kubectl)
     output = PodOutput(kubectl, job, write, stream=stream)
     while True:
         why = output.copy(follow=True)
-        current = look(job)
+        current = read_again(job)
         if current.attempt != job.attempt:
-            for number in range(job.attempt + 1, current.attempt):  # ended since the last look
+            for number in range(job.attempt + 1, current.attempt):  # ended since the last read
                 PodOutput(kubectl, current.as_of_attempt(number), write, stream=stream).copy(follow=False)
             output, pause = PodOutput(kubectl, current, write, stream=stream), FIRST_PAUSE_S
         elif current.finished and not why:

@@ -1,7 +1,7 @@
 """The forward of a job's ports: all connections over one WebSocket of red-box, in one thread.
 
-It begins when it is needed and again after its end, with the next look or connection. While red-box cannot be
-reached, clients that have connected wait for a while: it restarts in seconds.
+It begins when it is needed and again after its end, with the next probe or connection. While red-box cannot
+be reached, clients that have connected wait for a while: it restarts in seconds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 OPEN = 6
 MOST_CONNECTIONS = 64
-LOOK_EVERY_S = 3.0
+PROBE_EVERY_S = 3.0
 UNANSWERED_S = 15.0
-"""After so long a look has found no server: the relay gives up after ten seconds."""
+"""After so long a probe has found no server: the relay gives up after ten seconds."""
 RETRY_S = 10.0
 BACKOFF = Backoff(0.2, 2.0)
-REFUSED_BACKOFF = Backoff(LOOK_EVERY_S, 15.0)
+REFUSED_BACKOFF = Backoff(PROBE_EVERY_S, 15.0)
 """A job may wait for hours before it runs; a connection does not wait for this."""
 WHOLE = NUMBER.pack(0)
 
@@ -51,7 +51,7 @@ class Observer(Protocol):
 
 
 class ForwardedPorts:
-    """Listens, looks and carries; `run` never returns."""
+    """Listens, probes and carries; `run` never returns."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class ForwardedPorts:
         self._channel: JobChannel | None = None
         self._numbers = count(1)
         self._connections: dict[int, tuple[LocalConnection, JobPort]] = {}
-        self._looks: dict[int, tuple[JobPort, float]] = {}
-        self._look_at = 0.0
+        self._probes: dict[int, tuple[JobPort, float]] = {}
+        self._probe_at = 0.0
         self._refusals = 0
         self._waiting: list[tuple[socket.socket, JobPort]] = []  # accepted, but there is no forward yet
 
@@ -85,11 +85,11 @@ class ForwardedPorts:
     # -- the forward
 
     def _await_reason(self) -> None:
-        """A look that is due, or a connection."""
+        """A probe that is due, or a connection."""
         poll = select.poll()
         for descriptor in self._listeners:
             poll.register(descriptor, select.POLLIN)
-        pause = max(0.0, self._look_at - time.monotonic())
+        pause = max(0.0, self._probe_at - time.monotonic())
         if not self._waiting:
             self._accept(dict(poll.poll(pause * 1000)))
 
@@ -108,7 +108,7 @@ class ForwardedPorts:
         self._open_waiting()
 
     def _lose(self, error: Exception) -> None:
-        """All connections break; the next look or connection begins a new forward."""
+        """All connections break; the next probe or connection begins a new forward."""
         if self._channel is not None:
             self._channel.close(whole=False)
             self._channel = None
@@ -118,16 +118,16 @@ class ForwardedPorts:
             reset(client)
         self._connections.clear()
         self._waiting.clear()
-        self._looks.clear()
+        self._probes.clear()
         self._refusals += isinstance(error, UpgradeRefused)
-        self._look_at = time.monotonic() + REFUSED_BACKOFF.full_pause_s(max(self._refusals, 1))
+        self._probe_at = time.monotonic() + REFUSED_BACKOFF.full_pause_s(max(self._refusals, 1))
         self._observer.forward_failed(error)
 
     def _turn(self, channel: JobChannel) -> None:
-        self._look()
+        self._probe()
         poll, owners = self._interests(channel)
         has_unread = channel.has_unread
-        ready = channel.wait(poll, has_unread=has_unread, longest_s=self._until_look())
+        ready = channel.wait(poll, has_unread=has_unread, longest_s=self._until_probe())
         for descriptor in ready.keys() & owners.keys():
             self._serve(owners[descriptor], ready[descriptor])
         self._accept(ready)
@@ -163,8 +163,8 @@ class ForwardedPorts:
         data = message[NUMBER.size :]
         if not number:
             raise failure_of(data) or RemoteEnded("Ended", "red-box ended the forward")
-        if number in self._looks:
-            port, _ = self._looks.pop(number)
+        if number in self._probes:
+            port, _ = self._probes.pop(number)
             self._observer.port_answers(port, answers=failure_of(data) is None)
         elif number in self._connections:
             self._take_of_connection(number, channel, data)
@@ -236,26 +236,26 @@ class ForwardedPorts:
         reset(connection.socket)
         self._send(number, END, GIVEN_UP)
 
-    # -- looks
+    # -- probes
 
-    def _look(self) -> None:
+    def _probe(self) -> None:
         now = time.monotonic()
-        if now < self._look_at:
+        if now < self._probe_at:
             return
-        self._look_at = now + LOOK_EVERY_S
-        for number, (port, began) in list(self._looks.items()):
+        self._probe_at = now + PROBE_EVERY_S
+        for number, (port, began) in list(self._probes.items()):
             if now - began > UNANSWERED_S:
-                del self._looks[number]
+                del self._probes[number]
                 self._observer.port_answers(port, answers=False)
-        under_way = {port.name for port, _ in self._looks.values()}
+        under_way = {port.name for port, _ in self._probes.values()}
         for _, port in self._listeners.values():
             if port.name not in under_way:
                 number = next(self._numbers)
-                self._looks[number] = port, now
-                self._send_open(number, port, look=True)
+                self._probes[number] = port, now
+                self._send_open(number, port, probe=True)
 
-    def _until_look(self) -> float:
-        return max(0.0, self._look_at - time.monotonic())
+    def _until_probe(self) -> float:
+        return max(0.0, self._probe_at - time.monotonic())
 
 
 def begin_forward(redbox: BlockingClient, path: str, attempt: int) -> JobChannel:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STATUS, RESIZE, TOKEN, END = 3, 4, 5, 255
 RENEW_S = 60.0
-"""Between looks for a newer token; the kubelet renews it minutes before it expires."""
+"""Between checks for a newer token; the kubelet renews it minutes before it expires."""
 MOST_HELD = 256 << 10
 PIECE = 32 << 10
 AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)

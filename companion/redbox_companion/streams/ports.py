@@ -1,8 +1,8 @@
 """The ports of a job: listens on each in the companion's pod, and says whether they answer in the job.
 
 Readiness is an HTTP answer of this process and not a program that the kubelet starts: starting Python for
-each probe would cost more than all connections. The answer is that of the last look: every few seconds
-red-box is asked whether each port accepts a connection; a client's own connection shows it, too.
+each of its probes would cost more than all connections. The answer is that of the forward's last probe: every
+few seconds red-box is asked whether each port accepts a connection; a client's own connection shows it, too.
 """
 
 from __future__ import annotations

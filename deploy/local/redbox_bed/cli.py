@@ -110,7 +110,7 @@ def down() -> None:
 @app.command(name="status")
 def show_status(output: Annotated[Output, typer.Option(help="table or json")] = Output.TABLE) -> None:
     """Say what of the bed runs; exit code 0 if all of it does."""
-    bed_status = status.look(Bed.open())
+    bed_status = status.inspect(Bed.open())
     if output is Output.JSON:
         print(json.dumps(bed_status.as_json(), indent=1))
     else:

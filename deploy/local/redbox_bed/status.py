@@ -50,8 +50,8 @@ class BedStatus:
         return {"well": self.well, "faults": self.faults, "notes": self.notes, "hosts": hosts}
 
 
-def look(bed: Bed) -> BedStatus:
-    """Looks at processes and cables only; asks no daemon."""
+def inspect(bed: Bed) -> BedStatus:
+    """Of processes and cables only; no daemon is queried."""
     daemons = slow_home.status(bed) + [part for slurm in bed.slurms for part in slurm.status()]
     if bed.plan.options.kube is Source.OWN:
         daemons += kube_cluster.status(bed)

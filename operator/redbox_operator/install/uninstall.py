@@ -23,8 +23,8 @@ from redbox_kube.runtime.clock import becomes_true
 from redbox_kube.virtual_pods import SubmittedPod, submitted_pods
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.api.crds import crds_of_jobs
+from redbox_operator.api.optional_kinds import if_served
 from redbox_operator.install.parallel import failures_of
-from redbox_operator.slurmjob.optional_kinds import if_served
 
 CLUSTERS = ResourcePath("SlurmCluster", api_version=API_VERSION)
 CONTROLLERS = ("redbox-operator", "redbox-resourced")

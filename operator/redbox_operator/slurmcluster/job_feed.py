@@ -33,6 +33,7 @@ from redbox_operator.api.partition_status import printable
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.link_limits import limits_of
 from redbox_operator.slurmcluster.partition_watch import PartitionWatch
+from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
@@ -100,14 +101,17 @@ class RedboxLink:
         turned: Callable[[RedboxLink], None],
         namespace_of: Callable[[str], str | None],
         partitions_changed: Callable[[str], None],
+        lag: StatusLag,
     ) -> None:
         """`changed` is called with the key of each row that changes, `turned` when `reachable` changes.
 
         `namespace_of` returns the namespace of the SlurmJob with this key as its uid, if there is one.
-        `partitions_changed` is called with the key of the SlurmCluster or SlurmEndpoint.
+        `partitions_changed` is called with the key of the SlurmCluster or SlurmEndpoint. `lag` is one for
+        all links to this red-box, one after the other.
         """
         self.cluster = cluster
         self.client = client
+        self.lag = lag
         self.rows: dict[RowKey, Row] = {}
         self.synced = False  # the rows were complete once, so that a job without a row is not active
         self.reachable: bool | None = None
@@ -121,7 +125,6 @@ class RedboxLink:
         self._turned = turned
         self._namespace_of = namespace_of
         self._absent: set[RowKey] = set()
-        self._arrived: dict[RowKey, float] = {}
         self._bytes = 0  # of all rows
         self._calls = 0
         self._feed: Feed[WatchEvent] = Feed(
@@ -143,18 +146,13 @@ class RedboxLink:
     def forget(self, key: RowKey) -> None:
         """Drop the row of a job that needs no more attention."""
         self._drop(key)
-        self._arrived.pop(key, None)
+        self.lag.end(key)
         self._absent.discard(key)
 
     def presume_absent(self, key: RowKey) -> None:
         """Record that no job can have this key before now; the watch shows it if that changes."""
         if key not in self.rows:
             self._absent.add(key)
-
-    def take_lag(self, key: RowKey) -> float | None:
-        """How long ago the oldest change arrived that no status shows yet; resets it."""
-        arrived = self._arrived.pop(key, None)
-        return None if arrived is None else asyncio.get_running_loop().time() - arrived
 
     def active_rows(self) -> Iterator[tuple[RowKey, Row]]:
         """Rows of jobs that have not ended."""
@@ -273,7 +271,6 @@ class RedboxLink:
             return
         else:
             self._store(key, row)
-            self._arrived.setdefault(key, asyncio.get_running_loop().time())
         self._changed(job.key)
 
     def _may_have(self, key: RowKey, row: Row) -> bool:
@@ -289,6 +286,7 @@ class RedboxLink:
         self._drop(key)
         self.rows[key] = row
         self._bytes += row.size
+        self.lag.begin(key)
 
     def _drop(self, key: RowKey) -> None:
         before = self.rows.pop(key, None)
@@ -314,6 +312,7 @@ def link_to(
     namespace_of: Callable[[str], str | None],
     partitions_changed: Callable[[str], None],
     addresses: EndpointAddresses,
+    lag: StatusLag,
 ) -> RedboxLink:
     """The link to the red-box of a SlurmCluster or SlurmEndpoint, with tokens for that red-box alone."""
     spec = cluster.spec
@@ -333,6 +332,7 @@ def link_to(
         turned=turned,
         namespace_of=namespace_of,
         partitions_changed=partitions_changed,
+        lag=lag,
     )
 
 

@@ -1,4 +1,4 @@
-"""Reconciles SlurmClusters and SlurmEndpoints: a link to the red-box of each, its status, its finalizer.
+"""Reconciles SlurmClusters and SlurmEndpoints: a link to the red-box of each, its finalizer and its status.
 
 One link serves all SlurmJobs of its cluster. While a red-box is away, only the status of its SlurmCluster
 reports that: no status of a SlurmJob is written. A SlurmEndpoint has no finalizer, because it goes with its
@@ -15,42 +15,29 @@ import structlog
 from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
-from redbox_api.models import Cluster
-from redbox_kube.api.objects import ApiError, Object, ResourcePath
-from redbox_kube.names import API_VERSION
+from redbox_kube.api.objects import ApiError, Object
 from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.slurm_endpoint import SlurmEndpoint, kept_metadata, read_cluster
+from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
-from redbox_operator.api.slurmcluster_status import (
-    ClusterFacts,
-    ClusterUsers,
-    SlurmClusterStatus,
-    SlurmEndpointStatus,
-    cluster_events,
-    cluster_status_of,
-    differ_in_times_only,
-    has_older_form,
-    is_reported,
-)
+from redbox_operator.api.slurmcluster_status import ClusterUsers, has_older_form
 from redbox_operator.object_cache import ObjectCache, is_higher
-from redbox_operator.slurmcluster.cluster_users import gateways_of, may_still_submit, users_of
+from redbox_operator.slurmcluster.cluster_status import ClusterStatusWriter, path_of_cluster
+from redbox_operator.slurmcluster.cluster_users import may_still_submit, users_of
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.endpoint_audience import publish_audience
 from redbox_operator.slurmcluster.endpoint_places import EndpointPlaces
-from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
+from redbox_operator.slurmcluster.job_feed import RedboxLink, link_to
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
-from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.slurmcluster.registry import ClusterEntry, RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 WORKERS = 4
 PAUSE_S = 10.0
 MOST_ENDPOINTS = 256
-STATUSES_AT_ONCE, STATUS_EVERY_S = 10, 2.0
 RETURNS_AT_ONCE, RETURN_EVERY_S = 5, 10.0
 """Of one SlurmEndpoint; a return of its red-box has its SlurmJobs reconciled."""
 
@@ -61,17 +48,6 @@ class EndpointRules:
 
     most: int = MOST_ENDPOINTS
     addresses: EndpointAddresses = field(default_factory=EndpointAddresses)
-
-
-@dataclass
-class ClusterEntry:
-    """One SlurmCluster or SlurmEndpoint, and the link to its red-box if its spec allows one."""
-
-    cluster: SlurmCluster
-    link: RedboxLink | None = None
-    task: asyncio.Task[None] | None = None
-    orphans: list[str] = field(default_factory=list)
-    written: SlurmClusterStatus | None = None  # by this operator; another one may have written since
 
 
 class SlurmClusters:
@@ -104,7 +80,9 @@ class SlurmClusters:
         self._jobs_listed = False
         self._rules = endpoints or EndpointRules()
         self._places = EndpointPlaces(self._rules.most)
-        self._statuses = Pace(STATUSES_AT_ONCE, STATUS_EVERY_S)
+        self._statuses = ClusterStatusWriter(
+            writer, cache, links, limited=limited, write_later=self._queue.add_later
+        )
         self._endpoint_returned = PacedCalls(wake_cluster, Pace(RETURNS_AT_ONCE, RETURN_EVERY_S))
 
     async def run(self) -> None:
@@ -204,6 +182,7 @@ class SlurmClusters:
                 namespace_of=self._namespace_of,
                 partitions_changed=self._partitions_changed,
                 addresses=self._rules.addresses,
+                lag=entry.lag,
             )
         except (ValueError, OSError) as error:  # an SSLError is an OSError
             self.links.troubles[key] = f"spec.caBundle is not a PEM certificate: {error}"
@@ -248,7 +227,7 @@ class SlurmClusters:
     def _partitions_changed(self, name: str) -> None:
         self._queue.add_later(name, STATES_EVERY_S)
 
-    # -- statuses
+    # -- the work of the queue
 
     async def _handle(self, name: str) -> None:
         try:
@@ -269,7 +248,7 @@ class SlurmClusters:
             await self._reconcile_endpoint(entry, entry.cluster)
             return
         metadata = entry.cluster.metadata
-        where = _path_of(entry.cluster)
+        where = path_of_cluster(entry.cluster)
         if "deletionTimestamp" in metadata and not self._jobs_listed:
             return
         if has_older_form(entry.cluster.status):
@@ -286,7 +265,7 @@ class SlurmClusters:
             if changed is None or not wanted:
                 return  # gone, or changed: the watch shows it
             entry.cluster = entry.cluster.model_copy(update={"metadata": changed["metadata"]})
-        await self._write_status(entry, where, in_use_by)
+        await self._statuses.write(entry, in_use_by)
         if is_kept:
             self._queue.add_later(name, PAUSE_S)
         if entry.link is not None and entry.link.partition_watch.use_due_in_s:
@@ -299,93 +278,13 @@ class SlurmClusters:
             self._disconnect(entry)
             self.links.troubles[endpoint.key] = problem
         elif entry.link is None:
-            raw = await self._writer.objects.get(_path_of(endpoint))
+            raw = await self._writer.objects.get(path_of_cluster(endpoint))
             if raw is None or self._entries.get(endpoint.key) is not entry:
                 return  # gone
             entry.cluster = read_cluster(raw)  # of one that waited for its place not all was kept
             self._connect(entry)
             if self.links.get(endpoint.key) is not None:
                 self._wake_cluster(endpoint.key)
-        await self._write_status(entry, _path_of(endpoint), ClusterUsers())
+        await self._statuses.write(entry, ClusterUsers())
         if entry.link is not None and entry.link.partition_watch.use_due_in_s:
             self._queue.add_later(endpoint.key, entry.link.partition_watch.use_due_in_s)
-
-    def _trouble(self, entry: ClusterEntry) -> str | None:
-        if entry.link is None:
-            return self.links.troubles.get(entry.cluster.key, "it is not connected yet")
-        return None if entry.link.reachable else entry.link.trouble
-
-    async def _write_status(self, entry: ClusterEntry, where: ResourcePath, in_use_by: ClusterUsers) -> None:
-        link = entry.link
-        watch = link.partition_watch if link else None
-        description, roles = await describe(link) if link else (None, None)
-        status = _read(entry.cluster)
-        own = [condition for condition in status.conditions if not is_reported(condition, entry.cluster)]
-        before = status.model_copy(update={"conditions": own})
-        trouble = self._trouble(entry)
-        after = cluster_status_of(
-            ClusterFacts(
-                cluster=entry.cluster,
-                before=before,
-                trouble=trouble,
-                reason="Answers" if trouble is None else "Misconfigured" if link is None else "Unreachable",
-                description=description,
-                roles=roles,
-                partitions=watch.partitions if watch else None,
-                use_is_due=watch is None or not watch.use_due_in_s,
-                stale_since=stale_since(link.bookmark_message) if link else None,
-                phases=[job.phase for job in self._cache.jobs_of(entry.cluster.key)],
-                orphans=entry.orphans,
-                in_use_by=in_use_by,
-                gateways=await gateways_of(entry.cluster, self._writer.objects),
-                pods_reported=len(own) < len(status.conditions),
-                now=now(),
-            )
-        )
-        is_new = not before.conditions and not isinstance(after, SlurmEndpointStatus)
-        if link is not None and link.reachable is None and is_new:
-            return  # the first answer is under way; the red-box of a SlurmEndpoint waits for this status
-        if after == before or (
-            self._limited and entry.written and differ_in_times_only(entry.written, after)
-        ):
-            return
-        uid = str(entry.cluster.metadata["uid"])
-        if entry.cluster.namespace and (pause_s := self._statuses.take(uid)):
-            self._queue.add_later(entry.cluster.key, pause_s)
-            return
-        written = await self._writer.status(
-            where, uid, after.model_dump(mode="json", by_alias=True, exclude_none=True)
-        )
-        if written is not None:
-            entry.written = after
-            if watch and after.partitions != before.partitions:
-                watch.written()
-            metadata = kept_metadata(written["metadata"]) if entry.cluster.namespace else written["metadata"]
-            entry.cluster = entry.cluster.model_copy(
-                update={"metadata": metadata, "status": written.get("status", {})}
-            )
-            await self._writer.publish(where, uid, cluster_events(before, after))
-
-
-async def describe(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]:
-    """The cluster, and the operator's roles there, where red-box answers and permits it."""
-    description = None
-    try:
-        if link.reachable:
-            description = await link.describe()
-            return description, await link.own_roles()
-    except (RedboxUnavailable, RedboxError) as error:
-        log.info("redbox does not describe itself", slurmcluster=link.cluster.key, error=str(error))
-    return description, None
-
-
-def _path_of(cluster: SlurmCluster) -> ResourcePath:
-    return ResourcePath(cluster.kind, cluster.name, cluster.namespace, API_VERSION)
-
-
-def _read(cluster: SlurmCluster) -> SlurmClusterStatus:
-    kind = SlurmEndpointStatus if isinstance(cluster, SlurmEndpoint) else SlurmClusterStatus
-    try:
-        return kind.model_validate(cluster.status)
-    except ValidationError:
-        return kind()

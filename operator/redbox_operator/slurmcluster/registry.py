@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_kube.slurm_endpoint import is_endpoint, title_of
 from redbox_operator.api.problems import StatusProblem
+from redbox_operator.api.slurmcluster_status import SlurmClusterStatus
 from redbox_operator.slurmcluster.job_feed import RedboxLink
+from redbox_operator.slurmcluster.status_lag import StatusLag
 
 NO_SUCH_ENDPOINT = "NoSuchEndpoint"
+
+
+@dataclass
+class ClusterEntry:
+    """One SlurmCluster or SlurmEndpoint, and the link to its red-box if its spec allows one."""
+
+    cluster: SlurmCluster
+    link: RedboxLink | None = None
+    task: asyncio.Task[None] | None = None
+    lag: StatusLag = field(default_factory=StatusLag)  # of all its links
+    orphans: list[str] = field(default_factory=list)
+    written: SlurmClusterStatus | None = None  # by this operator; another one may have written since
 
 
 @dataclass

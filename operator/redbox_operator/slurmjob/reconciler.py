@@ -8,7 +8,7 @@ its current state from the caches and takes these steps:
           ▼
     1. finalizer   add ours before anything is created                    `_add_finalizer`
     2. attempt     the newest attempt and its row, or its cancel          `_attempt_state`, `cancelled`
-    3. companion   create, replace or keep the pods of the attempt        `_reconcile_companion`
+    3. pods        create, replace or keep the pods of the attempt        `AttemptPods`
     4. status      build the status of both, write it, publish events     `_write_status`, `status_of`
     5. Slurm       hold, release or cancel, as the status announces now   `_act_in_slurm`
     6. cleanup     forget rows that the status has, delete after the TTL  `_forget_rows`, `_expire`
@@ -26,42 +26,33 @@ from dataclasses import replace
 import structlog
 
 from redbox_api.errors import Busy, Conflict, NoSuchJob, RedboxError
-from redbox_api.models import FINAL_PHASES, Dependency
+from redbox_api.models import FINAL_PHASES
 from redbox_kube.api.objects import ApiError, Object
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator.api.conditions import condition_events
-from redbox_operator.api.constants import FINALIZER, PodRole
+from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
-from redbox_operator.companion_pods.lifecycle import (
-    CompanionLifecycle,
-    CompanionState,
-    CompanionTarget,
-    as_final,
-)
+from redbox_operator.companion_pods.lifecycle import CompanionLifecycle, CompanionState, as_final
 from redbox_operator.companion_pods.placement import cluster_of
 from redbox_operator.companion_pods.plan import CompanionPod
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.slurmjob import attempts, dependencies
+from redbox_operator.slurmjob import attempts
+from redbox_operator.slurmjob.attempt_pods import AttemptPods
 from redbox_operator.slurmjob.attempt_state import (
     AttemptState,
-    auxiliary_role,
     cancel_requested,
     expires_in,
     is_recorded,
-    never_submitted,
     next_attempt_in,
-    own_pods,
     pending_action,
-    pod_of,
     requested_requeue,
     status_inputs,
 )
@@ -69,7 +60,6 @@ from redbox_operator.slurmjob.deletion import Deletion
 from redbox_operator.slurmjob.requested_actions import RequestedActions, cancelled
 from redbox_operator.slurmjob.status import is_detail, status_of
 from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
-from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from redbox_operator.status_writer import StatusWriter, path_of
 from redbox_shared.backoff import Backoff
 
@@ -99,8 +89,8 @@ class Reconciler:
         self._writer = writer
         self._links = links
         self._metrics = metrics
-        self._host_paths = host_paths
-        self._companions = CompanionLifecycle(writer, image, cache.update_companion)
+        companions = CompanionLifecycle(writer, image, cache.update_companion)
+        self._pods = AttemptPods(companions, cache, links, host_paths)
         self._deletion = Deletion(writer, self._cache_written)
         self._requested = RequestedActions(writer)
         self._failures: dict[SlurmJobRef, int] = {}
@@ -208,9 +198,10 @@ class Reconciler:
             return None  # queued again when red-box has listed its jobs
 
         state = await cancelled(await self._attempt_state(job, link), self._links.problem_of(name).message)
-        companion = await self._reconcile_companion(state)
+        companion = await self._pods.reconcile(state)
         if companion is None:
             return None
+        companion = self._unless_given_up(ref, companion)
         status, details_due_in = await self._write_status(state, companion)
         await self._act_in_slurm(state, status)
         self._forget_rows(state, status)
@@ -263,69 +254,7 @@ class Reconciler:
             return replace(state, attempt=attempts.following(status))
         return replace(state, row=row)
 
-    # -- 3. companion
-
-    async def _reconcile_companion(self, state: AttemptState) -> CompanionState | None:
-        """One step of the attempt's pods. None: the namespace is being deleted, so nothing is written."""
-        job, before, link = state.job, state.before, state.link
-        recorded = before.companion if state.same_attempt else None
-        pod = pod_of(state, PodRole.JOB, self.cache.companions)
-        for_slurm: Sequence[Dependency] = ()
-        if recorded is None:
-            if before.finished or state.cancel:
-                return CompanionState(None, None)  # refused or cancelled before it had one
-            problem, for_slurm = self._obstacle(state)
-            if problem:
-                return CompanionState(None, None, problem)
-        if link is None:
-            problem = self._links.problem_of(cluster_of(job, self._links.names()))
-            return CompanionState(recorded, pod, None if before.finished else problem)
-        has_ended = state.row is not None and state.row.phase in FINAL_PHASES
-        target = CompanionTarget(job, link.cluster, state.attempt.number, for_slurm, job_has_ended=has_ended)
-        if recorded is not None and never_submitted(state):
-            pods = own_pods(state, self.cache.companions)
-            return CompanionState(await self._companions.dismiss(target, recorded, pods), None)
-        companion = await self._companions.reconcile(target, recorded, pod, now())
-        if companion.is_first:
-            link.presume_absent(state.row_key)
-        companion = self._unless_given_up(job.ref, companion)
-        if companion == CompanionState(None, None):
-            return None
-        if has_ended and not before.results:
-            await self._companions.create_collector(target)
-        return await self._reconcile_auxiliary(state, target, companion)
-
-    async def _reconcile_auxiliary(
-        self, state: AttemptState, target: CompanionTarget, companion: CompanionState
-    ) -> CompanionState:
-        """With Virtual delivery: one step of the pod that submits or collects beside the companion."""
-        role = auxiliary_role(state)
-        if role is None or companion.recorded is None or companion.problem:
-            return companion
-        pod = pod_of(state, role, self.cache.companions)
-        auxiliary = await self._companions.reconcile(target, companion.recorded, pod, now(), role)
-        pauses = [companion.requeue_after_s, auxiliary.requeue_after_s]
-        return replace(
-            self._unless_given_up(state.job.ref, auxiliary),
-            pod=companion.pod,
-            requeue_after_s=min((pause for pause in pauses if pause is not None), default=None),
-        )
-
-    def _obstacle(self, state: AttemptState) -> tuple[StatusProblem | None, Sequence[Dependency]]:
-        """Why no companion can be made yet, or else the dependencies that Slurm has to wait for."""
-        job, link = state.job, state.link
-        problem = problem_of(job, self._host_paths) or problem_of_cluster(job, self._links.names())
-        if problem or link is None:
-            return problem, ()
-        if "deletionTimestamp" in link.cluster.metadata:
-            message = f"{link.cluster.title} is being deleted: name another one in a new SlurmJob"
-            return StatusProblem("ClusterBeingDeleted", message), ()
-        if dependencies.are_met(state.before):
-            return None, ()
-        for_slurm, problem = dependencies.resolve(
-            job, link.cluster.key, lambda name: self.cache.dependency(job.ref, name)
-        )
-        return problem, for_slurm
+    # -- 3. pods
 
     def _unless_given_up(self, ref: SlurmJobRef, companion: CompanionState) -> CompanionState:
         if companion.refused and companion.problem and self._failures.get(ref, 0) >= MAX_REFUSALS:
@@ -348,7 +277,7 @@ class Reconciler:
         pause_s = self._details.pause_s(state.job.ref, now().timestamp(), is_detail=is_detail(before, after))
         if after == before or pause_s:
             if state.link is not None:
-                state.link.take_lag(state.row_key)  # nothing is written: the next change has its own lag
+                state.link.lag.end(state.row_key)  # nothing is written: the next change has its own lag
             return before, pause_s or None
         path = path_of(state.job.ref)
         written = await self._writer.status(path, state.job.uid, after.written())
@@ -358,7 +287,7 @@ class Reconciler:
         self._wake_dependents(state.job.ref)
         if state.link is not None:
             created = state.job.metadata.get("creationTimestamp", "")
-            self._metrics.observe_status(state.link.take_lag(state.row_key), before, after, created)
+            self._metrics.observe_status(state.link.lag.end(state.row_key), before, after, created)
         events = condition_events(before.conditions, after.conditions)
         await self._writer.publish(path, state.job.uid, events)
         return after, None

@@ -27,13 +27,13 @@ from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_kube.slurm_endpoint import endpoint_key
 from redbox_operator.api.decode import RESOURCES, read_job
+from redbox_operator.api.optional_kinds import if_served
 from redbox_operator.api.slurmjob import Resource, SlurmJobRef
 from redbox_operator.companion_pods.plan import CompanionPod, companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import PackedJob, PodName
 from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmjob.optional_kinds import if_served
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.status_writer import path_of
 
@@ -90,7 +90,7 @@ class Resync:
                 self.done_once = True
             except (ApiError, TimeoutError) as error:
                 log.warning("resync failed", error=str(error))
-            self._metrics.sweep_seconds.observe(loop.time() - began)
+            self._metrics.resync_seconds.observe(loop.time() - began)
             try:
                 async with asyncio.timeout(EVERY_S):
                     await self._requested.wait()
@@ -276,8 +276,8 @@ class Resync:
     def _forget_ended_rows(self, uids: set[str]) -> None:
         """Rows of ended jobs without a SlurmJob are never read again."""
         for link in self._clusters.links.by_name.values():
-            ended = [key for key, row in link.rows.items() if row.phase in FINAL_PHASES]
-            for key in ended:
+            ended = {key for key, row in link.rows.items() if row.phase in FINAL_PHASES}
+            for key in ended | (link.lag.rows() - link.rows.keys()):
                 if key.key not in uids and key.namespace not in self._forbidden:
                     link.forget(key)
 

@@ -219,7 +219,7 @@ class AgentPool:
 
     async def _close_idle(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.sweep_s)
+            await asyncio.sleep(self._settings.idle_check_s)
             before = self._clock() - self._settings.idle_s
             for key in self._idle():
                 if self._pooled[key].used_at <= before:

@@ -78,8 +78,8 @@ class PoolSettings(Section):
     """For the start of one agent."""
     idle_s: float = 300.0
     """An agent without work is stopped after so long."""
-    sweep_s: float = 15.0
-    """Between two searches for idle agents."""
+    idle_check_s: float = 15.0
+    """Between two checks for idle agents."""
     leave_s: float = 5.0
     """When red-box stops: how long it waits for its agents to end."""
     first_backoff_s: float = 1.0

@@ -191,7 +191,7 @@ class QueueSnapshot:
     jobs: tuple[Observation, ...]
     complete: bool
     dropped: int = 0  # records that could not be read
-    doubtful: frozenset[str] = frozenset()  # ids with two different records: unknown this time
+    ambiguous: frozenset[str] = frozenset()  # ids with two different records: unknown this time
     whole: frozenset[int] = frozenset()
     boot_time: str = ""  # identifies the start of the controller, or an earlier one; empty: not known
 

@@ -26,7 +26,7 @@ class SnapshotIndex:
 
     begun_at: datetime
     complete: bool
-    doubtful: frozenset[str] = frozenset()
+    ambiguous: frozenset[str] = frozenset()
     by_mark: dict[str, list[Observation]] = field(default_factory=dict)
     by_id: dict[str, list[Observation]] = field(default_factory=dict)
     boot_time: str = ""
@@ -37,7 +37,7 @@ def index_snapshot(queue: QueueSnapshot, begun_at: datetime, index: RecordIndex)
     """Keep the jobs that carry a record's mark, or a watched record's id; drop the others, however many."""
     by_mark, by_id = sort_observations(queue.jobs, index, {r.job_id for r in index.watched()})
     return SnapshotIndex(
-        begun_at, queue.complete, queue.doubtful, by_mark, by_id, queue.boot_time, queue.whole
+        begun_at, queue.complete, queue.ambiguous, by_mark, by_id, queue.boot_time, queue.whole
     )
 
 
@@ -94,7 +94,7 @@ def match(record: JobRecord, snapshot: SnapshotIndex) -> SnapshotMatch:
     others = tuple(job for job in jobs if job is not own)
     if own is not None:
         return SnapshotMatch(own, others)
-    if record.job_id in snapshot.doubtful:
+    if record.job_id in snapshot.ambiguous:
         return SnapshotMatch(duplicates=others, unclear=True)
     if jobs and not record.confirmed:  # the id came from the user's agent, which is not trusted
         return SnapshotMatch(jobs[0], tuple(jobs[1:]))

@@ -1,6 +1,6 @@
 """Jobs, as callers ask for them: put, get, list, delete, act, watch.
 
-Callers are authorized here, and each action is written to the audit log. `submit` turns a PUT into exactly
+Each action is authorized (`record_access`) and written to the audit log. `submit` turns a PUT into exactly
 one submission, `poll` keeps the states up to date. Used as `async with JobService(...)`: everything that
 runs in the background ends with it.
 """
@@ -14,12 +14,11 @@ from datetime import datetime
 from typing import Self
 
 from redbox.core.clock import Clock, SystemClock
-from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
+from redbox.core.domain import Caller, JobKey, Owner
 from redbox.core.workload_manager import JobAction, WorkloadManager, WorkloadManagerError
 from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.context import Context
 from redbox.jobs.errors import (
-    Forbidden,
     JobConflict,
     JobNotFound,
     JobsBusy,
@@ -42,11 +41,12 @@ from redbox.jobs.record.api_view import job_view, visible
 from redbox.jobs.record.listing import Filters, PageRequest, page_of
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import RecordSummary
-from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Stage, Tombstone, lineage, shared
+from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Tombstone, lineage, shared
 from redbox.jobs.record.state_machine import StateMachine, is_new_cancel, to_cancel
+from redbox.jobs.record_access import RecordAccess, require_reader, submitter_of
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
-from redbox.jobs.store.ownership import OwnershipClaims, addressed_owner, job_not_found, may_see
+from redbox.jobs.store.ownership import OwnershipClaims, addressed_owner, may_see
 from redbox.jobs.store.record_store import Change, RecordStore
 from redbox.jobs.store.retention import Retention
 from redbox.jobs.submit.coordinator import SubmitCoordinator
@@ -94,6 +94,7 @@ class JobService:
         self._machine = StateMachine(workload.states, settings)
         self._store = store = RecordStore(journal, deletions=settings.deletions_remembered)
         self._claims = OwnershipClaims(store, marks)
+        self._access = RecordAccess(store, self._claims)
         self._submit_buckets = OwnerBuckets(settings.submits_per_second, settings.submit_burst)
         self._group = group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
@@ -194,41 +195,27 @@ class JobService:
 
     def _put_request(self, caller: Caller, key: JobKey, request: JobRequest) -> PutRequest:
         """The request of a caller who may submit, and not too often."""
-        user = self._submitter(caller)
+        user = submitter_of(caller)
         if pause := self._submit_buckets.wait(caller.owner, self._context.clock.monotonic()):
             raise RateLimited("Too many submits: slow down.", retry_after=max(1.0, pause))
         refuse_new_pod(request, self._store.index.get(key), self._settings)
         return put_request(caller, user, key, request, marks=self._marks, settings=self._settings)
 
-    def _submitter(self, caller: Caller) -> UnixUser:
-        if caller.user is None or not caller.may(Role.SUBMIT):
-            raise Forbidden(f"{caller.identity} may not submit jobs here: its mapping gives it no such role.")
-        return caller.user
-
     # ------------------------------------------------------------------------------------------ reading
 
     async def get(self, caller: Caller, key: str, attempt: int = 1, owner: Owner | None = None) -> Job:
         """One job, with the tasks of an array."""
-        return self._view(await self._record(caller, key, attempt, owner), with_tasks=True)
+        return self._view(await self._access.record(caller, key, attempt, owner), with_tasks=True)
 
     async def locate(self, caller: Caller, key: str, attempt: int = 1) -> JobRecord:
         """For logs and files: only the owner's, never an operator's."""
-        self._submitter(caller)
-        line = self._line(caller, caller.owner, key)
-        if any(r.stage is Stage.UNCONFIRMED and r.key.attempt == attempt for r in line):
-            raise JobsBusy(
-                "It is unknown whether Slurm has this job: a PUT of it settles that.", retry_after=10
-            )
-        record = await self._record(caller, key, attempt, None)
-        if caller.user is None or record.user.uid != caller.user.uid:
-            raise job_not_found()
-        return record
+        return await self._access.own_record(caller, key, attempt)
 
     async def list(
         self, caller: Caller, filters: Filters = ALL_FILTERS_OFF, page: PageRequest = FIRST_PAGE
     ) -> JobList:
         """The caller's jobs, or an operator's cluster's."""
-        self._reader_of_jobs(caller)
+        require_reader(caller)
         await self._claims.claim_all(caller.owner)
         visible_jobs = (
             r for r in self._store.index if visible(r) and may_see(caller, r) and filters.pass_(r)
@@ -240,7 +227,7 @@ class JobService:
         self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF
     ) -> AsyncIterator[WatchEvent]:
         """Changes of the jobs that the caller may see; raises Gone at once if `since` is too old."""
-        self._reader_of_jobs(caller)
+        require_reader(caller)
         number = self._store.index.number_of(since)
         view = JobView(
             wanted=lambda record: (
@@ -255,24 +242,6 @@ class JobService:
     def _staleness(self) -> str | None:
         since = self._poller.stale_since
         return f"stale since {since.isoformat()}" if since else None
-
-    def _reader_of_jobs(self, caller: Caller) -> None:
-        if not (caller.may(Role.SUBMIT) or caller.may(Role.OPERATOR)):
-            raise Forbidden(f"{caller.identity} may not see jobs here: its mapping gives it no such role.")
-
-    async def _record(self, caller: Caller, key: str, attempt: int, owner: Owner | None) -> JobRecord:
-        of = addressed_owner(caller, owner)
-        await self._claims.claim(of, key, by_name_only=of != caller.owner)
-        found = [r for r in self._line(caller, of, key) if r.key.attempt == attempt and visible(r)]
-        if not found:
-            raise job_not_found()
-        return max(found, key=lambda record: record.created_at)
-
-    def _line(self, caller: Caller, owner: Owner, key: str) -> Sequence[JobRecord]:
-        """All attempts of a key that this caller may see."""
-        records = self._store.index.line(owner, key)
-        exactly = owner == caller.owner
-        return [r for r in records if may_see(caller, r) and (not exactly or r.key.owner == owner)]
 
     def _view(self, record: JobRecord, *, with_tasks: bool = False, body_changed: bool = False) -> Job:
         return job_view(
@@ -306,7 +275,7 @@ class JobService:
 
         def decide() -> Change:
             nonlocal found
-            line = self._line(caller, of, key)
+            line = self._access.line(caller, of, key)
             records = [record for record in line if attempt in (None, record.key.attempt)]
             found = [record.key for record in records]
             wanted = [record for record in records if is_new_cancel(record, force=force)]
@@ -357,9 +326,9 @@ class JobService:
         Slurm's refusal is RefusedBySlurm.
         """
         if owner is None or not may_act_for_others(caller, act):
-            self._submitter(caller)
+            submitter_of(caller)
             owner = None
-        record = await self._record(caller, key, attempt, owner)
+        record = await self._access.record(caller, key, attempt, owner)
         if (handle := record.handle) is None:
             raise JobConflict("The job is still being submitted: there is nothing to act on yet.")
         if record.held_retry and act is JobAction.RELEASE:

@@ -59,8 +59,8 @@ class JobsSettings(Section):
     """A restarted slurmctld has answered for so long before jobs that it does not show are forgotten."""
     cancel_again_s: float = 10.0
     """A cancel without effect is sent again after so long, with growing pauses."""
-    watch_doubts_s: float = 1800.0
-    """How long red-box looks for a submit that may still arrive."""
+    watch_unconfirmed_s: float = 1800.0
+    """How long polls look for an unconfirmed submit: it may still arrive."""
 
     keep_final_s: float = 30 * DAY_S
     """How long jobs that have ended are kept."""
@@ -68,7 +68,7 @@ class JobsSettings(Section):
     """How long cancelled keys are refused: longer than the longest token that a caller may hold."""
     tombstones_per_owner: int = 10_000
     """Cancelled keys that were never submitted, per owner; an operator's oldest make room for new ones."""
-    sweep_every_s: float = 600.0
+    retention_every_s: float = 600.0
     """Between two removals of jobs and keys that are no longer kept."""
 
     bookmark_every_s: float = 10.0

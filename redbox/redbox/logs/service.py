@@ -60,7 +60,7 @@ class LogService:
         self._settings = settings
         self._clock = clock
         self._intervals = intervals or PollIntervals()
-        self._budget = ReadBudget(settings.looks_per_second, clock)
+        self._budget = ReadBudget(settings.file_calls_per_second, clock)
         self._tails: dict[tuple[str, ...], tuple[Tail, int]] = {}  # with the number of readers
         self._resting: OrderedDict[tuple[str, ...], Tail] = OrderedDict()
 

@@ -12,5 +12,5 @@ class LogSettings(Section):
     """Between the two last reads of a file on a network file system, after its job has ended."""
     silent_s: float = 300.0
     """A followed log without new bytes for so long ends cleanly; the reader asks again."""
-    looks_per_second: float = 500.0
+    file_calls_per_second: float = 500.0
     """fstat and open calls, for all users together."""

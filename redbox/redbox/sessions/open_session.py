@@ -77,11 +77,11 @@ class OpenForward:
 
     @asynccontextmanager
     async def connection(self, request: PortRequest) -> AsyncIterator[OpenSession]:
-        """Connect as the job's user, as long as the block lasts; a look leaves no trace."""
+        """Connect as the job's user, as long as the block lasts; a probe leaves no trace."""
         target = self._target(request.node)
-        use = PortUse() if request.look else self._use(request.port, target.node)
+        use = PortUse() if request.probe else self._use(request.port, target.node)
         use.connections += 1
-        document = {"kind": "port", "port": request.port, "look": request.look}
+        document = {"kind": "port", "port": request.port, "probe": request.probe}
         async with self.open_stream(target, document) as stream:
             session = OpenSession(stream, self.job, self.new_timer())
             use.step_name = stream.step_name

@@ -158,7 +158,7 @@ class RelayConnection:
         self._streams: dict[int, RelayStreamHandle] = {}
         self._numbers = itertools.count(1)
         self._writing = asyncio.Lock()
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._pings = 0  # not answered yet
         self._late_frames = 0  # that may still come for streams that are over
         self._stuck = asyncio.Event()
@@ -171,7 +171,7 @@ class RelayConnection:
 
     async def serve(self, preamble: bytes) -> None:
         """Start the relay's program by its source, and read until it has ended; then all streams fail."""
-        self._heard_at = asyncio.get_running_loop().time()
+        self._received_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.TaskGroup() as tasks:
                 checks = (self._keep_alive(), self._until_silent(), self._until_stuck())
@@ -204,7 +204,7 @@ class RelayConnection:
     async def _read(self) -> None:
         turn = itertools.count(1)
         while data := await self._pipe.receive():
-            self._heard_at = asyncio.get_running_loop().time()
+            self._received_at = asyncio.get_running_loop().time()
             for frame in self._decoder.feed(data):
                 self._dispatch(frame)
                 if not next(turn) % FRAMES_A_TURN:
@@ -234,7 +234,7 @@ class RelayConnection:
     async def _until_silent(self) -> None:
         """Raise TimeoutError; nothing is written here, for a write waits while the relay reads nothing."""
         now = asyncio.get_running_loop().time
-        while (left := self._heard_at + SILENT_S - now()) > 0:  # noqa: ASYNC110 (a moment)
+        while (left := self._received_at + SILENT_S - now()) > 0:  # noqa: ASYNC110 (a moment)
             await asyncio.sleep(left)
         raise TimeoutError(f"it was silent for {SILENT_S:.0f} s")
 

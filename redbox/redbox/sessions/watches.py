@@ -22,7 +22,7 @@ class JobWatch:
     record: JobRecord
     target: SessionTarget
     task: int | None
-    _running: JobRecord | None = None  # as it was at the last look
+    _running: JobRecord | None = None  # as it was at the last check
 
     async def until_job_ends(self) -> None:
         """Raise SessionEnded when the job has ended, or was requeued."""

@@ -91,7 +91,7 @@ def reason_not_to_act(job: JobHandle, rows: Sequence[QueueRow], action: JobActio
 
 
 def run_of(rows: Sequence[QueueRow]) -> int:
-    """Which run it is, by a fresh look: 1, and one more for each requeue."""
+    """Which run it is, by a fresh query: 1, and one more for each requeue."""
     return 1 + max(row.restarts for row in rows)
 
 

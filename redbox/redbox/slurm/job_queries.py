@@ -289,10 +289,10 @@ def merge_answers(
 ) -> QueueSnapshot:
     """One snapshot of each user's own jobs.
 
-    Two different records for one id do not make that id doubtful in the snapshot: a user could make them up
+    Two different records for one id do not make that id ambiguous in the snapshot: a user could make them up
     for anybody's id.
     """
-    whole = [reader.uid for reader, answer in answers.items() if answer.complete and not answer.doubtful]
+    whole = [reader.uid for reader, answer in answers.items() if answer.complete and not answer.ambiguous]
     return QueueSnapshot(
         at,
         took_s,

@@ -1,4 +1,4 @@
-"""Slurm's metrics: one look at jobs, nodes and scheduler at most every 30 s, and none without a scrape.
+"""Slurm's metrics: one query of jobs, nodes and scheduler at most every 30 s, and none without a scrape.
 
 Polls cannot serve them, as they show the users that have jobs here, or are glances. Under PrivateData there
 are none, as with slurmctld's own: numbers of few jobs would show what it hides.
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class NodesLook:
+class NodesAndPartitions:
     """All nodes, and the names of all partitions."""
 
     nodes: tuple[counted_nodes.CountedNode, ...]
@@ -48,12 +48,12 @@ class MetricQueries:
         self.serves_users_accounts = settings.users_accounts
         self._json_from = float("-inf")  # later where sdiag wrote none: slurmctld may only have been away
 
-        def kept(look: Callable[[], Awaitable[T]]) -> TtlCache[T]:
-            return TtlCache(look, settings.every_s, failure_ttl_s=FAILURE_TTL_S, clock=commands.clock)
+        def cached(query: Callable[[], Awaitable[T]]) -> TtlCache[T]:
+            return TtlCache(query, settings.every_s, failure_ttl_s=FAILURE_TTL_S, clock=commands.clock)
 
-        self._queue = kept(self._look_at_queue)
-        self._nodes = kept(self._look_at_nodes)
-        self._scheduler = kept(self._look_at_scheduler)
+        self._queue = cached(self._query_queue)
+        self._nodes = cached(self._query_nodes)
+        self._scheduler = cached(self._query_scheduler)
         self._families: Mapping[MetricFamily, Callable[[], Awaitable[FamilyOfGauges]]] = {
             MetricFamily.JOBS: self._jobs,
             MetricFamily.NODES: self._of_nodes,
@@ -79,34 +79,34 @@ class MetricQueries:
         return user_and_account_gauges(await self._queue.get(), self._most)
 
     async def _of_nodes(self) -> FamilyOfGauges:
-        look = await self._nodes.get()
-        return node_gauges({node.name: node for node in look.nodes}, self._most)
+        shown = await self._nodes.get()
+        return node_gauges({node.name: node for node in shown.nodes}, self._most)
 
     async def _of_partitions(self) -> FamilyOfGauges:
-        queue, look = await asyncio.gather(self._queue.get(), self._nodes.get())
-        return partition_gauges(look.partitions, look.nodes, queue.partitions, self._most)
+        queue, shown = await asyncio.gather(self._queue.get(), self._nodes.get())
+        return partition_gauges(shown.partitions, shown.nodes, queue.partitions, self._most)
 
     async def _of_scheduler(self) -> FamilyOfGauges:
         return scheduler_gauges(await self._scheduler.get())
 
-    # -- looks
+    # -- queries
 
-    async def _look_at_queue(self) -> QueueCounts:
+    async def _query_queue(self) -> QueueCounts:
         record_format, report = RecordFormat.new(counted_jobs.FIELDS), ParseReport()
         text = await self._commands.read(counted_jobs.jobs_argv(record_format), env=squeue.ENVIRONMENT)
         jobs = await counted(counted_jobs.read_jobs(text, record_format, report))
         _refuse_incomplete("squeue", report)
         return QueueCounts.of(jobs)
 
-    async def _look_at_nodes(self) -> NodesLook:
+    async def _query_nodes(self) -> NodesAndPartitions:
         report = ParseReport()
         text = await self._commands.read(counted_nodes.nodes_argv())
         nodes = await counted(counted_nodes.read_nodes(text, report))
         _refuse_incomplete("scontrol show node", report)
         rows = scontrol.read_partitions(await self._commands.read(scontrol.partitions_argv()))
-        return NodesLook(tuple(nodes), tuple(row.name for row in rows))
+        return NodesAndPartitions(tuple(nodes), tuple(row.name for row in rows))
 
-    async def _look_at_scheduler(self) -> Mapping[str, float]:
+    async def _query_scheduler(self) -> Mapping[str, float]:
         settings, clock = self._commands.settings, self._commands.clock
         left_s, asks_json = settings.read_s, clock.monotonic() >= self._json_from
         if asks_json:

@@ -30,7 +30,7 @@ CONNECTION_LOST = "ConnectionLost"
 LARGEST_PIECE = 32 * 1024
 """Of what is sent in one message."""
 RENEW_S = 60.0
-"""Between looks for a newer token; the tokens of a service account are renewed minutes before they expire."""
+"""Between checks for a newer token; tokens of service accounts are renewed minutes before they expire."""
 Token = Callable[[], Awaitable[str | None]]
 OUTPUTS = (SessionChannel.STDOUT, SessionChannel.STDERR)
 

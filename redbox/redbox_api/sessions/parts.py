@@ -125,7 +125,7 @@ class PortRequest(BaseModel):
     """On the node."""
     node: Annotated[str | None, Field(pattern=NODE_NAME)] = None
     """One of the job's nodes; by default the first, where its script runs."""
-    look: bool = False
+    probe: bool = False
     """Only whether the port accepts a connection: the status says so at once."""
 
 

@@ -32,8 +32,8 @@ from redbox_resourced.partitions.advertised import (
 )
 from redbox_resourced.partitions.availability import PartitionAvailability
 
-AVAILABILITY_MANAGER = f"{MANAGER}.standing"
-CAPACITY_MANAGER = f"{MANAGER}.offer"
+AVAILABILITY_MANAGER = f"{MANAGER}.availability"
+CAPACITY_MANAGER = f"{MANAGER}.capacity"
 PODS = "100000"
 ROOM = {"cpu": "1000000000", "memory": "32Pi", "ephemeral-storage": "32Pi", "pods": "10000000"}
 """Far above any partition. The scheduler multiplies by 100 in 64 bits: 64Pi would be near the limit."""

@@ -40,7 +40,7 @@ from redbox_kube.slurm_cluster import SlurmCluster, SlurmClusterSpec
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.ending.deletions import PodDeletions
-from redbox_resourced.pods.ending.orphans import OrphanSweep
+from redbox_resourced.pods.ending.orphans import OrphanCleanup
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
@@ -106,7 +106,7 @@ class PodReconciler:
         self._held: dict[str, float] = {}  # by uid, until when a pod that was refused waits for its next try
         self._settings: dict[str, SlurmClusterSpec] = {}  # by SlurmCluster, as all pods have seen them
         self._events = PodEvents(objects)
-        self._orphans = OrphanSweep(objects, self.informer, lambda: self.job_feeds, self._specs)
+        self._orphans = OrphanCleanup(objects, self.informer, lambda: self.job_feeds, self._specs)
         self._statuses = PodStatusWriter(objects, host, now=now)
         self._callers: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(AT_ONCE)

@@ -28,7 +28,7 @@ def resume_what_slurm_drained(bed: Bed) -> None:
 def state_of(bed: Bed) -> str:
     """For a test that failed: hosts that lack a daemon, Slurm's nodes and jobs, red-box's last lines."""
     try:
-        ill = [host.name for host in status.look(bed).hosts if not host.well]
+        ill = [host.name for host in status.inspect(bed).hosts if not host.well]
     except BedError as error:
         return f"cannot be looked at: {error}"
     login = bed.host("login")

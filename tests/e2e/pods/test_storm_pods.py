@@ -103,15 +103,15 @@ def test_after_a_storm_each_pod_had_one_job_and_says_what_became_of_it(bed: Bed,
 def _remains(bed: Bed, pods: SlurmPods, before: set[str]) -> set[str]:
     """What is left in the end."""
     with suppress(AssertionError):
-        eventually(lambda: not _swept(bed, pods) - before, what="nothing left behind")
+        eventually(lambda: not _left_after_cleanup(bed, pods) - before, what="nothing left behind")
     return left_behind(bed) - before
 
 
-def _swept(bed: Bed, pods: SlurmPods) -> set[str]:
+def _left_after_cleanup(bed: Bed, pods: SlurmPods) -> set[str]:
     """What is left after one more pod on each node, which removes what killed runners have left there."""
     if any(row.startswith(NODES) for row in left_behind(bed)):
-        swept = [_on_node(pods, node) for node in NODES]
-        assert {pod.ends()["phase"] for pod in swept} == {"Succeeded"}
+        cleaners = [_on_node(pods, node) for node in NODES]
+        assert {pod.ends()["phase"] for pod in cleaners} == {"Succeeded"}
         pods.clean()
     return left_behind(bed)
 

@@ -76,7 +76,7 @@ def launch_again(login: Host, job_id: str) -> None:
 async def test_a_job_that_its_node_cannot_launch_has_failed_without_a_sign_of_a_start(
     bed: Bed, server: RedboxServer, alice: RedboxClient
 ) -> None:
-    """One that had started before, and has written, is lost.
+    """One that had started before, and has written, is lost; a DELETE afterwards changes no end.
 
     Slurm drains the node of each, also of an array's two tasks: they are more than there are.
     """
@@ -98,3 +98,6 @@ async def test_a_job_that_its_node_cannot_launch_has_failed_without_a_sign_of_a_
     assert (again.phase, again.state, again.reason) == (Phase.LOST, "CANCELLED", "LaunchFailed"), again
     assert (again.run, again.no_sign_of_start) == (2, False)
     assert f"The run before had started at {first.started_at:%H:%M:%S} UTC" in (again.message or "")
+    for job in (again, *jobs):
+        (deleted,) = await alice.cancel_job(job.key)
+        assert (deleted.phase, deleted.reason, deleted.message) == (job.phase, job.reason, job.message)

@@ -35,7 +35,7 @@ UNUSABLE = 78
 IMPATIENT = {
     "jobs": {
         "answer_within_s": 4.0,  # instead of 25: for what sbatch hangs in
-        "settle_s": 8.0,  # instead of 60: how long an unanswered submit is in doubt
+        "settle_s": 8.0,  # instead of 60: how long an unanswered submit stays unconfirmed
         "arrives_within_s": 20.0,  # instead of 300: how late one may be that was sent before a retry
         "rows_late_s": 5.0,  # instead of 600: how long accounting may be late
     },

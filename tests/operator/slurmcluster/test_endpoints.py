@@ -24,9 +24,10 @@ from redbox_operator.api.slurmcluster_status import (
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster import reconciler
+from redbox_operator.slurmcluster.cluster_status import STATUSES_AT_ONCE
 from redbox_operator.slurmcluster.endpoint_places import MOST_OF_A_NAMESPACE
 from redbox_operator.slurmcluster.job_feed import RedboxLink
-from redbox_operator.slurmcluster.reconciler import RETURNS_AT_ONCE, STATUSES_AT_ONCE, SlurmClusters
+from redbox_operator.slurmcluster.reconciler import RETURNS_AT_ONCE, SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
@@ -228,7 +229,7 @@ async def test_a_defect_that_a_red_box_finds_is_its_slurmendpoints_alone(
     async def defect(*_: object) -> None:
         raise TypeError("can't subtract offset-naive and offset-aware datetimes")
 
-    monkeypatch.setattr("redbox_operator.slurmcluster.reconciler.describe", defect)
+    monkeypatch.setattr("redbox_operator.slurmcluster.cluster_status.describe", defect)
     await stage.clusters._handle("farm/mine")
 
 

@@ -22,9 +22,10 @@ from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import link_limits
+from redbox_operator.slurmcluster.cluster_status import describe
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
-from redbox_operator.slurmcluster.reconciler import describe
+from redbox_operator.slurmcluster.status_lag import StatusLag
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_endpoint
@@ -57,6 +58,7 @@ class Following:
             turned=lambda link: self.turns.append(link.reachable),
             namespace_of={"one": "farm", "two": "farm", "three": "farm", "other": "barn"}.get,
             partitions_changed=self.partitions_changed.append,
+            lag=StatusLag(),
         )
 
     async def until(self, holds: Callable[[], object]) -> None:
@@ -151,6 +153,7 @@ async def test_an_end_that_was_missed_is_asked_for_and_known(redbox: ScriptedRed
         assert found is not None
         assert found.phase is Phase.SUCCEEDED
         assert await seen.link.find(row_key("nobody's")) is None
+        assert seen.link.lag.rows() == {row_key("ended")}
 
 
 async def test_what_is_known_to_be_missing_is_not_asked_for_again_until_a_watch_brings_it(
@@ -336,6 +339,7 @@ def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
             namespace_of=lambda _: None,
             partitions_changed=print,
             addresses=EndpointAddresses(),
+            lag=StatusLag(),
         )
         assert link.client.longest == longest
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from redbox_api.feed import RowKey
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.api.constants import FINALIZER
@@ -308,4 +309,4 @@ async def test_a_change_that_changes_no_status_does_not_count_as_told_late(stand
     writes = stand.api.writes
     await stand.at_redbox(Phase.RUNNING, cancel_requested=True)
     assert stand.api.writes == writes
-    assert stand.link.unrecorded == set()
+    assert stand.link.lag.end(RowKey.of(stand.row_of(Phase.RUNNING))) is None

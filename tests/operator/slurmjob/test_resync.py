@@ -22,7 +22,8 @@ from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.slurmjob import resync as sweeping
+from redbox_operator.slurmcluster.status_lag import StatusLag
+from redbox_operator.slurmjob import resync as resync_module
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.slurmjob.resync import Resync
 from redbox_operator.status_writer import StatusWriter
@@ -50,13 +51,15 @@ class Link:
         self.cluster = slurm_cluster()
         self.synced, self.reachable = True, True
         self.rows: dict[RowKey, Row] = {}
+        self.lag = StatusLag()
         self.cancelled: list[str] = []
 
     def active_rows(self) -> Iterator[tuple[RowKey, Row]]:
         return ((key, row) for key, row in self.rows.items() if row.phase not in FINAL_PHASES)
 
     def forget(self, done: RowKey) -> None:
-        del self.rows[done]
+        self.rows.pop(done, None)
+        self.lag.end(done)
 
     async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
         assert all_attempts
@@ -125,7 +128,7 @@ class Stand:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "WATCH_GRACE_S", 0.0)
+    monkeypatch.setattr(resync_module, "WATCH_GRACE_S", 0.0)
 
 
 async def test_one_that_no_watch_has_told_of_is_read() -> None:
@@ -303,8 +306,11 @@ async def test_rows_of_ended_jobs_whose_slurmjob_is_gone_are_not_kept() -> None:
     stand.row(JOB, phase=Phase.SUCCEEDED)
     stand.row(OTHER, phase=Phase.SUCCEEDED)
     stand.row("my-own-key", phase=Phase.FAILED)
+    for key in (JOB, OTHER, "of-a-link-before-this-one"):
+        stand.link.lag.begin(RowKey(key, 1, "farm", "default"))
     await stand.run()
     assert [key.key for key in stand.link.rows] == [JOB]
+    assert [key.key for key in stand.link.lag.rows()] == [JOB]
     assert stand.orphans == []
 
 

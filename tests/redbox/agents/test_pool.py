@@ -142,7 +142,7 @@ async def test_a_third_process_is_refused_to_its_user_and_others_do_not_notice(
 async def test_an_idle_agent_is_let_go_and_its_process_ends(
     transport: LaunchedTransport, user: UnixUser
 ) -> None:
-    async with AgentPool(transport, PoolSettings(idle_s=0.05, sweep_s=0.02)) as pool:
+    async with AgentPool(transport, PoolSettings(idle_s=0.05, idle_check_s=0.02)) as pool:
         first = await pool.agent(user)
         await until(lambda: pool.state().processes == 0)
         assert (await pool.agent(user)).hello.pid != first.hello.pid
@@ -159,7 +159,7 @@ async def test_an_agent_that_hears_nothing_leaves_by_itself_and_is_replaced(user
 
 
 async def test_a_busy_agent_is_not_idle(transport: LaunchedTransport, user: UnixUser) -> None:
-    async with AgentPool(transport, PoolSettings(idle_s=0.05, sweep_s=0.02)) as pool:
+    async with AgentPool(transport, PoolSettings(idle_s=0.05, idle_check_s=0.02)) as pool:
         agent = await pool.agent(user)
         assert (await agent.run(["/bin/sleep", "0.5"], deadline=10)).code == 0
         assert agent.hello.pid == transport.started[0].pid

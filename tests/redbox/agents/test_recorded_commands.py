@@ -221,11 +221,11 @@ class TestRecords:
         outcomes, record = self.begin(tmp_path)
         outcomes.end(record, {"code": 0})
         (tmp_path / "redbox-kept").chmod(0o770)
-        assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "unheard"
+        assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "not recorded"
         (tmp_path / "redbox-kept").rename(tmp_path / "elsewhere")
         (tmp_path / "elsewhere").chmod(0o700)
         (tmp_path / "redbox-kept").symlink_to(tmp_path / "elsewhere")
-        assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "unheard"
+        assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "not recorded"
 
     def test_a_link_in_the_place_of_the_directory_is_not_followed(self, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
@@ -287,7 +287,7 @@ class TestRecords:
         os.utime(tmp_path / "redbox-kept" / "id", (0, 0))
         self.begin(tmp_path)
 
-    def test_what_others_keep_behind_a_link_is_not_swept(self, tmp_path: Path) -> None:
+    def test_what_others_keep_behind_a_link_is_not_removed(self, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         (tmp_path / "elsewhere" / "old").touch()
         os.utime(tmp_path / "elsewhere" / "old", (0, 0))
@@ -343,7 +343,7 @@ class TestRecords:
         finally:
             sys.setswitchinterval(interval)
         assert outcomes.recall("id-1499") == {"code": 0, "state": "ended"}
-        assert outcomes.recall("id-0")["state"] == "unheard"
+        assert outcomes.recall("id-0")["state"] == "not recorded"
 
     def test_records_are_not_looked_through_at_each_submit(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path, "old")

@@ -79,7 +79,7 @@ QUICK = JobsSettings(
     read_burst=1000,
     bookmark_every_s=0.05,
     final_after_s=0.05,
-    sweep_every_s=3600,
+    retention_every_s=3600,
 )
 ALICE_UID = tests_user().uid
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbox.runner.program.images import hash_name
-from redbox.runner.program.steps import program_command, program_source, sweep_command
+from redbox.runner.program.steps import cleanup_command, program_command, program_source
 from redbox.slurm.submit.pod_script import build_pod_script
 from tests.redbox.runner.harness import Node, container, end_of
 from tests.redbox.runner.test_lives import PYTHONS
@@ -82,7 +82,7 @@ def test_steps_on_this_node_run_the_compiled_form_and_those_on_others_the_source
 ) -> None:
     monkeypatch.setattr(sys, "argv", [f"/cache/runner-1{SUFFIX}"])
     assert program_command("step", "/f")[2:] == [f"/cache/runner-1{SUFFIX}", "step", "/f"]
-    assert sweep_command("2", "/f")[-3:] == ["/cache/runner-1.py", "sweep", "/f"]
+    assert cleanup_command("2", "/f")[-3:] == ["/cache/runner-1.py", "cleanup", "/f"]
     monkeypatch.setattr(sys, "argv", ["/cache/runner-1.py"])
     assert program_source() == "/cache/runner-1.py"
 

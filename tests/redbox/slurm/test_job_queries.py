@@ -92,10 +92,10 @@ async def test_an_answer_without_its_end_is_incomplete() -> None:
     assert not poll.complete
 
 
-async def test_two_records_for_one_id_are_doubtful() -> None:
+async def test_two_records_for_one_id_are_ambiguous() -> None:
     poll = await manager(ScriptedAgents({"squeue": queue(job("7"), job("7", UserID="2002"))})).poll()
     assert poll.jobs == ()
-    assert poll.doubtful == {"7"}
+    assert poll.ambiguous == {"7"}
 
 
 async def test_where_slurm_hides_jobs_each_users_own_agent_looks() -> None:
@@ -317,12 +317,12 @@ async def test_where_jobs_are_private_nobodys_agent_is_believed_about_others() -
         assert shown.complete
 
 
-async def test_where_jobs_are_private_nobodys_agent_makes_anothers_job_doubtful() -> None:
+async def test_where_jobs_are_private_nobodys_agent_makes_anothers_job_ambiguous() -> None:
     twice = queue(bobs("7"), bobs("7", State="FAILED"), bobs("12", ArrayJobID="8", ArrayTaskID="3"))
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [queue(job("7"), job("8")), twice]})
     poll = await manager(agents).poll(users=[ALICE, BOB])
     assert [observed.job_id for observed in poll.jobs if observed.uid == ALICE.uid] == ["7", "8"]
-    assert poll.doubtful == frozenset()
+    assert poll.ambiguous == frozenset()
     assert (shows_all_jobs_of(ALICE.uid, poll), shows_all_jobs_of(BOB.uid, poll)) == (True, False)
 
 

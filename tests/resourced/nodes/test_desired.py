@@ -41,12 +41,12 @@ def test_a_partition_that_slurm_no_longer_lists_is_cordoned_and_goes_in_time() -
     assert old.advertised is None
 
 
-@pytest.mark.parametrize("why", ["empty", "stale", "unheard"])
+@pytest.mark.parametrize("why", ["empty", "stale", "no answer"])
 def test_a_partition_is_not_gone_because_nobody_said_that_it_is_there(why: str) -> None:
     cluster = followed(*([] if why == "empty" else [partition("debug")]))
     if why == "stale":
         cluster.stale_since = datetime.now(UTC)
-    if why == "unheard":
+    if why == "no answer":
         cluster.fault = "no answer"
     desired, _ = desired_nodes(cluster, [node("old")], NONE, 20)
     old = by_name(desired)["old"]
@@ -54,7 +54,7 @@ def test_a_partition_is_not_gone_because_nobody_said_that_it_is_there(why: str) 
     assert old.availability is None
 
 
-def test_before_red_box_has_answered_nothing_is_wished_of_its_nodes() -> None:
+def test_before_red_box_has_answered_nothing_is_desired_of_its_nodes() -> None:
     assert desired_nodes(followed(listed=False, fault="not asked"), [node("debug")], NONE, 20) == ([], 0)
 
 

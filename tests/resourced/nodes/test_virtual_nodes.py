@@ -48,7 +48,7 @@ def keeper(api: FakeApiServer, *, gone_after_s: float = 0.0) -> VirtualNodes:
     )
 
 
-def wished(*nodes: NodeView) -> list[DesiredNode]:
+def desired_of(*nodes: NodeView) -> list[DesiredNode]:
     """Slurm has `debug`, and nothing else any more."""
     return desired_nodes(followed(partition("debug")), nodes, Overrides(), 20)[0]
 
@@ -100,7 +100,7 @@ async def test_a_node_goes_when_its_time_has_come_and_no_job_is_left_on_it(
     old = stored_node(api, "old")
     if pod is not None:
         bind_pod(api, old.name, **pod)
-    await keeper(api, gone_after_s=gone_after_s).reconcile(wished(old), {old.name: old})
+    await keeper(api, gone_after_s=gone_after_s).reconcile(desired_of(old), {old.name: old})
     assert deleted(api) == gone
     assert api.names("Node") == (["hpc1.debug"] if gone else ["hpc1.debug", "hpc1.old"])
 
@@ -109,7 +109,7 @@ async def test_a_partition_that_is_back_has_its_time_begin_anew() -> None:
     api = FakeApiServer()
     old = stored_node(api, "old")
     nodes = keeper(api, gone_after_s=600.0)
-    await nodes.reconcile(wished(old), {old.name: old})
+    await nodes.reconcile(desired_of(old), {old.name: old})
     assert nodes._missing_since
     back = desired_nodes(followed(partition("old")), [old], Overrides(), 20)[0]
     await nodes.reconcile(back, {old.name: old})
@@ -120,7 +120,7 @@ async def test_a_node_of_somebody_else_is_neither_changed_nor_deleted() -> None:
     api = FakeApiServer()
     theirs = replace(stored_node(api, "debug"), labels={}, provider_id="")
     nodes = keeper(api)
-    await nodes.reconcile([replace(item, delete=True) for item in wished()], {"hpc1.debug": theirs})
+    await nodes.reconcile([replace(item, delete=True) for item in desired_of()], {"hpc1.debug": theirs})
     assert api.writes == 0
     assert "not ours" in nodes.warnings.failing["hpc1.debug"]
 
@@ -154,9 +154,9 @@ async def test_a_node_deleted_by_hand_is_back_while_a_pod_needs_it(*, has_pod: b
     if has_pod:
         bind_pod(api, old.name, NAMES_TAINT)
     nodes = keeper(api, gone_after_s=600.0)
-    await nodes.reconcile(wished(old), {old.name: old})
+    await nodes.reconcile(desired_of(old), {old.name: old})
     api.remove(ResourcePath("Node", old.name))
-    await nodes.reconcile(wished(*nodes.existing.values()), {})
+    await nodes.reconcile(desired_of(*nodes.existing.values()), {})
     assert (old.name in api.names("Node")) is has_pod
     assert (old.name in nodes.existing) is has_pod
 
@@ -178,9 +178,9 @@ async def test_a_node_that_we_deleted_stays_deleted() -> None:
     api = FakeApiServer()
     old = stored_node(api, "old")
     nodes = keeper(api)
-    await nodes.reconcile(wished(old), {old.name: old})
+    await nodes.reconcile(desired_of(old), {old.name: old})
     assert deleted(api) == GONE
-    await nodes.reconcile(wished(*nodes.existing.values()), {})
+    await nodes.reconcile(desired_of(*nodes.existing.values()), {})
     assert api.names("Node") == ["hpc1.debug"]
 
 

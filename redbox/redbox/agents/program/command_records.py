@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 HOME_FIRST = False
 IDENTITY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z")
 RETAINED_S = 86400.0
-SWEEP_S = 3600.0  # going through a day's records takes longer than a submit
+REMOVE_EVERY_S = 3600.0  # going through a day's records takes longer than a submit
 MAX_UNWRITTEN = 200
 CLAIM = "~"  # suffix of the lock file for the removal of a record; no identity contains it
 
@@ -100,7 +100,7 @@ class CommandRecordStore:
         self._agent = describe_process(os.getpid())
         self._directories = [os.path.join(directory, "redbox-kept") for directory in directories]
         self._in_memory: Dict[str, CommandRecord] = {}  # those under way, and the latest unwritten ones
-        self._swept_at: Dict[str, float] = {}  # by directory
+        self._removed_at: Dict[str, float] = {}  # by directory
         self._beginning = threading.Lock()
 
     def begin(self, identity: str, replaces: Optional[str] = None) -> CommandRecord:
@@ -115,10 +115,10 @@ class CommandRecordStore:
             )
         with self._beginning:
             for directory in self._directories:
-                self._sweep(directory)
+                self._remove_expired(directory)
             if replaces is not None:
                 self._remove(identity, replaces)
-            if self.recall(identity)["state"] != "unheard":
+            if self.recall(identity)["state"] != "not recorded":
                 raise FileExistsError(17, "this recorded command was begun before: recall it", identity)
             record = CommandRecord(identity, self._create(identity))
             self._in_memory[identity] = record
@@ -154,11 +154,11 @@ class CommandRecordStore:
         created = (create_in(directory, identity) for directory in self._directories)
         return next((descriptor for descriptor in created if descriptor is not None), None)
 
-    def _sweep(self, directory: str) -> None:
+    def _remove_expired(self, directory: str) -> None:
         now = time.monotonic()
-        if now - self._swept_at.get(directory, -SWEEP_S) >= SWEEP_S:
-            self._swept_at[directory] = now
-            remove_old(directory)
+        if now - self._removed_at.get(directory, -REMOVE_EVERY_S) >= REMOVE_EVERY_S:
+            self._removed_at[directory] = now
+            remove_expired(directory)
 
     def _read(self, identity: str) -> List[Dict[str, Any]]:
         if not IDENTITY.match(identity):
@@ -178,7 +178,7 @@ def read_lines(path: str) -> List[Dict[str, Any]]:
 
 def state_of(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
     if not lines:
-        return {"state": "unheard"}
+        return {"state": "not recorded"}
     if "outcome" in lines[-1]:
         return dict(lines[-1]["outcome"], state="ended")
     processes = [process for line in lines for process in line.values()]
@@ -224,21 +224,21 @@ def is_private(directory: str) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
-def is_old(path: str) -> bool:
+def is_expired(path: str) -> bool:
     return os.lstat(path).st_mtime < time.time() - RETAINED_S
 
 
-def remove_old(directory: str) -> None:
+def remove_expired(directory: str) -> None:
     with suppress(OSError):
         for name in os.listdir(directory) if is_private(directory) else ():
             path = os.path.join(directory, name)
             with suppress(FileNotFoundError):  # removed by another agent of this user
-                if not is_old(path):
+                if not is_expired(path):
                     continue
                 if name.endswith(CLAIM):  # left by an agent that was killed
                     os.unlink(path)
                 else:
-                    remove_if(path, is_old)
+                    remove_if(path, is_expired)
 
 
 def remove_if(path: str, condition: Callable[[str], bool]) -> None:

@@ -52,7 +52,7 @@ class RecordedCommandState(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     LOST = "lost"  # started and no longer running, without a recorded exit
-    NOT_RECORDED = "unheard"  # never started on this host, or more than a day ago
+    NOT_RECORDED = "not recorded"  # never started on this host, or more than a day ago
 
 
 @dataclass(frozen=True, slots=True)

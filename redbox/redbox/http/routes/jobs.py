@@ -42,7 +42,9 @@ async def submit(ref: JobRefDep, body: JobRequest, services: ServicesDep, respon
 
 
 # `name` is part of the operation's id in the OpenAPI document.
-@router.get("/v1/jobs/{key}", name="look", response_model_exclude_none=True, responses=problem_responses(404))
+@router.get(
+    "/v1/jobs/{key}", name="get_job", response_model_exclude_none=True, responses=problem_responses(404)
+)
 async def get(ref: JobRefDep, services: ServicesDep, owner: OwnerDep) -> Job:
     """Return a job with its status; of an array also each task."""
     return await services.jobs.get(ref.caller, ref.key, ref.attempt, owner)

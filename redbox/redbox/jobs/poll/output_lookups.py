@@ -43,7 +43,7 @@ class OutputLookups(JobsComponent):
         found: dict[JobOutput, bool] = {}
         slots = asyncio.Semaphore(DIRECTORIES_AT_ONCE)
 
-        async def look(directory: str, outputs: Sequence[JobOutput]) -> None:
+        async def find(directory: str, outputs: Sequence[JobOutput]) -> None:
             async with slots:
                 try:
                     call = self._workload.find_outputs(user, outputs)
@@ -51,11 +51,11 @@ class OutputLookups(JobsComponent):
                 except (WorkloadManagerError, TimeoutError) as fault:
                     log.warning("%s: outputs in %s cannot be looked for: %s", user.name, directory, fault)
 
-        async def look_everywhere() -> None:
-            await asyncio.gather(*(look(*directory) for directory in _by_directory(outputs).items()))
+        async def find_everywhere() -> None:
+            await asyncio.gather(*(find(*directory) for directory in _by_directory(outputs).items()))
 
         try:
-            await with_deadline(self._clock, USER_S, look_everywhere())
+            await with_deadline(self._clock, USER_S, find_everywhere())
         except TimeoutError:
             log.warning("%s: not all outputs were looked for within %.0f s", user.name, USER_S)
         return found

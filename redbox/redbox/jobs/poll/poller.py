@@ -103,7 +103,7 @@ def is_forgotten_end(record: JobRecord, job: Observation) -> bool:
 
 
 def _may_still_arrive(record: JobRecord, now: datetime, settings: JobsSettings) -> bool:
-    return now - record.last_submit_at < timedelta(seconds=settings.watch_doubts_s)
+    return now - record.last_submit_at < timedelta(seconds=settings.watch_unconfirmed_s)
 
 
 def is_first_seen_late(

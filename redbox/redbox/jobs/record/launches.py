@@ -89,14 +89,14 @@ def launched_again(record: JobRecord) -> bool:
 
 
 def _was_cancelled(record: JobRecord) -> bool:
-    by_redbox = record.cancel_requested or bool(record.limits_exceeded)
-    return record.stage is Stage.BOUND and record.status.state == CANCELLED and not by_redbox
+    is_shown = record.stage is Stage.BOUND and record.status.state == CANCELLED
+    return is_shown and not record.cancelled_by_redbox
 
 
 def _launch_of_pod_failed(record: JobRecord) -> bool:
     """A pod is never run twice: an end of which it is not known who brought it counts, too."""
     status = record.status
-    if not status.nodes or record.cancel_requested or record.limits_exceeded:
+    if not status.nodes or record.cancelled_by_redbox:
         return False
     if status.state == CANCELLED and status.cancelled_by in (None, ROOT):
         return not record.pod_report or launched_again(record)

@@ -150,7 +150,7 @@ def _exit(status: ObservedStatus) -> str:
 
 def _cancellation(record: JobRecord) -> str:
     by = record.status.cancelled_by
-    if by is None and record.cancel_requested:
+    if by is None and record.cancelled_by_redbox:
         return "It was cancelled through red-box."
     if by is None:
         return CANCELLED_IN_SLURM

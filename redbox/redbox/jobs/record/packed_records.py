@@ -1,6 +1,6 @@
 """Jobs that have ended, kept small: thirty days of them are in memory, and few are requested.
 
-The fields that lists, watches, sweeps and counts need stay as they are; the rest is the journal's text,
+The fields that lists, watches, retention and counts need stay as they are; the rest is the journal's text,
 compressed.
 """
 

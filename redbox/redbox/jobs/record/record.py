@@ -122,6 +122,7 @@ class JobRecord:
     unanswered_at: datetime | None = None  # when a submit before this one, never answered, was last under way
     cancel_requested: bool = False
     cancel_forced: bool = False  # of a pod: without its grace
+    cancel_after_end: bool = False  # it was requested of a final record: it holds for a further run
     stopping_since: datetime | None = None  # of a pod: when its runner first got the signal to end
     limits_exceeded: str = ""  # how it breaks its limits: why red-box itself cancels it
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
@@ -156,6 +157,11 @@ class JobRecord:
     def end_was_seen(self) -> bool:
         """Whether the workload manager showed its end, even one that leaves its outcome unknown."""
         return self.final and (self.phase is not Phase.LOST or self.lost_reason == LAUNCH_FAILED)
+
+    @property
+    def cancelled_by_redbox(self) -> bool:
+        """Whether red-box was to cancel it before it ended: a request after that did not bring the end."""
+        return (self.cancel_requested and not self.cancel_after_end) or bool(self.limits_exceeded)
 
     @property
     def watched(self) -> bool:

@@ -303,7 +303,7 @@ def is_unchanged(record: JobRecord, observation: Observation) -> bool:
 
 
 def _alive(record: JobRecord, phase: Phase) -> JobRecord:
-    record = replace(record, phase=phase, ending_since=None, final_at=None)
+    record = replace(record, phase=phase, ending_since=None, final_at=None, cancel_after_end=False)
     return replace(record, message=explain(record))
 
 
@@ -326,7 +326,10 @@ def is_new_cancel(record: JobRecord, *, force: bool) -> bool:
 
 def to_cancel(record: JobRecord, now: datetime, *, force: bool) -> JobRecord:
     """The record with the request to cancel it; `force` is of pods, which have a grace without it."""
-    cancelled = replace(record, cancel_requested=True, cancel_forced=force and record.is_pod)
+    after_end = record.cancel_after_end if record.cancel_requested else record.final
+    cancelled = replace(
+        record, cancel_requested=True, cancel_after_end=after_end, cancel_forced=force and record.is_pod
+    )
     if record.stage is Stage.UNCONFIRMED:
         return never_submitted(cancelled, now, may_still_arrive=True)
     return cancelled

@@ -28,7 +28,7 @@ def is_expired(record: RecordSummary, now: datetime, keep_s: float) -> bool:
 
 
 class Retention:
-    """Sweeps the record store now and then."""
+    """Removes from the record store what has been kept long enough."""
 
     def __init__(self, store: RecordStore, clock: Clock, settings: JobsSettings) -> None:
         self._store = store
@@ -36,18 +36,18 @@ class Retention:
         self._settings = settings
 
     async def run(self) -> None:
-        """Sweep for ever."""
+        """Remove it at intervals, until cancelled."""
         while True:
-            await self._clock.sleep(self._settings.sweep_every_s)
+            await self._clock.sleep(self._settings.retention_every_s)
             try:
-                await self.sweep()
+                await self.remove_expired()
             except JournalError as fault:
-                log.warning("sweeping the journal failed: %s", fault)
+                log.warning("expired jobs not removed from the journal: %s", fault)
             except Exception:  # a fault of ours over one odd record must not end the server
-                log.exception("sweeping the journal failed")
+                log.exception("expired jobs not removed from the journal")
 
-    async def sweep(self) -> None:
-        """Forget what is old, a limited number at a time."""
+    async def remove_expired(self) -> None:
+        """Forget expired jobs and tombstones, a limited number at a time."""
         now, keep_s = self._clock.now(), self._settings.keep_final_s
         expired = [record.key for record in self._store.index if is_expired(record, now, keep_s)]
         for key in expired[:AT_ONCE]:

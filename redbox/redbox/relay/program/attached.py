@@ -21,7 +21,7 @@ from redbox.node.program.attachments import (
 )
 from redbox.relay.program.frames import DATA, data_cost
 from redbox.relay.program.places import NoPlace, job_processes, namespace_of
-from redbox.relay.program.streams import Send, SocketStream, Wish
+from redbox.relay.program.streams import Interest, Send, SocketStream
 
 NO_CONSOLE = (
     "Container {} has no stdin and no terminal to attach to now: it runs without them, waits for its start, "
@@ -49,7 +49,7 @@ class AttachedStream(SocketStream):
         """Whether the largest message has room: what is not read of a message is lost."""
         return self._credit >= data_cost(ATTACH_BYTES)
 
-    def wants(self) -> Iterator[Wish]:
+    def interests(self) -> Iterator[Interest]:
         if self._socket is None:
             return
         events = selectors.EVENT_READ if self.may_read() else 0

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from redbox.node.program.job_processes import is_socket_of_job
 from redbox.node.program.listeners import ANY_ADDRESS, find_listeners
 from redbox.relay.program.frames import CLOSE, STDOUT
-from redbox.relay.program.streams import Send, SocketStream, Wish
+from redbox.relay.program.streams import Interest, Send, SocketStream
 
 CONNECT_S = 10.0
 
@@ -22,7 +22,7 @@ class PortStream(SocketStream):
         super().__init__(number, send)
         self._deadline = time.monotonic() + CONNECT_S
         self._connected = False
-        self._is_look = bool(document.get("look"))
+        self._is_probe = bool(document.get("probe"))
         self._readable = self._writable = True
         port = int(document["port"])
         where = find_job_listener(port, os.environ.get("SLURM_JOB_ID") or document["job"])
@@ -42,7 +42,7 @@ class PortStream(SocketStream):
     def is_timed(self) -> bool:
         return not self._connected
 
-    def wants(self) -> Iterator[Wish]:
+    def interests(self) -> Iterator[Interest]:
         if self._socket is None:
             return
         events = selectors.EVENT_WRITE if self._input or not self._connected else 0
@@ -60,7 +60,7 @@ class PortStream(SocketStream):
                 self._fail(code)
                 return
             self._connected = True
-            if self._is_look:
+            if self._is_probe:
                 self._end({"code": 0})
                 return
         if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor):

@@ -111,7 +111,7 @@ class Relay:
         )
 
     def _turn(self) -> None:
-        """Wait for what can be read or written, do that, and look what is due."""
+        """Wait for what can be read or written, do that, and what is due."""
         with selectors.PollSelector() as selector:  # no system call for what is registered
             selector.register(self._wake, selectors.EVENT_READ)
             if len(self._output) < MAX_OUTPUT:
@@ -133,7 +133,7 @@ class Relay:
         owners: Dict[int, RelayStream] = {}
         if len(self._output) < MAX_OUTPUT:
             for stream in self._streams.values():
-                for descriptor, events in stream.wants():
+                for descriptor, events in stream.interests():
                     owners[descriptor] = stream
                     selector.register(descriptor, events)
         return owners

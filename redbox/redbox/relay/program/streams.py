@@ -38,7 +38,7 @@ from redbox.relay.program.frames import (
 )
 from redbox.relay.program.places import find_place
 
-Wish = Tuple[int, int]  # a descriptor, and the selectors' events
+Interest = Tuple[int, int]  # a descriptor, and the selectors' events
 Send = Callable[[int, int, bytes], None]
 ORPHANS_S = 0.3  # after the command's end: how long output of processes that it left behind is waited for
 LEAST_READ = 4096
@@ -91,7 +91,7 @@ class RelayStream:
         """The leader of the stream's processes."""
         return None
 
-    def wants(self) -> Iterator[Wish]:
+    def interests(self) -> Iterator[Interest]:
         return iter(())
 
     def ready(self, descriptor: int, events: int) -> None:
@@ -270,7 +270,7 @@ class CommandStream(RelayStream):
         if self._tty and self._stdin >= 0:
             set_terminal_size(self._stdin, size)
 
-    def wants(self) -> Iterator[Wish]:
+    def interests(self) -> Iterator[Interest]:
         for descriptor in self._outputs:
             events = selectors.EVENT_READ if self.may_read() else 0
             if descriptor == self._stdin and self._input:

@@ -56,7 +56,7 @@ class Attachment:
         self.end: Optional[Dict[str, Any]] = None
         """Sent after the output; then only the client's own end is waited for."""
         self.end_place = 0
-        self.is_told = False
+        self.is_end_sent = False
         self.is_gone = False
 
     def finish(self, place: int, document: Dict[str, Any]) -> None:
@@ -65,14 +65,14 @@ class Attachment:
             self.end, self.end_place = document, place
 
     def has_output(self, history: OutputHistory) -> bool:
-        return self.is_greeted and not self.is_told and (self.end is not None or self.place < history.end)
+        return self.is_greeted and not self.is_end_sent and (self.end is not None or self.place < history.end)
 
     def send(self, history: OutputHistory) -> bool:
         """Send the next message; whether it was taken."""
         try:
             if self.end is not None and self.place >= self.end_place:
                 self.connection.send(ATTACH_END + json.dumps(self.end).encode())
-                self.is_told = True
+                self.is_end_sent = True
                 return True
             channel, data = history.read(self.place)
             self.connection.send(channel + data)
@@ -180,7 +180,7 @@ class Console:
         if self._input:
             wanted[self._stdin] = wanted.get(self._stdin, 0) | select.POLLOUT
         for each in self._attached:
-            takes_input = each.is_told or not each.is_greeted or len(self._input) < INPUT_BYTES
+            takes_input = each.is_end_sent or not each.is_greeted or len(self._input) < INPUT_BYTES
             events = select.POLLIN if takes_input else 0
             events |= select.POLLOUT if each.has_output(self._history) else 0
             wanted[each.connection.fileno()] = events
@@ -290,7 +290,7 @@ class Console:
         try:
             if not client.is_greeted:
                 self._greet(client, kind, content)
-            elif kind == ATTACH_INPUT and not client.is_told:
+            elif kind == ATTACH_INPUT and not client.is_end_sent:
                 self._take_input(client, content)
             elif kind == ATTACH_SIZE:
                 self._set_size(json.loads(content.decode()))

@@ -24,12 +24,12 @@ from redbox.runner.program.starts import (
     find_runtime,
     search_path,
 )
-from redbox.runner.program.steps import keep_compiled, run_step, run_sweep, run_task, sweep_command
+from redbox.runner.program.steps import cleanup_command, keep_compiled, run_cleanup, run_step, run_task
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
-SWEEP_S = 20
+CLEANUP_S = 20
 CACHE_S = 10
 
 
@@ -169,7 +169,10 @@ def clean_up(context: PodContext, folder: str) -> None:
             with suppress(OSError, subprocess.SubprocessError):
                 environment = step_environment(context.host_environment)
                 subprocess.run(
-                    sweep_command(nodes, context.scratch.path), env=environment, timeout=SWEEP_S, check=False
+                    cleanup_command(nodes, context.scratch.path),
+                    env=environment,
+                    timeout=CLEANUP_S,
+                    check=False,
                 )
         context.scratch.remove()
     for name in ("files", "run"):
@@ -190,8 +193,8 @@ def main(arguments: List[str], program: CodeType) -> int:
         run_step(path)
     if verb == "task":
         return run_task(path)
-    if verb == "sweep":
-        return run_sweep(path)
+    if verb == "cleanup":
+        return run_cleanup(path)
     threading.Thread(target=keep_compiled, args=(program,), daemon=True).start()  # a home may be slow
     return run_pod(os.path.abspath(path))
 

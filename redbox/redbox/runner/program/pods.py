@@ -206,7 +206,7 @@ class PodRunner:
             return
         try:
             self._report_file.write(line)
-        except OSError:  # a full file system: the next change, or look, tries again
+        except OSError:  # a full file system: the next change, or turn, tries again
             self._context.report.keep()
 
 

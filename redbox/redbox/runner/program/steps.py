@@ -115,13 +115,13 @@ def find_rank_folders(environment: Mapping[str, str]) -> List[str]:
     return [*([sockets] if sockets else []), *own]
 
 
-def sweep_command(nodes: str, path: str) -> List[str]:
-    """Remove a folder on each node of the job."""
+def cleanup_command(nodes: str, path: str) -> List[str]:
+    """The step that removes a folder on each node of the job."""
     options = ["--overlap", "-N" + nodes, "-n" + nodes, "--ntasks-per-node=1", "--cpu-bind=none"]
-    return ["srun", "-Q", *options, "--input=none", *program_command("sweep", path, program_source())]
+    return ["srun", "-Q", *options, "--input=none", *program_command("cleanup", path, program_source())]
 
 
-def run_sweep(path: str) -> int:
+def run_cleanup(path: str) -> int:
     """Remove what a pod had on this node; only a folder of this user, of the kind that the runner makes."""
     if os.path.basename(path).startswith(SCRATCH_PREFIX) and os.path.lexists(path):
         remove_tree(path)

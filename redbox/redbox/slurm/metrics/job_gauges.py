@@ -128,7 +128,7 @@ class JobCounts:
 
 @dataclass
 class QueueCounts:
-    """What one look at the queue shows, counted."""
+    """One answer of the queue, counted."""
 
     cluster: JobCounts = field(default_factory=JobCounts)
     partitions: dict[str, JobCounts] = field(default_factory=lambda: defaultdict(JobCounts))

@@ -24,13 +24,13 @@ from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed
 
 log = structlog.get_logger(__name__)
-SWEEP_S = 15.0
+EVERY_S = 15.0
 LISTS = 2
 """In a row, without the pod."""
 
 
 @dataclass
-class OrphanSweep:
+class OrphanCleanup:
     """Over all red-boxes."""
 
     objects: ObjectClient
@@ -42,13 +42,13 @@ class OrphanSweep:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_S)
+            await asyncio.sleep(EVERY_S)
             try:
-                await self.sweep()
+                await self.clean_up()
             except (ApiError, RedboxError, TimeoutError) as error:
                 log.warning("jobs without pods not listed", error=str(error))
 
-    async def sweep(self) -> None:
+    async def clean_up(self) -> None:
         """List once; cancel what has been without a pod in enough lists."""
         suspects = self._suspects() if self.informer.synced else {}
         for gone in self._absent.keys() - suspects.keys():

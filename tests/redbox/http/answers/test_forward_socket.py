@@ -26,7 +26,7 @@ CONTENTS = st.one_of(
     st.sampled_from(
         [
             b'{"port":80}',
-            b'{"port":81,"look":true}',
+            b'{"port":81,"probe":true}',
             b'{"port":0}',
             b"\0",
             b"\1",

@@ -92,12 +92,12 @@ async def test_a_node_that_is_not_the_jobs_ends_its_connection_only(stand: Stand
         assert await exchange(forward, port, b"through") == b"through"
 
 
-async def look(client: RedboxClient, port: int) -> SessionStatus:
+async def probe(client: RedboxClient, port: int) -> SessionStatus:
     """What the companion sends every few seconds."""
     async with open_forward(client, "k1") as forward:
         connection = PortConnection(9, forward._socket, lambda _: None)
         forward._connections[9] = connection
-        request = json.dumps({"port": port, "look": True}).encode()
+        request = json.dumps({"port": port, "probe": True}).encode()
         await forward._socket.send(b"\6\0\0\0\x09" + request)
         return (await collect(connection))[2]
 
@@ -106,8 +106,8 @@ async def test_a_look_says_whether_the_port_accepts_and_leaves_no_line_in_the_au
     await running(stand)
     async with stand.client() as client, serving(client, SILENT) as port:
         before = len(stand.audited)
-        assert (await look(client, port)).status == "Success"
-        assert (await look(client, 1)).reason == "PortRefused"
+        assert (await probe(client, port)).status == "Success"
+        assert (await probe(client, 1)).reason == "PortRefused"
         assert len(stand.audited) == before
 
 

@@ -293,6 +293,67 @@ def test_a_lost_job_that_an_administrator_requeues_lives_again(world: World) -> 
     assert (job.phase, job.reason, job.run) == (Phase.RUNNING, "None", 3)
 
 
+# ------------------------------------------------------------------------------- deleted after their end
+
+
+def ended_as(world: World, how: str) -> Job:
+    """A job whose end is final, and that Slurm's queue still shows."""
+    match how:
+        case "lost":
+            launched_again(world, "requeue")
+        case "not launched":
+            not_launched(world)
+        case "cancelled":
+            scancel(world, submitted(world))
+        case _:
+            world.slurm.rows_late_s = 300.0
+            scancel(world, submitted(world))
+    world.advance(40)
+    return current(world)
+
+
+@pytest.mark.parametrize(
+    ("how", "phase", "reason"),
+    [
+        ("lost", Phase.LOST, "LaunchFailed"),
+        ("not launched", Phase.FAILED, "LaunchFailed"),
+        ("cancelled", Phase.CANCELLED, "None"),
+    ],
+)
+def test_a_delete_after_the_end_changes_nothing_of_it(
+    world: World, how: str, phase: Phase, reason: str
+) -> None:
+    ended = ended_as(world, how)
+    assert (ended.phase, ended.reason) == (phase, reason)
+    deleted = world.run(world.jobs.delete(caller(), "one"))[0]
+    assert deleted.cancel_requested
+    assert (deleted.phase, deleted.reason, deleted.message) == (ended.phase, ended.reason, ended.message)
+    job = world.slurm.jobs[str(ended.job_id)]
+    world.slurm.put(replace(job, name="another row of the same end"))
+    world.advance(20)
+    world.restart()
+    world.advance(20)
+    later = current(world)
+    assert later.name == "another row of the same end"
+    assert (later.phase, later.reason, later.message) == (ended.phase, ended.reason, ended.message)
+
+
+def test_who_cancelled_a_job_is_still_found_out_after_its_delete(world: World) -> None:
+    assert ended_as(world, "cancelled, with late rows").message == UNKNOWN
+    world.run(world.jobs.delete(caller(), "one"))
+    world.advance(400)
+    assert (current(world).phase, current(world).message) == (Phase.CANCELLED, BY_ROOT)
+
+
+def test_a_delete_after_the_end_holds_for_a_further_run_which_red_box_cancels(world: World) -> None:
+    ended = ended_as(world, "lost")
+    world.run(world.jobs.delete(caller(), "one"))
+    world.slurm.requeue(str(ended.job_id))
+    world.advance(60)
+    job = current(world)
+    assert (job.phase, job.message, job.run) == (Phase.CANCELLED, "It was cancelled through red-box.", 3)
+
+
 @pytest.mark.parametrize(
     "facts", [{"signal": 15}, {"exit_code": 1}, {"by": ALICE.uid}, {"tasks": TASK, "array_size": 1}]
 )

@@ -41,6 +41,7 @@ def test_a_job_says_whether_it_is_a_pods_before_its_runner_reports(*, is_pod: bo
         (replace(JOB, phase=Phase.CANCELLED, no_sign_of_start=False), False),
         (replace(JOB, phase=Phase.CANCELLED, status=CANCELLED), False),
         (replace(JOB, phase=Phase.CANCELLED, cancel_requested=True), False),
+        (replace(JOB, cancel_requested=True, cancel_after_end=True), True),
         (replace(JOB, phase=Phase.RUNNING), False),
     ],
 )
@@ -60,6 +61,7 @@ def test_a_job_that_its_node_could_not_launch_has_a_reason_of_its_own(
         (replace(POD, status=replace(CANCELLED, cancelled_by=RECORD.user.uid)), False),
         (replace(POD, status=replace(CANCELLED, nodes="")), False),
         (replace(POD, cancel_requested=True), False),
+        (replace(POD, cancel_requested=True, cancel_after_end=True), True),
         (replace(POD, is_pod=False), False),
         (with_line(POD, REPORT), False),
         (replace(with_line(POD, REPORT), run=2), True),

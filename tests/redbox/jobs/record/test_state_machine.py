@@ -13,6 +13,8 @@ from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence, latest
 from redbox.jobs.poll.poller import is_absent
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.codec import from_text, to_text
+from redbox.jobs.record.messages import CANCELLED_IN_SLURM
+from redbox.jobs.record.state_machine import to_cancel
 from redbox.jobs.submit.duplicates import jobs_with_mark
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
@@ -86,6 +88,14 @@ def test_a_job_that_was_thought_lost_and_is_seen_again_is_the_same_run() -> None
     gone = replace(RECORD, phase=Phase.LOST, final_at=NOW)
     record = after(seen("RUNNING"), record=gone)
     assert (record.phase, record.run) == (Phase.RUNNING, 1)
+
+
+def test_a_job_that_was_deleted_when_it_was_lost_ends_as_slurm_shows_it_after_all() -> None:
+    lost = to_cancel(replace(RECORD, phase=Phase.LOST, final_at=NOW), NOW, force=False)
+    elsewhere = after(seen("CANCELLED"), record=lost)
+    assert (elsewhere.phase, elsewhere.message) == (Phase.CANCELLED, CANCELLED_IN_SLURM)
+    by_redbox = after(seen("RUNNING"), seen("CANCELLED"), record=lost)
+    assert (by_redbox.phase, by_redbox.message) == (Phase.CANCELLED, "It was cancelled through red-box.")
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_a_number_that_is_too_large_is_an_answer_too(world: World) -> None:
     assert [type(answer) for answer in answers] == [JournalError, type(None)]
 
 
-def test_old_final_jobs_and_old_tombstones_are_swept_and_living_ones_stay(world: World) -> None:
+def test_old_final_jobs_and_old_tombstones_are_removed_and_living_ones_stay(world: World) -> None:
     world.run(world.jobs.put(caller(), "ended", 1, request()))
     world.run(world.jobs.put(caller(), "living", 1, request()))
     world.begin(world.jobs.delete(caller(), "never"))
@@ -244,9 +244,7 @@ def test_old_final_jobs_and_old_tombstones_are_swept_and_living_ones_stay(world:
     assert world.run(world.jobs.put(caller(), "never", 1, request()))[1]
 
 
-def test_a_tombstone_outlives_a_restart_and_a_swept_journal_tells_old_watchers_to_begin_anew(
-    world: World,
-) -> None:
+def test_a_tombstone_outlives_a_restart(world: World) -> None:
     with pytest.raises(JobsError):
         world.run(world.jobs.delete(caller(), "never"))
     world.restart()

@@ -84,6 +84,7 @@ STAGES = {
 
 ADDED_SINCE = {
     "boot_time",
+    "cancel_after_end",
     "cancel_forced",
     "dependencies",
     "earlier_start",

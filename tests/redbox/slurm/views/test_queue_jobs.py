@@ -21,8 +21,8 @@ def row(job_id: str = "7", **changes: object) -> QueueRow:
 
 
 def job(release: str, name: str) -> Observation:
-    jobs, doubtful = build_queue_jobs(queue_rows(release)[0])
-    assert not doubtful
+    jobs, ambiguous = build_queue_jobs(queue_rows(release)[0])
+    assert not ambiguous
     return next(job for job in jobs if job.job_id == job_ids(release)[name])
 
 
@@ -140,23 +140,23 @@ def test_places_and_payers_of_a_het_job_are_those_of_all_its_parts() -> None:
     assert (jobs[0].partition, jobs[0].account) == ("debug,long,gpu", "physics,biology")
 
 
-def test_two_different_records_for_one_id_make_it_doubtful_and_nothing_else() -> None:
-    jobs, doubtful = build_queue_jobs([row("7"), row("8"), row("7", uid=0, comment="rb1.forged")])
+def test_two_different_records_for_one_id_make_it_ambiguous_and_nothing_else() -> None:
+    jobs, ambiguous = build_queue_jobs([row("7"), row("8"), row("7", uid=0, comment="rb1.forged")])
     assert [job.job_id for job in jobs] == ["8"]
-    assert doubtful == {"7"}
+    assert ambiguous == {"7"}
 
 
 def test_the_same_record_twice_is_one() -> None:
-    jobs, doubtful = build_queue_jobs([row("7"), row("7")])
+    jobs, ambiguous = build_queue_jobs([row("7"), row("7")])
     assert [job.job_id for job in jobs] == ["7"]
-    assert not doubtful
+    assert not ambiguous
 
 
-def test_an_array_with_tasks_of_two_users_is_doubtful() -> None:
+def test_an_array_with_tasks_of_two_users_is_ambiguous() -> None:
     tasks = [row("7", array_task="0"), row("9", array_job_id="7", array_task="1", uid=2002)]
-    jobs, doubtful = build_queue_jobs(tasks)
+    jobs, ambiguous = build_queue_jobs(tasks)
     assert len(jobs) == 0
-    assert doubtful == {"7"}
+    assert ambiguous == {"7"}
 
 
 def test_output_paths_are_resolved_but_for_arrays() -> None:

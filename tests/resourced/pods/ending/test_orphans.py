@@ -11,7 +11,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, Phase
 from redbox_kube.api.objects import ApiUnreachable, ResourcePath
-from redbox_resourced.pods.ending.orphans import OrphanSweep
+from redbox_resourced.pods.ending.orphans import OrphanCleanup
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed
 from redbox_resourced.pods.pod_view import BoundPod
@@ -38,7 +38,7 @@ class Scene:
         self.feed = PodJobFeed("hpc1", client, lambda _: False, lambda _: None, lambda: None, fault="")
         self.feed._keep_unclaimed(job)
         cluster = slurm_cluster(orphanPolicy=orphan_policy)
-        self.sweep = OrphanSweep(
+        self.cleanup = OrphanCleanup(
             self.api.client,
             cast("PodInformer", self.informer),
             lambda: {"hpc1": self.feed},
@@ -48,7 +48,7 @@ class Scene:
     async def lists(self, times: int) -> list[str]:
         """What red-box was asked after so many lists."""
         for _ in range(times):
-            await self.sweep.sweep()
+            await self.cleanup.clean_up()
         return self.redbox.asked
 
 
@@ -79,7 +79,7 @@ async def test_lists_that_fail_do_not_count() -> None:
     scene.api.fail(ApiUnreachable("away"), verb="list", times=3)
     for _ in range(3):
         with pytest.raises(ApiUnreachable):
-            await scene.sweep.sweep()
+            await scene.cleanup.clean_up()
     assert scene.redbox.asked == []
 
 
