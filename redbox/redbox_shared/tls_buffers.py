@@ -1,14 +1,27 @@
 """The memory of idle TLS connections.
 
 asyncio fills a buffer of 256 KiB with zeros for each of them: it is resident, although an idle connection
-needs none of it, and a record of TLS has at most 16 KiB.
+needs none of it. A transport reads into the buffer, and its connection takes the bytes out of it, in one turn
+of the event loop: so all connections of a process share one. It only ever holds encrypted bytes.
 """
 
 from asyncio import sslproto
+from typing import Any
 
 BUFFER_BYTES = 32 * 1024
+"""Also of what is decrypted at once; a record of TLS has at most 16 KiB."""
 
 
-def shrink_tls_buffers() -> None:
-    """Those of all connections that this process opens from now on."""
-    sslproto.SSLProtocol.max_size = BUFFER_BYTES
+def share_tls_buffer() -> None:
+    """Among all connections that this process, which has one event loop, opens from now on."""
+    buffer = bytearray(BUFFER_BYTES)
+    view = memoryview(buffer)
+
+    class SharedBufferProtocol(sslproto.SSLProtocol):
+        max_size = BUFFER_BYTES
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 (those of asyncio)
+            super().__init__(*arguments, **options)
+            self._ssl_buffer, self._ssl_buffer_view = buffer, view
+
+    sslproto.SSLProtocol = SharedBufferProtocol  # type: ignore[misc]

@@ -15,7 +15,7 @@ from redbox_resourced.application import ResourcedSettings, run_resourced
 from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.partitions.overrides import InvalidOverrides
 from redbox_resourced.pods_condition import PodGrants
-from redbox_shared.tls_buffers import shrink_tls_buffers
+from redbox_shared.tls_buffers import share_tls_buffer
 
 app = typer.Typer(
     name="redbox-resourced", help="Publishes Slurm's partitions in Kubernetes.", no_args_is_help=True
@@ -101,7 +101,7 @@ def run(
 ) -> None:
     """Publish partitions until SIGTERM."""
     configure_log(sys.stderr)
-    shrink_tls_buffers()
+    share_tls_buffer()
     settings = ResourcedSettings(
         account=ServiceAccountName(namespace, account),
         address=KubeletAddress(ip, port),

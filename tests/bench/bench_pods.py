@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from redbox_bed.bed import Bed
@@ -97,7 +97,7 @@ class Sides:
         return self.of(kind).run("logs", name + kind.pod_suffix)
 
     def of(self, kind: Kind) -> Kubectl:
-        return self.native if kind is NATIVE else self.alice
+        return self.native if kind is NATIVE else replace(self.alice, namespace=kind.where.namespace)
 
     def delete(self, kind: Kind) -> None:
         self.of(kind).run("delete", kind.where.kind.lower(), "--all", "--timeout=170s", timeout=180)

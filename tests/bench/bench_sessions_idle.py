@@ -1,4 +1,9 @@
-"""Idle sessions in a running job: what they take of memory, all parts of ours together."""
+"""Idle sessions in running jobs: what they take of memory, in our parts and beside them
+
+Two users have half of them each, one in two pods and one in two SlurmJobs with virtual delivery: with the
+settings as they come, a user has at most 100 at once. A first session in each starts the relay and the
+user's agent for sessions: what stays of them has a row of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,73 +11,98 @@ import asyncio
 import base64
 import re
 import ssl
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
 import websockets
 import yaml
 
+from redbox_bed.bed import Bed
+from redbox_bed.core.plan import Role
 from tests.bench.bench_pods import Sides
-from tests.bench.bench_sessions import first_byte_ms, pods_of, with_sessions
+from tests.bench.bench_sessions import pods_of, with_sessions
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
-from tests.bench.pod_lives import ALICE, ON_SLURM
-from tests.bench.processor_time import AGENT, BY_COMMAND
+from tests.bench.pod_lives import ALICE, ON_SLURM, SLURM_JOB
+from tests.bench.processor_time import named_processes
 from tests.bench.rows import Figure, Target
-from tests.e2e.harness.sessions import set_sessions
 
-IDLE = sized(120, 50)
-"""resourced allows 125 sessions of a namespace."""
+IDLE = sized(200, 48)
 PODS = 2
-"""It allows 64 of a pod."""
-OURS = {"redbox", "resourced", "agent"}
+BOB = "bob"
+OF_BOB = replace(SLURM_JOB, where=replace(SLURM_JOB.where, namespace=BOB))
+OURS = frozenset({"redbox", "resourced", "agent"})
 ERROR_CHANNEL = b"\3"
+WITHIN_S = 60
+SETTLES_S = 2
 
 
-def own_memory_mib() -> float:
-    """Of red-box, resourced and agents of this machine's bed: their share of pages, all together."""
-    return sum(map(_share_mib, _own_pids()))
+def memory_kib(bed: Bed) -> Counter[str]:
+    """Of red-box, resourced and the agents, of srun, and of all on the Slurm nodes: their shares of pages."""
+    shares: Counter[str] = Counter()
+    ours = {pid: name for _, name, pid in named_processes(bed) if name in OURS}
+    for host in bed.plan.hosts:
+        for pid in bed.cgroups.members(host.name):
+            if host.role is Role.COMPUTE:
+                shares["nodes"] += _share_kib(pid)
+            elif pid in ours:
+                shares[ours[pid]] += _share_kib(pid)
+            elif _name_of(pid) == "srun":
+                shares["srun"] += _share_kib(pid)
+    return shares
 
 
-def _own_pids() -> Iterator[int]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_text(errors="replace")
-        except OSError:
-            continue
-        names = {name for pattern, name in BY_COMMAND.items() if pattern.search(command)}
-        if OURS & names or AGENT in command:
-            yield int(folder.name)
-
-
-def _share_mib(pid: int) -> float:
+def _share_kib(pid: int) -> int:
     try:
         found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     except OSError:
-        return 0.0
-    return int(found[1]) / 1024 if found else 0.0
+        return 0
+    return int(found[1]) if found else 0
 
 
-async def with_idle_sessions(kubeconfig: Path, pods: Sequence[str], count: int) -> float:
-    """MiB of ours that so many sessions take: opened through the API server, each has answered once."""
-    cluster, user = _credentials(kubeconfig)
-    query = urlencode({"command": "cat", "stdin": "true", "stdout": "true", "container": "main"})
-    pods_url = f"{cluster['server'].replace('https', 'wss', 1)}/api/v1/namespaces/{ALICE}/pods"
-    before = own_memory_mib()
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+async def idle_sessions_kib(
+    bed: Bed, pods: Sequence[tuple[str, str]], count: int
+) -> tuple[Counter[str], Counter[str]]:
+    """What the first session in each leaves behind, and what so many take."""
+    cold = memory_kib(bed)
     async with AsyncExitStack() as opened:
-        for number in range(count):
-            url = f"{pods_url}/{pods[number % len(pods)]}/exec?{query}"
-            session = await opened.enter_async_context(
-                websockets.connect(url, ssl=user, subprotocols=[websockets.Subprotocol("v5.channel.k8s.io")])
-            )
-            await session.send(b"\0x")
-            while (answer := await asyncio.wait_for(session.recv(), 60)) != b"\1x":
-                if answer[:1] == ERROR_CHANNEL:
-                    raise RuntimeError(f"a session has ended: {answer[1:]!r}")
-        await asyncio.sleep(2)
-        return own_memory_mib() - before
+        await _open_sessions(opened, bed, pods)
+    await asyncio.sleep(SETTLES_S)
+    once = memory_kib(bed)
+    async with AsyncExitStack() as opened:
+        await _open_sessions(opened, bed, [pods[number % len(pods)] for number in range(count)])
+        await asyncio.sleep(SETTLES_S)
+        took = memory_kib(bed)
+    took.subtract(once)
+    once.subtract(cold)
+    return once, took
+
+
+async def _open_sessions(opened: AsyncExitStack, bed: Bed, pods: Sequence[tuple[str, str]]) -> None:
+    """By the API server, one after the other; each has answered once."""
+    cluster, user = _credentials(bed.places.kubeconfig)
+    query = urlencode({"command": "cat", "stdin": "true", "stdout": "true"})
+    server = cluster["server"].replace("https", "wss", 1)
+    for namespace, name in pods:
+        url = f"{server}/api/v1/namespaces/{namespace}/pods/{name}/exec?{query}"
+        session = await opened.enter_async_context(
+            websockets.connect(url, ssl=user, subprotocols=[websockets.Subprotocol("v5.channel.k8s.io")])
+        )
+        await session.send(b"\0x")
+        while (answer := await asyncio.wait_for(session.recv(), WITHIN_S)) != b"\1x":
+            if answer[:1] == ERROR_CHANNEL:
+                raise RuntimeError(f"a session has ended: {answer[1:]!r}")
 
 
 def _credentials(kubeconfig: Path) -> tuple[dict[str, str], ssl.SSLContext]:
@@ -97,12 +127,26 @@ def _credentials(kubeconfig: Path) -> tuple[dict[str, str], ssl.SSLContext]:
 
 @benchmark(
     Figure(
-        "sessions-idle-memory",
-        f"{IDLE} idle sessions: red-box, agent and resourced together",
+        "idle-sessions-memory",
+        f"{IDLE} idle sessions: red-box, agents and resourced together",
         "MiB",
         Target("value", "<=", 50 * IDLE / 200),
     ),
-    takes_s=120,
+    Figure("idle-sessions-memory-redbox", "of that red-box", "MiB"),
+    Figure("idle-sessions-memory-resourced", "of that resourced", "MiB"),
+    Figure("idle-sessions-memory-agent", "of that the agents for sessions", "MiB"),
+    Figure(
+        "idle-sessions-memory-once",
+        "what stays of a first session in each of the four jobs: mostly two users' agents for sessions",
+        "MiB",
+    ),
+    Figure("idle-sessions-memory-srun", f"{IDLE} idle sessions: srun, on the login node", "MiB"),
+    Figure(
+        "idle-sessions-memory-nodes",
+        f"{IDLE} idle sessions: relays, Slurm's steps and the commands themselves, on the jobs' nodes",
+        "MiB",
+    ),
+    takes_s=150,
     short_s=30,
     rounds=1,
     warm_up=False,
@@ -110,13 +154,19 @@ def _credentials(kubeconfig: Path) -> tuple[dict[str, str], ssl.SSLContext]:
 )
 @contextmanager
 def sessions_idle(sides: Sides) -> Iterator[Trial]:
-    set_sessions(sides.bed.host("login"), enabled=True, max_sessions_per_user=IDLE)
-    with pods_of(sides, ON_SLURM, PODS) as names:
-        for name in names:
-            first_byte_ms(sides, ON_SLURM, name)  # the relay is there
+    with pods_of(sides, ON_SLURM, PODS) as alices, pods_of(sides, OF_BOB, PODS) as bobs:
+        pods = [*((ALICE, name) for name in alices), *((BOB, name + OF_BOB.pod_suffix) for name in bobs)]
 
         def measure() -> Mapping[str, float]:
-            used = asyncio.run(with_idle_sessions(sides.bed.places.kubeconfig, names, IDLE))
-            return {"sessions-idle-memory": used}
+            once, took = asyncio.run(idle_sessions_kib(sides.bed, pods, IDLE))
+            parts = {f"idle-sessions-memory-{part}": took[part] / 1024 for part in sorted(OURS)}
+            beside = {
+                f"idle-sessions-memory-{part}": (once[part] + took[part]) / 1024 for part in ("srun", "nodes")
+            }
+            ours = {
+                "idle-sessions-memory": sum(parts.values()),
+                "idle-sessions-memory-once": sum(once[part] for part in OURS) / 1024,
+            }
+            return {**ours, **parts, **beside}
 
-        yield Trial(measure, notes={"sessions": IDLE})
+        yield Trial(measure, notes={"sessions": IDLE, "pods": len(pods)})

@@ -18,7 +18,7 @@ from redbox.server.run import BackgroundTaskFailed
 from redbox.server.run import serve as serve_settings
 from redbox.settings import SETTINGS_FILE, load_settings
 from redbox_api.log import configure_log
-from redbox_shared.tls_buffers import shrink_tls_buffers
+from redbox_shared.tls_buffers import share_tls_buffer
 
 RESTART = os.EX_SOFTWARE  # systemd starts it again, for instance when the disk has room
 NO_RESTART = os.EX_CONFIG  # systemd does not start it again
@@ -27,7 +27,7 @@ NO_RESTART = os.EX_CONFIG  # systemd does not start it again
 def serve(*, config: ConfigOption = SETTINGS_FILE) -> None:
     """Run the server until SIGTERM or SIGINT. SIGHUP reloads rules, certificate and audit file."""
     configure_log(sys.stderr)
-    shrink_tls_buffers()
+    share_tls_buffer()
     try:
         settings = load_settings(config)
     except DocumentError as error:

@@ -250,6 +250,8 @@ def _config(
 def _load(config: uvicorn.Config) -> None:
     try:
         config.load()
+        if config.ssl is not None:
+            config.ssl.num_tickets = 0  # no client resumes, and each would keep 8 KiB for it
     except OSError as error:
         raise ListenError(
             f"The certificate {config.ssl_certfile} with the key {config.ssl_keyfile} cannot be used: "

@@ -90,6 +90,19 @@ def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
         open_listeners(listen, tls, FastAPI(), ConnectionLimiter())
 
 
+def test_clients_get_no_tickets_that_they_would_keep(
+    tmp_path: Path, pairs: tuple[CertificateAndKey, CertificateAndKey]
+) -> None:
+    _write(tmp_path, pairs[0])
+    with bound_port("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    listen = ListenSettings(address="127.0.0.1", port=port, unix_socket=None)
+    tls = TlsSettings(certificate_file=tmp_path / "server.crt", key_file=tmp_path / "server.key")
+    (listener,) = open_listeners(listen, tls, FastAPI(), ConnectionLimiter())
+    assert listener.config.ssl is not None
+    assert listener.config.ssl.num_tickets == 0
+
+
 def test_a_new_certificate_with_anothers_key_leaves_the_old_one(
     tmp_path: Path, pairs: tuple[CertificateAndKey, CertificateAndKey]
 ) -> None:

@@ -68,7 +68,7 @@ class ClientStreams:
     """The beginning of a size."""
 
     async def gather(self, names: set[str]) -> None:
-        """Wait until the client has opened all; others, and second ones, are reset."""
+        """Wait until the client has opened all; others, second ones and later ones are reset."""
         try:
             async with asyncio.timeout(OPENING_S):
                 while names - self._streams.keys():
@@ -79,11 +79,7 @@ class ClientStreams:
         except TimeoutError:
             missing = ", ".join(sorted(names - self._streams.keys()))
             raise StreamsMissing(f"the client did not open its streams in time: {missing}") from None
-
-    async def refuse_others(self) -> None:
-        """Reset each stream that the client opens later: unread, its input would stop the connection."""
-        while stream := await self.session.accept():
-            stream.reset(ResetStatus.PROTOCOL_ERROR)
+        self.session.refuse_streams()
 
     def _add(self, stream: SpdyStream, names: set[str]) -> None:
         name = stream.headers.get(STREAM_TYPE, "")

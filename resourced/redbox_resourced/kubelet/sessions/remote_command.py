@@ -32,11 +32,7 @@ async def serve_streams(
 
     async def serve() -> SessionStatus:
         await streams.gather(options.names)
-        refusing = asyncio.create_task(streams.refuse_others())
-        try:
-            return await body(streams)
-        finally:
-            refusing.cancel()
+        return await body(streams)
 
     try:
         ended = await unless(serve(), session.ended, interrupt.happened)

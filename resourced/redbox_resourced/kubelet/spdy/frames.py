@@ -115,7 +115,7 @@ class FrameParser:
     """Of one direction of one connection; after a SpdyError it must not be fed again."""
 
     def __init__(self) -> None:
-        self._headers = HeaderUnpacker()
+        self._headers: HeaderUnpacker | None = HeaderUnpacker()
         self._held = b""
         self._data: _OpenData | None = None
 
@@ -123,6 +123,10 @@ class FrameParser:
     def held_bytes(self) -> int:
         """Of a frame that is not whole."""
         return len(self._held)
+
+    def drop_headers(self) -> None:
+        """Unpack no more of them: with the window of zlib a session takes some 24 KiB more."""
+        self._headers = None
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """The events of these bytes (consume all of them); raises SpdyError at the first flaw."""
@@ -180,7 +184,7 @@ class FrameParser:
                 stream, _ = _numbers(body, exact=False)
                 if len(body) < 10:  # noqa: PLR2004 (two ids, a priority and a slot)
                     raise SpdyError("a SYN_STREAM is too short")
-                return NewStream(stream, self._headers.unpack(body[10:]), bool(flags & FIN))
+                return NewStream(stream, self._unpack(body[10:]), bool(flags & FIN))
             case FrameType.SYN_REPLY | FrameType.HEADERS:
                 return self._more_headers(flags, body)
             case FrameType.RST_STREAM:
@@ -204,10 +208,13 @@ class FrameParser:
         """Headers that follow a stream's first ones are unpacked, and ignored."""
         if len(body) < 4:  # noqa: PLR2004
             raise SpdyError("a frame of headers is too short")
-        self._headers.unpack(body[4:])
+        self._unpack(body[4:])
         if not flags & FIN:
             return None
         return StreamData(int.from_bytes(body[:4]) & ID_MASK, b"", is_last=True)
+
+    def _unpack(self, block: bytes) -> dict[str, str]:
+        return self._headers.unpack(block) if self._headers else {}
 
 
 @dataclass(slots=True)

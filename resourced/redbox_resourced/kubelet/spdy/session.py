@@ -162,7 +162,8 @@ class SpdySession:
         self._wire = wire
         self._limits = limits or SpdyLimits()
         self._parser = FrameParser()
-        self._packer = HeaderPacker()
+        self._packer: HeaderPacker | None = HeaderPacker()
+        """None: no more streams are accepted."""
         self._streams: dict[int, SpdyStream] = {}
         self._unaccepted: deque[SpdyStream] = deque()
         self._opened = asyncio.Event()
@@ -207,6 +208,16 @@ class SpdySession:
             self._opened.clear()
             await self._opened.wait()
         return self._unaccepted.popleft()
+
+    def refuse_streams(self) -> None:
+        """Reset each stream that the peer opens from now on, and those that wait to be accepted.
+
+        Unread, their input would stop the connection. Nothing is packed or unpacked any more.
+        """
+        self._packer = None
+        self._parser.drop_headers()
+        while self._unaccepted:
+            self._unaccepted.popleft().reset(ResetStatus.REFUSED_STREAM)
 
     def leave(self) -> None:
         """Tell the peer that this side opens and accepts nothing more."""
@@ -253,7 +264,7 @@ class SpdySession:
         if event.stream <= self._last_stream or not event.stream & 1:
             raise SpdyError(f"a client cannot open stream {event.stream} after {self._last_stream}")
         self._last_stream = event.stream
-        if max(len(self._streams), len(self._unaccepted)) >= self._limits.streams:
+        if not self._packer or max(len(self._streams), len(self._unaccepted)) >= self._limits.streams:
             self._send(reset_frame(event.stream, ResetStatus.REFUSED_STREAM))
             return
         stream = SpdyStream(self, event, FlowWindow(self._initial_window))

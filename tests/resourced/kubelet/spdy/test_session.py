@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -157,6 +158,20 @@ async def test_streams_that_are_opened_and_reset_without_end_hold_no_memory() ->
         await talk.settle()
         assert not accepting.done()
         accepting.cancel()
+
+
+async def test_a_session_that_wants_no_more_streams_refuses_them_whatever_their_headers() -> None:
+    async with conversation() as talk:
+        stream = await talk.opened(streamType="stdin")
+        talk.send(talk.peer.open({"streamType": "waits to be accepted"})[1])
+        await talk.settle()
+        talk.session.refuse_streams()
+        talk.send(harness.control(harness.SYN_STREAM, struct.pack(">IIBB", 5, 0, 0, 0) + b"no zlib"))
+        talk.send(data(5, b"x" * 300_000), data(1, b"in"))
+        assert await asyncio.wait_for(stream.read(), 5) == b"in"
+        await talk.settle()
+        assert talk.peer.of("reset") == [(3, 3), (5, 3)]
+        assert (talk.session.open_streams, talk.session.held_bytes) == (1, 0)
 
 
 async def test_a_full_inbox_stops_the_connection_until_it_is_read() -> None:
