@@ -17,6 +17,8 @@ PORTS_WINDOW = 256 * 1024
 """Credit of each direction of a forwarded connection: a stalled one holds back no other."""
 MESSAGE_COST = 64
 """Of a message of data in credit, beside its bytes."""
+CONNECTION_RESET = "ConnectionReset"
+"""Reason of a forwarded connection that the job's server has reset: it may have sent half of an answer."""
 HELD_BY_USER = "JobHeldUser"
 HELD_REASONS = frozenset({HELD_BY_USER, "JobHeldAdmin"})
 """Slurm's reasons of a pending job that starts only after a release."""

@@ -20,7 +20,7 @@ from redbox_companion.streams.job_channel import END, STATUS, JobChannel
 from redbox_companion.streams.local_connection import GIVEN_UP, NUMBER, LocalConnection, reset
 from redbox_companion.streams.statuses import RemoteEnded, failure_of
 from redbox_shared.backoff import Backoff
-from redbox_shared.wire import PORTS_PROTOCOL
+from redbox_shared.wire import CONNECTION_RESET, PORTS_PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,7 +215,8 @@ class ForwardedPorts:
             elif (failure := failure_of(data)) is None:
                 connection.end()
             else:
-                self._observer.connection_failed(port, failure)
+                if failure.reason != CONNECTION_RESET:
+                    self._observer.connection_failed(port, failure)
                 reset(connection.socket)
                 del self._connections[number]
                 return

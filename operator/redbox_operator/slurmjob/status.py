@@ -16,6 +16,7 @@ from redbox_operator.api.conditions import (
     NewCondition,
     conditions_of,
 )
+from redbox_operator.api.constants import pod_name
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import (
@@ -214,10 +215,11 @@ def _advice(inputs: StatusInputs, row: Job) -> str:
         advice = again + "attempt is submitted at once."
     else:
         advice = (
-            "See `kubectl logs {0}-job` and `sacct -D -j {1}` on the login node. To run it again, `kubectl "
+            "See `kubectl logs {2}` and `sacct -D -j {1}` on the login node. To run it again, `kubectl "
             "delete slurmjob {0}` and apply it again; retryLost with a backoffLimit does so by itself."
         )
-    return f"{row.message} {advice.format(job.name, row.job_id)}"
+    pod = pod_name(job.name, inputs.attempt.number)
+    return f"{row.message} {advice.format(job.name, row.job_id, pod)}"
 
 
 def _without_row(inputs: StatusInputs) -> JobOutcome:

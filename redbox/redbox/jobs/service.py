@@ -98,9 +98,9 @@ class JobService:
         self._submit_buckets = OwnerBuckets(settings.submits_per_second, settings.submit_burst)
         self._group = group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
-
         background = BackgroundTasks(group)
         self._context = context = Context(store, workload, clock, settings, self._machine, background, audit)
+        self.request_poll = context.request_poll
         self._actions = JobActions(context)
         self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)

@@ -25,6 +25,9 @@ KILL_S = 10.0
 GRANT_AT = frames.WINDOW // 4
 MOST_STREAMS = frames.MAX_STREAMS - 24  # the relay may not have seen yet that some have ended
 MAX_STATUS = 16 * 1024
+FIRST_FRAME = frames.PREFIX.pack(frames.HELLO, 0, 0)[:5]
+"""How a relay's output begins, with the length of the frame behind it."""
+MAX_PRINTED = 64 * 1024
 FRAMES_A_TURN = 256
 """A chunk of the agent's may hold thousands: others get a turn after so many."""
 LATE_FRAMES = 2 * frames.WINDOW // frames.FRAME_COST
@@ -203,12 +206,25 @@ class RelayConnection:
 
     async def _read(self) -> None:
         turn = itertools.count(1)
-        while data := await self._pipe.receive():
+        data = await self._first_output()
+        while data:
             self._received_at = asyncio.get_running_loop().time()
             for frame in self._decoder.feed(data):
                 self._dispatch(frame)
                 if not next(turn) % FRAMES_A_TURN:
                     await asyncio.sleep(0)
+            data = await self._pipe.receive()
+
+    async def _first_output(self) -> bytes:
+        """From the first frame on: a site's TaskProlog may print something before it."""
+        output = b""
+        while data := await self._pipe.receive():
+            output += data
+            if (start := output.find(FIRST_FRAME)) >= 0:
+                return output[start:]
+            if len(output) > MAX_PRINTED:
+                raise BadFrame(f"{len(output)} bytes before its first frame")
+        return b""
 
     def _dispatch(self, frame: RelayFrame) -> None:
         if frame.kind == frames.HELLO and not self.started.done():

@@ -21,7 +21,7 @@ from redbox.jobs.service import JobService
 from redbox.observability.job_audit import Audit, audit_entry
 from redbox.sessions.errors import SessionEnded, SessionsBusy
 from redbox.sessions.open_session import CLIENT_GONE, OpenForward, OpenSession
-from redbox.sessions.relay_connection import RelayStreamHandle
+from redbox.sessions.relay_connection import RELAY_LOST, RelayStreamHandle
 from redbox.sessions.relays import RelayKey, RelayPool
 from redbox.sessions.settings import ExecSettings
 from redbox.sessions.targets import SessionTarget, check_running, choose_target
@@ -132,7 +132,12 @@ class SessionService:
         with counted(self._open, job.record.user), self._audit_of(ref, job, detail) as outcome:
             async with self._stream(ref, job.record.user, job.target, document) as stream:
                 outcome.session = session = OpenSession(stream, job, self._idle_timer())
-                yield session
+                try:
+                    yield session
+                except SessionEnded as error:
+                    if error.reason != RELAY_LOST:
+                        raise
+                    raise await job.why_lost(error) from None
 
     @asynccontextmanager
     async def forward(self, ref: JobRef, task: int | None) -> AsyncIterator[OpenForward]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from redbox.core.clock import Clock
@@ -10,7 +11,11 @@ from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.sessions.errors import SessionEnded
-from redbox.sessions.targets import SessionTarget, still_runs
+from redbox.sessions.targets import ENDING, SessionTarget, still_runs
+from redbox_api.models import Phase
+
+SHOWN_S = 5.0
+"""For a poll that shows the end of a job, whose steps Slurm has ended."""
 
 
 @dataclass
@@ -28,7 +33,24 @@ class JobWatch:
         """Raise SessionEnded when the job has ended, or was requeued."""
         while not self.job_has_ended():
             await self.jobs.next_change()
-        raise SessionEnded("JobEnded", "The job of this session has ended, or was requeued.")
+        raise job_ended()
+
+    async def why_lost(self, error: SessionEnded) -> SessionEnded:
+        """Why the relay has gone: with its job, if the next poll shows so, and else as the error says."""
+        current = self.jobs.current(self.record.key)
+        if current is not None and current.phase is Phase.SUSPENDED:
+            return SessionEnded(error.reason, f"{error.message}: its job is suspended")
+        self.jobs.request_poll()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SHOWN_S):
+                while not (self.job_has_ended() or self._is_ending()):
+                    await self.jobs.next_change()
+                return job_ended()
+        return error
+
+    def _is_ending(self) -> bool:
+        current = self.jobs.current(self.record.key)
+        return current is not None and current.status.state in ENDING
 
     def job_has_ended(self) -> bool:
         """Looked at after each change of any job: most are of others."""
@@ -38,6 +60,10 @@ class JobWatch:
         runs = still_runs(current, self.target, self.workload.states, self.task)
         self._running = current if runs else None
         return not runs
+
+
+def job_ended() -> SessionEnded:
+    return SessionEnded("JobEnded", "The job of this session has ended, or was requeued.")
 
 
 @dataclass

@@ -162,3 +162,9 @@ def test_without_a_retry_the_user_is_told_what_to_type(no_sign_of_start: bool, s
     finished = status.condition(ConditionType.FINISHED)
     assert finished is not None
     assert finished.reason == "Lost"
+
+
+def test_a_later_attempt_that_may_have_started_names_its_own_log() -> None:
+    row = job_row(Phase.LOST, **FORGOTTEN, no_sign_of_start=False)
+    status = status_of(status_inputs(row, job=slurm_job(backoffLimit=1), attempt=Attempt(2, 0)))
+    assert f"kubectl logs {slurm_job().name}-job-2`" in (status.message or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,10 +16,24 @@ from redbox.relay.program_source import PYTHON, relay_command, relay_source
 class RelayProcess:
     """One relay, on pipes."""
 
-    def __init__(self, *, idle_s: float = 60, heartbeat_s: float = 45) -> None:
-        source = relay_source().replace(b"    main()\n", b"    main(%r, %r)\n" % (idle_s, heartbeat_s))
+    def __init__(
+        self,
+        *,
+        idle_s: float = 60,
+        heartbeat_s: float = 45,
+        python: Sequence[str] = (),
+        changes: Mapping[bytes, bytes] | None = None,
+        **env: str,
+    ) -> None:
+        """`changes` to its source stand in for a node that is not as this one."""
+        source = relay_source()
+        main = {b"    main()\n": b"    main(%r, %r)\n" % (idle_s, heartbeat_s)}
+        for old, new in {**main, **(changes or {})}.items():
+            assert old in source
+            source = source.replace(old, new)
         self.process = subprocess.Popen(
-            [os.environ.get("REDBOX_AGENT_PYTHON", PYTHON), *relay_command()[1:]],
+            [os.environ.get("REDBOX_AGENT_PYTHON", PYTHON), *python, *relay_command()[1:]],
+            env={**os.environ, **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

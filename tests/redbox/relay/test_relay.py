@@ -117,6 +117,22 @@ def test_output_of_a_process_that_is_left_behind_does_not_keep_a_session() -> No
         until_gone(pids_in(output)[0])
 
 
+def test_a_folder_on_a_file_system_that_hangs_holds_back_its_own_session_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "hangs"
+    folder.mkdir()
+    script = subprocess.Popen(["/bin/sleep", "600"], env={"SLURM_JOB_ID": "4714"}, cwd=folder)
+    hangs = {b"os.chdir(folder)": b'time.sleep(600) if b"hangs" in folder else os.chdir(folder)'}
+    try:
+        with started(changes=hangs) as relay:
+            relay.open(1, "true", job="4714")
+            relay.open(2, "echo", "there")
+            assert relay.until_status(2) == (b"there\n", {"code": 0})
+            relay.send(frames.KILL, 1)
+    finally:
+        script.kill()
+        script.wait()
+
+
 def test_a_session_has_the_environment_of_the_jobs_script_and_not_that_of_a_step() -> None:
     environment = {"SLURM_JOB_ID": "4713", "OF": "the script", "PATH": os.environ["PATH"]}
     script = subprocess.Popen(["/bin/sleep", "600"], env=environment, cwd="/usr")
@@ -132,6 +148,18 @@ def test_a_session_has_the_environment_of_the_jobs_script_and_not_that_of_a_step
         for process in (script, step):
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize("command", [("echo", "größer"), ("no-größer",)])
+def test_a_command_has_its_callers_bytes_where_python_takes_another_encoding(command: tuple[str]) -> None:
+    """As Python 3.6 does on a node without the locale C.UTF-8."""
+    with started(python=("-X", "utf8=0"), LC_ALL="C") as relay:
+        relay.open(1, "cat")
+        relay.open(2, *command)
+        output, _ = relay.until_status(2)
+        assert command[-1].encode() in output
+        relay.send(frames.DATA, 1, b"\0there")
+        assert first_output(relay) == b"there"
 
 
 def test_a_container_that_does_not_run_is_refused() -> None:

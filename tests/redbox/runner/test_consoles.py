@@ -207,7 +207,8 @@ def test_a_restarted_container_is_attached_to_again(node: Node) -> None:
 
 def test_a_stranger_to_the_protocol_is_disconnected(node: Node) -> None:
     with started(node, "cat", stdin=True) as run:
-        for message in (b"{", b"[]", b"\xff", b'{"columns": "x"}', b'{"columns": []}', b"[" * 10_000):
+        sizes = (b'{"columns": "x"}', b'{"columns": []}', b'{"columns": 1e400}')
+        for message in (b"{", b"[]", b"\xff", *sizes, b"[" * 10_000):
             client = Client(run)
             client.send(ATTACH_SIZE, message)
             assert client.socket.recv(10) == b"", message

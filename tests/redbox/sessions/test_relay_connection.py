@@ -8,10 +8,29 @@ import pytest
 
 from redbox.relay.program import frames
 from redbox.sessions.errors import SessionEnded
-from redbox.sessions.relay_connection import FRAMES_A_TURN, LATE_FRAMES, StreamOutput
+from redbox.sessions.relay_connection import FRAMES_A_TURN, LATE_FRAMES, MAX_PRINTED, StreamOutput
 from tests.redbox.sessions.fakes import FakePipe, served, until
 
 STDOUT_CLOSED = b"\1"
+
+
+async def test_what_a_sites_task_prolog_prints_before_a_relay_is_skipped() -> None:
+    pipe = FakePipe()
+    hello = pipe.output.get_nowait()
+    for part in (b"Welcome to n1\r\n", b"\r\n" + hello[:3], hello[3:]):
+        pipe.output.put_nowait(part)
+    async with served(pipe) as connection, connection.open({"kind": "command"}) as stream:
+        pipe.emit(frames.DATA, 1, b"\1there")
+        assert await stream.receive() == StreamOutput(1, b"there")
+
+
+async def test_a_relay_that_prints_without_end_is_ended() -> None:
+    pipe = FakePipe()
+    pipe.output = asyncio.Queue()
+    pipe.output.put_nowait(bytes(MAX_PRINTED + 1))
+    with pytest.raises(SessionEnded, match="before its first frame"):
+        async with asyncio.timeout(20), served(pipe):
+            pass
 
 
 async def test_a_stream_is_closed_once() -> None:

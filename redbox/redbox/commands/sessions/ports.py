@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import os
 import re
+import socket as sockets
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -28,6 +30,7 @@ from redbox_api.sessions.parts import SessionStatus
 
 PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
 HIGHEST_PORT = 65_535
+RESET = struct.pack("ii", 1, 0)  # no lingering
 
 
 def forward(
@@ -131,12 +134,19 @@ class ForwardedConnections:
                 await connection.close()
             if status.exit_code is None:
                 typer.echo(f"redbox: {status.message}", err=True)
+                reset(writer)
         except RedboxError as error:
             typer.echo(f"redbox: {error.problem.detail if isinstance(error, Refused) else error}", err=True)
         except OSError:
             pass  # the local program has gone
         finally:
             writer.close()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End it so that the local program does not take what it got for the whole."""
+    writer.get_extra_info("socket").setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, RESET)
+    writer.transport.abort()
 
 
 def is_own(writer: asyncio.StreamWriter) -> bool:

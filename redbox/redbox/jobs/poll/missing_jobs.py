@@ -125,14 +125,18 @@ def after_absence(
     return lost(record, now, _why_lost(record, evidence, machine))
 
 
-def may_be_unsaved(record: JobRecord, now: datetime) -> bool:
-    """Whether the job was absent soon after its first submit: an older one was saved before.
+def may_be_unsaved(record: JobRecord, now: datetime, silent_since: datetime | None = None) -> bool:
+    """Whether its controller ended soon after its first submit: an older job was saved before.
 
-    A job whose submit had no answer may be bound long after it was made.
+    That is when the job was first absent, or when the polls before that began to fail. A job whose submit had
+    no answer may be bound long after it was made.
     """
     times = (record.bound_at, record.last_submit_at, record.unanswered_at)
     submitted_at = min(time for time in times if time is not None)
-    return (record.absent_since or now) - submitted_at <= UNSAVED
+    absent_since = record.absent_since or now
+    if silent_since is not None and submitted_at <= silent_since < absent_since:
+        absent_since = silent_since
+    return absent_since - submitted_at <= UNSAVED
 
 
 def _after_restart(
@@ -178,6 +182,8 @@ class MissingJobs(JobsComponent):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._lookups: dict[JobKey, LookupTimes] = {}
+        self._silent_since: datetime | None = None  # since when the controller has answered no poll
+        self._silences: dict[JobKey, datetime | None] = {}  # right before the poll that first missed a job
         self._tasks_not_before = float("-inf")  # rows of large arrays take the accounting long
         self._boot_time = ""
         self._answers_since = float("-inf")  # since when the controller of this boot time answers
@@ -188,6 +194,7 @@ class MissingJobs(JobsComponent):
         """Those whose next query is due."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
         self._lookups = {r.key: self._lookups[r.key] for r in missing if r.key in self._lookups}
+        self._silences = {r.key: self._silences.get(r.key, self._silent_since) for r in missing.whole}
         whole = [
             record for record in missing.whole if self._since_lookup(record, monotonic) >= _pause(record, now)
         ]
@@ -233,6 +240,10 @@ class MissingJobs(JobsComponent):
         self._boot_time = ""
         self._workload.expire_boot_time()
 
+    def note_poll(self, *, answered: bool) -> None:
+        """After each poll: whether the controller answered it."""
+        self._silent_since = None if answered else (self._silent_since or self._clock.now())
+
     async def _current_boot_time(self) -> str:
         boot_time = await self._context.call(self._workload.boot_time())
         if boot_time != self._boot_time:
@@ -247,7 +258,9 @@ class MissingJobs(JobsComponent):
         restarted = [
             record
             for record in absent
-            if boot_time and record.boot_time not in {"", boot_time} and may_be_unsaved(record, now)
+            if boot_time
+            and record.boot_time not in {"", boot_time}
+            and may_be_unsaved(record, now, self._silences.get(record.key))
         ]
         answers_for_s = self._clock.monotonic() - self._answers_since
         due = history is not None and answers_for_s >= self._settings.restarted_for_s

@@ -192,15 +192,17 @@ class Poller(JobsComponent):
     async def poll(self) -> None:
         """One poll, or a glance; after a failure the records stay as they are, and are stale."""
         started = self._clock.monotonic()
-        good = False
+        good, answered = False, True
         try:
             good = await (self._poll() if self._is_poll_due() else self._poll_if_changed())
         except (WorkloadManagerError, JournalError, TimeoutError) as fault:
             log.warning("polling the queue failed: %s", fault)
+            answered = isinstance(fault, JournalError)
         except Exception:  # a fault of ours over one odd record must not stop the polls of all the others
             log.exception("polling the queue failed")
         self._ended = self._clock.monotonic()
         self._took_s = self._ended - started
+        self._missing_jobs.note_poll(answered=answered)
         self._note_result(good=good)
 
     def _note_result(self, *, good: bool) -> None:

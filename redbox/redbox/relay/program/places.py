@@ -133,11 +133,11 @@ def start_of(pid: int) -> int:
 
 
 def folder_of(pid: int) -> bytes:
+    """Without a look at its file system, which may hang."""
     try:
-        folder = os.readlink(b"/proc/%d/cwd" % pid)
+        return os.readlink(b"/proc/%d/cwd" % pid)
     except OSError:
         return b"/"
-    return folder if os.path.isdir(folder) else b"/"
 
 
 def program_name(pid: int) -> str:

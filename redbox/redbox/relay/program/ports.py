@@ -5,6 +5,7 @@ import os
 import selectors
 import socket
 import time
+from contextlib import suppress
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from redbox.node.program.job_processes import is_socket_of_job
@@ -13,6 +14,7 @@ from redbox.relay.program.frames import CLOSE, STDOUT
 from redbox.relay.program.streams import Interest, Send, SocketStream
 
 CONNECT_S = 10.0
+RESET = "the server has reset the connection"
 
 
 class PortStream(SocketStream):
@@ -24,6 +26,7 @@ class PortStream(SocketStream):
         self._connected = False
         self._is_probe = bool(document.get("probe"))
         self._readable = self._writable = True
+        self._was_reset = False
         port = int(document["port"])
         where = find_job_listener(port, os.environ.get("SLURM_JOB_ID") or document["job"])
         if where is None:
@@ -64,11 +67,17 @@ class PortStream(SocketStream):
                 self._end({"code": 0})
                 return
         if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor):
-            self._end({"code": 0})
-            return
-        if events & selectors.EVENT_READ and not self._read(descriptor, STDOUT):
+            self._writable = False  # what the server has sent before is still to be read
+        if events & selectors.EVENT_READ and self.may_read() and not self._read(descriptor, STDOUT):
             self._readable = False
-            self._send_frame(CLOSE, self.number, bytes([STDOUT]))
+            if self._was_reset:
+                self._end({"reason": "ConnectionReset", "message": f"port {self._name}: {RESET}"})
+            else:
+                self._send_frame(CLOSE, self.number, bytes([STDOUT]))
+
+    def _failed(self, error: OSError) -> None:
+        """A server that closes with input unread, or dies, resets: what it sent may be half of an answer."""
+        self._was_reset = self._was_reset or error.errno == errno.ECONNRESET
 
     def tick(self) -> None:
         if self._socket is None:
@@ -78,10 +87,8 @@ class PortStream(SocketStream):
             return
         if self._input_closed and self._connected and not self._input:
             self._input_closed = False
-            try:
+            with suppress(OSError):  # its server has gone: the end of what it sent says so
                 self._socket.shutdown(socket.SHUT_WR)
-            except OSError:
-                self._readable = False
             self._writable = False
         if not self._readable and not self._writable:
             self._end({"code": 0})

@@ -14,6 +14,7 @@ import tty
 from typing import Any, Callable, Dict, List, Set
 
 from redbox.relay.program.attached import AttachedStream
+from redbox.relay.program.children import keep_from_children
 from redbox.relay.program.frames import (
     CLOSE,
     CREDIT,
@@ -325,6 +326,7 @@ def enlarge(pipe: int) -> None:
 
 def main(idle_s: float = IDLE_S, heartbeat_s: float = HEARTBEAT_S) -> None:
     prepare_process(1)
+    keep_from_children()
     enlarge(0)
     Relay(0, 1, idle_s, heartbeat_s).run()
     os._exit(0)

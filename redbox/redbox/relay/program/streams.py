@@ -15,12 +15,12 @@ import selectors
 import signal
 import socket
 import struct
-import subprocess
 import termios
 import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
+from redbox.relay.program.children import start_child
 from redbox.relay.program.frames import (
     CREDIT,
     CREDIT_BYTES,
@@ -118,7 +118,8 @@ class RelayStream:
             data = os.read(descriptor, min(MAX_DATA, self._credit - FRAME_COST))
         except BlockingIOError:
             return True
-        except OSError:  # of a terminal without a holder: EIO
+        except OSError as error:  # of a terminal without a holder: EIO
+            self._failed(error)
             data = b""
         if data:
             self._credit -= data_cost(len(data))
@@ -132,7 +133,8 @@ class RelayStream:
             written = os.write(descriptor, chunk)
         except BlockingIOError:
             return True
-        except OSError:
+        except OSError as error:
+            self._failed(error)
             self._drop_input()
             return False
         if written < len(chunk):
@@ -142,6 +144,9 @@ class RelayStream:
             self._input.popleft()
             self._consumed(data_cost(written))
         return True
+
+    def _failed(self, error: OSError) -> None:
+        """Note why nothing can be read, or written, any more."""
 
     def _drop_input(self) -> None:
         self._consumed(sum(data_cost(len(chunk)) for chunk in self._input))
@@ -182,28 +187,39 @@ class CommandStream(RelayStream):
         self._status: Optional[int] = None
         self._ended_at = 0.0
         self._stdin = -1
-        self._process: Optional[Any] = None
+        self._starting = -1  # a pipe, until the program runs
+        self._program = b""
         self._start(document)
 
     def _start(self, document: Dict[str, Any]) -> None:
         place = find_place(document["job"], document.get("container"))
         environment = dict(place.environment)
         if self._tty:
-            environment[b"TERM"] = os.fsencode(document.get("term") or "xterm")
-        argv = place.enter + [os.fsencode(word) for word in document["command"]]
+            environment[b"TERM"] = word_bytes(document.get("term") or "xterm")
+        argv = place.enter + [word_bytes(word) for word in document["command"]]
+        self._program = argv[0]
         if place.notice:
             self._send_notice(place.notice)
         start = self._start_in_terminal if self._tty else self._start_with_pipes
         try:
             start(argv, environment, place.folder, document)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            missing = getattr(error, "errno", None) == errno.ENOENT
-            reason = getattr(error, "strerror", None) or str(error)
-            name = os.fsdecode(argv[0])[:200]
-            code = NOT_FOUND if missing else CANNOT_EXECUTE
-            message = f"{name}: {reason}"
-            self._send_notice(os.fsencode(f"redbox: {message}\r\n"))  # kubectl shows no other
-            self.finish({"code": code, "message": message})
+        except OSError as error:
+            self._fail_to_start(error.errno or 0)
+
+    def _fail_to_start(self, number: int) -> None:
+        code = NOT_FOUND if number == errno.ENOENT else CANNOT_EXECUTE
+        message = f"{self._program.decode('utf-8', 'surrogateescape')[:200]}: {os.strerror(number)}"
+        self._send_notice(word_bytes(f"redbox: {message}\r\n"))  # kubectl shows no other
+        self.finish({"code": code, "message": message})
+        self._release()
+
+    def _see_start(self) -> None:
+        """The program runs, or why it does not."""
+        fault = os.read(self._starting, 16)
+        close_quietly(self._starting)
+        self._starting = -1
+        if fault:
+            self._fail_to_start(int(fault))
 
     def _send_notice(self, line: bytes) -> None:
         """A line of ours, where the command's errors are seen."""
@@ -221,7 +237,8 @@ class CommandStream(RelayStream):
                 prepare_session()
                 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
-            self._popen(argv, environment, folder, (slave, slave, slave), take_terminal)
+            files = (slave, slave, slave)
+            self._leader, self._starting = start_child(argv, environment, folder, files, take_terminal)
         except BaseException:
             os.close(master)
             raise
@@ -238,7 +255,8 @@ class CommandStream(RelayStream):
             their_in, our_in = open_pipe(theirs, ours if document["stdin"] else theirs)
             our_out, their_out = open_pipe(ours, theirs)
             our_err, their_err = open_pipe(ours, theirs)
-            self._popen(argv, environment, folder, (their_in, their_out, their_err), prepare_session)
+            files = (their_in, their_out, their_err)
+            self._leader, self._starting = start_child(argv, environment, folder, files, prepare_session)
             ours.pop_all()
         self._outputs = {our_out: STDOUT, our_err: STDERR}
         self._stdin = our_in if document["stdin"] else -1
@@ -246,31 +264,13 @@ class CommandStream(RelayStream):
             if descriptor >= 0:
                 os.set_blocking(descriptor, False)
 
-    def _popen(
-        self,
-        argv: List[bytes],
-        environment: Dict[bytes, bytes],
-        folder: bytes,
-        files: Tuple[int, int, int],
-        before: Callable[[], None],
-    ) -> None:
-        process = subprocess.Popen(
-            argv,
-            env=environment,
-            cwd=folder,
-            stdin=files[0],
-            stdout=files[1],
-            stderr=files[2],
-            start_new_session=True,
-            preexec_fn=before,  # noqa: PLW1509 # the relay has one thread
-        )
-        self._process, self._leader = process, process.pid
-
     def resize(self, size: Dict[str, Any]) -> None:
         if self._tty and self._stdin >= 0:
             set_terminal_size(self._stdin, size)
 
     def interests(self) -> Iterator[Interest]:
+        if self._starting >= 0:
+            yield self._starting, selectors.EVENT_READ
         for descriptor in self._outputs:
             events = selectors.EVENT_READ if self.may_read() else 0
             if descriptor == self._stdin and self._input:
@@ -281,6 +281,9 @@ class CommandStream(RelayStream):
             yield self._stdin, selectors.EVENT_WRITE
 
     def ready(self, descriptor: int, events: int) -> None:
+        if descriptor == self._starting:
+            self._see_start()
+            return
         if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor):
             self._close_stdin()
         if events & selectors.EVENT_READ and descriptor in self._outputs:
@@ -294,7 +297,7 @@ class CommandStream(RelayStream):
             self._drop_input()
         if self._input_closed and not self._input and self._stdin >= 0:
             self._end_input()
-        if self._status is None:
+        if self._status is None or self._starting >= 0:
             return
         waited = self.may_read() and time.monotonic() - self._ended_at > ORPHANS_S
         if not self._outputs or waited:
@@ -304,8 +307,6 @@ class CommandStream(RelayStream):
     def exited(self, pid: int, status: int) -> None:
         if pid == self._leader:
             self._status, self._ended_at = status, time.monotonic()
-            if self._process is not None:
-                self._process.returncode = status  # reaped here, so that the object does not try
 
     def kill(self) -> None:
         super().kill()
@@ -339,9 +340,9 @@ class CommandStream(RelayStream):
         close_quietly(descriptor)
 
     def _release(self) -> None:
-        for descriptor in {*self._outputs, self._stdin}:
+        for descriptor in {*self._outputs, self._stdin, self._starting}:
             close_quietly(descriptor)
-        self._outputs, self._stdin = {}, -1
+        self._outputs, self._stdin, self._starting = {}, -1, -1
         self._input.clear()
 
 
@@ -351,6 +352,11 @@ def open_pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> Tup
     reader.callback(close_quietly, read_end)
     writer.callback(close_quietly, write_end)
     return read_end, write_end
+
+
+def word_bytes(word: str) -> bytes:
+    """As its caller wrote it, whatever encoding Python takes for that of the node."""
+    return word.encode("utf-8", "surrogateescape")
 
 
 def set_terminal_size(terminal: int, size: Dict[str, Any]) -> None:

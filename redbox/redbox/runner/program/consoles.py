@@ -294,7 +294,7 @@ class Console:
                 self._take_input(client, content)
             elif kind == ATTACH_SIZE:
                 self._set_size(json.loads(content.decode()))
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             client.is_gone = True  # it does not speak this protocol
 
     def _greet(self, client: Attachment, kind: bytes, content: bytes) -> None:

@@ -18,6 +18,7 @@ from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
 from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
+from redbox_shared.wire import CONNECTION_RESET
 
 PROTOCOLS = ("portforward.k8s.io",)
 OPENING_S = 30.0
@@ -137,20 +138,25 @@ class PortForward:
 
 async def _copy(data: SpdyStream, job: RunningConnection) -> str:
     async with asyncio.TaskGroup() as group:
-        upwards = group.create_task(_copy_up(data, job))
+        others = [group.create_task(work(data, job)) for work in (_copy_up, _close_when_ended)]
         try:
             return await _copy_down(data, job)
         finally:
-            upwards.cancel()
+            for task in others:
+                task.cancel()
 
 
 async def _copy_up(data: SpdyStream, job: RunningConnection) -> None:
     while piece := await data.read():
         await job.send(piece)
-    if data.was_reset:  # the client has gone: what the job may still send has no reader
-        await job.close()
-    else:
+    if not data.was_reset:
         await job.close_input()
+
+
+async def _close_when_ended(data: SpdyStream, job: RunningConnection) -> None:
+    """The client has gone: what the job may still send has no reader, and the job may read nothing more."""
+    await data.ended.wait()
+    await job.close()
 
 
 async def _copy_down(data: SpdyStream, job: RunningConnection) -> str:
@@ -162,6 +168,8 @@ async def _copy_down(data: SpdyStream, job: RunningConnection) -> str:
                 data.finish()
     except StreamEnded:
         return ""
+    if received.reason == CONNECTION_RESET:  # of this connection alone, which kubectl learns without a text
+        data.reset()
     return "" if data.was_reset else received.why
 
 

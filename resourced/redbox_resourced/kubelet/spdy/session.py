@@ -37,6 +37,8 @@ from redbox_resourced.kubelet.spdy.windows import FlowWindow
 
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours, and of one read."""
+GONE_S = 10.0
+"""Between looks whether the peer is still there, while nothing is read of it."""
 
 
 class Wire(Protocol):
@@ -56,6 +58,10 @@ class Wire(Protocol):
 
     def backlog(self) -> int:
         """Bytes that the peer has not taken."""
+        ...
+
+    def is_gone(self) -> bool:
+        """Whether the peer has ended the connection, whatever of it was not read."""
         ...
 
 
@@ -85,8 +91,8 @@ class SpdyStream:
         self.window = window
         self.is_sent = False
         """Nothing more is sent on it."""
-        self.was_reset = False
-        """By either side, or by the end of the connection: the peer wants nothing more."""
+        self.ended = asyncio.Event()
+        """Set when it was reset, by either side, or its connection has ended: the peer wants nothing more."""
         self._session = session
         self._inbox = bytearray()
         self._arrived = asyncio.Event()
@@ -96,6 +102,10 @@ class SpdyStream:
     @property
     def held_bytes(self) -> int:
         return len(self._inbox)
+
+    @property
+    def was_reset(self) -> bool:
+        return self.ended.is_set()
 
     @property
     def is_over(self) -> bool:
@@ -148,7 +158,8 @@ class SpdyStream:
 
     def on_end(self) -> None:
         """It was reset, or the connection has ended: bytes that have arrived can still be read."""
-        self.was_reset = self.is_sent = self._is_received = True
+        self.is_sent = self._is_received = True
+        self.ended.set()
         self._arrived.set()
 
 
@@ -235,9 +246,20 @@ class SpdySession:
                 self._handle(event)
             if self._wire.backlog() > self._limits.backlog_bytes:
                 raise SpdyError("the peer does not read the answers to its frames")
-            while self._full or self._held >= self._limits.session_bytes:
-                self._has_room.clear()
-                await self._has_room.wait()
+            if not await self._room_while_there():
+                return
+
+    async def _room_while_there(self) -> bool:
+        """Wait until more may be read; False if the peer has gone, whose end is not read meanwhile."""
+        while self._full or self._held >= self._limits.session_bytes:
+            self._has_room.clear()
+            try:
+                async with asyncio.timeout(GONE_S):
+                    await self._has_room.wait()
+            except TimeoutError:
+                if self._wire.is_gone():
+                    return False
+        return True
 
     def _handle(self, event: Event) -> None:
         match event:

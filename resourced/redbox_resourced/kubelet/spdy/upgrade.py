@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -11,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from redbox_resourced.kubelet.spdy.session import SpdySession
+from redbox_shared.keep_alive import KEEP_ALIVE
 
 PROTOCOL = "SPDY/3.1"
 VERSION_HEADER = "X-Stream-Protocol-Version"
@@ -74,6 +76,9 @@ class AiohttpWire:
         if transport is None:
             raise ConnectionResetError("the client has gone")
         self._transport = transport
+        self._socket = transport.get_extra_info("socket")
+        for option in KEEP_ALIVE:
+            self._socket.setsockopt(*option)
         self._response = response
         self._reader = asyncio.StreamReader(READ_AHEAD)
         self._reader.set_transport(transport)
@@ -93,6 +98,14 @@ class AiohttpWire:
     def backlog(self) -> int:
         # A TLS transport of Python 3.11 that was closed twice, here and by aiohttp, raises AttributeError.
         return 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
+
+    def is_gone(self) -> bool:
+        """By the kernel: asyncio looks for no end of a connection that it does not read."""
+        if self._transport.is_closing():
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def close(self, *, at_once: bool) -> None:
         """`at_once`: without sending what the client has not read."""

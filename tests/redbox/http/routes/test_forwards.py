@@ -41,6 +41,16 @@ FLOOD = ECHO.replace(
 )
 
 
+EARLY = """
+import socket, time
+listener = socket.create_server(("127.0.0.1", 0)); print(listener.getsockname()[1], flush=True)
+while True:
+    connection = listener.accept()[0]
+    if connection.recv(1): time.sleep(0.5); connection.sendall(b"too large")
+    connection.close()  # with input unread, so that the kernel resets it
+"""
+
+
 @asynccontextmanager
 async def serving(client: RedboxClient, program: str) -> AsyncIterator[int]:
     """A server in the job, as its user and with its variable: its port."""
@@ -156,6 +166,22 @@ async def test_a_server_that_reads_nothing_holds_back_no_other(stand: Stand) -> 
         assert await exchange(forward, port, b"through") == b"through"
         assert not flood.done()
         flood.cancel()
+
+
+async def test_a_server_that_answers_before_all_is_sent_and_closes_is_heard_and_its_reset_passed_on(
+    stand: Stand,
+) -> None:
+    await running(stand)
+    async with (
+        stand.client() as client,
+        serving(client, EARLY) as port,
+        open_forward(client, "k1") as forward,
+    ):
+        connection = await forward.connect(port)
+        flood = asyncio.create_task(connection.send(bytes(50_000_000)))
+        answer, _, status = await collect(connection)
+        await flood
+    assert (answer, status.exit_code, status.reason) == (b"too large", None, "ConnectionReset")
 
 
 async def test_a_connection_that_is_given_up_ends_in_the_job(stand: Stand) -> None:

@@ -8,11 +8,13 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from redbox.core.durations import Duration
+from redbox.sessions import watches
 from redbox.sessions.settings import ExecSettings
 from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed
 from redbox_api.sessions.client import JobSession, RenewedSocket, SessionData, open_exec
@@ -183,7 +185,10 @@ async def test_a_command_of_a_megabyte(stand: Stand) -> None:
     assert "too long" in status.message
 
 
-async def test_a_relay_that_is_killed_ends_its_sessions_with_a_reason(stand: Stand) -> None:
+async def test_a_relay_that_is_killed_ends_its_sessions_with_a_reason(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "SHOWN_S", 0.5)
     await running(stand)
     marker = "603.25"
     async with stand.client() as client:
@@ -199,7 +204,41 @@ async def test_a_relay_that_is_killed_ends_its_sessions_with_a_reason(stand: Sta
     assert again[0] == b"again\n"
 
 
-async def test_an_agent_that_is_killed_leaves_no_process(stand: Stand) -> None:
+@pytest.mark.parametrize("state", ["TIMEOUT", "COMPLETING"])
+async def test_a_relay_that_ends_with_its_job_is_the_end_of_the_job(state: str) -> None:
+    """Slurm ends the steps of a job before the next poll, which is seconds away, shows its end."""
+    enabled = ExecSettings(enabled=True)
+    async with standing(exec_settings=enabled, shortest_interval_s=2, longest_interval_s=2) as stand:
+        job_id = await running(stand)
+        async with stand.client() as client:
+            command = (*SH, "echo $PPID; exec sleep 608.25")
+            async with open_exec(client, "k1", ExecRequest(command=command)) as session:
+                event = await session.receive()
+                assert isinstance(event, SessionData)
+                stand.slurm.put(replace(stand.slurm.jobs[job_id], state=state))
+                os.kill(int(event.data), signal.SIGTERM)
+                _, _, status = await collect(session)
+        assert status.reason == "JobEnded"
+        await eventually(lambda: any("JobEnded" in entry.detail for entry in stand.audited))
+
+
+async def test_a_relay_that_is_lost_in_a_suspended_job_says_so(stand: Stand) -> None:
+    job_id = await running(stand)
+    command = (*SH, "echo $PPID; exec sleep 609.25")
+    async with stand.client() as client, open_exec(client, "k1", ExecRequest(command=command)) as session:
+        event = await session.receive()
+        assert isinstance(event, SessionData)
+        stand.slurm.put(replace(stand.slurm.jobs[job_id], state="SUSPENDED"))
+        await stand.until("k1", lambda job: job["phase"] == "Suspended")
+        os.kill(int(event.data), signal.SIGKILL)
+        _, _, status = await collect(session)
+    assert (status.reason, "its job is suspended" in status.message) == ("RelayLost", True)
+
+
+async def test_an_agent_that_is_killed_leaves_no_process(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "SHOWN_S", 0.5)
     await running(stand)
     marker = "604.25"
     async with stand.client() as client:

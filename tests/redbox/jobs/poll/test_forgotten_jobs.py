@@ -78,6 +78,34 @@ def test_one_that_was_saved_long_before_is_not_called_unsaved(world: World) -> N
     assert (job.phase, job.reason, job.no_sign_of_start) == (Phase.LOST, None, False)
 
 
+def test_a_slurmctld_that_was_away_for_long_may_have_died_before_it_saved_the_job(world: World) -> None:
+    """A backup takes over after SlurmctldTimeout, two minutes by default; a person may take longer."""
+    submitted(world)
+    world.slurm.down = True
+    world.advance(900)
+    world.slurm.down = False
+    world.slurm.restart("1")
+    assert forgotten_within(world).no_sign_of_start
+
+
+@pytest.mark.parametrize("shown_again", [True, False])
+def test_a_slurmctld_that_was_away_after_it_had_saved_the_job_has_not_forgotten_it(
+    world: World, *, shown_again: bool
+) -> None:
+    submitted(world, seconds=60 if shown_again else 1800)
+    world.slurm.down = True
+    world.advance(900)
+    world.slurm.down = False
+    if shown_again:
+        world.advance(60)
+    world.slurm.restart("1")
+    world.advance(500)
+    assert current(world).phase is Phase.PENDING
+    world.advance(300)
+    job = current(world)
+    assert (job.phase, job.reason, job.no_sign_of_start) == (Phase.LOST, None, False)
+
+
 def test_nodes_that_it_was_given_are_a_sign_of_a_start(world: World) -> None:
     """Its Prolog may run: on a node that slurmctld no longer asks."""
     submitted(world)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from redbox_api.sessions.client import JobSession
 from redbox_kube.api.objects import ApiUnreachable
 from redbox_resourced.pods.pod_view import read_pod
 from tests.resourced.kubelet.sessions.harness import (
@@ -132,6 +133,21 @@ async def test_a_client_that_leaves_ends_the_session_at_redbox(*, tls: bool) -> 
         client.send(data(client.streams["stdin"], b"x"))
         await client.until(lambda _: client.text("stdout") == b"x")
         client.writer.transport.abort()
+        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_client_that_leaves_while_its_input_waits_ends_the_session_at_redbox(
+    monkeypatch: pytest.MonkeyPatch, *, tls: bool
+) -> None:
+    """So much that nothing more is read of it, as of `kubectl exec -i pod -- sleep infinity < large`."""
+    monkeypatch.setattr(JobSession, "send", lambda *_: asyncio.Future())
+    monkeypatch.setattr("redbox_resourced.kubelet.spdy.session.GONE_S", 0.05)
+    async with kubelet_api(tls=tls) as stand:
+        client = await stand.exec("sleep", "infinity")
+        client.send(data(client.streams["stdin"], bytes(400_000)))
+        await client.writer.drain()
+        client.writer.close()
         await asyncio.wait_for(stand.redbox.closed.wait(), 10)
 
 

@@ -11,7 +11,7 @@ from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.sessions import open_sessions, port_forward
 from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
-from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
+from redbox_shared.wire import CONNECTION_RESET, MESSAGE_COST, PORTS_WINDOW
 from tests.resourced.kubelet.sessions.harness import SUCCESS, Client, RedboxSide, echo, kubelet_api
 from tests.resourced.kubelet.spdy import harness
 from tests.resourced.kubelet.spdy.harness import data, pair
@@ -52,12 +52,50 @@ async def test_a_port_without_a_server_is_a_sentence_on_the_error_stream() -> No
         assert b"nobody listens" in client.peer.data_of(error)
 
 
+async def test_a_server_that_resets_a_connection_ends_no_other() -> None:
+    """A text on the error stream would end kubectl's whole forward."""
+
+    async def cut(side: RedboxSide) -> None:
+        await side.send(1, b"half")
+        await side.end({"status": "Failure", "reason": CONNECTION_RESET, "message": "reset"})
+
+    async with kubelet_api() as stand:
+        client = await stand.forward()
+        _, other = connect(client, "0")
+        client.send(data(other, b"one"))
+        await client.until(lambda peer: peer.data_of(other) == b"one")
+        stand.redbox.script = cut
+        error, stream = connect(client, "1")
+        await client.until(lambda peer: (error, None) in peer.of("fin"))
+        assert client.peer.data_of(stream) == b"half"
+        assert client.peer.data_of(error) == b""
+        assert (stream, 5) in client.peer.of("reset")
+        client.send(data(other, b"two"))
+        await client.until(lambda peer: peer.data_of(other) == b"onetwo")
+
+
 async def test_a_connection_whose_client_has_gone_is_closed_at_redbox() -> None:
     async with kubelet_api() as stand:
         client = await stand.forward()
         _, stream = connect(client, "0")
         client.send(data(stream, b"x"))
         await client.until(lambda peer: peer.data_of(stream) == b"x")
+        client.send(pair(harness.RST, stream, 5))
+        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+
+
+async def test_a_connection_whose_client_has_gone_is_closed_though_its_server_reads_nothing() -> None:
+    async def grant_nothing(side: RedboxSide) -> None:
+        while await side.next():
+            pass
+
+    async with kubelet_api() as stand:
+        stand.redbox.script = grant_nothing
+        client = await stand.forward()
+        _, stream = connect(client, "0")
+        client.send(data(stream, bytes(PORTS_WINDOW + 1000)))
+        await client.writer.drain()
+        await asyncio.sleep(0.2)
         client.send(pair(harness.RST, stream, 5))
         await asyncio.wait_for(stand.redbox.closed.wait(), 10)
 

@@ -20,6 +20,7 @@ class MemoryWire:
         self.sent = bytearray()
         self.is_blocked = False
         self.unblocked = asyncio.Event()
+        self.has_gone = False
 
     async def read(self) -> bytes:
         return await self.incoming.get()
@@ -34,6 +35,9 @@ class MemoryWire:
 
     def backlog(self) -> int:
         return len(self.sent) if self.is_blocked else 0
+
+    def is_gone(self) -> bool:
+        return self.has_gone
 
 
 class Peer:

@@ -189,6 +189,20 @@ async def test_a_full_inbox_stops_the_connection_until_it_is_read() -> None:
         assert (talk.wire.incoming.qsize(), talk.session.held_bytes) == (0, 0)
 
 
+async def test_a_peer_that_goes_while_nothing_is_read_of_it_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("redbox_resourced.kubelet.spdy.session.GONE_S", 0.01)
+    async with conversation(SMALL) as talk:
+        stream = await talk.opened()
+        talk.send(data(1, bytes(SMALL.stream_bytes)))
+        await asyncio.sleep(0.05)
+        assert not talk.session.ended.is_set()
+        talk.wire.has_gone = True
+        await asyncio.wait_for(talk.session.ended.wait(), 5)
+        assert await stream.read() == bytes(SMALL.stream_bytes)
+
+
 async def test_a_stream_that_discards_its_input_holds_nothing_and_stops_nobody() -> None:
     async with conversation(SMALL) as talk:
         stream = await talk.opened()
