@@ -1,10 +1,10 @@
 """One container of the pod, from its image to its last end: a thread each, which reads as its life."""
 
 import os
+import re
 import signal
 import threading
 import time
-from contextlib import suppress
 from typing import Callable, Optional
 
 from redbox.node.program.listeners import find_listeners
@@ -34,6 +34,8 @@ SHOWN_S = 3.0
 SHORTEST_GRACE_S = 2.0
 FOREVER_S = 1e8
 LOG_TAIL = 8192
+REAL_TIME = re.compile(r"(SIGRTMIN|SIGRTMAX)([+-][0-9]{1,2})\Z")
+"""Signals without a name of their own: systemd in an image ends by SIGRTMIN+3."""
 
 
 class ContainerLife:
@@ -55,7 +57,7 @@ class ContainerLife:
         self._lock = threading.Lock()
         self._process: Optional[ContainerProcess] = None
         self._target: Optional[HandlerTarget] = None
-        self._stop_signal = signal.SIGTERM
+        self._stop_signal: int = signal.SIGTERM
         self._last_state: Document = {}
         """How its last start ended."""
         self._state_before: Document = {}
@@ -347,10 +349,15 @@ class ContainerLife:
         self._context.report.event(reason, message, self.name, warning=warning)
 
 
-def signal_number(name: str) -> signal.Signals:
-    """The signal that a pod or an image names; SIGTERM if it names none that this node has."""
-    with suppress(ValueError, KeyError):
-        if name.isdigit():
-            return signal.Signals(int(name))
-        return signal.Signals[name if name.startswith("SIG") else "SIG" + name]
-    return signal.SIGTERM
+def signal_number(name: str) -> int:
+    """The signal that a pod or an image names (SIGUSR1, USR1, SIGRTMIN+3, 37), else SIGTERM."""
+    known = signal.Signals.__members__
+    full = name if name.startswith("SIG") else "SIG" + name
+    found = REAL_TIME.match(full)
+    if name.isdecimal():
+        number = int(name)
+    elif found:
+        number = known[found.group(1)] + int(found.group(2))
+    else:
+        number = int(known.get(full, signal.SIGTERM))
+    return number if 0 < number <= signal.SIGRTMAX else signal.SIGTERM

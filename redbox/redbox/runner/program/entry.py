@@ -137,12 +137,14 @@ def run_pod(folder: str) -> int:
     kinds = [(row["name"], row["kind"]) for row in container_kinds(pod)]
     context.report = StatusReport(kinds, {"nodeName": node_name, "hostIP": address}, settles=settles(pod))
     runner: Optional[PodRunner] = None
+    deleted_early = False
     try:
         os.makedirs(context.logs, exist_ok=True)
         prepare(context)
         runner = PodRunner(context, report_file)
         return runner.run()
     except DeletedEarly:
+        deleted_early = True
         return DELETED
     except (SetupFailed, ScratchFailed, OSError) as failure:
         reason = "ScratchUnavailable" if isinstance(failure, ScratchFailed) else "StartError"
@@ -154,7 +156,7 @@ def run_pod(folder: str) -> int:
         raise  # to the runner's own log
     finally:
         clean_up(context, folder)
-        context.report.finish(stopped=runner is not None and runner.deleted)
+        context.report.finish(stopped=deleted_early or (runner is not None and runner.deleted))
         line = context.report.take_line()
         with suppress(OSError):
             if line is not None:
