@@ -51,7 +51,7 @@ class ContainerLife:
         self.ended = threading.Event()
         """For good: nothing follows."""
         self._context = context
-        self._builder = StartBuilder(context, spec)
+        self._builder = StartBuilder(context, spec, kind)
         self._begun = False
         self._restarts = 0
         self._lock = threading.Lock()

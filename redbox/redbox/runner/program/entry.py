@@ -168,11 +168,11 @@ def clean_up(context: PodContext, folder: str) -> None:
     if hasattr(context, "scratch"):
         nodes = context.host_environment.get("SLURM_JOB_NUM_NODES", "1")
         if context.mpi and nodes != "1":
-            with suppress(OSError, subprocess.SubprocessError):
-                environment = step_environment(context.host_environment)
-                subprocess.run(
-                    sweep_command(nodes, context.scratch.path), env=environment, timeout=SWEEP_S, check=False
-                )
+            environment = step_environment(context.host_environment)
+            for path in context.scratch.paths:
+                with suppress(OSError, subprocess.SubprocessError):
+                    sweep = sweep_command(nodes, path)
+                    subprocess.run(sweep, env=environment, timeout=SWEEP_S, check=False)
         context.scratch.remove()
     for name in ("files", "run"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)

@@ -312,6 +312,13 @@ class StepProcess(ContainerProcess):
         return int(words[0]) if words else (code if code > SIGNALLED else SIGNALLED + signal.SIGKILL)
 
 
+class TasksProcess(ContainerProcess):
+    """An MPI program by srun: its containers, one for each rank, are children of Slurm's daemon, not of srun."""
+
+    def wait_started(self, limit_s: float = START_S) -> None:  # noqa: ARG002 # none of them is looked for
+        return
+
+
 def run_bounded(
     argv: List[str], environment: Dict[str, str], limit_s: float, cancelled: Callable[[], bool]
 ) -> Tuple[int, str]:
