@@ -22,7 +22,7 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo
 
 
 def _within_bounds(time: datetime) -> datetime:
-    """The nearest time that each time zone and Kubernetes can write: a clock, or a stranger, may be far off."""
+    """The nearest time that can be written in each time zone: a clock, or a stranger, may be far off."""
     return min(max(time, EARLIEST), LATEST)
 
 

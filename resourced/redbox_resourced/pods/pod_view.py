@@ -1,8 +1,8 @@
 """The parts of a pod on a virtual node that resourced needs. Pure.
 
 Ten thousand of them are kept, so a pod is these few fields; of its status only a digest is kept, which shows
-whether a status to write differs from the current one. Tenants write pods of a megabyte: what is kept of one is
-bounded, and a pod with more than that is refused when it is translated.
+whether a status to write differs from the current one. Tenants write pods of a megabyte: what is kept of one
+is bounded, and a pod with more than that is refused when it is translated.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ class ByteBudget:
         if self._left < 0:
             raise Unsupported(
                 f"spec: its variables and the files of its volumes have more than {MOST_BYTES // 1024**2} "
-                f"MiB, with {BYTES_OF_A_VALUE} bytes for each: name fewer keys, or put large files into a claim"
+                f"MiB, with {BYTES_OF_A_VALUE} bytes for each: name fewer keys, or put large files into a "
+                "claim"
             )
 
 

@@ -55,7 +55,7 @@ def _volume(pod: Object, given: Object, references: PodReferences) -> PodVolume:
 
 
 def _empty_dir(given: Object, field: str) -> EmptyDirVolume:
-    """A limit of 0 is none, as for kubelets."""
+    """As for kubelets, 0 is not a limit."""
     limit = ceil(parse_quantity(given.get("sizeLimit") or "0", f"{field}.emptyDir.sizeLimit"))
     return EmptyDirVolume(in_memory=given.get("medium") == "Memory", size_limit=limit or None)
 

@@ -56,7 +56,7 @@ def test_memory_and_disk_of_the_other_nodes_are_swept(node: Node) -> None:
     volumes = [{"name": "m", "emptyDir": {"inMemory": True}}, {"name": "d", "emptyDir": {}}]
     run = start(node, volumes=volumes, containers=[container("main", "true")])
     run.wait()
-    swept = sorted(os.path.dirname(words[-1]) for words in calls(node) if "sweep" in words)
+    swept = sorted(str(Path(words[-1]).parent) for words in calls(node) if "sweep" in words)
     assert swept == sorted([MEMORY, str(node.folder / "scratch")])
 
 

@@ -46,14 +46,17 @@ def test_the_values_that_a_pod_names_are_counted_before_anything_is_read() -> No
 )
 def test_the_bytes_of_a_pod_are_counted_while_they_are_made(given: dict[str, Any]) -> None:
     many = secret(**{f"V{number}": "x" * 1024 for number in range(128)})
-    with pytest.raises(Unsupported, match="have more than 8 MiB, .*: name fewer keys"):
+    with pytest.raises(Unsupported, match=r"have more than 8 MiB, .*: name fewer keys"):
         requested(given, secrets={**LARGE, "many": many})
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        pod(container(), volumes=[{"name": "p", "projected": {"sources": [{"configMap": {"name": "c"}}] * 20}}]),
+        pod(
+            container(),
+            volumes=[{"name": "p", "projected": {"sources": [{"configMap": {"name": "c"}}] * 20}}],
+        ),
         pod(container(envFrom=[{"configMapRef": {"name": "c"}}] * 20)),
     ],
     ids=["files", "variables"],

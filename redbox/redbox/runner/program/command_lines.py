@@ -100,8 +100,7 @@ def step_memory(memory_limit: int) -> int:
 def job_has_memory(memory_limit: int, host: Dict[str, str]) -> bool:
     """Whether the job has as much for a step, as far as Slurm says; else its own limit is the lower one."""
     per_node, per_cpu, cpus = (
-        int(host.get(name, "0"))
-        for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")
+        int(host.get(name, "0")) for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")
     )
     memory = per_node or per_cpu * cpus
     return not memory or step_memory(memory_limit) <= memory

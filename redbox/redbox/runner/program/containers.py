@@ -351,13 +351,13 @@ class ContainerLife:
 
 def signal_number(name: str) -> int:
     """The signal that a pod or an image names (SIGUSR1, USR1, SIGRTMIN+3, 37), else SIGTERM."""
-    known = signal.Signals.__members__
+    members = signal.Signals.__members__
     full = name if name.startswith("SIG") else "SIG" + name
     found = REAL_TIME.match(full)
     if name.isdecimal():
         number = int(name)
     elif found:
-        number = known[found.group(1)] + int(found.group(2))
+        number = members[found.group(1)] + int(found.group(2))
     else:
-        number = int(known.get(full, signal.SIGTERM))
+        number = int(members.get(full, signal.SIGTERM))
     return number if 0 < number <= signal.SIGRTMAX else signal.SIGTERM

@@ -313,7 +313,7 @@ class StepProcess(ContainerProcess):
 
 
 class TasksProcess(ContainerProcess):
-    """An MPI program by srun: its containers, one for each rank, are children of Slurm's daemon, not of srun."""
+    """An MPI program by srun: its containers, one for each rank, are children of slurmstepd."""
 
     def wait_started(self, limit_s: float = START_S) -> None:  # noqa: ARG002 # none of them is looked for
         return

@@ -113,7 +113,7 @@ class Scratch:
 
 
 def make_on_this_node(volume: str) -> None:
-    """Make an emptyDir of a pod whose runner is on another node, and lock its scratch as the runner does there.
+    """Make an emptyDir of a pod whose runner is on another node, and lock its scratch as that one does.
 
     The lock is shared with the other ranks of this node, and lasts as long as this process.
     """

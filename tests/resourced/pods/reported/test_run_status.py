@@ -349,7 +349,9 @@ def test_an_unchanged_status_is_recognized() -> None:
     assert written.status_digest == digest_of(status(written, pod_job(pod=report(main=RUNS))))
 
 
-@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "0999-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"])
+@pytest.mark.parametrize(
+    "time", ["0001-01-01T00:00:00+14:00", "0999-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"]
+)
 def test_a_time_that_no_clock_shows_is_written_as_one_that_kubernetes_takes(time: str) -> None:
     """Else the status could not be written, and a pod that is being deleted would stay for ever."""
     told = {"exitCode": 0, "reason": "Completed", "startedAt": time, "finishedAt": time}
