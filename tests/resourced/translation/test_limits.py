@@ -62,7 +62,7 @@ def test_the_bytes_of_a_pod_are_counted_while_they_are_made(given: dict[str, Any
     ids=["files", "variables"],
 )
 def test_values_without_content_are_counted_too(given: dict[str, Any]) -> None:
-    """A thousand times the 160,000 that a ConfigMap may have would be made for an hour."""
+    """A thousand times the 160,000 that a ConfigMap may have would take ten minutes."""
     empty = {"data": {f"V{number}": "" for number in range(4000)}}
     with pytest.raises(Unsupported, match="have more than 8 MiB, with 256 bytes for each: name fewer keys"):
         requested(given, config_maps={"c": empty})
