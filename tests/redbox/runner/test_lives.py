@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -188,6 +189,17 @@ def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_pa
     assert end_of(report, "a") == (9, "Error")
     assert reasons(report, "a")[-1] == "Killing"
     assert report.stopped
+
+
+def test_a_signal_to_the_batch_script_is_the_programs(node: Node, tmp_path: Path) -> None:
+    """As by sbatch --signal=B:USR1@300. It is for main containers alone."""
+    script = f"trap 'exit 7' USR1; touch {tmp_path}/up; while :; do sleep .05; done"
+    sidecar = {**container("s", "trap 'exit 0' TERM; while :; do sleep .05; done"), "alwaysRestarts": True}
+    run = node.start(initContainers=[sidecar], containers=[container("a", script)])
+    run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
+    run.process.send_signal(signal.SIGUSR1)
+    report = run.wait()
+    assert (end_of(report, "a"), end_of(report, "s")[0]) == ((7, "Error"), 0)
 
 
 @pytest.mark.parametrize("name", ["SIGRTMIN+3", "RTMAX-27", "37"])

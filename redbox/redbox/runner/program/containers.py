@@ -285,6 +285,11 @@ class ContainerLife:
         if not process.ended.wait(max(SHORTEST_GRACE_S, until - time.monotonic())):
             process.kill()
 
+    def pass_on(self, number: int) -> None:
+        process = self._process
+        if process is not None:
+            process.pass_on(number)
+
     def _run_pre_stop(self, target: Optional[HandlerTarget], grace_s: float) -> None:
         hook = self.spec.get("preStop")
         if not hook or target is None or grace_s <= 0:

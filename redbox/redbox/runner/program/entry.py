@@ -14,7 +14,7 @@ from typing import List, Optional
 from redbox.runner.program.command_lines import step_environment
 from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
-from redbox.runner.program.pods import DELETED, STOP_SIGNALS, PodRunner
+from redbox.runner.program.pods import DELETED, PASSED_SIGNALS, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document
 from redbox.runner.program.starts import (
@@ -121,6 +121,8 @@ def prepare(context: PodContext) -> None:
 def run_pod(folder: str) -> int:
     for number in STOP_SIGNALS:
         signal.signal(number, raise_deleted)
+    for number in PASSED_SIGNALS:
+        signal.signal(number, lambda _number, _frame: None)  # no program is there yet
     try:
         pod = read_pod(folder)
     except FileNotFoundError as missing:
