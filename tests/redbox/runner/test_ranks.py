@@ -47,8 +47,10 @@ def test_a_rank_is_not_looked_for_below_srun(node: Node, tmp_path: Path) -> None
     """It is a child of Slurm's daemon: the pod would be shown as one that begins, for a minute."""
     script = f"until [ -e {tmp_path}/go ]; do sleep .05; done"
     run = start(node, containers=[container("main", script)])
-    run.wait_for(lambda report: state_of(report, "main").state.running is not None)
-    (tmp_path / "go").touch()
+    try:
+        run.wait_for(lambda report: state_of(report, "main").state.running is not None)
+    finally:
+        (tmp_path / "go").touch()
     assert end_of(run.wait(), "main")[0] == 0
 
 
