@@ -14,7 +14,7 @@ from pydantic import Base64Bytes, BeforeValidator, Field, model_validator
 
 from redbox_api.job_parts import EnvName, EnvValue, Path, RegistryCredentials, RequestModel
 
-MAX_CONTAINERS = 64
+MAX_CONTAINERS, MAX_VOLUMES, MAX_MOUNTS = 64, 256, 256
 DnsLabel = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 DnsName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 FILE_PATH_PATTERN = r"^[^\x00/][^\x00]*$"
@@ -160,7 +160,7 @@ class ContainerProgram(RequestModel):
     """None: the image's own, if there is no command either."""
     working_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/[^\x00]*)?$")] = ""
     env: Annotated[list[PodEnv], Field(max_length=8192)] = []
-    mounts: Annotated[list[PodMount], Field(max_length=256)] = []
+    mounts: Annotated[list[PodMount], Field(max_length=MAX_MOUNTS)] = []
     ports: Annotated[list[Port], Field(max_length=256)] = []
     """Those that it declares: one that another listener has is reported as PortInUse."""
     always_restarts: bool = False
@@ -193,7 +193,7 @@ class PodProgram(RequestModel):
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     init_containers: Annotated[list[ContainerProgram], Field(max_length=MAX_CONTAINERS)] = []
     containers: Annotated[list[ContainerProgram], Field(min_length=1, max_length=MAX_CONTAINERS)]
-    volumes: Annotated[list[PodVolume], Field(max_length=256)] = []
+    volumes: Annotated[list[PodVolume], Field(max_length=MAX_VOLUMES)] = []
     hostname: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]*$")] = ""
     hosts_file: Annotated[str, Field(max_length=65536, pattern=r"^[^\x00]*$")] = ""
     """Lines of hostAliases, appended to the node's own."""

@@ -6,9 +6,10 @@ content is checked as a stranger's would be. States have the form that Kubernete
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 LONGEST_REPORT = 256 * 1024
@@ -17,6 +18,15 @@ MAX_EVENTS = 32
 Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 Sentence = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def _within_bounds(time: datetime) -> datetime:
+    """The nearest time that can be written in each time zone: a clock, or a stranger, may be far off."""
+    return min(max(time, EARLIEST), LATEST)
+
+
+Time = Annotated[AwareDatetime, AfterValidator(_within_bounds)]
 
 
 class ReportModel(BaseModel):
@@ -35,7 +45,7 @@ class Waiting(ReportModel):
 class Running(ReportModel):
     """It runs."""
 
-    started_at: AwareDatetime
+    started_at: Time
 
 
 class Terminated(ReportModel):
@@ -45,8 +55,8 @@ class Terminated(ReportModel):
     reason: Word
     message: Sentence = ""
     signal: Annotated[int | None, Field(ge=1, le=64)] = None
-    started_at: AwareDatetime | None = None
-    finished_at: AwareDatetime
+    started_at: Time | None = None
+    finished_at: Time
 
 
 class ContainerState(ReportModel):
@@ -80,14 +90,14 @@ class PodEvent(ReportModel):
     reason: Word
     message: Sentence
     container: Annotated[str, Field(max_length=63)] = ""
-    at: AwareDatetime
+    at: Time
 
 
 class PodReport(ReportModel):
     """The pod."""
 
     version: Literal[1] = 1
-    at: AwareDatetime
+    at: Time
     done: bool = False
     """Every container has ended for good: nothing follows."""
     stopped: bool = False

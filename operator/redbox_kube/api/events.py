@@ -37,7 +37,7 @@ class Event:
     @property
     def name(self) -> str:
         digest = hashlib.sha256(f"{self.uid}|{self.change}".encode()).hexdigest()[:16]
-        return f"{self.about.name[:200]}.{digest}"
+        return f"{self.about.name[:200].rstrip('-.')}.{digest}"  # each part ends as a name does
 
     def body(self, now: datetime) -> Object:
         time = now.strftime("%Y-%m-%dT%H:%M:%SZ")

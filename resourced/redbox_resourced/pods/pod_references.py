@@ -14,18 +14,21 @@ from typing import NamedTuple
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.limits import BYTES_OF_A_VALUE
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimPending, is_read_only
 
 SECRET, CONFIG_MAP, CLAIM, VOLUME = "Secret", "ConfigMap", "PersistentVolumeClaim", "PersistentVolume"
+VALUES = ("data", "binaryData")
 AUTHORITY = "kube-root-ca.crt"
 """The ConfigMap with the API server's CA that each default token volume names."""
 OWN_AUTHORITY = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 """The same CA, where resourced itself has it: no right in the pod's namespace is needed."""
-AT_ONCE = 8
+AT_ONCE = 4
+"""Each may take 15 MiB until it is counted: 150,000 values without content."""
 MOST_OBJECTS = 256
 MOST_BYTES = 32 * 1024 * 1024
-"""Of one pod's Secrets and ConfigMaps, of at most 1 MiB each."""
+"""Of one pod's Secrets and ConfigMaps, each value with what it takes beside its content."""
 
 
 class ReferenceMissing(Exception):
@@ -138,7 +141,8 @@ async def _read(objects: ObjectClient, kind: str, name: str, namespace: str) -> 
     if (kind, name) == (CONFIG_MAP, AUTHORITY) and (own := await asyncio.to_thread(_own_authority)):
         return {"metadata": {"name": name, "namespace": namespace}, "data": {"ca.crt": own}}
     try:
-        return await objects.get(ResourcePath(kind, name, namespace))
+        body = await objects.get(ResourcePath(kind, name, namespace))
+        return None if body is None else _needed_parts(kind, body)
     except ApiRefused as refusal:
         if refusal.status != HTTPStatus.FORBIDDEN:
             raise
@@ -149,9 +153,17 @@ async def _read(objects: ObjectClient, kind: str, name: str, namespace: str) -> 
         raise ReferenceMissing("CreateContainerConfigError", "Failed", message) from refusal
 
 
+def _needed_parts(kind: str, body: Object) -> Object:
+    """Without labels, annotations and the like, which tenants write as long as they like."""
+    if kind != CLAIM:
+        return {part: body[part] for part in VALUES if body.get(part)}
+    metadata = {name: body["metadata"].get(name) for name in ("name", "namespace", "uid")}
+    return {"metadata": metadata, "spec": {"volumeName": (body.get("spec") or {}).get("volumeName")}}
+
+
 def _length(body: Object | None) -> int:
-    parts = [(body or {}).get(part) or {} for part in ("data", "binaryData")]
-    return sum(len(value) for part in parts for value in part.values())
+    parts = [(body or {}).get(part) or {} for part in VALUES]
+    return sum(len(key) + len(value) + BYTES_OF_A_VALUE for part in parts for key, value in part.items())
 
 
 def _own_authority() -> str:
@@ -181,7 +193,7 @@ def _require(reference: Reference, found: Object | None) -> None:
 
 
 def _has_key(found: Object, key: str) -> bool:
-    return any(key in (found.get(part) or ()) for part in ("data", "binaryData"))
+    return any(key in (found.get(part) or ()) for part in VALUES)
 
 
 async def _path_of(objects: ObjectClient, claim: Object, path_of: ClaimResolver) -> tuple[str, bool]:

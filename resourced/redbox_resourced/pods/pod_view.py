@@ -1,7 +1,8 @@
 """The parts of a pod on a virtual node that resourced needs. Pure.
 
 Ten thousand of them are kept, so a pod is these few fields; of its status only a digest is kept, which shows
-whether a status to write differs from the current one.
+whether a status to write differs from the current one. Tenants write pods of a megabyte: what is kept of one
+is bounded, and a pod with more than that is refused when it is translated.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from redbox_api.pod_parts import MAX_CONTAINERS
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, is_path_segment
 from redbox_kube.virtual_pods import SUBMITTED, is_of_slurmjob
 from redbox_resourced.pods.selection import TimedToleration, names_virtual_node, timed_tolerations
+from redbox_resourced.translation.limits import MOST_GATES
 from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
+LONGEST_NAME, LONGEST_IMAGE = 253, 1024
 NUMBER = re.compile(r"[0-9]{1,9}")
 A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
 WRITTEN = (
@@ -186,7 +190,7 @@ def read_pod(pod: Object) -> BoundPod:
         key=metadata["uid"] if runs else controller.uid if controller else "",
         controller=controller,
         attempt=1 if runs else _attempt(env),
-        containers=tuple(map(_container, spec["containers"])),
+        containers=_containers(spec["containers"]),
         phase=sys.intern(status.get("phase", "Pending")),
         is_submitted=submitted.get("status") == "True",
         submitted=submitted.get("message", ""),
@@ -229,9 +233,10 @@ def without_details(status: Object) -> Object:
 
 
 def _details(spec: Object, conditions: list[Object]) -> PodDetails:
-    gates = tuple(sys.intern(gate["conditionType"]) for gate in spec.get("readinessGates") or ())
+    given = (spec.get("readinessGates") or ())[:MOST_GATES]
+    gates = tuple(sys.intern(gate["conditionType"]) for gate in given)
     return PodDetails(
-        init_containers=tuple(map(_container, spec.get("initContainers") or ())),
+        init_containers=_containers(spec.get("initContainers")),
         restart_policy=sys.intern(spec.get("restartPolicy", "Always")),
         readiness_gates=gates,
         conditions={
@@ -241,7 +246,7 @@ def _details(spec: Object, conditions: list[Object]) -> PodDetails:
             for condition in conditions
             if condition["type"] in CONDITIONS or condition["type"] in gates
         },
-        ephemeral_containers=tuple(map(_container, spec.get("ephemeralContainers") or ())),
+        ephemeral_containers=_containers(spec.get("ephemeralContainers")),
     )
 
 
@@ -258,7 +263,8 @@ def _controller(metadata: Object) -> ControllerRef | None:
     for owner in metadata.get("ownerReferences", []):
         if owner.get("controller"):
             version, name = owner["apiVersion"], owner["name"]
-            if not A_VERSION.fullmatch(version) or not is_path_segment(name):
+            is_too_long = max(len(version), len(owner["kind"]), len(name)) > LONGEST_NAME
+            if is_too_long or not A_VERSION.fullmatch(version) or not is_path_segment(name):
                 return None  # no object can have this name or version
             return ControllerRef(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
     return None
@@ -270,8 +276,12 @@ def _attempt(env: list[Object]) -> int:
     return int(value) if NUMBER.fullmatch(value) else 1
 
 
+def _containers(given: Sequence[Object] | None) -> tuple[PodContainer, ...]:
+    return tuple(map(_container, (given or ())[:MAX_CONTAINERS]))
+
+
 def _container(container: Object) -> PodContainer:
-    name, image = sys.intern(container["name"]), sys.intern(container.get("image", ""))
+    name, image = sys.intern(container["name"]), sys.intern(container.get("image", "")[:LONGEST_IMAGE])
     return PodContainer(
         name,
         image,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from redbox_kube.api.objects import Object
@@ -23,6 +24,7 @@ NEVER = frozenset({"DaemonSet", "Node"})
 """Controllers of pods that belong to a machine."""
 CHOOSES = frozenset({"In", "Exists", "Gt", "Lt"})
 """The other operators keep pods away."""
+MOST_AT_ONCE = 16
 LIFTED = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """The taints of a Node whose Lease has lapsed: the API server gives each pod 300 s of both."""
 
@@ -48,13 +50,15 @@ def names_virtual_node(pod: Object) -> bool:
 def timed_tolerations(spec: Object) -> tuple[TimedToleration, ...]:
     """Those that would have the pod evicted because resourced is away.
 
-    One without a key, and those of other taints, are left alone: they are about more than that.
+    One without a key, and those of other taints, are left alone: they are about more than that. Of very many
+    the first ones: the others follow when these are lifted.
     """
-    return tuple(
+    timed = (
         TimedToleration(position, sys.intern(toleration["key"]), toleration["tolerationSeconds"])
         for position, toleration in enumerate(spec.get("tolerations") or ())
         if toleration.get("key") in LIFTED and toleration.get("tolerationSeconds") is not None
     )
+    return tuple(islice(timed, MOST_AT_ONCE))
 
 
 def _belongs_to_machine(metadata: Object) -> bool:

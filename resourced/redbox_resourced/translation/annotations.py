@@ -70,6 +70,11 @@ def job_options(pod: Object) -> JobOptions:
     )
     if found.has_several_nodes and not found.mpi:
         raise Unsupported(f"{path_of('nodes')}: the containers run on the first node alone: add {PREFIX}mpi")
+    if found.mpi and len(pod["spec"]["containers"]) > 1:
+        raise Unsupported(
+            f"{path_of('mpi')}: srun starts one container on all nodes, and others would wait for its CPUs: "
+            "make them init containers with restartPolicy Always"
+        )
     return found
 
 

@@ -23,7 +23,7 @@ from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
 from redbox_resourced.translation.fields.rules import check_fields
 from redbox_resourced.translation.host_files import hostname, hosts_file, resolv_conf
-from redbox_resourced.translation.limits import check_values
+from redbox_resourced.translation.limits import check_sizes
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.translation.registries import registries
 from redbox_resourced.translation.resources import RequestedResources, requested
@@ -61,7 +61,7 @@ class TargetPartition(NamedTuple):
 def check_supported(pod: Object, partition: TargetPartition) -> None:
     """Raises Unsupported for what the pod alone shows, so that nothing it refers to is read for a refusal."""
     check_fields(pod, POD)
-    check_values(pod["spec"])
+    check_sizes(pod["spec"])
     _resources(pod["spec"], job_options(pod), requested(pod), partition)
 
 

@@ -55,11 +55,9 @@ def _volume(pod: Object, given: Object, references: PodReferences) -> PodVolume:
 
 
 def _empty_dir(given: Object, field: str) -> EmptyDirVolume:
-    limit = given.get("sizeLimit")
-    return EmptyDirVolume(
-        in_memory=given.get("medium") == "Memory",
-        size_limit=ceil(parse_quantity(limit, f"{field}.emptyDir.sizeLimit")) if limit else None,
-    )
+    """As for kubelets, 0 is not a limit."""
+    limit = ceil(parse_quantity(given.get("sizeLimit") or "0", f"{field}.emptyDir.sizeLimit"))
+    return EmptyDirVolume(in_memory=given.get("medium") == "Memory", size_limit=limit or None)
 
 
 def _files_volume(pod: Object, given: Object, references: PodReferences, field: str) -> FilesVolume:
@@ -123,8 +121,10 @@ def _token(source: Object, references: PodReferences, field: str) -> str:
 
 
 def _chosen(values: Mapping[str, bytes], source: Object, mode: int, field: str) -> Iterator[PodFile]:
-    items = source.get("items") or [{"key": key, "path": key} for key in sorted(values)]
-    for item in items:
+    if not source.get("items"):
+        for key in sorted(values):
+            yield _file(key, values[key], mode)
+    for item in source.get("items") or ():
         if item["key"] in values:
             yield _file(item["path"], values[item["key"]], _mode(item, mode, "mode"))
         elif not source.get("optional"):

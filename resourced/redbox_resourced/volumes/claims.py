@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, ResourcePath
@@ -18,7 +17,8 @@ from redbox_resourced.volumes.names import (
     STORAGE_PROVISIONER,
 )
 
-WAITS = "WaitForFirstConsumer"
+WAITS, FILE_SYSTEM = "WaitForFirstConsumer", "Filesystem"
+LONGEST_NAME = 253
 DEFAULT_CLASS = "volume.beta.kubernetes.io/storage-class"
 PARAMETERS = (PARAMETER_CLUSTER, PARAMETER_GROUP_SHARED)
 
@@ -40,7 +40,12 @@ class ClaimView:
     node: str
     """The node that the scheduler chose; empty before that."""
     account: str
-    spec: Mapping[str, Any]
+    mode: str
+    is_copy: bool
+    """Of another claim, or of a snapshot."""
+    has_selector: bool
+    storage: str
+    access_modes: tuple[str, ...]
 
     @property
     def is_ours(self) -> bool:
@@ -88,16 +93,25 @@ def read_claim(body: Object) -> ClaimView | None:
     is_of_others = provisioner != PROVISIONER and not (provisioner and annotations.get(SELECTED_NODE))
     if is_of_others or spec.get("volumeName") or metadata.get("deletionTimestamp"):
         return None
+    class_name = annotations.get(DEFAULT_CLASS) or spec.get("storageClassName") or ""
+    node = annotations.get(SELECTED_NODE, "")
+    account = annotations.get(ANNOTATION_ACCOUNT) or DEFAULT_ACCOUNT
+    if max(map(len, (provisioner, class_name, node, account))) > LONGEST_NAME:
+        return None  # nothing has such a name
     return ClaimView(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         version=str(metadata["resourceVersion"]),
         provisioner=provisioner,
-        class_name=annotations.get(DEFAULT_CLASS) or spec.get("storageClassName") or "",
-        node=annotations.get(SELECTED_NODE, ""),
-        account=annotations.get(ANNOTATION_ACCOUNT) or DEFAULT_ACCOUNT,
-        spec=spec,
+        class_name=class_name,
+        node=node,
+        account=account,
+        mode=spec.get("volumeMode", FILE_SYSTEM),
+        is_copy=bool(spec.get("dataSource") or spec.get("dataSourceRef")),
+        has_selector=bool(spec.get("selector")),
+        storage=spec["resources"]["requests"]["storage"],
+        access_modes=tuple(dict.fromkeys(spec["accessModes"])),
     )
 
 
@@ -116,7 +130,6 @@ def read_class(body: Object) -> StorageClassView | None:
 
 def check_claim(claim: ClaimView, storage_class: StorageClassView) -> None:
     """Raise Unserviceable for what a folder cannot be."""
-    spec = claim.spec
     unknown = sorted(set(storage_class.parameters) - set(PARAMETERS))
     if unknown:
         allowed = " and ".join(PARAMETERS)
@@ -129,13 +142,13 @@ def check_claim(claim: ClaimView, storage_class: StorageClassView) -> None:
         problem = (
             f"StorageClass {storage_class.name} has mountOptions, and a folder is not mounted: remove them"
         )
-    elif spec.get("volumeMode", "Filesystem") != "Filesystem":
+    elif claim.mode != FILE_SYSTEM:
         problem = "a folder is not a block device: leave out volumeMode"
-    elif spec.get("dataSource") or spec.get("dataSourceRef"):
+    elif claim.is_copy:
         problem = (
             "a folder cannot be cloned or restored from a snapshot: leave out dataSource, and copy the files"
         )
-    elif spec.get("selector"):
+    elif claim.has_selector:
         problem = "a claim with a selector gets no new volume: leave out the selector"
     else:
         return

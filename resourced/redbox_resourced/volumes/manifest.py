@@ -33,8 +33,8 @@ def new_volume(
             "finalizers": [FINALIZER_VOLUME],
         },
         "spec": {
-            "capacity": {"storage": claim.spec["resources"]["requests"]["storage"]},
-            "accessModes": claim.spec["accessModes"],
+            "capacity": {"storage": claim.storage},
+            "accessModes": list(claim.access_modes),
             "volumeMode": "Filesystem",
             "persistentVolumeReclaimPolicy": storage_class.reclaim_policy,
             "storageClassName": storage_class.name,

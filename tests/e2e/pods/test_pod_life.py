@@ -239,12 +239,14 @@ def test_an_mpi_program_is_one_pod_on_three_nodes(bed: Bed, pods: SlurmPods) -> 
     }
     annotations = {f"redbox.dev/{name}": value for name, value in (("nodes", "3"), ("mpi", "pmix"))}
     annotations["redbox.dev/tasks-per-node"] = "1"
-    pod = pods.run(main, volumes=volumes, metadata={"annotations": annotations})
+    once = {**main, "name": "once", "command": ["sh", "-c", "echo once"]}
+    pod = pods.run(main, initContainers=[once], volumes=volumes, metadata={"annotations": annotations})
     status = pod.ends()
     log = pod.log()
     assert status["phase"] == "Succeeded", log
     assert set(re.findall(r"rank ([0-9]) of 3 on (n[0-9])", log)) == {("0", "n1"), ("1", "n2"), ("2", "n3")}
     assert set(re.findall(r"0<->([12]) .* a round trip", log)) == {"1", "2"}
+    assert pod.log("-c", "once") == "once\n"
     pod.has_in_slurm("COMPLETED")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from redbox.runner.program_source import runner_source
-from tests.redbox.runner.harness import BOX, LIMIT_S, Node, container, end_of, reasons, state_of
+from tests.redbox.runner.harness import BOX, LIMIT_S, REGISTRY, Node, container, end_of, reasons, state_of
 
 PYTHONS = [
     path
@@ -103,6 +104,22 @@ def test_a_restart_whose_image_does_not_come_keeps_the_end_before(node: Node, tm
     assert end_of(run.wait(), "a") == (3, "Error")
 
 
+def test_a_signal_before_anything_was_started_is_said(node: Node, tmp_path: Path) -> None:
+    """As in each report: a preemption looks like a deletion, and neither is the pod's own end."""
+    for name in ("squashfuse", "squashfuse_ll"):
+        script = f"#!/bin/sh\ntouch {tmp_path}/asked\nexec sleep {LIMIT_S}\n"
+        (tmp_path / "bin" / name).write_text(script)
+        (tmp_path / "bin" / name).chmod(0o755)
+    run = node.start(containers=[container("a", "true")])
+    until = time.monotonic() + LIMIT_S
+    while not (tmp_path / "asked").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    run.delete()
+    report = run.wait()
+    assert report.stopped
+    assert state_of(report, "a").state.waiting is not None
+
+
 def test_init_containers_run_in_turn_and_a_sidecar_until_the_end(node: Node, tmp_path: Path) -> None:
     note = f"echo $0 >>{tmp_path}/order"
     trap = f"trap 'echo sidecar >>{tmp_path}/order; exit 0' TERM"
@@ -172,6 +189,27 @@ def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_pa
     assert end_of(report, "a") == (9, "Error")
     assert reasons(report, "a")[-1] == "Killing"
     assert report.stopped
+
+
+def test_a_signal_to_the_batch_script_is_the_programs(node: Node, tmp_path: Path) -> None:
+    """As by sbatch --signal=B:USR1@300. It is for main containers alone."""
+    script = f"trap 'exit 7' USR1; touch {tmp_path}/up; while :; do sleep .05; done"
+    sidecar = {**container("s", "trap 'exit 0' TERM; while :; do sleep .05; done"), "alwaysRestarts": True}
+    run = node.start(initContainers=[sidecar], containers=[container("a", script)])
+    run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
+    run.process.send_signal(signal.SIGUSR1)
+    report = run.wait()
+    assert (end_of(report, "a"), end_of(report, "s")[0]) == ((7, "Error"), 0)
+
+
+@pytest.mark.parametrize("name", ["SIGRTMIN+3", "RTMAX-27", "37"])
+def test_an_image_may_end_by_a_signal_without_a_name(node: Node, tmp_path: Path, name: str) -> None:
+    node.serve({BOX: {**REGISTRY[BOX], "StopSignal": name}})
+    script = f"trap 'exit 9' 37; touch {tmp_path}/up; while :; do sleep .05; done"
+    run = node.start(containers=[container("a", script)])
+    run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
+    run.delete()
+    assert end_of(run.wait(), "a") == (9, "Error")
 
 
 def test_a_hook_that_sleeps_comes_before_the_signal(node: Node, tmp_path: Path) -> None:

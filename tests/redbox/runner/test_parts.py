@@ -14,6 +14,7 @@ import pytest
 
 from redbox.runner.program.command_lines import (
     container_command,
+    job_has_memory,
     mount_option,
     runtime_environment,
     step_command,
@@ -131,6 +132,22 @@ def test_a_step_has_the_containers_memory_and_apptainers() -> None:
     assert command[-1] == "program"
     kept = step_environment({"SLURM_MEM_PER_NODE": "1", "SLURM_NTASKS_PER_NODE": "1", "SLURM_JOB_ID": "7"})
     assert kept == {"SLURM_JOB_ID": "7"}
+
+
+@pytest.mark.parametrize(
+    ("host", "has"),
+    [
+        ({"SLURM_MEM_PER_NODE": "94"}, True),
+        ({"SLURM_MEM_PER_NODE": "93"}, False),
+        ({"SLURM_MEM_PER_CPU": "47", "SLURM_CPUS_ON_NODE": "2"}, True),
+        ({"SLURM_MEM_PER_CPU": "46", "SLURM_CPUS_ON_NODE": "2"}, False),
+        ({"SLURM_MEM_PER_NODE": "0"}, True),
+        ({}, True),
+    ],
+)
+def test_a_limit_above_the_jobs_own_is_no_step(host: dict[str, str], *, has: bool) -> None:
+    """Where another container names no memory, the job has Slurm's default; srun refuses a step with more."""
+    assert job_has_memory(64 << 20, host) is has
 
 
 def test_a_sub_path_stays_in_its_volume(tmp_path: Path) -> None:

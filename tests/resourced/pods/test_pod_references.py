@@ -174,6 +174,30 @@ async def test_large_objects_are_read_no_further_than_the_limit(monkeypatch: pyt
     assert len(api.requests) == pod_references.AT_ONCE
 
 
+async def test_values_without_content_and_long_labels_are_no_way_past_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pod_references, "MOST_BYTES", 100_000)
+    api = api_server()
+    for name in ("one", "two"):
+        values = {f"k{number}": "" for number in range(200)}
+        api.put(ResourcePath("ConfigMap", name, "alice"), {"data": values})
+    labels = {"metadata": {"labels": {f"l{number}": "x" for number in range(200)}}}
+    api.put(ResourcePath("PersistentVolumeClaim", "data", "alice"), labels, spec={"volumeName": "pv-1"})
+    one, two = ({"name": name, "configMap": {"name": name}} for name in ("one", "two"))
+    claimed = {"name": "c", "persistentVolumeClaim": {"claimName": "data"}}
+    asked: list[Any] = []
+
+    def noting(claim: dict[str, Any], _: dict[str, Any] | None) -> str:
+        asked.append(claim)
+        return "/v"
+
+    await read_references(api.client, manifest(volumes=[one, claimed]), noting)
+    assert [set(claim["metadata"]) for claim in asked] == [{"name", "namespace", "uid"}]
+    with pytest.raises(Unsupported, match="put large files into a claim"):
+        await read(api, volumes=[one, two])
+
+
 @pytest.mark.parametrize(
     ("spec", "claims"),
     [

@@ -46,8 +46,48 @@ def test_the_values_that_a_pod_names_are_counted_before_anything_is_read() -> No
 )
 def test_the_bytes_of_a_pod_are_counted_while_they_are_made(given: dict[str, Any]) -> None:
     many = secret(**{f"V{number}": "x" * 1024 for number in range(128)})
-    with pytest.raises(Unsupported, match="have more than 8 MiB: name fewer keys"):
+    with pytest.raises(Unsupported, match=r"have more than 8 MiB, .*: name fewer keys"):
         requested(given, secrets={**LARGE, "many": many})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pod(
+            container(),
+            volumes=[{"name": "p", "projected": {"sources": [{"configMap": {"name": "c"}}] * 20}}],
+        ),
+        pod(container(envFrom=[{"configMapRef": {"name": "c"}}] * 20)),
+    ],
+    ids=["files", "variables"],
+)
+def test_values_without_content_are_counted_too(given: dict[str, Any]) -> None:
+    """A thousand times the 160,000 that a ConfigMap may have would take ten minutes."""
+    empty = {"data": {f"V{number}": "" for number in range(4000)}}
+    with pytest.raises(Unsupported, match="have more than 8 MiB, with 256 bytes for each: name fewer keys"):
+        requested(given, config_maps={"c": empty})
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "most"),
+    [
+        (pod(*(container(f"c{number}") for number in range(65))), "spec.containers", 64),
+        (pod(initContainers=[container(f"c{number}") for number in range(65)]), "spec.initContainers", 64),
+        (pod(volumes=[{"name": f"v{number}", "emptyDir": {}} for number in range(257)]), "spec.volumes", 256),
+        (
+            pod(container(volumeMounts=[{"name": "v", "mountPath": f"/{number}"} for number in range(257)])),
+            "spec.containers[main].volumeMounts",
+            256,
+        ),
+    ],
+)
+def test_the_parts_of_a_pod_are_counted_before_anything_is_read(
+    given: dict[str, Any], field: str, most: int
+) -> None:
+    """Each container is compared with each volume."""
+    with pytest.raises(Unsupported) as refused:
+        check(given)
+    assert str(refused.value) == f"{field}: there are too many: write at most {most}"
 
 
 def test_an_object_is_decoded_once_however_often_it_is_named() -> None:

@@ -235,6 +235,10 @@ HUGE = str(10**7)
             "metadata.annotations[redbox.dev/options]: it is too long or",
         ),
         (annotated(mpi="PMIX 4"), "metadata.annotations[redbox.dev/mpi]: write it in the form"),
+        (
+            pod(container(), container("other"), metadata={"annotations": {"redbox.dev/mpi": "pmix"}}),
+            "metadata.annotations[redbox.dev/mpi]: srun starts one container on all nodes",
+        ),
         (annotated(time="soon"), "metadata.annotations[redbox.dev/time]: write a time as sbatch takes it"),
         (annotated(gres="a b"), "metadata.annotations[redbox.dev/gres]: write it in the form"),
         (

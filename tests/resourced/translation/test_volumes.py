@@ -109,6 +109,7 @@ def test_of_several_sources_the_later_one_has_the_path() -> None:
     ("given", "empty_dir"),
     [
         ({}, EmptyDirVolume()),
+        ({"sizeLimit": "0"}, EmptyDirVolume()),
         (
             {"medium": "Memory", "sizeLimit": "1Mi"},
             EmptyDirVolume(in_memory=True, size_limit=1 << 20),

@@ -92,10 +92,24 @@ def runtime_environment(host: Dict[str, str], values: Dict[str, str], gpus: Opti
     return environment
 
 
+def step_memory(memory_limit: int) -> int:
+    """In MiB."""
+    return (memory_limit + OVERHEAD + MIB - 1) // MIB
+
+
+def job_has_memory(memory_limit: int, host: Dict[str, str]) -> bool:
+    """Whether the job has as much for a step, as far as Slurm says; else its own limit is the lower one."""
+    per_node, per_cpu, cpus = (
+        int(host.get(name, "0")) for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")
+    )
+    memory = per_node or per_cpu * cpus
+    return not memory or step_memory(memory_limit) <= memory
+
+
 def step_command(program: List[str], node: str, name: str, memory_limit: int) -> List[str]:
     """One task with a memory limit of its own, within the job."""
-    memory = (memory_limit + OVERHEAD + MIB - 1) // MIB
-    options = ["--overlap", "-N1", "-n1", "--mem={}M".format(memory), "--cpu-bind=none", "--export=NONE"]
+    memory = "--mem={}M".format(step_memory(memory_limit))
+    options = ["--overlap", "-N1", "-n1", memory, "--cpu-bind=none", "--export=NONE"]
     files = ["--input=none", "--output=none", "--error=none"]
     return ["srun", "-Q", *options, *files, "-J", "pod-" + name, *(["-w", node] if node else []), *program]
 

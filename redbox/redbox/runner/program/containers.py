@@ -1,10 +1,10 @@
 """One container of the pod, from its image to its last end: a thread each, which reads as its life."""
 
 import os
+import re
 import signal
 import threading
 import time
-from contextlib import suppress
 from typing import Callable, Optional
 
 from redbox.node.program.listeners import find_listeners
@@ -34,6 +34,8 @@ SHOWN_S = 3.0
 SHORTEST_GRACE_S = 2.0
 FOREVER_S = 1e8
 LOG_TAIL = 8192
+REAL_TIME = re.compile(r"(SIGRTMIN|SIGRTMAX)([+-][0-9]{1,2})\Z")
+"""Signals without a name of their own: systemd in an image ends by SIGRTMIN+3."""
 
 
 class ContainerLife:
@@ -49,13 +51,13 @@ class ContainerLife:
         self.ended = threading.Event()
         """For good: nothing follows."""
         self._context = context
-        self._builder = StartBuilder(context, spec)
+        self._builder = StartBuilder(context, spec, kind)
         self._begun = False
         self._restarts = 0
         self._lock = threading.Lock()
         self._process: Optional[ContainerProcess] = None
         self._target: Optional[HandlerTarget] = None
-        self._stop_signal = signal.SIGTERM
+        self._stop_signal: int = signal.SIGTERM
         self._last_state: Document = {}
         """How its last start ended."""
         self._state_before: Document = {}
@@ -283,6 +285,11 @@ class ContainerLife:
         if not process.ended.wait(max(SHORTEST_GRACE_S, until - time.monotonic())):
             process.kill()
 
+    def pass_on(self, number: int) -> None:
+        process = self._process
+        if process is not None:
+            process.pass_on(number)
+
     def _run_pre_stop(self, target: Optional[HandlerTarget], grace_s: float) -> None:
         hook = self.spec.get("preStop")
         if not hook or target is None or grace_s <= 0:
@@ -347,10 +354,15 @@ class ContainerLife:
         self._context.report.event(reason, message, self.name, warning=warning)
 
 
-def signal_number(name: str) -> signal.Signals:
-    """The signal that a pod or an image names; SIGTERM if it names none that this node has."""
-    with suppress(ValueError, KeyError):
-        if name.isdigit():
-            return signal.Signals(int(name))
-        return signal.Signals[name if name.startswith("SIG") else "SIG" + name]
-    return signal.SIGTERM
+def signal_number(name: str) -> int:
+    """The signal that a pod or an image names (SIGUSR1, USR1, SIGRTMIN+3, 37), else SIGTERM."""
+    members = signal.Signals.__members__
+    full = name if name.startswith("SIG") else "SIG" + name
+    found = REAL_TIME.match(full)
+    if name.isdecimal():
+        number = int(name)
+    elif found:
+        number = members[found.group(1)] + int(found.group(2))
+    else:
+        number = int(members.get(full, signal.SIGTERM))
+    return number if 0 < number <= signal.SIGRTMAX else signal.SIGTERM

@@ -14,7 +14,7 @@ from typing import List, Optional
 from redbox.runner.program.command_lines import step_environment
 from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
-from redbox.runner.program.pods import DELETED, STOP_SIGNALS, PodRunner
+from redbox.runner.program.pods import DELETED, PASSED_SIGNALS, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document
 from redbox.runner.program.starts import (
@@ -121,6 +121,8 @@ def prepare(context: PodContext) -> None:
 def run_pod(folder: str) -> int:
     for number in STOP_SIGNALS:
         signal.signal(number, raise_deleted)
+    for number in PASSED_SIGNALS:
+        signal.signal(number, lambda _number, _frame: None)  # no program is there yet
     try:
         pod = read_pod(folder)
     except FileNotFoundError as missing:
@@ -137,12 +139,14 @@ def run_pod(folder: str) -> int:
     kinds = [(row["name"], row["kind"]) for row in container_kinds(pod)]
     context.report = StatusReport(kinds, {"nodeName": node_name, "hostIP": address}, settles=settles(pod))
     runner: Optional[PodRunner] = None
+    deleted_early = False
     try:
         os.makedirs(context.logs, exist_ok=True)
         prepare(context)
         runner = PodRunner(context, report_file)
         return runner.run()
     except DeletedEarly:
+        deleted_early = True
         return DELETED
     except (SetupFailed, ScratchFailed, OSError) as failure:
         reason = "ScratchUnavailable" if isinstance(failure, ScratchFailed) else "StartError"
@@ -154,7 +158,7 @@ def run_pod(folder: str) -> int:
         raise  # to the runner's own log
     finally:
         clean_up(context, folder)
-        context.report.finish(stopped=runner is not None and runner.deleted)
+        context.report.finish(stopped=deleted_early or (runner is not None and runner.deleted))
         line = context.report.take_line()
         with suppress(OSError):
             if line is not None:
@@ -166,14 +170,11 @@ def clean_up(context: PodContext, folder: str) -> None:
     if hasattr(context, "scratch"):
         nodes = context.host_environment.get("SLURM_JOB_NUM_NODES", "1")
         if context.mpi and nodes != "1":
-            with suppress(OSError, subprocess.SubprocessError):
-                environment = step_environment(context.host_environment)
-                subprocess.run(
-                    cleanup_command(nodes, context.scratch.path),
-                    env=environment,
-                    timeout=CLEANUP_S,
-                    check=False,
-                )
+            environment = step_environment(context.host_environment)
+            for path in context.scratch.paths:
+                with suppress(OSError, subprocess.SubprocessError):
+                    command = cleanup_command(nodes, path)
+                    subprocess.run(command, env=environment, timeout=CLEANUP_S, check=False)
         context.scratch.remove()
     for name in ("files", "run"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)

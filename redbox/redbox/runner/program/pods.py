@@ -22,6 +22,8 @@ CHECK_S = 10.0
 MERGE_S = 0.02
 EVICTION_GRACE_S = 1.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""For the programs, as by Slurm's --signal=B:USR1@300: a batch script without a handler would end."""
 DELETED = 143
 FAILED = 1
 
@@ -59,6 +61,8 @@ class PodRunner:
         """Return the exit code of the job: 0, or that of the first container that failed."""
         for number in STOP_SIGNALS:
             signal.signal(number, lambda _number, _frame: self._delete())
+        for number in PASSED_SIGNALS:
+            signal.signal(number, lambda received, _frame: self._pass_on(received))
         threading.Thread(target=self._run_in_order, daemon=True).start()
         if self._context.volumes.has_limits:
             threading.Thread(target=self._keep_sizes, daemon=True).start()
@@ -119,6 +123,10 @@ class PodRunner:
         """A signal has come: the pod is being deleted. Only notes it, since it interrupts anything."""
         self.deleted = True
         self.wake()
+
+    def _pass_on(self, number: int) -> None:
+        for container in self._mains:
+            container.pass_on(number)
 
     def _stop(self, grace_s: float, why: str) -> None:
         """Stop all that runs, once: sidecars after the others, in reverse order."""

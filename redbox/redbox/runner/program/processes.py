@@ -253,6 +253,11 @@ class ContainerProcess:
         if not self.ended.is_set():
             send_signal(self.pid or self._process.pid, number)
 
+    def pass_on(self, number: int) -> None:
+        """A signal that is the program's own: not for Apptainer, which it would end."""
+        if self.pid is not None:
+            self.signal(number)
+
     def kill(self) -> None:
         """End it whatever it does: first the container, whose starter then cleans up."""
         self.pid = self.pid or self._find()
@@ -310,6 +315,16 @@ class StepProcess(ContainerProcess):
     def _exit_code(self, code: int) -> int:
         words = read_text(self._path + ".end").split()
         return int(words[0]) if words else (code if code > SIGNALLED else SIGNALLED + signal.SIGKILL)
+
+
+class TasksProcess(ContainerProcess):
+    """An MPI program by srun: its containers, one for each rank, are children of slurmstepd."""
+
+    def wait_started(self, limit_s: float = START_S) -> None:  # noqa: ARG002 # none of them is looked for
+        return
+
+    def pass_on(self, number: int) -> None:
+        self.signal(number)  # to srun, which has all ranks get it
 
 
 def run_bounded(

@@ -16,13 +16,20 @@ from redbox.runner.program.command_lines import (
     CONTAINER_NAME,
     STEP_VARIABLES,
     container_command,
+    job_has_memory,
     runtime_environment,
     step_command,
     step_environment,
 )
 from redbox.runner.program.consoles import Console
 from redbox.runner.program.images import Image, ImageStore
-from redbox.runner.program.processes import ContainerProcess, StepProcess, TimedOut, run_bounded
+from redbox.runner.program.processes import (
+    ContainerProcess,
+    StepProcess,
+    TasksProcess,
+    TimedOut,
+    run_bounded,
+)
 from redbox.runner.program.reports import StatusReport
 from redbox.runner.program.rules import (
     Document,
@@ -139,9 +146,10 @@ class ContainerStart:
 class StartBuilder:
     """Builds the starts of one container."""
 
-    def __init__(self, context: PodContext, spec: Document) -> None:
+    def __init__(self, context: PodContext, spec: Document, kind: str) -> None:
         self._context = context
         self._spec = spec
+        self._mpi = context.mpi if kind == "main" else None
 
     def build(self, image: Image, number: int) -> ContainerStart:
         """StartFailed for what never works, ConfigRefused for what may work later, OSError of the node's."""
@@ -166,7 +174,7 @@ class StartBuilder:
             hostname=context.hostname,
             mounts=mounts,
             gpus=context.pod.get("gpus"),
-            isolated=not context.mpi,
+            isolated=not self._mpi,
         )
         values[CONTAINER_NAME] = spec["name"]
         if spec.get("tty"):
@@ -183,9 +191,15 @@ class StartBuilder:
 
     def _choose_launch(self, start: ContainerStart, image: Image, number: int) -> None:
         context, spec = self._context, self._spec
-        if context.mpi:
+        if self._mpi:
             start.launch = lambda: self._launch_tasks(start, image, number)
-        elif spec.get("memoryLimit") and context.runs_side_by_side and "SLURM_JOB_ID" in os.environ:
+        elif (
+            spec.get("memoryLimit")
+            and context.runs_side_by_side
+            and not context.mpi  # the ranks' step has all of the job's memory
+            and "SLURM_JOB_ID" in os.environ
+            and job_has_memory(spec["memoryLimit"], context.host_environment)
+        ):
             start.launch = lambda: self._launch_step(start, number)
 
     def _open_console(self, path: str) -> Console:
@@ -227,10 +241,12 @@ class StartBuilder:
         environment = {
             name: value for name, value in context.host_environment.items() if name not in STEP_VARIABLES
         }
-        launcher = ["srun", "--mpi=" + str(context.mpi)]
+        launcher = ["srun", "--mpi=" + str(self._mpi)]
         cpus = context.host_environment.get("SLURM_CPUS_PER_TASK")
         launcher += ["--cpus-per-task=" + cpus] if cpus else []  # srun does not inherit it from sbatch
-        return start.launch_child([*launcher, *program_command("task", path, program_source())], environment)
+        command = [*launcher, *program_command("task", path, program_source())]
+        with open(start.log, "ab", opener=open_log) as output:
+            return TasksProcess(command, environment, output, "/")
 
     def _overlay(self, number: int) -> str:
         name = "{}-{}".format(self._spec["name"], number)

@@ -19,7 +19,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from redbox.node.program.attachments import SCRATCH_PREFIX
 from redbox.runner.program.command_lines import PASSED
 from redbox.runner.program.processes import exit_code_of, oom_file
-from redbox.runner.program.volumes import Scratch, remove_tree
+from redbox.runner.program.volumes import Scratch, make_on_this_node, remove_tree
 
 # A shell remains in the step, not Python: it takes a tenth of the memory. The container is not its background
 # job, since a shell has those ignore SIGINT.
@@ -86,7 +86,7 @@ def run_task(path: str) -> int:
             environment.setdefault(PASSED[0] + name, value)
             environment.setdefault(name, value)
     for volume in start["folders"]:
-        os.makedirs(volume, mode=0o700, exist_ok=True)
+        make_on_this_node(volume)
     scratch = Scratch(start["scratch"], "rank-" + os.environ.get("SLURM_JOB_ID", ""))
     folder = scratch.path
     try:

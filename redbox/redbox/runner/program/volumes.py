@@ -92,10 +92,13 @@ class Scratch:
             self._memory = self._make(MEMORY)
         return self._memory
 
+    @property
+    def paths(self) -> List[str]:
+        return [self.path, *([self._memory] if self._memory is not None else [])]
+
     def remove(self) -> None:
-        for path in (self.path, self._memory):
-            if path is not None:
-                remove_tree(path)
+        for path in self.paths:
+            remove_tree(path)
         while self._locks:
             os.close(self._locks.pop())
 
@@ -107,6 +110,20 @@ class Scratch:
         self._locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         fcntl.flock(self._locks[-1], fcntl.LOCK_EX)
         return path
+
+
+def make_on_this_node(volume: str) -> None:
+    """Make an emptyDir of a pod whose runner is on another node, and lock its scratch as that one does.
+
+    The lock is shared with the other ranks of this node, and lasts as long as this process.
+    """
+    os.makedirs(volume, mode=0o700, exist_ok=True)
+    scratch = volume
+    while not os.path.basename(scratch).startswith(SCRATCH_PREFIX):
+        scratch = os.path.dirname(scratch)
+    lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with suppress(BlockingIOError):  # the runner is on this node
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def remove_abandoned(parent: str) -> None:

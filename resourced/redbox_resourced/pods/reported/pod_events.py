@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from redbox_api.models import Job
 from redbox_api.pod_report import PodEvent
-from redbox_kube.api.events import WARNING, Event
+from redbox_kube.api.events import LONGEST_NOTE, WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
@@ -57,7 +57,8 @@ class PodEvents:
                 await self._create(pod, _of_runner(pod, job.run, event), event.at)
 
     async def warn(self, pod: BoundPod, reason: str, message: str) -> None:
-        """Why the pod waits; once for each message in a row."""
+        """Why the pod waits; once for each message in a row. It may quote all that the pod's author wrote."""
+        message = message[:LONGEST_NOTE]
         if self._warned.get(pod.uid) == message:
             return
         self._warned[pod.uid] = message

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
+from itertools import chain
 
 from redbox_api.pod_parts import ContainerProgram, PodEnv, PodMount
 from redbox_kube.api.objects import Object
@@ -79,13 +81,13 @@ def _container(
 
 
 def _mounts(pod: Object, given: Object, references: PodReferences, field: str) -> list[PodMount]:
-    read_only = read_only_volumes(pod, references)
+    read_only, users = read_only_volumes(pod, references), _volume_users(pod["spec"])
     found = []
     for mount in given.get("volumeMounts") or ():
         where = f"{field}.volumeMounts[{mount['name']}]"
         with refusals_of(where, {ours: f"{where}.{theirs}" for ours, theirs in MOUNT_PATHS.items()}):
             found.append(_mount(mount, read_only))
-            _check_shared_memory(pod["spec"], mount, where)
+            _check_shared_memory(pod["spec"], mount, users, where)
     return found
 
 
@@ -99,7 +101,7 @@ def _mount(mount: Object, read_only: Collection[str]) -> PodMount:
     )
 
 
-def _check_shared_memory(spec: Object, mount: Object, where: str) -> None:
+def _check_shared_memory(spec: Object, mount: Object, users: Mapping[str, int], where: str) -> None:
     """Raises Unsupported for a volume at /dev/shm that would be more than the container's own memory."""
     if posixpath.normpath(mount["mountPath"]) != SHARED_MEMORY:
         return
@@ -109,18 +111,18 @@ def _check_shared_memory(spec: Object, mount: Object, where: str) -> None:
             f"{where}.mountPath: {SHARED_MEMORY} is the container's own: only a whole emptyDir can be there, "
             "mount this volume at another path"
         )
-    if _users(spec, mount["name"]) > 1:
+    if users[mount["name"]] > 1:
         raise Unsupported(
             f"{where}.mountPath: each container has a {SHARED_MEMORY} of its own and shares it with no "
             "other: mount an emptyDir of medium Memory at another path of both"
         )
 
 
-def _users(spec: Object, volume: str) -> int:
-    """How many containers mount it."""
+def _volume_users(spec: Object) -> Counter[str]:
+    """How many containers mount each volume."""
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
-    mounted = [{mount["name"] for mount in given.get("volumeMounts") or ()} for given in containers]
-    return sum(volume in names for names in mounted)
+    mounted = ({mount["name"] for mount in given.get("volumeMounts") or ()} for given in containers)
+    return Counter(chain.from_iterable(mounted))
 
 
 def _ports(given: Object, field: str) -> list[int]:

@@ -32,7 +32,7 @@ SECURITY_CONTEXT: FieldTable = {
 }
 EXEC: FieldTable = {"command": honoured()}
 HTTP_GET: FieldTable = {
-    "host": honoured("By default the node itself."),
+    "host": honoured("The node itself: its address, which is the default, or localhost; all others fail."),
     "httpHeaders": honoured("", {"name": honoured(), "value": honoured()}),
     "path": honoured(),
     "port": honoured("A number, or the name of a port of the container."),

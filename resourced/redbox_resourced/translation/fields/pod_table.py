@@ -59,7 +59,9 @@ SPEC: FieldTable = {
     "hostnameOverride": honoured(),
     "imagePullSecrets": honoured("", {"name": honoured()}),
     "initContainers": honoured("Also sidecars, with restartPolicy Always.", CONTAINER),
-    "nodeName": honoured("The virtual node, which is a partition."),
+    "nodeName": honoured(
+        "The virtual node, which is a partition. It replaces neither the toleration nor the node selector."
+    ),
     "nodeSelector": honoured(SCHEDULED),
     "os": honoured("", {"name": only("Slurm's nodes run Linux", "linux")}),
     "overhead": honoured("Added to what the job requests."),

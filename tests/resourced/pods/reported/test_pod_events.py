@@ -57,6 +57,14 @@ async def test_what_the_api_server_may_have_forgotten_is_not_published_again() -
     assert messages(api) == []
 
 
+async def test_a_reason_that_quotes_much_is_kept_no_longer_than_it_is_shown() -> None:
+    api = FakeApiServer()
+    events = PodEvents(api.client, Clock())
+    for end in ("a", "b"):
+        await events.warn(running_pod(), "Unsupported", "x" * 2000 + end)
+    assert messages(api) == ["x" * 1024]
+
+
 async def test_another_run_of_the_job_counts_anew() -> None:
     api = FakeApiServer()
     events = PodEvents(api.client, Clock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -346,6 +347,18 @@ def test_an_unchanged_status_is_recognized() -> None:
     wanted = status(running_pod("Running"), pod_job(pod=report(main=RUNS)))
     written = read_pod(manifest(wanted | {"qosClass": "BestEffort"}))
     assert written.status_digest == digest_of(status(written, pod_job(pod=report(main=RUNS))))
+
+
+@pytest.mark.parametrize(
+    "time", ["0001-01-01T00:00:00+14:00", "0999-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"]
+)
+def test_a_time_that_no_clock_shows_is_written_as_one_that_kubernetes_takes(time: str) -> None:
+    """Else the status could not be written, and a pod that is being deleted would stay for ever."""
+    told = {"exitCode": 0, "reason": "Completed", "startedAt": time, "finishedAt": time}
+    rows = [{"name": "main", "state": {"terminated": told}}]
+    reported = PodReport.model_validate({"at": time, "done": True, "containers": rows})
+    ended = state(status(running_pod(), pod_job(pod=reported)))["terminated"]
+    assert re.fullmatch(r"(1970|9000)-01-01T00:00:00Z", ended["finishedAt"])
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "0.0.0.0", "nowhere", "224.0.0.1", ""])
