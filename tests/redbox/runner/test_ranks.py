@@ -54,12 +54,12 @@ def test_a_rank_is_not_looked_for_below_srun(node: Node, tmp_path: Path) -> None
     assert end_of(run.wait(), "main")[0] == 0
 
 
-def test_memory_and_disk_of_the_other_nodes_are_swept(node: Node) -> None:
+def test_memory_and_disk_of_the_other_nodes_are_cleaned_up(node: Node) -> None:
     volumes = [{"name": "m", "emptyDir": {"inMemory": True}}, {"name": "d", "emptyDir": {}}]
     run = start(node, volumes=volumes, containers=[container("main", "true")])
     run.wait()
-    swept = sorted(str(Path(words[-1]).parent) for words in calls(node) if "sweep" in words)
-    assert swept == sorted([MEMORY, str(node.folder / "scratch")])
+    cleaned_up = sorted(str(Path(words[-1]).parent) for words in calls(node) if "cleanup" in words)
+    assert cleaned_up == sorted([MEMORY, str(node.folder / "scratch")])
 
 
 def test_what_ranks_have_on_another_node_than_their_runners_is_not_removed_while_they_run(
