@@ -66,7 +66,8 @@ def reaches(cluster: SlurmCluster) -> str:
     A SlurmEndpoint that was made again has another audience; that of a SlurmCluster never changes.
     """
     audience = f"\n{cluster.spec.audience}" if cluster.namespace else ""
-    return digest(f"{cluster.spec.endpoint}\n{cluster.spec.ca_bundle.decode()}{audience}")
+    bundle = cluster.spec.ca_bundle.decode(errors="replace")
+    return digest(f"{cluster.spec.endpoint}\n{bundle}{audience}")
 
 
 def request_digest(made: Object) -> str:

@@ -148,6 +148,7 @@ def test_a_comment_in_the_bundle_of_the_red_box_keeps_no_job_from_being_made(enc
     bundle = base64.b64encode(f"# Universität\n{certificate}".encode(encoding)).decode()
     made = config_map(slurm_job(), slurm_cluster(caBundle=bundle))
     assert made["data"]["ca.crt"] == f"# Universitt\n{certificate}"
+    assert companion_pod(slurm_job(), slurm_cluster(caBundle=bundle), 1, IMAGE)["kind"] == "Pod"
 
 
 def test_a_script_from_elsewhere_is_not_copied_and_a_suspended_job_is_held() -> None:
