@@ -65,9 +65,7 @@ class CompanionStatus(SlurmClusterKind):
     name: str
     uid: str | None = Field(None, description="The pod's uid; another pod of that name is not trusted.")
     attempt: int = Field(description="The attempt that it represents.")
-    request: str | None = Field(
-        None, description="The digest of its request to red-box, which its ConfigMap stores."
-    )
+    request: str | None = Field(None, description="The digest of its request to red-box.")
     done: bool | None = Field(None, description="It has finished its work and is not created again.")
     replaced: int | None = Field(
         None, description="How often it was created again recently, because it ended before it had finished."
