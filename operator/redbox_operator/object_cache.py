@@ -26,6 +26,8 @@ KEPT_METADATA = frozenset(
     }
 )
 PodName = tuple[str, str]  # namespace, name
+OWN_WRITES = 4096
+"""Of so many the versions are kept: watches show a write some milliseconds after its answer."""
 MODELS = 500
 LARGEST_MODEL = 8 * 1024
 """As JSON: 500 models of more could be made to fill the operator's memory."""
@@ -94,6 +96,7 @@ class ObjectCache:
     _models: OrderedDict[SlurmJobRef, SlurmJob] = field(default_factory=OrderedDict)  # the newest last
     _refs: dict[str, SlurmJobRef] = field(default_factory=dict)  # by uid
     _dependents: dict[tuple[str, str], set[SlurmJobRef]] = field(default_factory=dict)
+    _own_writes: OrderedDict[str, None] = field(default_factory=OrderedDict)  # versions, the newest last
 
     def is_newer(self, ref: SlurmJobRef, version: str) -> bool:
         """Whether this is newer than the cached version, be it of the same object or of another one."""
@@ -114,6 +117,20 @@ class ObjectCache:
         for dependency in job.spec.depends_on:
             self._dependents.setdefault((job.namespace, dependency.name), set()).add(job.ref)
         return True
+
+    def job_written(self, job: SlurmJob) -> None:
+        """Cache what a write of ours has returned."""
+        self._note_own_write(str(job.metadata.get("resourceVersion", "")))
+        self.update_job(job)
+
+    def is_own_write(self, version: str) -> bool:
+        """Whether a write of ours has made this version of an object, which so is cached, or a newer one."""
+        return version in self._own_writes
+
+    def _note_own_write(self, version: str) -> None:
+        self._own_writes[version] = None
+        if len(self._own_writes) > OWN_WRITES:
+            self._own_writes.popitem(last=False)
 
     def remove_job(self, ref: SlurmJobRef, uid: str) -> bool:
         """Remove it if the cached object has this uid; returns whether none of this name is left."""
@@ -169,6 +186,11 @@ class ObjectCache:
             return False
         self.companions[name] = pod
         return before is None or replace(before, version=pod.version) != pod
+
+    def companion_written(self, pod: CompanionPod) -> None:
+        """Cache what a write of ours has returned."""
+        self._note_own_write(pod.version)
+        self.update_companion(pod)
 
     def remove_companion(self, namespace: str, name: str, uid: str | None = None) -> None:
         """Remove it; with `uid`, only if the cached pod has it."""

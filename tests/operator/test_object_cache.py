@@ -117,6 +117,21 @@ def test_an_older_sight_of_a_pod_that_was_replaced_changes_nothing() -> None:
     assert cached.update_companion(pod("newest", "11"))
 
 
+def test_what_was_written_is_cached_and_its_version_kept_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(object_cache, "OWN_WRITES", 2)
+    cached, metadata = ObjectCache(), {"namespace": "farm", "name": "cow-job", "uid": "pod"}
+    cached.update_job(shown("9"))
+    cached.job_written(shown("10"))
+    cached.companion_written(companion_of({"metadata": {**metadata, "resourceVersion": "11"}}))
+    assert cached.jobs[shown().ref].version == "10"
+    assert ("farm", "cow-job") in cached.companions
+    assert [cached.is_own_write(version) for version in ("9", "10", "11")] == [False, True, True]
+    cached.job_written(shown("12"))
+    assert [cached.is_own_write(version) for version in ("10", "11", "12")] == [False, True, True]
+
+
 def test_who_waits_for_whom_is_known_until_it_is_gone() -> None:
     cached, second = ObjectCache(), shown(dependsOn=[{"name": "first"}])
     cached.update_job(second)

@@ -92,7 +92,7 @@ class StoredRequest:
 class CompanionLifecycle:
     """Takes the next step for a companion, at the API server."""
 
-    def __init__(self, writer: StatusWriter, image: str, on_created: Callable[[CompanionPod], bool]) -> None:
+    def __init__(self, writer: StatusWriter, image: str, on_created: Callable[[CompanionPod], None]) -> None:
         """`on_created` is called with each pod that was created or found at the API server."""
         self._objects = writer.objects
         self._writer = writer

@@ -1,12 +1,16 @@
-"""The HTTP session of kopf, with bounded nesting of all JSON that it receives.
+"""The HTTP session of kopf: bounded nesting of all JSON that it receives, and no event about our own writes.
 
 kopf exits when it cannot parse a listed or watched object, and the operator with it. A single deeply nested
 object of any tenant would cause that, and again after each restart.
+
+Most events of a SlurmJob are about the operator's own writes, whose answers it has cached. kopf would parse
+each, and have a task for it. Bookmarks keep the version at which kopf watches on.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import kopf
@@ -18,7 +22,13 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
 
-def session_by(login: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+IsOwnWrite = Callable[[str], bool]
+"""Whether we have written the object's version of this number, and cached the answer."""
+OF_A_WRITE = (b'{"type":"MODIFIED"', b'{"type":"ADDED"')
+VERSION = re.compile(rb'"resourceVersion":"([0-9]+)"')
+
+
+def session_by(login: kopf.ConnectionInfo, is_own_write: IsOwnWrite) -> kopf.AiohttpSession:
     """The session that kopf itself would create from this login, with our responses."""
     return kopf.AiohttpSession(
         server=login.server,
@@ -30,7 +40,7 @@ def session_by(login: kopf.ConnectionInfo) -> kopf.AiohttpSession:
             headers=login.as_http_headers(),
             proxy=login.proxy_url,
             trust_env=login.trust_env,
-            response_class=BoundedResponse,
+            response_class=type("Response", (BoundedResponse,), {"is_own_write": staticmethod(is_own_write)}),
         ),
     )
 
@@ -38,10 +48,15 @@ def session_by(login: kopf.ConnectionInfo) -> kopf.AiohttpSession:
 class BoundedResponse(ClientResponse):
     """A response whose JSON is bounded in both ways that kopf reads it."""
 
+    @staticmethod
+    def is_own_write(_version: str) -> bool:
+        """Replaced in each session's own class."""
+        return False
+
     async def start(self, connection: Connection) -> Self:
         """Kopf reads a watch from `content`."""
         await super().start(connection)
-        self.content = cast("StreamReader", _BoundedLines(self.content))
+        self.content = cast("StreamReader", _BoundedLines(self.content, self.is_own_write))
         return self
 
     async def json(self, **options: Any) -> Any:  # noqa: ANN401 (any JSON)
@@ -52,8 +67,9 @@ class BoundedResponse(ClientResponse):
 class _BoundedLines:
     """The content of a watch, in whole lines."""
 
-    def __init__(self, content: StreamReader) -> None:
+    def __init__(self, content: StreamReader, is_own_write: IsOwnWrite) -> None:
         self._content = content
+        self._is_own_write = is_own_write
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any JSON)
         return getattr(self._content, name)
@@ -63,6 +79,12 @@ class _BoundedLines:
         async for piece in self._content.iter_chunked(size):
             *lines, partial_line = (partial_line + piece).split(b"\n")
             for line in lines:
-                yield bounded(line) + b"\n"
+                if not self._is_known(line):
+                    yield bounded(line) + b"\n"
         if partial_line:
             yield bounded(partial_line)
+
+    def _is_known(self, line: bytes) -> bool:
+        """Whether it is about a write of ours. A label of a user may be called resourceVersion, too."""
+        versions = VERSION.findall(line) if line.startswith(OF_A_WRITE) else ()
+        return len(versions) == 1 and self._is_own_write(versions[0].decode())

@@ -36,7 +36,7 @@ def registry_for(
     registry = kopf.OperatorRegistry()
 
     # The same login yields the same session: kopf compares them to notice that it was refused.
-    session = functools.cache(session_by)
+    session = functools.cache(functools.partial(session_by, is_own_write=reconciler.cache.is_own_write))
 
     @kopf.on.login(registry=registry)
     async def login(

@@ -89,7 +89,7 @@ class Reconciler:
         self._writer = writer
         self._links = links
         self._metrics = metrics
-        companions = CompanionLifecycle(writer, image, cache.update_companion)
+        companions = CompanionLifecycle(writer, image, cache.companion_written)
         self._pods = AttemptPods(companions, cache, links, host_paths)
         self._deletion = Deletion(writer, self._cache_written)
         self._requested = RequestedActions(writer)
@@ -228,7 +228,7 @@ class Reconciler:
 
         The watch shows those changes in an older version, which the cache ignores: so they are queued here.
         """
-        self.cache.update_job(read_job(job.resource, written))
+        self.cache.job_written(read_job(job.resource, written))
         current = self.cache.get(job.ref) or job
         if current.user_input != job.user_input:
             self.queue.add(job.ref)

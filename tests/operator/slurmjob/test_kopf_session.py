@@ -1,4 +1,4 @@
-"""What kopf reads of an API server in which somebody keeps objects that its parser does not follow."""
+"""What kopf reads: of objects that its parser does not follow, and of the operator's own writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,26 @@ GOOD = {"type": "ADDED", "object": {"metadata": {"name": "good"}, "text": "ü" *
 LINES = [json.dumps(GOOD), '{"type": "ADDED", "object": {"metadata": {"name": "bad"}, "spec": ' + DEEP + "}}"]
 
 
+def event(kind: str, version: str, **labels: str) -> str:
+    """As the API server writes it."""
+    metadata = {"labels": labels, "name": "cow", "resourceVersion": version}
+    return json.dumps({"type": kind, "object": {"metadata": metadata}}, separators=(",", ":"))
+
+
+OWN = "17"
+OF_WRITES = [
+    event("ADDED", OWN),
+    event("MODIFIED", "18"),
+    event("MODIFIED", OWN),
+    event("DELETED", OWN),
+    event("MODIFIED", "19", resourceVersion=OWN),
+    event("BOOKMARK", OWN),
+]
+
+
 async def answer(request: web.Request) -> web.Response:
+    if "writes" in request.query:
+        return web.Response(body="\n".join([*OF_WRITES, ""]).encode())
     if "watch" in request.query:
         return web.Response(body="\n".join([*LINES, *LINES, ""]).encode())
     items = ", ".join(LINES)
@@ -31,7 +50,8 @@ async def asked(**query: str) -> AsyncIterator[ClientResponse]:
     app.router.add_get("/", answer)
     async with TestServer(app) as server:
         url = str(server.make_url("/"))
-        made = session_by(kopf.ConnectionInfo(server=url, token="t0ken", insecure=True))
+        login = kopf.ConnectionInfo(server=url, token="t0ken", insecure=True)
+        made = session_by(login, is_own_write=lambda version: version == OWN)
         async with made.aiohttp_session as session, session.get(url, params=query) as response:
             yield response
 
@@ -50,6 +70,14 @@ async def test_a_watch_is_read_by_its_lines_in_whatever_pieces_they_come(size: i
     events = [json.loads(line) for line in read.splitlines()]
     assert [item["object"]["metadata"]["name"] for item in events] == ["good", "bad"] * 2
     assert events[0] == events[2] == GOOD
+
+
+@pytest.mark.parametrize("size", [7, 1024 * 1024])
+async def test_a_change_that_the_operator_has_made_itself_is_not_shown_again(size: int) -> None:
+    """A deletion and a bookmark are; and what a user names after versions hides no change."""
+    async with asked(writes="true") as response:
+        read = b"".join([piece async for piece in response.content.iter_chunked(size)])
+    assert read.decode().splitlines() == [OF_WRITES[1], *OF_WRITES[3:]]
 
 
 async def test_it_says_who_asks() -> None:
