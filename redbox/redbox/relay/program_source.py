@@ -36,6 +36,7 @@ def relay_source() -> bytes:
         MODULES,
         HEAD,
         node=("job_processes", "listeners", "loader_variables", "attachments", "pipes"),
+        shared=("credit",),
     )
 
 
