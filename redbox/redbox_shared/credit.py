@@ -3,7 +3,7 @@
 Both ends begin with a window. The sender waits while it has less credit than its next message costs. The
 receiver grants again what it has consumed, as soon as that is half of the window: a message of credit for
 each one of data is as many messages back as forward. So a sender whose messages cost at most the other half
-never waits for ever.
+never waits for ever. A receiver whose senders may be others' grants the rest, too, once nothing more comes.
 
 Joined into the programs that run alone: Python 3.6.
 """

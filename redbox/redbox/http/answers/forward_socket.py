@@ -41,6 +41,8 @@ from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 
 MOST_UNANSWERED = 1024
 """Connections of one forward that are open, or whose status its client has not read."""
+GRANT_REST_S = 0.05
+"""After the last input: a client may wait for any credit up to the window before it sends."""
 Write = Callable[[bytes], Awaitable[None]]
 
 
@@ -109,7 +111,11 @@ class ForwardedConnection:
             if self._input_ended:
                 await session.stream.close_input()
                 return await asyncio.Future()
-            await self._arrival.wait()
+            try:
+                async with asyncio.timeout(GRANT_REST_S if self._received.consumed else None):
+                    await self._arrival.wait()
+            except TimeoutError:
+                await self._send_credit(self._received.take())
             self._arrival.clear()
 
     async def _send_credit(self, granted: int) -> None:
