@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from redbox.relay.program_source import relay_command
@@ -44,6 +44,15 @@ FIGURES = [
     for direction in DIRECTIONS
     for group, what in GROUPS.items()
 ]
+
+
+def relays(bed: Bed) -> Iterator[int]:
+    """Their pids, on all nodes."""
+    for host in bed.plan.hosts:
+        for pid in bed.cgroups.members(host.name):
+            with suppress(OSError, UnicodeDecodeError):
+                if Path(f"/proc/{pid}/cmdline").read_text().startswith(RELAY):
+                    yield pid
 
 
 def used_ms(bed: Bed) -> dict[tuple[int, str], float]:

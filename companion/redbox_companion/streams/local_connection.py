@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from redbox_companion.streams.frames import ProtocolError
 from redbox_companion.streams.job_channel import AGAIN, END, PIECE, send_held
+from redbox_shared.credit import ReceiveCredit
 from redbox_shared.keep_alive import KEEP_ALIVE
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 
@@ -25,7 +26,6 @@ TO_JOB, FROM_JOB, CREDIT = 0, 1, 7
 NO_MORE_TO_JOB, GIVEN_UP = b"\0", b"\1"
 NUMBER = struct.Struct(">I")
 RESET = struct.pack("ii", 1, 0)
-GRANT_AT = PORTS_WINDOW // 4
 
 
 class LocalConnection:
@@ -40,7 +40,7 @@ class LocalConnection:
         self._send = send
         self._credit = PORTS_WINDOW
         self._to_client = bytearray()
-        self._ungranted = 0
+        self._received = ReceiveCredit(PORTS_WINDOW)
         self._client_ended = False
         self._job_ended = False
         self._is_over = False  # red-box has ended it
@@ -72,12 +72,13 @@ class LocalConnection:
             else:
                 self._send(END, NO_MORE_TO_JOB)
 
-    def _write(self) -> None:
+    def _write(self, consumed: int = 0) -> None:
+        """Pass on what the client takes; `consumed` is credit beside these bytes."""
+        held = len(self._to_client)
         send_held(self.socket.send, self._to_client)
-        read = self._ungranted - len(self._to_client)
-        if read >= GRANT_AT and not self._is_over:
-            self._ungranted -= read
-            self._send(CREDIT, NUMBER.pack(read))
+        granted = self._received.consume(consumed + held - len(self._to_client))
+        if granted and not self._is_over:
+            self._send(CREDIT, NUMBER.pack(granted))
         if self._job_ended and not self._to_client:
             with contextlib.suppress(OSError):  # the client may have gone
                 self.socket.shutdown(socket.SHUT_WR)
@@ -86,16 +87,17 @@ class LocalConnection:
 
     def take(self, channel: int, data: bytes) -> None:
         """A message of this connection; OSError if its client has gone."""
+        consumed = 0
         if channel == FROM_JOB:
-            self._to_client += data
-            self._ungranted += MESSAGE_COST + len(data)
-            if len(self._to_client) > PORTS_WINDOW:
+            if not self._received.receive(MESSAGE_COST + len(data)):
                 raise ProtocolError("red-box sends more than the credit of a connection")
+            self._to_client += data
+            consumed = MESSAGE_COST
         elif channel == CREDIT and len(data) == NUMBER.size:
             self._credit += NUMBER.unpack(data)[0]
         elif channel == END:
             self._job_ended = True
-        self._write()
+        self._write(consumed)
 
     def end(self) -> None:
         """Red-box has ended it in order: what it sent last is still written."""

@@ -15,12 +15,21 @@ class JoinError(Exception):
     """The modules cannot be joined to one file."""
 
 
-SHARED = "redbox.node.program"
+NODE = "redbox.node.program"
+SHARED = "redbox_shared"
 
 
-def join_package(package: str, modules: tuple[str, ...], head: str, *, shared: tuple[str, ...] = ()) -> bytes:
-    """Join these modules of `package`, in this order, below `head`, after those that programs share."""
-    places = [(SHARED, name) for name in shared] + [(package, name) for name in modules]
+def join_package(
+    package: str,
+    modules: tuple[str, ...],
+    head: str,
+    *,
+    node: tuple[str, ...] = (),
+    shared: tuple[str, ...] = (),
+) -> bytes:
+    """Join these modules of `package`, in this order, below `head` and what programs share."""
+    sources = ((SHARED, shared), (NODE, node), (package, modules))
+    places = [(place, name) for place, names in sources for name in names]
     texts = {name: (resources.files(place) / f"{name}.py").read_text() for place, name in places}
     return join_modules(package, texts, head).encode()
 
@@ -35,6 +44,9 @@ def join_modules(package: str, texts: dict[str, str], head: str) -> str:
         for defined in _defined_names(tree):
             if owners.setdefault(defined, name) != name:
                 raise JoinError(f"{name} and {owners[defined]} both define {defined}: rename one")
+        for other in _inner_imports(tree, package):
+            if other not in owners.values():
+                raise JoinError(f"{name} imports {other}, which is not joined above it")
         imports |= set(_outer_imports(tree, package))
         bodies.append(_banner(name, tree) + _without_head(tree, text))
     plain = sorted(line for line in imports if line.startswith("import "))
@@ -54,16 +66,23 @@ def _defined_names(tree: ast.Module) -> Iterator[str]:
                 pass
 
 
-def _is_internal(node: ast.stmt, package: str) -> bool:
-    if not isinstance(node, ast.ImportFrom):
-        return False
-    return (node.module or "").startswith((f"{package}.", f"{SHARED}."))
+def _inner_imports(tree: ast.Module, package: str) -> Iterator[str]:
+    """The names of modules."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and _is_joined(node, package):
+            yield (node.module or "").rpartition(".")[2]
 
 
 def _outer_imports(tree: ast.Module, package: str) -> Iterator[str]:
     for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom) and not _is_internal(node, package):
+        if isinstance(node, ast.Import) or (
+            isinstance(node, ast.ImportFrom) and not _is_joined(node, package)
+        ):
             yield ast.unparse(node)
+
+
+def _is_joined(node: ast.ImportFrom, package: str) -> bool:
+    return (node.module or "").startswith((f"{package}.", f"{NODE}.", f"{SHARED}."))
 
 
 def _banner(name: str, tree: ast.Module) -> str:

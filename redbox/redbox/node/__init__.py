@@ -1,1 +1,1 @@
-"""What the programs on a job's node share: modules that are joined into each of them."""
+"""What the programs that run alone share: modules that are joined into those that use them."""

@@ -32,7 +32,11 @@ PYTHON = "/usr/bin/python3"
 @cache
 def relay_source() -> bytes:
     return join_package(
-        PACKAGE, MODULES, HEAD, shared=("job_processes", "listeners", "loader_variables", "attachments")
+        PACKAGE,
+        MODULES,
+        HEAD,
+        node=("job_processes", "listeners", "loader_variables", "attachments", "pipes"),
+        shared=("credit",),
     )
 
 

@@ -37,5 +37,5 @@ def runner_source() -> bytes:
         PACKAGE,
         MODULES,
         HEAD,
-        shared=("job_processes", "listeners", "loader_variables", "attachments", "outputs"),
+        node=("job_processes", "listeners", "loader_variables", "attachments", "outputs"),
     )

@@ -18,11 +18,11 @@ from redbox.agents.errors import AgentError
 from redbox.relay.program import frames
 from redbox.relay.program.frames import BadFrame, RelayDecoder, RelayFrame
 from redbox.sessions.errors import SessionEnded
+from redbox_shared.credit import ReceiveCredit
 
 PING_S = 10.0
 SILENT_S = 40.0
 KILL_S = 10.0
-GRANT_AT = frames.WINDOW // 4
 MOST_STREAMS = frames.MAX_STREAMS - 24  # the relay may not have seen yet that some have ended
 MAX_STATUS = 16 * 1024
 FIRST_FRAME = frames.PREFIX.pack(frames.HELLO, 0, 0)[:5]
@@ -75,8 +75,8 @@ class RelayStreamHandle:
         self._events: deque[StreamOutput | StreamStatus] = deque()
         self._changed = asyncio.Event()
         self._failure: SessionEnded | None = None
-        self._receive_credit = self._send_credit = frames.WINDOW
-        self._ungranted = 0
+        self._received = ReceiveCredit(frames.WINDOW)
+        self._send_credit = frames.WINDOW
         self._output_closed = False
         self.is_over = False
 
@@ -84,8 +84,7 @@ class RelayStreamHandle:
     def deliver(self, frame: RelayFrame) -> None:
         match frame.kind:
             case frames.DATA if len(frame.payload) > 1 and frame.payload[0] in (1, 2):
-                self._receive_credit -= frames.data_cost(len(frame.payload) - 1)
-                if self._receive_credit < 0:
+                if not self._received.receive(frames.data_cost(len(frame.payload) - 1)):
                     raise BadFrame("more bytes than its credit")
                 self._events.append(StreamOutput(frame.payload[0], frame.payload[1:]))
             case frames.CLOSE if frame.payload == b"\1":  # it costs no credit
@@ -116,7 +115,9 @@ class RelayStreamHandle:
             await self._wait()
         event = self._events.popleft()
         if isinstance(event, StreamOutput) and event.data:
-            await self._grant(frames.data_cost(len(event.data)))
+            granted = self._received.consume(frames.data_cost(len(event.data)))
+            if granted and not self.is_over:
+                await self._connection.write(frames.CREDIT, self.number, frames.CREDIT_BYTES.pack(granted))
         return event
 
     async def send(self, data: bytes) -> None:
@@ -137,13 +138,6 @@ class RelayStreamHandle:
     async def resize(self, columns: int, rows: int) -> None:
         document = frames.document_bytes({"columns": columns, "rows": rows})
         await self._connection.write(frames.RESIZE, self.number, document)
-
-    async def _grant(self, cost: int) -> None:
-        self._ungranted += cost
-        if self._ungranted >= GRANT_AT and not self.is_over:
-            granted, self._ungranted = self._ungranted, 0
-            self._receive_credit += granted
-            await self._connection.write(frames.CREDIT, self.number, frames.CREDIT_BYTES.pack(granted))
 
     async def _wait(self) -> None:
         self._changed.clear()

@@ -33,9 +33,8 @@ from redbox_api.sessions.parts import (
     read_credit,
     read_port_message,
 )
+from redbox_shared.credit import ReceiveCredit
 from redbox_shared.wire import MESSAGE_COST, PORTS_PROTOCOL, PORTS_WINDOW
-
-GRANT_AT = PORTS_WINDOW // 2
 
 
 class PortConnection:
@@ -47,7 +46,7 @@ class PortConnection:
         self._socket = socket
         self._forget = forget
         self._credit = PORTS_WINDOW
-        self._ungranted = 0
+        self._received = ReceiveCredit(PORTS_WINDOW)
         self._events: deque[SessionData] = deque()
         self._status: SessionStatus | None = None
         self._changed = asyncio.Event()
@@ -59,6 +58,8 @@ class PortConnection:
     def take(self, channel: int, data: bytes) -> None:
         """From the forward: what has come of the job; ValueError for nonsense."""
         if channel == PortChannel.FROM_JOB and data:
+            if not self._received.receive(MESSAGE_COST + len(data)):
+                raise ValueError("more bytes than the credit of its connection")
             self._events.append(SessionData(SessionChannel.STDOUT, data))
         elif channel == PortChannel.CLOSE:
             self._events.append(SessionData(SessionChannel.STDOUT, b""))
@@ -95,9 +96,8 @@ class PortConnection:
             await self._change()
         event = self._events.popleft()
         if event.data and self._status is None:
-            self._ungranted += MESSAGE_COST + len(event.data)
-            if self._ungranted >= GRANT_AT:
-                granted, self._ungranted = self._ungranted, 0
+            granted = self._received.consume(MESSAGE_COST + len(event.data))
+            if granted:
                 await self._send(PortChannel.CREDIT, NUMBER.pack(granted))
         return event
 

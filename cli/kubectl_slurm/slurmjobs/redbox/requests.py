@@ -13,8 +13,8 @@ import queue
 import re
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -55,6 +55,15 @@ class RedboxRefused(PluginError):
 
 
 @dataclass(frozen=True)
+class _Answered:
+    """An answer and, where it was read, what it is."""
+
+    connection: http.client.HTTPConnection
+    answer: http.client.HTTPResponse
+    document: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RedboxAccess:
     """A red-box, and a token of one service account for it."""
 
@@ -64,32 +73,20 @@ class RedboxAccess:
 
     def get(self, wanted: type[Answer], path: str) -> Answer:
         """The answer to a GET."""
-        return read_answer(wanted, self._answer("GET", path, None))
+        return read_answer(wanted, self._document("GET", path, None))
 
     def post(self, wanted: type[Answer], path: str, document: object) -> Answer:
         """The answer to a POST."""
-        return read_answer(wanted, self._answer("POST", path, json.dumps(document).encode()))
-
-    def _answer(self, method: str, path: str, body: bytes | None) -> dict[str, object]:
-        def whole() -> tuple[int, bytes]:
-            connection, answer = self._ask(method, path, DEADLINE_S, body)
-            try:
-                return answer.status, answer.read(LARGEST)
-            except BREAKS as error:
-                raise self._broken(error) from error
-            finally:
-                connection.close()
-
-        return _read(*self._within(WHOLE_ANSWER_S, whole))
+        return read_answer(wanted, self._document("POST", path, json.dumps(document).encode()))
 
     def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
         """Pieces of a log, with the file's generation and the offset behind each; none at its end."""
-        connection, answer, refusal = self._within(LOG_DEADLINE_S, lambda: self._begin_output(path))
+        unread = {OK, NO_CONTENT}
+        begun = self._request("GET", path, None, step_s=LOG_DEADLINE_S, whole_s=LOG_DEADLINE_S, unread=unread)
+        answer = begun.answer
         try:
             if answer.status == NO_CONTENT:
                 return
-            if answer.status != OK:
-                _read(answer.status, refusal)
             generation, offset = answer.headers.get(GENERATION_HEADER, ""), _offset_of(answer)
             while piece := answer.read1(CHUNK):
                 offset += len(piece)
@@ -98,16 +95,39 @@ class RedboxAccess:
         except BREAKS as error:
             raise self._broken(error) from error
         finally:
-            connection.close()
+            begun.connection.close()
 
-    def _begin_output(self, path: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, bytes]:
-        """An answer's head, or all of a refusal."""
-        connection, answer = self._ask("GET", path, LOG_DEADLINE_S)
-        try:
-            return connection, answer, b"" if answer.status in {OK, NO_CONTENT} else answer.read(LARGEST)
-        except BREAKS as error:
-            connection.close()
-            raise self._broken(error) from error
+    def _document(self, method: str, path: str, body: bytes | None) -> dict[str, object]:
+        return self._request(method, path, body, step_s=DEADLINE_S, whole_s=WHOLE_ANSWER_S).document
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        step_s: float,
+        whole_s: float,
+        unread: Collection[int] = (),
+    ) -> _Answered:
+        """The answer, whole; of a status that is `unread` its head, whose reader closes the connection.
+
+        RedboxRefused for a problem.
+        """
+
+        def ask() -> _Answered:
+            connection, answer = self._ask(method, path, step_s, body)
+            if answer.status in unread:
+                return _Answered(connection, answer)
+            try:
+                content = answer.read(LARGEST)
+            except BREAKS as error:
+                raise self._broken(error) from error
+            finally:
+                connection.close()
+            return _Answered(connection, answer, _read(answer.status, content))
+
+        return self._within(whole_s, ask)
 
     def _within(self, deadline_s: float, act: Callable[[], T]) -> T:
         """What `act` returns or raises; RedboxNotReached where it takes longer.
@@ -138,7 +158,7 @@ class RedboxAccess:
         return RedboxNotReached(f"{self.endpoint} broke the connection: {error}")
 
     def _ask(
-        self, method: str, path: str, deadline_s: float, body: bytes | None = None
+        self, method: str, path: str, deadline_s: float, body: bytes | None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         connection: http.client.HTTPConnection | None = None
         try:

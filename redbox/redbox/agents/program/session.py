@@ -32,9 +32,9 @@ from redbox.agents.program.wire import (
     frame_cost,
     read_frame,
 )
+from redbox_shared.credit import ReceiveCredit
 
 MAX_REQUESTS = 64
-GRANT_AT = WINDOW // 4
 IDLE_S = 900.0
 SHUTDOWN_S = 150.0  # longer than any recorded submit may take
 CLEANUP_S = 2.0  # for cancelled requests to clean up: a partial file, a command
@@ -56,8 +56,7 @@ class WorkerStream:
         self._changed = threading.Condition()
         self._credit = WINDOW
         self._input: Deque[bytes] = deque()
-        self._input_length = 0
-        self._ungranted = 0
+        self._received = ReceiveCredit(WINDOW)
         self._input_ended = False
         self._cancelled = False
         self._on_cancel: Optional[Callable[[], None]] = None
@@ -69,10 +68,9 @@ class WorkerStream:
 
     def feed(self, data: bytes) -> None:
         with self._changed:
-            self._input.append(data)
-            self._input_length += frame_cost(b"", data)
-            if self._input_length > WINDOW:
+            if not self._received.receive(frame_cost(b"", data)):
                 raise MalformedFrame("more input than its credit")
+            self._input.append(data)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -112,10 +110,8 @@ class WorkerStream:
             if not self._input:
                 return b""
             data = self._input.popleft()
-            self._input_length -= frame_cost(b"", data)
-        self._ungranted += frame_cost(b"", data)
-        if self._ungranted >= GRANT_AT:
-            granted, self._ungranted = self._ungranted, 0
+            granted = self._received.consume(frame_cost(b"", data))
+        if granted:
             self._writer.write(CREDIT, self.number, encode_header({"bytes": granted}))
         return data
 

@@ -4,7 +4,6 @@ The step ends with its request, however that ends: its input is closed, then sru
 left of the step is cancelled by its name. The job itself is never touched.
 """
 
-import fcntl
 import os
 import pwd
 import re
@@ -18,16 +17,15 @@ from typing import IO, Any, Dict, List, Optional
 from redbox.agents.program.commands import account_environment, find_tool, to_bytes, unlinked_file
 from redbox.agents.program.session import RequestCancelled, WorkerStream
 from redbox.agents.program.wire import CHUNK
+from redbox.node.program.pipes import enlarge_pipe
 
 CLOSED_S = 2.5  # for a program to end once its input is closed
 TERMINATED_S = 3.0  # for srun to end its step
 CANCEL_S = 20.0
 BUSY_S = 0.005  # between two reads of output that goes on
 GATHER_S = 0.002
-PIPE_SIZE = 512 * 1024
 MESSAGE = 2000
 JOB = re.compile(r"[0-9]+(_[0-9]+)?")
-F_SETPIPE_SZ = 1031  # fcntl has the name since Python 3.10
 STEP_NAME = re.compile(r"rbx-[0-9a-f]{8,32}")
 
 
@@ -50,8 +48,9 @@ class RunningStep:
             bufsize=0,
         )
         self._read_at = 0.0
-        enlarge(self._process.stdin)
-        enlarge(self._process.stdout)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None  # noqa: S101 # PIPE, for the type checker
+            enlarge_pipe(pipe.fileno())
 
     def feed(self, stream: WorkerStream) -> None:
         """Pass on the request's input until it ends, or srun no longer reads it."""
@@ -133,13 +132,6 @@ class RunningStep:
         if self._process.stdout is not None:
             self._process.stdout.close()
         return {"code": self._process.returncode, "message": text[-MESSAGE:]}
-
-
-def enlarge(pipe: Optional[IO[bytes]]) -> None:
-    """As far as the system lets this user."""
-    with suppress(OSError):
-        if pipe is not None:
-            fcntl.fcntl(pipe.fileno(), F_SETPIPE_SZ, PIPE_SIZE)
 
 
 class StepOperations:

@@ -21,9 +21,9 @@ from redbox.agents.program.session import MAX_REQUESTS
 from redbox.agents.program.wire import CHUNK, PREFIX, PROTOCOL, WINDOW
 from redbox.agents.protocol.answers import Hello, check_header_size, parse_failure, parse_hello, read_integer
 from redbox.agents.protocol.frames import AgentFrame, FrameDecoder, FrameKind, HelloScanner, encode_frame
+from redbox_shared.credit import ReceiveCredit
 
 PONG_S = 5.0
-GRANT_AT = WINDOW // 4
 FRAME_COST = PREFIX.size
 MAX_UNREAD = 32_768  # frames; a window has room for 80,000 empty ones, and each costs more than its bytes
 
@@ -85,16 +85,14 @@ class RequestStream:
         self._frames: deque[AgentFrame] = deque()
         self._failure: AgentError | None = None
         self._changed = asyncio.Event()
-        self._receive_credit = WINDOW  # bytes that the agent may still send
+        self._received = ReceiveCredit(WINDOW)
         self._send_credit = WINDOW  # bytes that may still be sent to the agent
-        self._ungranted = 0
 
     # ---- from the connection
     def deliver(self, frame: AgentFrame) -> None:
         match frame.kind:
             case FrameKind.DATA | FrameKind.EVENT:
-                self._receive_credit -= frame.cost
-                if self._receive_credit < 0:
+                if not self._received.receive(frame.cost):
                     raise FrameError("more bytes than its credit")
                 if not self.abandoned:
                     self._connection.count_unread_frame()
@@ -132,7 +130,9 @@ class RequestStream:
             await self._wait()
         frame = self._frames.popleft()
         self._connection.unread -= 1
-        self._grant(frame.cost)
+        granted = self._received.consume(frame.cost)
+        if granted and not self.ended:
+            self._connection.grant(self.number, granted)
         return frame
 
     async def send(self, data: bytes) -> None:
@@ -167,13 +167,6 @@ class RequestStream:
     async def _wait(self) -> None:
         self._changed.clear()
         await self._changed.wait()
-
-    def _grant(self, cost: int) -> None:
-        self._ungranted += cost
-        if self._ungranted >= GRANT_AT and not self.ended:
-            self._receive_credit += self._ungranted
-            self._connection.grant(self.number, self._ungranted)
-            self._ungranted = 0
 
 
 class AgentConnection:

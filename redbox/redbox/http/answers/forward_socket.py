@@ -36,11 +36,13 @@ from redbox_api.sessions.parts import (
     read_credit,
     read_port_message,
 )
+from redbox_shared.credit import ReceiveCredit
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 
 MOST_UNANSWERED = 1024
 """Connections of one forward that are open, or whose status its client has not read."""
-GRANT_AT = PORTS_WINDOW // 2
+GRANT_REST_S = 0.05
+"""After the last input: a client may wait for any credit up to the window before it sends."""
 Write = Callable[[bytes], Awaitable[None]]
 
 
@@ -51,7 +53,7 @@ class ForwardedConnection:
         self._number = number
         self._write = write
         self._input: deque[bytes] = deque()
-        self._input_cost = 0
+        self._received = ReceiveCredit(PORTS_WINDOW)
         self._input_ended = False
         self._credit = PORTS_WINDOW
         self._arrival = asyncio.Event()
@@ -59,10 +61,9 @@ class ForwardedConnection:
 
     # ---- from the client's messages
     def feed(self, data: bytes) -> None:
-        self._input.append(data)
-        self._input_cost += MESSAGE_COST + len(data)
-        if self._input_cost > PORTS_WINDOW:
+        if not self._received.receive(MESSAGE_COST + len(data)):
             raise SessionEnded(INVALID, f"More bytes than the credit of connection {self._number}.")
+        self._input.append(data)
         self._arrival.set()
 
     def end_input(self) -> None:
@@ -102,22 +103,24 @@ class ForwardedConnection:
         self._credit -= cost
 
     async def _to_job(self, session: OpenSession) -> StreamStatus:
-        ungranted = 0
         while True:
             while self._input:
                 data = self._input.popleft()
                 await session.send(data)
-                cost = MESSAGE_COST + len(data)
-                self._input_cost -= cost
-                ungranted += cost
-                if ungranted >= GRANT_AT:
-                    await self._write(port_message(PortChannel.CREDIT, self._number, NUMBER.pack(ungranted)))
-                    ungranted = 0
+                await self._send_credit(self._received.consume(MESSAGE_COST + len(data)))
             if self._input_ended:
                 await session.stream.close_input()
                 return await asyncio.Future()
-            await self._arrival.wait()
+            try:
+                async with asyncio.timeout(GRANT_REST_S if self._received.consumed else None):
+                    await self._arrival.wait()
+            except TimeoutError:
+                await self._send_credit(self._received.take())
             self._arrival.clear()
+
+    async def _send_credit(self, granted: int) -> None:
+        if granted:
+            await self._write(port_message(PortChannel.CREDIT, self._number, NUMBER.pack(granted)))
 
 
 @dataclass

@@ -25,6 +25,7 @@ from redbox.http.answers.session_socket import UNAUTHORIZED, SessionSocket, logg
 from redbox.http.answers.validation_messages import validation_message
 from redbox.http.middleware.authenticated_route import authenticated_caller, authenticated_router
 from redbox.http.services import JobRefDep, Services, ServicesDep
+from redbox.relay.program.frames import MAX_DATA
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.open_session import OpenForward, OpenSession
 from redbox.sessions.service import EXEC, FORWARD
@@ -49,7 +50,8 @@ PORT_CHANNELS = {
     "3": "the connection's end, or with 0 the forward's: a Kubernetes Status in JSON",
     "5": "to red-box, with 0: a newer token of the same caller, at most every 10 s",
     "6": "to red-box: a new connection, as JSON",
-    "7": f"credit in four bytes: at first {PORTS_WINDOW} each way; data cost {MESSAGE_COST} and their length",
+    "7": f"credit in four bytes: at first, and at most, {PORTS_WINDOW} each way; data cost {MESSAGE_COST} "
+    f"and their length, at most {MAX_DATA} of red-box's; red-box grants again all that it has passed on",
     "255": "one byte: 0, the client sends no more; 1, the job sends no more, or the client gives it up",
 }
 REFUSALS = problem_responses(404, 409)

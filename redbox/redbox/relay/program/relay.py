@@ -4,8 +4,6 @@ It ends when its input ends, when no frame has come for `HEARTBEAT_S`, or when i
 `IDLE_S`.
 """
 
-import contextlib
-import fcntl
 import os
 import selectors
 import signal
@@ -13,6 +11,7 @@ import time
 import tty
 from typing import Any, Callable, Dict, List, Set
 
+from redbox.node.program.pipes import enlarge_pipe
 from redbox.relay.program.attached import AttachedStream
 from redbox.relay.program.children import keep_from_children
 from redbox.relay.program.frames import (
@@ -51,8 +50,6 @@ GATHER_S = 0.002
 MAX_OUTPUT = 2 * 1024 * 1024  # waiting to be sent, beyond which nothing more is read of commands
 OOM_SCORE = b"900"  # below the sessions', above the job's
 PR_SET_CHILD_SUBREAPER = 36
-PIPE_SIZE = 512 * 1024
-F_SETPIPE_SZ = 1031  # fcntl has the name since Python 3.10
 STREAMS: Dict[str, Callable[[int, Send, Dict[str, Any]], RelayStream]] = {
     "attach": AttachedStream,
     "command": CommandStream,
@@ -318,16 +315,10 @@ def prepare_process(sink: int) -> None:
         tty.setraw(sink)
 
 
-def enlarge(pipe: int) -> None:
-    """As far as the system lets this user: input that is gathered must have room."""
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(pipe, F_SETPIPE_SZ, PIPE_SIZE)
-
-
 def main(idle_s: float = IDLE_S, heartbeat_s: float = HEARTBEAT_S) -> None:
     prepare_process(1)
     keep_from_children()
-    enlarge(0)
+    enlarge_pipe(0)
     Relay(0, 1, idle_s, heartbeat_s).run()
     os._exit(0)
 

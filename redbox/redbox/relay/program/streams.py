@@ -37,12 +37,12 @@ from redbox.relay.program.frames import (
     document_bytes,
 )
 from redbox.relay.program.places import find_place
+from redbox_shared.credit import ReceiveCredit
 
 Interest = Tuple[int, int]  # a descriptor, and the selectors' events
 Send = Callable[[int, int, bytes], None]
 ORPHANS_S = 0.3  # after the command's end: how long output of processes that it left behind is waited for
 LEAST_READ = 4096
-GRANT_AT = WINDOW // 4
 HANGUP_S = 1.0  # between SIGHUP and SIGKILL
 LARGEST_OOM_SCORE = b"1000"
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
@@ -59,15 +59,13 @@ class RelayStream:
         self._send_frame = send
         self._credit = WINDOW
         self._input: Deque[bytes] = deque()
-        self._input_size = 0
-        self._ungranted = 0
+        self._received = ReceiveCredit(WINDOW)
         self._input_closed = False
 
     def feed(self, payload: bytes) -> None:
         if payload[:1] != bytes([STDIN]):
             raise BadFrame("input of another channel")
-        self._input_size += data_cost(len(payload) - 1)
-        if self._input_size > WINDOW:
+        if not self._received.receive(data_cost(len(payload) - 1)):
             raise BadFrame("more input than its credit")
         self._input.append(payload[1:])
 
@@ -153,10 +151,8 @@ class RelayStream:
         self._input.clear()
 
     def _consumed(self, count: int) -> None:
-        self._input_size -= count
-        self._ungranted += count
-        if self._ungranted >= GRANT_AT:
-            granted, self._ungranted = self._ungranted, 0
+        granted = self._received.consume(count)
+        if granted:
             self._send_frame(CREDIT, self.number, CREDIT_BYTES.pack(granted))
 
 
@@ -323,7 +319,7 @@ class CommandStream(RelayStream):
         self._input_closed = False
         if self._tty:
             self._input.append(b"\x04")
-            self._input_size += data_cost(1)
+            self._received.receive(data_cost(1))
         else:
             self._close_stdin()
 

@@ -79,10 +79,10 @@ def test_input_is_granted_again_for_many_frames_at_once(answers: tuple[Any, int]
     session = session_of(writes, work)
     session._dispatch(REQUEST, 1, {"op": "work"}, b"")
     piece = bytes(64 * 1024)
-    for _ in range(5):
+    for _ in range(9):
         session._dispatch(DATA, 1, {}, piece)
     session._dispatch(END, 1, {}, b"")
     kind, _, header, _ = read_frame(source)
-    assert (kind, header) == (CREDIT, {"bytes": 4 * frame_cost(b"", piece)})
+    assert (kind, header) == (CREDIT, {"bytes": 8 * frame_cost(b"", piece)})
     kind, _, header, _ = read_frame(source)
-    assert (kind, header) == (DONE, {"size": 5 * len(piece)})
+    assert (kind, header) == (DONE, {"size": 9 * len(piece)})

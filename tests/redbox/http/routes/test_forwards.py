@@ -279,6 +279,19 @@ async def test_a_message_that_is_none_ends_the_forward_by_name(
     assert (forward.failure.reason, part in forward.failure.message) == ("Invalid", True)
 
 
+async def test_all_credit_comes_back_once_all_was_passed_on(stand: Stand) -> None:
+    """Another client may wait for any credit up to the window before it sends."""
+    await running(stand)
+    async with stand.client() as client, serving(client, ECHO) as port, open_forward(client, "k1") as forward:
+        connection = await forward.connect(port)
+        reading = asyncio.create_task(collect(connection))
+        for size in (1, 100_000, 30_000):
+            await connection.send(bytes(size))
+            await eventually(lambda: connection._credit == PORTS_WINDOW)
+        await connection.close_input()
+        assert len((await reading)[0]) == 130_001
+
+
 async def test_more_than_its_credit_ends_the_forward(stand: Stand) -> None:
     await running(stand)
     async with (

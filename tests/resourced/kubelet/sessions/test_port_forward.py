@@ -281,9 +281,10 @@ async def test_a_job_that_sends_more_than_its_client_reads_waits() -> None:
 
     async def flood(side: RedboxSide) -> None:
         nonlocal sent
-        while sent < PORTS_WINDOW:
+        cost = MESSAGE_COST + (32 << 10)
+        while sent + cost <= PORTS_WINDOW:
             await side.send(1, bytes(32 << 10))
-            sent += (32 << 10) + MESSAGE_COST
+            sent += cost
         assert await side.next() != b""  # credit, once the client reads
 
     async with kubelet_api() as stand:
