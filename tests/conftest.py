@@ -5,12 +5,14 @@ Before the first test of e2e the bed is brought up, unless it is up. Taking it d
 which runs whole suites by several workers (pytest-xdist), each with a bed of its own.
 """
 
+import gc
 import json
 import os
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -34,6 +36,7 @@ hypothesis.settings.register_profile("red-box", deadline=None)
 hypothesis.settings.load_profile("red-box")
 
 
+@cache  # asked several times of each of thousands of tests
 def suite_of(path: Path) -> str:
     """Tell the suite of a file or folder by its place: all that is neither lint nor e2e is unit."""
     relative = path.relative_to(ROOT / "tests") if path.is_relative_to(ROOT / "tests") else Path()
@@ -61,6 +64,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if suite in _chosen(config) or may_hold_others else True
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without collecting garbage: millions of objects that stay, for each worker."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: SUITES.index(suite_of(item.path)))
     for item in items:
@@ -77,10 +91,10 @@ def _spread_over_workers(items: list[pytest.Item]) -> None:
     seconds: dict[str, float] = json.loads(E2E_SECONDS.read_text())
     weights: dict[Path, float] = defaultdict(float)
     for item in items:
-        name = item.path.relative_to(ROOT).as_posix()
-        weights[item.path] = (
-            seconds.get(name, UNMEASURED) if suite_of(item.path) == "e2e" else weights[item.path] + 1
-        )
+        if suite_of(item.path) != "e2e":
+            weights[item.path] += 1
+        elif item.path not in weights:
+            weights[item.path] = seconds.get(item.path.relative_to(ROOT).as_posix(), UNMEASURED)
     turn: dict[Path, float] = {}
     for waits in (True, False):
         files = [path for path in weights if (suite_of(path) == "e2e") is waits]

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from redbox_shared.program_modules import import_program
+
 CLIENT_PANEL = "At the red-box of this host"
 
 
@@ -86,7 +88,7 @@ class LazyCommandGroup(TyperGroup):
 
 def load(name: str) -> Any:  # noqa: ANN401 (typer's own type for it is private)
     command: typer.Typer | Callable[..., None] = getattr(
-        import_module(f"redbox.{COMMANDS[name].module}"), COMMANDS[name].name or name
+        import_program(f"redbox.{COMMANDS[name].module}"), COMMANDS[name].name or name
     )
     if isinstance(command, typer.Typer):
         return typer.main.get_command(command)

@@ -35,11 +35,12 @@ class Login:
 
 
 @pytest.fixture
-def copied(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     folders: list[Path] = []
-    monkeypatch.setattr(login_node, "_dependencies", lambda *_: Path("dependencies"))
-    monkeypatch.setattr(login_node, "_project", lambda *_: Path("project"))
-    monkeypatch.setattr(login_node, "copy", lambda _host, folder, _target: folders.append(folder))
+    monkeypatch.setattr(login_node, "_dependencies", lambda *_: tmp_path / "dependencies")
+    monkeypatch.setattr(login_node, "_project", lambda *_: tmp_path / "project")
+    monkeypatch.setattr(login_node, "_compile", lambda *_: None)
+    monkeypatch.setattr(login_node, "copy", lambda _host, folder, _target, **_: folders.append(folder))
     return folders
 
 
@@ -53,7 +54,7 @@ def test_what_is_installed_already_stays_until_the_checkout_is_another(
         login_node.install(cast("Host", login), places)
         assert len(copied) == copies
         assert login.files[login_node.PROGRAM] == login_node.LAUNCHER
-    assert login.ran.count("python3") == 4  # its version, then the compilation
+    assert login.ran.count("python3") == 2  # its version
 
 
 def test_an_installation_that_was_cut_short_is_made_again(
@@ -70,5 +71,16 @@ def test_an_installation_that_was_cut_short_is_made_again(
     assert len(copied) == 4
 
 
-def _fail(*_: object) -> None:
+def test_modules_are_compiled_by_the_first_bed_for_all(
+    monkeypatch: pytest.MonkeyPatch, copied: list[Path], tmp_path: Path
+) -> None:
+    compiled: list[Path] = []
+    monkeypatch.setattr(login_node, "_compile", lambda _host, folder, _target: compiled.append(folder))
+    for login in (Login(), Login()):
+        login_node.install(cast("Host", login), Places(tmp_path, tmp_path))
+    assert compiled == [tmp_path / "dependencies", tmp_path / "project"]
+    assert copied == [tmp_path / f"{name}-compiled-3.13" for name in ("dependencies", "project")] * 2
+
+
+def _fail(*_: object, **__: object) -> None:
     raise OSError("disk full")

@@ -2,13 +2,14 @@
 
 import gc
 import sys
-from importlib import import_module
+
+from redbox_shared.program_modules import import_program
 
 
 def run(part: str) -> None:
     """Run the commands in `cli` of the package `redbox_PART`, whose extra has the part's name."""
     try:
-        cli = import_module(f"redbox_{part}.cli")
+        cli = import_program(f"redbox_{part}.cli")
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("redbox_"):
             raise

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from starlette.requests import HTTPConnection
 
@@ -25,15 +25,18 @@ from redbox.callers.mapping.mapping import map_caller_to_user
 from redbox.callers.mapping.rules_file import ActiveRules
 from redbox.callers.peers import peer_in
 from redbox.callers.settings import CallersSettings, ClusterSettings
+from redbox.callers.tokens.api_access import ApiAccess
 from redbox.callers.tokens.claims import ClaimRequirements
 from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, RefreshPolicy
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.tokens.opaque_tokens import PREFIX, TokenStore
 from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
 from redbox.callers.tokens.token_review import TokenReviewer
 from redbox.callers.unix_accounts import AccountResolver, NssLookup, NssPolicy, OutageDetectingLookup
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
+
+if TYPE_CHECKING:
+    from redbox.callers.tokens.kubernetes_api import ApiServerClient
 
 RULES_CHECK_INTERVAL_S = 2.0
 FILE_FRESHNESS = RefreshPolicy(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
@@ -185,7 +188,7 @@ def jwks_access(cluster: ClusterSettings) -> ApiAccess:
 def _key_set(cluster: ClusterSettings, clock: Clock) -> KeySet:
     if cluster.jwks_file is not None:
         return KeySet(cluster.name, JwksFile(cluster.jwks_file), FILE_FRESHNESS, clock)
-    source = JwksUrl(str(cluster.jwks_url), ApiServerClient(jwks_access(cluster)))
+    source = JwksUrl(str(cluster.jwks_url), _api_server(jwks_access(cluster)))
     policy = RefreshPolicy(cluster.jwks_refresh, cluster.jwks_refetch_interval, cluster.jwks_max_stale)
     return KeySet(cluster.name, source, policy, clock)
 
@@ -194,5 +197,13 @@ def _reviewer(cluster: ClusterSettings, clock: Clock) -> TokenReviewer | None:
     review = cluster.token_review
     if review is None:
         return None
-    server = ApiServerClient(ApiAccess(review.ca_file, review.token_file, review.deadline))
+    server = _api_server(ApiAccess(review.ca_file, review.token_file, review.deadline))
     return TokenReviewer(review.server, server, audience=cluster.audience, cache_s=review.cache, clock=clock)
+
+
+def _api_server(access: ApiAccess) -> ApiServerClient:
+    from redbox.callers.tokens import (  # noqa: PLC0415 - aiohttp takes 0.1 s and 8 MiB, for keys at a URL only
+        kubernetes_api,
+    )
+
+    return kubernetes_api.ApiServerClient(access)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ NO_RESTART = os.EX_CONFIG  # systemd does not start it again
 
 def serve(*, config: ConfigOption = SETTINGS_FILE) -> None:
     """Run the server until SIGTERM or SIGINT. SIGHUP reloads rules, certificate and audit file."""
+    gc.freeze()  # the modules: collections leave them out from the beginning
     configure_log(sys.stderr)
     share_tls_buffer()
     try:

@@ -37,6 +37,7 @@ ROUTERS = (
     *(module.router for module in (jobs, usage, logs, files, sessions, volumes, cluster, metrics)),
     cluster.public_router,
 )
+ROUTES = [route for router in ROUTERS for route in router.routes]
 ToProblem = Callable[[Any], problems.HttpProblem]
 
 
@@ -46,7 +47,7 @@ def build_app(services: Services) -> FastAPI:
     app.add_middleware(
         RequestMiddleware, counter=services.metrics, body_limit=services.body_limit, budget=services.bodies
     )
-    for route in (route for router in ROUTERS for route in router.routes):
+    for route in ROUTES:
         if isinstance(route, APIRoute | APIWebSocketRoute):
             for method in getattr(route, "methods", {"GET"}):
                 services.metrics.serves(method, route.path)
@@ -67,9 +68,8 @@ def bare_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # sought at each request
+        routes=ROUTES,  # as they are: include_router builds each a second time, at the first request
     )
-    for router in ROUTERS:
-        app.include_router(router)
     describe(app)
     return app
 

@@ -137,9 +137,9 @@ class Server:
 
 
 def _freeze_objects() -> None:
-    """Modules and the journal's records stay: later collections, which stop the event loop, leave them out.
+    """The application and the journal's records stay: collections, which stop the event loop, leave them out.
 
-    Modules alone are 107,000 objects: a full collection takes some 50 ms, and submits cause them.
+    Modules, which are 107,000 objects or some 50 ms a collection, were left out from the beginning.
     """
     gc.collect()
     gc.freeze()

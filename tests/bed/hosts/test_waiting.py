@@ -13,9 +13,11 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.sleeps: list[float] = []
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+        self.sleeps.append(seconds)
 
     def __call__(self) -> float:
         return self.now
@@ -31,6 +33,13 @@ def test_what_comes_is_seen() -> None:
     clock = Clock()
     wait_until(lambda: clock.now > 3, 10, "never", clock=clock, sleep=clock.sleep)
     assert 3 < clock.now < 4
+
+
+def test_the_longer_it_takes_the_less_often_it_is_asked_for() -> None:
+    clock = Clock()
+    wait_until(lambda: clock.now > 20, 30, "never", clock=clock, sleep=clock.sleep)
+    assert clock.sleeps == sorted(clock.sleeps)
+    assert clock.sleeps[-1] == 10 * clock.sleeps[0]
 
 
 def test_what_does_not_come_is_said_with_the_time_it_was_given() -> None:

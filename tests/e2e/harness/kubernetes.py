@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -53,6 +54,21 @@ class Kubernetes(delivery.Kubernetes):
     def get(self, kind: str, name: str, namespace: str = "") -> Object:
         """The object; nothing where there is none."""
         return self._at(self._kind(kind).path(name, namespace))
+
+    def states(self, kind: str, name: str, namespace: str, within_s: float) -> Iterator[Object]:
+        """The object now and after each change until the time is over; nothing while it is not there.
+
+        By a watch: it is seen at once, and a look each 0.2 s costs the API server as much as ten changes.
+        """
+        deadline = time.monotonic() + within_s
+        path, query = self._kind(kind).path(namespace=namespace), {"fieldSelector": f"metadata.name={name}"}
+        while (left_s := deadline - time.monotonic()) > 0:
+            listed = json.loads(self._api.ask("GET", f"{path}?{urlencode(query)}"))
+            yield next(iter(listed["items"]), {})
+            since = {"watch": "true", "resourceVersion": listed["metadata"]["resourceVersion"]}
+            for event in self._api.follow(f"{path}?{urlencode(query | since)}", left_s):
+                yield {} if event["type"] == "DELETED" else event["object"]
+            time.sleep(PAUSE_S)
 
     def list(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Object]:
         """Those of the namespace, or of all, that these selectors choose."""
@@ -148,6 +164,22 @@ class ApiServer:
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise BedError(f"the API server refuses {method} {path}: {_reason(answer.data)}")
         return bytes(answer.data)
+
+    def follow(self, path: str, within_s: float) -> Iterator[Object]:
+        """The events of a watch as they come, until it ends: then all is to be looked at again."""
+        url, within = f"{self._client.configuration.host}{path}", urllib3.Timeout(ANSWERS_WITHIN_S, within_s)
+        send = self._client.rest_client.pool_manager.request
+        with suppress(urllib3.exceptions.HTTPError):
+            answer = send("GET", url, timeout=within, preload_content=False)
+            try:
+                if answer.status != HTTPStatus.OK:
+                    return
+                for event in map(json.loads, answer):
+                    if event["type"] == "ERROR":
+                        return
+                    yield event
+            finally:
+                answer.close()
 
     def kind(self, name: str) -> Kind:
         """By one of its names; those are read again where none is it."""

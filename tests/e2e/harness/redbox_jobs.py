@@ -12,6 +12,7 @@ from uuid import uuid4
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, Unreachable
 from redbox_api.models import FINAL_PHASES, Job, JobRequest, Phase
+from tests.e2e.harness.waiting import pause_s
 
 PATIENCE_S = 90.0
 PAUSE_S = 0.2
@@ -38,10 +39,11 @@ async def until(
     client: RedboxClient, key: str, what: Callable[[Job], bool], *, within_s: float = PATIENCE_S
 ) -> Job:
     """The job, as soon as it is so."""
-    give_up_at = time.monotonic() + within_s
+    began = time.monotonic()
     while not what(job := await client.get_job(key)):
-        assert time.monotonic() < give_up_at, f"it did not come to that in {within_s:.0f} s: {job}"
-        await asyncio.sleep(PAUSE_S)
+        waited_s = time.monotonic() - began
+        assert waited_s < within_s, f"it did not come to that in {within_s:.0f} s: {job}"
+        await asyncio.sleep(pause_s(waited_s))
     return job
 
 

@@ -26,7 +26,7 @@ from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.virtual_chart import forget_resourced
 from tests.e2e.harness.virtual_delivery import approve
-from tests.e2e.harness.waiting import eventually
+from tests.e2e.harness.waiting import WITHIN_S, eventually
 
 NODE = f"{SLURM_CLUSTER}.debug"
 SELECTOR = {"redbox.dev/cluster": SLURM_CLUSTER, "redbox.dev/partition": "debug"}
@@ -92,14 +92,14 @@ class SlurmPod:
     def until(self, holds: Callable[[Object], object], what: str) -> Object:
         """The status once this holds of it."""
 
-        def look() -> Object | None:
-            status = self.status
-            return status if holds(status) else None
-
-        try:
-            return eventually(look, what=what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{json.dumps(self.status)}\n{self.events()}") from None
+        status: Object = {}
+        for state in self.kubectl.states("pod", self.name, self.namespace, WITHIN_S):
+            status = dict(state.get("status", {}))
+            if holds(status):
+                return status
+        raise AssertionError(
+            f"it did not come to {what} within {WITHIN_S} s\n{json.dumps(status)}\n{self.events()}"
+        )
 
     def reaches(self, *phases: str) -> Object:
         return self.until(lambda status: status.get("phase") in phases, f"{self.name} being {phases}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -68,11 +67,12 @@ class Applied:
 
     def until(self, holds: Callable[[Status], object], within_s: float = WITHIN_S) -> Status:
         """The status once this holds of it."""
-        deadline = time.monotonic() + within_s
-        while not holds(status := self.status):
-            assert time.monotonic() < deadline, f"{self.name} did not come to that: {status}\n{self._why()}"
-            time.sleep(0.2)
-        return status
+        status: Status = {}
+        for state in self.kubectl.states("slurmjob", self.name, self.namespace, within_s):
+            status = dict(state.get("status", {}))
+            if holds(status):
+                return status
+        raise AssertionError(f"{self.name} did not come to that: {status}\n{self._why()}")
 
     def _why(self) -> str:
         """What Kubernetes knows of its pods, for a test that has waited in vain."""
@@ -109,10 +109,14 @@ class Applied:
         return self.status
 
     def finishes(self) -> Status:
-        return self.wait("condition=Finished")
+        return self.until(
+            lambda status: any(
+                (one["type"], one["status"]) == ("Finished", "True") for one in status.get("conditions", [])
+            )
+        )
 
     def starts(self) -> Status:
-        return self.wait("jsonpath={.status.phase}=Running")
+        return self.reaches("Running")
 
     def events(self) -> list[str]:
         """Reasons of what was told of it, oldest first."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import ssl
 from pathlib import Path
 
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.core.clock import SystemClock
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, jwks, rsa_key
+
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For a Unix socket: httpx reads the authorities of the web for each client that is given no context."""
 
 
 def write_settings(directory: Path) -> tuple[dict[str, str], Path]:

@@ -58,7 +58,7 @@ from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import VolumeIndex
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
-from tests.redbox.http.factories import write_settings
+from tests.redbox.http.factories import NO_TLS, write_settings
 from tests.redbox.http.fakes import (
     SCRIPT,
     Host,
@@ -112,8 +112,8 @@ class Stand:
 
     def at_socket(self, **options: Any) -> httpx.AsyncClient:
         """As alice."""
-        transport = httpx.AsyncHTTPTransport(uds=str(self.socket))
-        return httpx.AsyncClient(transport=transport, base_url="http://redbox", timeout=20, **options)
+        options["transport"] = httpx.AsyncHTTPTransport(uds=str(self.socket), verify=NO_TLS)
+        return httpx.AsyncClient(base_url="http://redbox", timeout=20, **options)
 
     def by_token(self, token: str) -> httpx.AsyncClient:
         """Over TLS; `token` is a holder's name, or a token."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from redbox.agents.install_texts import render_agent_conf, render_sudoers
 from redbox.callers.errors import ApiServerUnavailable
-from redbox.callers.tokens.kubernetes_api import ApiAccess
+from redbox.callers.tokens.api_access import ApiAccess
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.core.domain import UnixUser
 from redbox.server.certificates import issue_server, make_authority

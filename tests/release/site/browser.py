@@ -58,6 +58,11 @@ class Browser:
             mobile=width < 600,
         )
 
+    def refuse(self, *patterns: str) -> None:
+        """Fetch no address of these patterns from now on."""
+        self._devtools("Network.enable")
+        self._devtools("Network.setBlockedURLs", urls=patterns)
+
     @property
     def address(self) -> str:
         return str(self.script("return location.href"))

@@ -9,7 +9,9 @@ from pathlib import Path
 from redbox_bed.core.errors import DaemonError
 from redbox_bed.hosts.host import Daemon, Host
 
-_POLL_SECONDS = 0.05
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
+_PAUSE_SHARE = 0.1
+"""Of the time waited so far: most conditions are commands, which take CPU from what is waited for."""
 
 
 def wait_until(
@@ -22,11 +24,12 @@ def wait_until(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Return when the condition holds; DaemonError saying `otherwise` if it does not in time."""
-    deadline = clock() + seconds
+    began = clock()
     while not condition():
-        if clock() > deadline:
+        waited = clock() - began
+        if waited > seconds:
             raise DaemonError(f"{otherwise} within {seconds:.0f} s", log=log)
-        sleep(_POLL_SECONDS)
+        sleep(min(max(_SHORTEST_PAUSE_S, waited * _PAUSE_SHARE), _LONGEST_PAUSE_S))
 
 
 def wait_until_serves(host: Host, daemon: Daemon, serves: Callable[[], bool], seconds: float) -> None:

@@ -12,16 +12,21 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from redbox.callers.errors import ApiServerUnavailable, AuthenticationUnavailable, InvalidKeySet
 from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.tokens.jwks import VerifyingKey, parse_key_set
-from redbox.callers.tokens.kubernetes_api import MAX_ANSWER_BYTES, ApiServerClient
 from redbox.core.clock import Clock
 
+if TYPE_CHECKING:
+    from redbox.callers.tokens.kubernetes_api import ApiServerClient
+
 log = structlog.get_logger(__name__)
+
+MAX_FILE_BYTES = 1024 * 1024
 
 
 class JwksFile:
@@ -38,7 +43,7 @@ class JwksFile:
             return None
         try:
             with self._path.open("rb") as file:
-                content = file.read(MAX_ANSWER_BYTES)
+                content = file.read(MAX_FILE_BYTES)
         except OSError as error:
             self._version = None
             raise ApiServerUnavailable(f"{self._path} cannot be read: {error.strerror}") from error

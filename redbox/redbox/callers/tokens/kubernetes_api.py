@@ -10,29 +10,19 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 
 from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.file_version import FileVersion, file_version
+from redbox.callers.tokens.api_access import ApiAccess
 from redbox_api.bodies import whole
 from redbox_api.connections import explain, plain_session
 
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 16
 SUCCESS = range(200, 300)
-
-
-@dataclass(frozen=True, slots=True)
-class ApiAccess:
-    """The access to an API server."""
-
-    ca_file: Path | None
-    token_file: Path | None
-    deadline_s: float
 
 
 class ApiServerClient:

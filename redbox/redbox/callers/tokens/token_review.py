@@ -11,14 +11,16 @@ import hashlib
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from redbox.callers.errors import ApiServerUnavailable, AuthenticationUnavailable, TokenFault, Unauthenticated
 from redbox.callers.identities import ServiceAccount
-from redbox.callers.tokens.kubernetes_api import ApiServerClient
 from redbox.core.clock import Clock
+
+if TYPE_CHECKING:
+    from redbox.callers.tokens.kubernetes_api import ApiServerClient
 
 log = structlog.get_logger(__name__)
 

@@ -15,8 +15,8 @@ from redbox.callers.errors import ApiServerUnavailable, InvalidKeySet
 from redbox.callers.mapping.rules import Rule
 from redbox.callers.mapping.rules_file import read_rules
 from redbox.callers.settings import ClusterSettings
+from redbox.callers.tokens.api_access import ApiAccess
 from redbox.callers.tokens.jwks import VerifyingKey, parse_key_set
-from redbox.callers.tokens.kubernetes_api import ApiAccess
 from redbox.core.domain import Role
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import RedboxSettings

@@ -19,7 +19,8 @@ from typing import Protocol, TypeVar
 
 from redbox.agents.install_texts import check_agent_file
 from redbox.callers.errors import ApiServerUnavailable
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
+from redbox.callers.tokens.api_access import ApiAccess
+from redbox.callers.tokens.kubernetes_api import ApiServerClient
 from redbox.callers.unix_accounts import AccountLookup, NssLookup
 from redbox.core.secret_files import GROUP_READS, OTHERS, is_handed_in
 from redbox.setup.install.host_service import accepts_connections

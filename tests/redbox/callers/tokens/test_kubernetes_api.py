@@ -10,8 +10,9 @@ import pytest
 
 from redbox.callers.errors import ApiServerUnavailable, AuthenticationUnavailable, TokenFault, Unauthenticated
 from redbox.callers.identities import ServiceAccount
+from redbox.callers.tokens.api_access import ApiAccess
 from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, RefreshPolicy
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
+from redbox.callers.tokens.kubernetes_api import ApiServerClient
 from redbox.callers.tokens.token_review import TokenReviewer
 from tests.redbox.callers.factories import AUDIENCE, StoppedClock, ec_key, jwks, rsa_key
 from tests.redbox.callers.fakes import DATE, Request, https_server
