@@ -10,13 +10,17 @@ from tests.bench.rows import Conditions, Figure, Row, Samples, failed_row, row_o
 from tests.bench.stage import Stage
 
 FEW_ROUNDS = 2
+SETTLED = 1.0
+"""For each core: a load that leaves a benchmark alone."""
+SETTLES_WITHIN_S = 180.0
 
 
 def run(benchmark: Benchmark, stage: Stage, conditions: Conditions) -> list[Row]:
     """Measure one benchmark; the first round warms up what it uses and does not count."""
+    load = os.getloadavg()[0] if is_short() else settled_load()
     started = time.monotonic()
     rounds = 1 if is_short() else benchmark.rounds
-    seen: Conditions = {**conditions, "rounds": rounds, "load_before": _load()}
+    seen: Conditions = {**conditions, "rounds": rounds, "load_before": load}
     try:
         with stage.set_for(benchmark) as installed, benchmark.prepare(installed) as trial:
             measured, compared = _rounds(trial, rounds, warm_up=_warms_up(benchmark))
@@ -59,5 +63,10 @@ def _pairs(trial: Trial, rounds: int) -> Iterator[tuple[Mapping[str, float], Map
             yield measured, trial.baseline()
 
 
-def _load() -> float:
-    return os.getloadavg()[0]
+def settled_load() -> float:
+    """The load without what the benchmark before has left, which is over after a while: others' stays."""
+    gives_up_at = time.monotonic() + SETTLES_WITHIN_S
+    limit = SETTLED * len(os.sched_getaffinity(0))
+    while (load := os.getloadavg()[0]) > limit and time.monotonic() < gives_up_at:
+        time.sleep(1)
+    return load

@@ -19,18 +19,23 @@ class PlayedObjects:
     def __init__(self, *statuses: Mapping[str, Any]) -> None:
         self._statuses = statuses
         self._events: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+        self._written = self._shown = 1
 
     async def pages(self, _: ResourcePath) -> AsyncIterator[tuple[list[Any], str]]:
         yield [], "1"
 
     async def watch(self, _: ResourcePath, since: str) -> AsyncIterator[Mapping[str, Any]]:
-        assert since == "1"
-        while True:
-            yield await self._events.get()
+        """The next event alone: an API server ends the watch of a reader that lags behind."""
+        assert since == str(self._shown)
+        event = await self._events.get()
+        self._shown += 1
+        yield event
 
     async def create(self, _: ResourcePath, body: Mapping[str, Any]) -> Mapping[str, Any]:
         for status in self._statuses:
-            self._events.put_nowait({"object": {**body, "status": status}})
+            self._written += 1
+            metadata = {**body["metadata"], "resourceVersion": str(self._written)}
+            self._events.put_nowait({"object": {**body, "metadata": metadata, "status": status}})
         return body
 
 

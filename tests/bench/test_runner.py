@@ -1,6 +1,8 @@
 """How benchmarks are run: in turn with their baseline, and without harm to each other."""
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,15 @@ from tests.bench.runner import run
 from tests.bench.stage import Stage
 
 FIGURE = Figure("latency", "one call", "ms")
+
+
+@pytest.fixture(autouse=True)
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the machine's load will be, look by look; the last one stays."""
+    to_come = [0.0]
+    monkeypatch.setattr(os, "getloadavg", lambda: (to_come.pop(0) if to_come[1:] else to_come[0], 0, 0))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    return to_come
 
 
 @pytest.fixture
@@ -161,3 +172,10 @@ def test_no_two_benchmarks_or_rows_have_one_name() -> None:
     rows = [figure.name for benchmark in known for figure in benchmark.figures]
     assert len(set(names)) == len(names) > 0
     assert len(set(rows)) == len(rows)
+
+
+def test_what_the_benchmark_before_has_left_of_load_is_over_first(stage: Stage, loads: list[float]) -> None:
+    loads[:] = [90.0, 40.0, 0.5]
+    trial = Trial(lambda: {"latency": 1.0})
+    (made,) = run(Benchmark("calls", (FIGURE,), always(trial), rounds=1, baseline_name=None), stage, {})
+    assert made.conditions["load_before"] == 0.5

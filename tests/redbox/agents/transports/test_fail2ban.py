@@ -55,6 +55,7 @@ async def guarded(
         key = asyncssh.generate_private_key("ssh-ed25519").export_private_key()
         (tmp_path / "keys" / user.name).write_bytes(key)
     log, sent_to = tmp_path / "auth.log", tmp_path / "syslog"
+    log.touch()
     with syslog(sent_to, log), sshd(login_host, tmp_path / "a", syslog=sent_to) as node:
         await until(lambda: "Connection closed by" in log.read_text())  # of the probe whether sshd is up
         with fail2ban(log, tmp_path / "fail2ban", request.param) as jail:
