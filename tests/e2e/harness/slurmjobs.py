@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -234,9 +235,21 @@ def new_name() -> str:
     return f"t-{uuid4().hex[:8]}"
 
 
-def is_whole(log: str, output: str) -> bool:
-    """Whether it is this output, perhaps behind that of a run before, which may have been cut short."""
-    return log.endswith(output) and output.startswith(log.removesuffix(output))
+def is_whole(log: str, output: str, runs: int = 2) -> bool:
+    """Whether it is this output, perhaps behind that of runs before, each of which may have been cut short.
+
+    Of a run that slurmd did not launch it is once more what the file had: that of the run before.
+    """
+    before = log.removesuffix(output)
+    return before != log and _begins_again(before, output, runs - 1)
+
+
+def _begins_again(text: str, output: str, most: int) -> bool:
+    """Whether it is the output's beginning, that often at most."""
+    if most <= 1:
+        return not text or (most == 1 and output.startswith(text))
+    cuts = takewhile(lambda cut: output.startswith(text[:cut]), range(len(text) + 1))
+    return any(_begins_again(text[cut:], output, most - 1) for cut in cuts)
 
 
 def follow(job: Applied, bed: Bed, pod: str = "") -> subprocess.Popen[str]:
