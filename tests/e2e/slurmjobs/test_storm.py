@@ -100,7 +100,9 @@ def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
     found = []
     try:
         ends = [(status.get("jobID"), state)]
-        eventually(lambda: not job.in_slurm() or _ends_in_slurm(job) == ends, what="that end")
+        eventually(  # a slurmctld that was killed may take minutes to run again what had ended
+            lambda: not job.in_slurm() or _ends_in_slurm(job) == ends, CALMS_WITHIN_S, what="that end"
+        )
     except AssertionError:
         found.append(f"{job.name}: sacct has {job.in_slurm()}, the status says {status.get('jobID')}")
     if (status["phase"], status.get("exitCode")) != (phase, code):
@@ -110,7 +112,7 @@ def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
     if written != OUTPUT:
         found.append(f"{job.name}: its output has {len(written)} bytes of {len(OUTPUT)}")
     pod = job.pod_of(status["attempts"])
-    runs = status.get("run") or 1  # a slurmctld that was killed may run again what had ended
+    runs = max(status.get("run") or 1, len(job.in_slurm()))
     eventually(lambda: _has_ended(job, pod), CALMS_WITHIN_S, what=f"the end of {pod}")
     if job.get("pod", pod) or pod not in deleted:
         log = read_in_the_end(job.kubectl, lambda: job.whole_output(status["attempts"]))
