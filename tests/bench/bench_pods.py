@@ -6,8 +6,8 @@ its kubelet has begun with it. Where submits alone are measured, another job has
 starts meanwhile.
 
 Of another project, interLink f6321757 with its Slurm plugin f8451d9, on a machine of this kind (two cores,
-Slurm 22.05, 21 November 2026, containers not started): of 100 pods created at once 5.5 a second were in Slurm;
-of 20 the end was shown 101 s late, median; `kubectl logs -f` showed a line after 2.0 s, median.
+Slurm 22.05, 21 November 2026, containers not started): of 100 pods created at once 5.5 a second were in
+Slurm; of 20 the end was shown 101 s late, median; `kubectl logs -f` showed a line after 2.0 s, median.
 """
 
 from __future__ import annotations
