@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from redbox_companion.connection.http_connection import HttpConnection, HttpResponse, MalformedResponse
 from redbox_companion.settings import PodMisconfigured
 from redbox_shared import pod_contract
-from redbox_shared.keep_alive import KEEP_ALIVE
+from redbox_shared.socket_options import KEEP_ALIVE
 from redbox_shared.wire import PROBLEMS
 
 TYPE_CHECKING = False

@@ -32,7 +32,7 @@ from yarl import URL
 from redbox_api.authorities import pem_of
 from redbox_api.bodies import TooLong, whole
 from redbox_api.errors import FOREIGN, Unreachable, refusal
-from redbox_shared.keep_alive import KEEP_ALIVE
+from redbox_shared.socket_options import KEEP_ALIVE
 
 IDLE_S = 10.0
 """An idle connection is closed long before red-box closes it (30 s): a request on a connection that is just

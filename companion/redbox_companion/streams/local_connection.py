@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from redbox_companion.streams.frames import ProtocolError
 from redbox_companion.streams.job_channel import AGAIN, END, PIECE, send_held
 from redbox_shared.credit import ReceiveCredit
-from redbox_shared.keep_alive import KEEP_ALIVE
+from redbox_shared.socket_options import KEEP_ALIVE, RESET_ON_CLOSE
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 TO_JOB, FROM_JOB, CREDIT = 0, 1, 7
 NO_MORE_TO_JOB, GIVEN_UP = b"\0", b"\1"
 NUMBER = struct.Struct(">I")
-RESET = struct.pack("ii", 1, 0)
 
 
 class LocalConnection:
@@ -108,5 +107,5 @@ class LocalConnection:
 def reset(client: socket.socket) -> None:
     """Close it so that its client does not take what it got for the whole."""
     with contextlib.suppress(OSError):
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        client.setsockopt(*RESET_ON_CLOSE)
     client.close()

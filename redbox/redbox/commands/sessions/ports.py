@@ -9,8 +9,6 @@ import asyncio
 import contextlib
 import os
 import re
-import socket as sockets
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -27,10 +25,10 @@ from redbox_api.errors import RedboxError, Refused
 from redbox_api.sessions.client import SessionData
 from redbox_api.sessions.forward import JobForward, PortConnection, begin_forward
 from redbox_api.sessions.parts import SessionStatus
+from redbox_shared.socket_options import RESET_ON_CLOSE
 
 PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
 HIGHEST_PORT = 65_535
-RESET = struct.pack("ii", 1, 0)  # no lingering
 
 
 def forward(
@@ -145,7 +143,7 @@ class ForwardedConnections:
 
 def reset(writer: asyncio.StreamWriter) -> None:
     """End it so that the local program does not take what it got for the whole."""
-    writer.get_extra_info("socket").setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, RESET)
+    writer.get_extra_info("socket").setsockopt(*RESET_ON_CLOSE)
     writer.transport.abort()
 
 

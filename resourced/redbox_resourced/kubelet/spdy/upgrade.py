@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from redbox_resourced.kubelet.spdy.session import SpdySession
-from redbox_shared.keep_alive import KEEP_ALIVE
+from redbox_shared.socket_options import KEEP_ALIVE
 
 PROTOCOL = "SPDY/3.1"
 VERSION_HEADER = "X-Stream-Protocol-Version"
