@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from redbox.relay.program import frames
 from redbox.relay.program.frames import BadFrame, RelayDecoder
+from redbox_shared.credit import ReceiveCredit
 from tests.redbox.relay.harness import RelayProcess, started
 
 SH = ("/bin/sh", "-c")
@@ -107,6 +108,22 @@ def test_a_stream_without_credit_stops_alone() -> None:
         relay.send(frames.CLOSE, 2, b"\0")
         output, status = relay.until_status(2)
         assert (output, status) == (b"through", {"code": 3})
+
+
+def test_both_outputs_come_whole_through_a_window_that_is_full() -> None:
+    """As one of them takes the last of the credit, the other one was to be read in the same turn."""
+    with started() as relay:
+        count = 16 * frames.WINDOW
+        relay.open(1, *SH, f"head -c {count} /dev/zero & head -c {count} /dev/zero >&2; wait; exit 5")
+        received = {frames.STDOUT: 0, frames.STDERR: 0}
+        credit = ReceiveCredit(frames.WINDOW)
+        while (frame := relay.receive()).kind != frames.STATUS:
+            received[frame.payload[0]] += len(frame.payload) - 1
+            assert credit.receive(frames.data_cost(len(frame.payload) - 1))
+            if granted := credit.consume(frames.data_cost(len(frame.payload) - 1)):
+                relay.send(frames.CREDIT, 1, frames.CREDIT_BYTES.pack(granted))
+        assert received == {frames.STDOUT: count, frames.STDERR: count}
+        assert frames.read_document(frame.payload) == {"code": 5}
 
 
 def test_output_of_a_process_that_is_left_behind_does_not_keep_a_session() -> None:

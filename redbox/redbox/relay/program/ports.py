@@ -68,7 +68,7 @@ class PortStream(SocketStream):
                 return
         if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor):
             self._writable = False  # what the server has sent before is still to be read
-        if events & selectors.EVENT_READ and self.may_read() and not self._read(descriptor, STDOUT):
+        if events & selectors.EVENT_READ and not self._read(descriptor, STDOUT):
             self._readable = False
             if self._was_reset:
                 self._end({"reason": "ConnectionReset", "message": f"port {self._name}: {RESET}"})

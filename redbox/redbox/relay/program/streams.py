@@ -111,7 +111,12 @@ class RelayStream:
             self._send_frame(STATUS, self.number, document_bytes(document))
 
     def _read(self, descriptor: int, channel: int) -> bool:
-        """Pass on what there is; return False at the end."""
+        """Pass on what there is, if there is credit: another descriptor of the stream may just have used it.
+
+        Return False at the end.
+        """
+        if not self.may_read():
+            return True
         try:
             data = os.read(descriptor, min(MAX_DATA, self._credit - FRAME_COST))
         except BlockingIOError:
