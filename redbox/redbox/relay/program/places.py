@@ -11,6 +11,7 @@ from redbox.node.program.job_processes import (
     JOB_ID,
     Environment,
     environment_of,
+    own_processes,
     parent_of,
     stat_field,
     step_title,
@@ -100,31 +101,36 @@ def job_processes(job: str) -> Iterator[JobProcess]:
 
 
 def steps_of_processes(job: str) -> Dict[int, Optional[str]]:
-    """The step of each process of the node: "batch", "0"; "" if it is not known; None if it is not the job's.
+    """The step of each process of this user: "batch", "0"; "" if it is not known; None if it is not the job's.
 
-    As `job_processes` has it, but for all at once.
+    Of others only those above them are looked at: a node has thousands, and one that hangs holds up its readers.
     """
-    parents = {int(name): parent_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    steps: Dict[int, Optional[str]] = {0: None, os.getpid(): OWN}
-    for process in parents:
+    steps: Dict[int, Optional[str]] = {0: None, os.getpid(): own_step(job)}
+    for process in own_processes():
         path, pid = [], process
-        while pid in parents and pid not in steps:
+        while pid not in steps:
             path.append(pid)
-            title = step_title(pid) or ""
-            steps[pid] = title[len(job) + 1 :] if title.startswith(job + ".") else None
+            steps[pid] = step_of_title(step_title(pid), job)
             if steps[pid] is not None:
                 break
-            pid = parents[pid]
-        step = steps.get(pid)
+            pid = parent_of(pid)
+        step = steps[pid]
         for each in reversed(path):
             if step is None and environment_of(each).get(JOB_ID) == job.encode():
                 step = ""
             steps[each] = step
-    daemon = os.getpid()
-    while daemon in parents and step_title(daemon) is None:
-        daemon = parents[daemon]
-    steps[os.getpid()] = steps.get(daemon) or OWN
     return steps
+
+
+def own_step(job: str) -> str:
+    pid, title = os.getpid(), None
+    while pid and title is None:
+        title, pid = step_title(pid), parent_of(pid)
+    return step_of_title(title, job) or OWN
+
+
+def step_of_title(title: Optional[str], job: str) -> Optional[str]:
+    return title[len(job) + 1 :] if title is not None and title.startswith(job + ".") else None
 
 
 def start_of(pid: int) -> int:

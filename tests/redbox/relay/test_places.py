@@ -1,0 +1,47 @@
+"""Which processes of a node are those of the job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from redbox.relay.program import places
+
+JOB = "4716"
+
+
+@contextmanager
+def sleeping() -> Iterator[int]:
+    process = subprocess.Popen(["sleep", "618.25"], env={"SLURM_JOB_ID": JOB})
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_sessions_of_the_relay_are_none_of_the_jobs_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever Slurm's daemon of its step is seen above it."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with sleeping() as script, sleeping() as session, sleeping() as foreign:
+        daemons = {os.getppid(): f"{JOB}.3", script: f"{JOB}.batch", foreign: "4717.batch"}
+        monkeypatch.setattr(places, "step_title", daemons.get)
+        found = {process.pid: process.step for process in places.job_processes(JOB)}
+        assert found == {script: "batch"}, session
+
+
+def test_a_process_that_hides_its_step_is_the_jobs_by_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setattr(places, "step_title", lambda _: None)
+    launch = f"SLURM_JOB_ID={JOB} setsid sleep 619.25 >/dev/null & echo $!"
+    pid = int(subprocess.check_output(["sh", "-c", launch]))
+    try:
+        assert [process.pid for process in places.job_processes(JOB)] == [pid]
+    finally:
+        os.kill(pid, 9)
