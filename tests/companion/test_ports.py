@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import threading
@@ -14,7 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from redbox_shared.wire import PORTS_WINDOW
+from redbox_companion.streams.local_connection import LocalConnection, reset
+from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import Pod
 
@@ -192,6 +194,27 @@ def test_a_client_that_stalls_holds_back_no_other(pod: Pod, start: Start, echo: 
     with connect(pod) as stalled:
         stalled.sendall(b"no end")
         assert exchange(connect(pod), b"another") == b"another"
+
+
+def test_a_client_that_leaves_while_the_job_reads_nothing_is_noticed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        connection = LocalConnection(listener.accept()[0], lambda *_: None)
+    with connection.socket, client:
+
+        def polled(longest_s: float) -> int:
+            poll = select.poll()
+            poll.register(connection.socket, connection.events(may_send=True))
+            return dict(poll.poll(longest_s * 1000)).get(connection.socket.fileno(), 0)
+
+        threading.Thread(target=client.sendall, args=(bytes(PORTS_WINDOW - MESSAGE_COST),)).start()
+        while connection.events(may_send=True) & select.POLLIN:
+            connection.serve(polled(20))
+        client.sendall(b"more than the credit")
+        assert not polled(0)
+        reset(client)
+        with pytest.raises(ConnectionResetError):
+            connection.serve(polled(20))
 
 
 def test_it_is_ready_while_the_port_answers_in_the_job(pod: Pod, start: Start, echo: int) -> None:

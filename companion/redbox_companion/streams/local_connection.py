@@ -49,13 +49,16 @@ class LocalConnection:
         return self._is_over and not self._to_client
 
     def events(self, *, may_send: bool) -> int:
-        """What to poll the socket for."""
+        """What to poll the socket for; until the job's end for a reset, too, while neither direction goes on."""
         reads = may_send and not self._client_ended and not self._is_over and self._credit > MESSAGE_COST
-        return select.POLLIN * reads | select.POLLOUT * bool(self._to_client)
+        writes, resets = bool(self._to_client), not self._job_ended
+        return select.POLLIN * reads | select.POLLOUT * writes | select.POLLERR * resets
 
     def serve(self, events: int) -> None:
         """Do what can be done now; OSError if the client has broken it."""
-        if events & (select.POLLIN | select.POLLHUP | select.POLLERR) and not self._client_ended:
+        if events & select.POLLERR:
+            raise ConnectionResetError("the client has reset the connection")
+        if events & (select.POLLIN | select.POLLHUP) and not self._client_ended:
             self._read()
         self._write()
 
