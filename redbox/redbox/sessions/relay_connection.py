@@ -173,7 +173,8 @@ class RelayConnection:
             async with asyncio.TaskGroup() as tasks:
                 checks = (self._keep_alive(), self._until_silent(), self._until_stuck())
                 checking = [tasks.create_task(check) for check in checks]
-                await self._pipe.send(preamble)
+                async with self._writing:  # a ping may be due before a busy node has taken it
+                    await self._pipe.send(preamble)
                 await self._read()
                 for task in checking:
                     task.cancel()

@@ -58,6 +58,17 @@ async def test_each_ping_may_be_answered_once(monkeypatch: pytest.MonkeyPatch) -
         assert await stream.receive() == StreamOutput(1, b"still there")
 
 
+async def test_a_ping_that_is_due_waits_until_a_busy_node_has_taken_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("redbox.sessions.relay_connection.PING_S", 0.01)
+    pipe = FakePipe()
+    pipe.takes_source.clear()
+    asyncio.get_running_loop().call_later(0.1, pipe.takes_source.set)
+    async with served(pipe), asyncio.timeout(20):
+        await until(lambda: pipe.count_of(frames.PING) > 0)
+
+
 async def test_a_killed_stream_may_send_what_was_under_way_and_no_more() -> None:
     async with served(pipe := FakePipe()) as connection:
         async with connection.open({"kind": "command"}):
