@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -147,8 +147,11 @@ class RelayStreamHandle:
 class RelayConnection:
     """The frames to and from one relay; `serve` must run as long as it is used."""
 
-    def __init__(self, pipe: RelayPipe, node: str, step_name: str) -> None:
+    def __init__(
+        self, pipe: RelayPipe, node: str, step_name: str, is_suspended: Callable[[], bool]
+    ) -> None:
         self.step_name = step_name
+        self._is_suspended = is_suspended
         self._pipe = pipe
         self._node = node
         self._decoder = RelayDecoder()
@@ -247,6 +250,8 @@ class RelayConnection:
         now = asyncio.get_running_loop().time
         while (left := self._received_at + SILENT_S - now()) > 0:  # noqa: ASYNC110 (a moment)
             await asyncio.sleep(left)
+            if self._is_suspended():  # Slurm has stopped it: it answers once the job is resumed
+                self._received_at = now()
         raise TimeoutError(f"it was silent for {SILENT_S:.0f} s")
 
     async def _until_stuck(self) -> None:

@@ -106,13 +106,18 @@ class RelayPool:
         return len(self._relays)
 
     @asynccontextmanager
-    async def relay(self, key: RelayKey) -> AsyncIterator[RelayConnection]:
-        """Use the relay of this key, which is started if necessary; SessionEnded if it cannot be."""
+    async def relay(
+        self, key: RelayKey, is_suspended: Callable[[], bool]
+    ) -> AsyncIterator[RelayConnection]:
+        """Use the relay of this key, which is started if necessary; SessionEnded if it cannot be.
+
+        While `is_suspended`, which Slurm stops it for, it may be silent.
+        """
         relay = self._relays.get(key)
         if relay is None:
             self._check_failures(key)
         if relay is None or (relay.connection is not None and relay.connection.failure is not None):
-            relay = self._start(key)
+            relay = self._start(key, is_suspended)
         relay.users += 1
         if relay.linger is not None:
             relay.linger.cancel()
@@ -142,19 +147,19 @@ class RelayPool:
             pause = PAUSES.full_pause_s(count - 1) if count > 1 else 0.0
             self._failures[key] = _Failures(error, count, now + pause)
 
-    def _start(self, key: RelayKey) -> _Relay:
+    def _start(self, key: RelayKey, is_suspended: Callable[[], bool]) -> _Relay:
         relay = self._relays[key] = _Relay(asyncio.get_running_loop().create_future())
-        relay.task = task = self._group.create_task(self._run(key, relay))
+        relay.task = task = self._group.create_task(self._run(key, relay, is_suspended))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return relay
 
-    async def _run(self, key: RelayKey, relay: _Relay) -> None:
+    async def _run(self, key: RelayKey, relay: _Relay, is_suspended: Callable[[], bool]) -> None:
         """A relay's life. Its faults are its sessions', never the server's."""
         failure = SessionEnded(RELAY_LOST, "The relay of this session has been ended by red-box.")
         began, fault = asyncio.get_running_loop().time(), None
         try:
-            await self._serve(key, relay)
+            await self._serve(key, relay, is_suspended)
             fault = relay.connection.failure if relay.connection is not None else None
         except SessionEnded as error:
             failure = fault = error
@@ -173,12 +178,12 @@ class RelayPool:
                 relay.started.set_exception(failure)
                 relay.started.exception()  # read here: there may be no other reader
 
-    async def _serve(self, key: RelayKey, relay: _Relay) -> None:
+    async def _serve(self, key: RelayKey, relay: _Relay, is_suspended: Callable[[], bool]) -> None:
         agent = await self._agents.agent(key.user, "sessions")
         name = f"rbx-{secrets.token_hex(8)}"
         argv = await self._step_command(key.user, key.job_id, key.node, name, relay_command())
         async with agent.open_step(argv, job=key.job_id, name=name, env=self._environment) as step:
-            connection = RelayConnection(step, key.node, name)
+            connection = RelayConnection(step, key.node, name, is_suspended)
             serving = asyncio.create_task(connection.serve(relay_preamble()))
             try:
                 await self._await_start(connection)

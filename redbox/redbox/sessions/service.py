@@ -130,7 +130,7 @@ class SessionService:
         with self._audited_refusal(ref, EXEC):
             job = await self._entered(ref, request.node, request.task)
         with counted(self._open, job.record.user), self._audit_of(ref, job, detail) as outcome:
-            async with self._stream(ref, job.record.user, job.target, document) as stream:
+            async with self._stream(ref, job, job.target, document) as stream:
                 outcome.session = session = OpenSession(stream, job, self._idle_timer())
                 try:
                     yield session
@@ -153,7 +153,7 @@ class SessionService:
 
         forward = OpenForward(
             job,
-            partial(self._connection, ref, user),
+            partial(self._connection, ref, job),
             self._idle_timer,
             partial(audit, "opened"),
         )
@@ -183,25 +183,25 @@ class SessionService:
 
     @asynccontextmanager
     async def _stream(
-        self, ref: JobRef, user: UnixUser, target: SessionTarget, document: Mapping[str, Any]
+        self, ref: JobRef, job: JobWatch, target: SessionTarget, document: Mapping[str, Any]
     ) -> AsyncIterator[RelayStreamHandle]:
         assert self._relays is not None  # noqa: S101 # admitted
-        key = RelayKey(user, ref.caller.identity, target.job_id, target.node, target.run)
+        key = RelayKey(job.record.user, ref.caller.identity, target.job_id, target.node, target.run)
         whole = {**document, "job": target.job_id}
-        async with self._relays.relay(key) as relay, relay.open(whole) as stream:
+        async with self._relays.relay(key, job.is_suspended) as relay, relay.open(whole) as stream:
             yield stream
 
     @asynccontextmanager
     async def _connection(
-        self, ref: JobRef, user: UnixUser, target: SessionTarget, document: Mapping[str, Any]
+        self, ref: JobRef, job: JobWatch, target: SessionTarget, document: Mapping[str, Any]
     ) -> AsyncIterator[RelayStreamHandle]:
-        most = self._settings.max_connections_per_user
+        user, most = job.record.user, self._settings.max_connections_per_user
         if self._connections[user] >= most:
             raise SessionsBusy(
                 f"{user.name} has {most} connections forwarded: end some (exec.max_connections_per_user)."
             )
         with counted(self._connections, user):
-            async with self._stream(ref, user, target, document) as stream:
+            async with self._stream(ref, job, target, document) as stream:
                 yield stream
 
     @contextmanager

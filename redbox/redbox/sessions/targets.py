@@ -53,7 +53,20 @@ def still_runs(record: JobRecord | None, target: SessionTarget, states: JobState
     try:
         return _running_part(record, states, task).run == target.run
     except JobsError:
-        return record.status.state in ENDING or record.phase is Phase.SUSPENDED
+        state, phase = _shown(record, states, task)
+        return state in ENDING or phase is Phase.SUSPENDED
+
+
+def is_suspended(record: JobRecord | None, states: JobStates, task: int | None) -> bool:
+    return record is not None and _shown(record, states, task)[1] is Phase.SUSPENDED
+
+
+def _shown(record: JobRecord, states: JobStates, task: int | None) -> tuple[str, Phase | None]:
+    """State and phase of the job, or of the task that is meant."""
+    chosen = next((each for each in record.status.tasks if each.index == task), None)
+    if chosen is not None:
+        return chosen.state, states.phase_of(chosen.state)
+    return record.status.state, record.phase
 
 
 def _running_part(record: JobRecord, states: JobStates, task: int | None) -> SessionTarget:

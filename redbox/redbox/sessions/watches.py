@@ -11,8 +11,7 @@ from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.sessions.errors import SessionEnded
-from redbox.sessions.targets import ENDING, SessionTarget, still_runs
-from redbox_api.models import Phase
+from redbox.sessions.targets import ENDING, SessionTarget, is_suspended, still_runs
 
 SHOWN_S = 5.0
 """For a poll that shows the end of a job, whose steps Slurm has ended."""
@@ -37,8 +36,7 @@ class JobWatch:
 
     async def why_lost(self, error: SessionEnded) -> SessionEnded:
         """Why the relay has gone: with its job, if the next poll shows so, and else as the error says."""
-        current = self.jobs.current(self.record.key)
-        if current is not None and current.phase is Phase.SUSPENDED:
+        if self.is_suspended():
             return SessionEnded(error.reason, f"{error.message}: its job is suspended")
         self.jobs.request_poll()
         with suppress(TimeoutError):
@@ -47,6 +45,9 @@ class JobWatch:
                     await self.jobs.next_change()
                 return job_ended()
         return error
+
+    def is_suspended(self) -> bool:
+        return is_suspended(self.jobs.current(self.record.key), self.workload.states, self.task)
 
     def _is_ending(self) -> bool:
         current = self.jobs.current(self.record.key)

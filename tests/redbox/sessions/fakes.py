@@ -55,9 +55,11 @@ class FakePipe:
 
 
 @asynccontextmanager
-async def served(pipe: FakePipe) -> AsyncIterator[RelayConnection]:
+async def served(
+    pipe: FakePipe, is_suspended: Callable[[], bool] = lambda: False
+) -> AsyncIterator[RelayConnection]:
     """A connection to a relay, while it is served; and its end."""
-    connection = RelayConnection(pipe, "n1", "rbx-0")
+    connection = RelayConnection(pipe, "n1", "rbx-0", is_suspended)
     serving = asyncio.create_task(connection.serve(b"the relay's source"))
     try:
         await connection.started

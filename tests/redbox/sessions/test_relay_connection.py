@@ -69,6 +69,15 @@ async def test_a_ping_that_is_due_waits_until_a_busy_node_has_taken_the_source(
         await until(lambda: pipe.count_of(frames.PING) > 0)
 
 
+async def test_a_relay_is_silent_as_long_as_its_job_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redbox.sessions.relay_connection.SILENT_S", 0.01)
+    suspended = iter([True, True, True, False])
+    async with served(FakePipe(), lambda: next(suspended)) as connection:
+        await until(lambda: connection.failure is not None)
+    assert "it was silent" in str(connection.failure)
+    assert not list(suspended)
+
+
 async def test_a_killed_stream_may_send_what_was_under_way_and_no_more() -> None:
     async with served(pipe := FakePipe()) as connection:
         async with connection.open({"kind": "command"}):

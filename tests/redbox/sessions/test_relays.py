@@ -54,6 +54,10 @@ async def no_step(*_: object) -> list[str]:
     raise WorkloadManagerError("squeue does not show task 4 as running")
 
 
+def never_suspended() -> bool:
+    return False
+
+
 @pytest.fixture
 def agents() -> Agents:
     return Agents()
@@ -67,14 +71,14 @@ async def pool(agents: Agents) -> AsyncIterator[RelayPool]:
 
 async def refusal(pool: RelayPool) -> str:
     with pytest.raises(SessionEnded) as refused:
-        async with pool.relay(KEY):
+        async with pool.relay(KEY, never_suspended):
             pass
     return str(refused.value)
 
 
 async def test_a_step_has_the_environment_of_slurms_commands(pool: RelayPool, agents: Agents) -> None:
     agents.fails = False
-    async with pool.relay(KEY):
+    async with pool.relay(KEY, never_suspended):
         assert agents.environments == [ENVIRONMENT]
 
 
@@ -93,7 +97,7 @@ async def test_a_relay_that_starts_has_failed_for_the_last_time(
     for _ in range(3):
         await refusal(pool)
     agents.fails = False
-    async with pool.relay(KEY) as connection:
+    async with pool.relay(KEY, never_suspended) as connection:
         assert connection.failure is None
     assert len(agents.environments) == 4
 

@@ -9,7 +9,7 @@ import pytest
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.errors import JobConflict
 from redbox.sessions import targets
-from redbox.sessions.targets import choose_target, still_runs
+from redbox.sessions.targets import choose_target, is_suspended, still_runs
 from redbox.slurm.text.states import JOB_STATES
 from tests.redbox.jobs.factories import after, seen
 
@@ -54,6 +54,10 @@ def test_of_an_array_the_task_counts() -> None:
     target = choose_target(array, JOB_STATES, None, 1)
     assert target.job_id == "11"
     assert still_runs(array, target, JOB_STATES, 1)
+    stopped = (tasks[0], replace(tasks[1], state="SUSPENDED"), tasks[2])
+    suspended = replace(array, status=replace(array.status, tasks=stopped))
+    assert [is_suspended(suspended, JOB_STATES, task) for task in range(3)] == [False, True, False]
+    assert still_runs(suspended, target, JOB_STATES, 1)
     ended = replace(array, status=replace(array.status, tasks=(tasks[0], tasks[2])))
     assert not still_runs(ended, target, JOB_STATES, 1)
     with pytest.raises(JobConflict, match="Task 1"):
