@@ -49,7 +49,7 @@ class LocalConnection:
         return self._is_over and not self._to_client
 
     def events(self, *, may_send: bool) -> int:
-        """What to poll the socket for; until the job's end for a reset, too, while neither direction goes on."""
+        """What to poll the socket for; until the job's end for a reset, too, where neither way goes on."""
         reads = may_send and not self._client_ended and not self._is_over and self._credit > MESSAGE_COST
         writes, resets = bool(self._to_client), not self._job_ended
         return select.POLLIN * reads | select.POLLOUT * writes | select.POLLERR * resets

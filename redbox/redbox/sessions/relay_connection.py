@@ -147,9 +147,7 @@ class RelayStreamHandle:
 class RelayConnection:
     """The frames to and from one relay; `serve` must run as long as it is used."""
 
-    def __init__(
-        self, pipe: RelayPipe, node: str, step_name: str, is_suspended: Callable[[], bool]
-    ) -> None:
+    def __init__(self, pipe: RelayPipe, node: str, step_name: str, is_suspended: Callable[[], bool]) -> None:
         self.step_name = step_name
         self._is_suspended = is_suspended
         self._pipe = pipe
@@ -248,7 +246,7 @@ class RelayConnection:
     async def _until_silent(self) -> None:
         """Raise TimeoutError; nothing is written here, for a write waits while the relay reads nothing."""
         now = asyncio.get_running_loop().time
-        while (left := self._received_at + SILENT_S - now()) > 0:  # noqa: ASYNC110 (a moment)
+        while (left := self._received_at + SILENT_S - now()) > 0:
             await asyncio.sleep(left)
             if self._is_suspended():  # Slurm has stopped it: it answers once the job is resumed
                 self._received_at = now()

@@ -106,9 +106,7 @@ class RelayPool:
         return len(self._relays)
 
     @asynccontextmanager
-    async def relay(
-        self, key: RelayKey, is_suspended: Callable[[], bool]
-    ) -> AsyncIterator[RelayConnection]:
+    async def relay(self, key: RelayKey, is_suspended: Callable[[], bool]) -> AsyncIterator[RelayConnection]:
         """Use the relay of this key, which is started if necessary; SessionEnded if it cannot be.
 
         While `is_suspended`, which Slurm stops it for, it may be silent.

@@ -101,9 +101,10 @@ def job_processes(job: str) -> Iterator[JobProcess]:
 
 
 def steps_of_processes(job: str) -> Dict[int, Optional[str]]:
-    """The step of each process of this user: "batch", "0"; "" if it is not known; None if it is not the job's.
+    """The step of each process of this user: "batch", "0"; "" if it is not known; None if not of the job.
 
-    Of others only those above them are looked at: a node has thousands, and one that hangs holds up its readers.
+    Of others only those above them are looked at: a node has thousands, and one that hangs holds up its
+    readers.
     """
     steps: Dict[int, Optional[str]] = {0: None, os.getpid(): own_step(job)}
     for process in own_processes():
