@@ -22,6 +22,7 @@ METHODS = "publickey,keyboard-interactive,password"
 """The last two are never used: that sshd asks for them is what is to be known."""
 LOGIN_TIMEOUT = "Login timeout expired"
 """What asyncssh says where sshd has not answered in time."""
+TOO_FEW_ALGORITHMS = "it is too old, or its HostKeyAlgorithms, KexAlgorithms or Ciphers allow too little"
 LONGEST_NOTICE = 200
 CONNECT_S = 5.0
 """For one of several addresses of a name."""
@@ -45,7 +46,16 @@ class KeyOnlyClient(asyncssh.SSHClient):
         self._credential = credential
         self.key_asked = 0
         self.also_asked: list[str] = []
+        self._connection: asyncssh.SSHClientConnection | None = None
         self.notice = ""  # the last line that sshd has shown: its banner, or why no user may log in
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self._connection = conn
+
+    @property
+    def is_served(self) -> bool:
+        """Whether sshd has taken the connection, and said its version."""
+        return self._connection is not None and bool(self._connection.get_extra_info("server_version"))
 
     def auth_banner_received(self, msg: str, lang: str) -> None:  # noqa: ARG002 (asyncssh's names)
         lines = "".join(char if char.isprintable() else "\n" for char in msg).split("\n")
@@ -106,8 +116,7 @@ async def log_in(
         raise AgentRefused(_why_not_verified(node, where, error.reason)) from error
     except asyncssh.KeyExchangeFailed as error:
         raise AgentRefused(
-            f"{where} has no algorithm in common with red-box ({error.reason}): its sshd is too old, or "
-            "its HostKeyAlgorithms, KexAlgorithms or Ciphers allow too little"
+            f"{where} has no algorithm in common with red-box ({error.reason}): {TOO_FEW_ALGORITHMS}"
         ) from error
     except asyncssh.ChannelOpenError as error:
         raise AgentUnavailable(
@@ -122,7 +131,7 @@ async def log_in(
                 f"sshd of {where} ended the login after the key ({error.reason}{_shown(client)}): it lets "
                 "no user in at present (/etc/nologin), or the account may not log in (PAM, MaxAuthTries)"
             ) from error
-        raise AgentUnavailable(f"no connection to {where}: {error}{_too_many(error)}") from error
+        raise AgentUnavailable(f"no connection to {where}: {error}{_why_dropped(client, error)}") from error
 
 
 async def open_connection(
@@ -197,9 +206,10 @@ def _shown(client: KeyOnlyClient) -> str:
     return f"; it says: {client.notice!r}" if client.notice else ""
 
 
-def _too_many(error: Exception) -> str:
-    """Before it is logged in a connection is dropped where sshd has too many of them, or bans the address."""
-    dropped = isinstance(error, asyncssh.ConnectionLost | ConnectionResetError)
-    return (
-        " (sshd drops connections beyond MaxStartups, and fail2ban those of whom it bans)" if dropped else ""
-    )
+def _why_dropped(client: KeyOnlyClient, error: Exception) -> str:
+    """At once where sshd has too many connections, or bans the address; later by what was said in between."""
+    if not isinstance(error, asyncssh.ConnectionLost | ConnectionResetError):
+        return ""
+    if client.is_served:
+        return f" (sshd may have no algorithm in common with red-box: {TOO_FEW_ALGORITHMS})"
+    return " (sshd drops connections beyond MaxStartups, and fail2ban those of whom it bans)"
