@@ -98,8 +98,13 @@ class Cgroups(ABC):
         return [pid for group in _below(self.folders[0] / host) for pid in _pids(group)]
 
     def kill(self, host: str = ".") -> None:
-        """Kill whatever lives in the host's groups until nothing does, also what had just forked."""
+        """Kill whatever lives in the host's groups until nothing does, also what had just forked.
+
+        All of them stop first, so that none acts on the end of another: as where the power is cut.
+        """
         deadline = time.monotonic() + _REMOVAL_SECONDS
+        for process in filter(None, map(Process.of, self.members(host))):
+            process.send(signal.SIGSTOP)
         while pids := self.members(host):
             if time.monotonic() > deadline:
                 raise BedError(f"processes {pids} of {self.bed} cannot be killed")
