@@ -99,6 +99,8 @@ def _download(kubectl: Kubectl, run_in_job: RunInJob, path: str, target: Path) -
         raise BadUsage(f"there is no folder {destination}")
     with kubectl.process(*run_in_job(command, stdin=False), pass_on=_of_job) as (process, errors):
         fault = unpack(process.stdout, destination, name, renamed)
+        if fault and process.stdout is not None:
+            process.stdout.close()  # kubectl would wait for ever to write the rest
         code = process.wait()
     if code or fault:
         raise PluginError(f"{path} was not copied whole: {printable(errors.text()) or fault or 'see above'}")
