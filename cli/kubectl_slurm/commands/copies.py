@@ -54,7 +54,7 @@ NO_ARCHIVE = b"\xff" * 10240
 ALL = frozenset({"", "."})
 """Names of what has no name of its own: the members are the content of the destination."""
 LONGEST_PATH = 4000
-REMOTE = re.compile(r"([a-z0-9][a-z0-9.-]*):(.*)", re.DOTALL)
+REMOTE = re.compile(r"((?:slurmjob(?:\.redbox\.dev)?/)?[a-z0-9][a-z0-9.-]*):(.*)", re.DOTALL)
 
 
 class RunInJob(Protocol):
