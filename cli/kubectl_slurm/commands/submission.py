@@ -215,7 +215,7 @@ def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
 def _waited_for(kubectl: Kubectl, requested: Requested, job: SlurmJobView) -> SlurmJobView:
     if "follow" not in requested.flags:
         return until_finished(kubectl, job)
-    job = until_begun(kubectl, job)
-    if not job.in_slurm:
-        return job
-    return until_finished(kubectl, follow_output(kubectl, job, write_stdout))
+    begun = until_begun(kubectl, job)
+    if not begun.in_slurm:
+        return begun
+    return until_finished(kubectl, follow_output(kubectl, begun, write_stdout, since=1))

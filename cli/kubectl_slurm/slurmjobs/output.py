@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import IO
 from urllib.parse import urlencode
 
-from kubectl_slurm.errors import JobTrouble, NotAnswered, ObjectNotFound, Refusal
+from kubectl_slurm.errors import JobTrouble, NotAnswered, NotPermitted, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
 from kubectl_slurm.slurmjobs.access import MOST_REFUSALS, get_again
@@ -133,16 +133,30 @@ def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: s
         raise _no_log(why, job, kubectl)
 
 
-def follow_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> SlurmJobView:
-    """Write the output until the job has ended; returns it as it is then. Later attempts follow."""
-    pause, read_again = FIRST_PAUSE_S, PatientReader(kubectl)
+def follow_output(
+    kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "", since: int | None = None
+) -> SlurmJobView:
+    """Write the output until the job has ended; returns it as it is then. Later attempts follow.
+
+    `since` is the first attempt whose output is written: one that failed at once was never seen running.
+    """
+
+    def write_ended(first: int, current: SlurmJobView) -> None:
+        for number in range(first, current.attempt):
+            PodOutput(kubectl, current.as_of_attempt(number), write, stream=stream).copy(follow=False)
+
+    pause, read_again, denials = FIRST_PAUSE_S, PatientReader(kubectl), 0
+    write_ended(since or job.attempt, job)
     output = PodOutput(kubectl, job, write, stream=stream)
     while True:
         why = output.copy(follow=True)
+        denial = refusal_of(why, kubectl.namespace_option) if why else None
+        denials = denials + 1 if isinstance(denial, NotPermitted) else 0
+        if denial and denials > MOST_REFUSALS:
+            raise denial
         current = read_again(job)
         if current.attempt != job.attempt:
-            for number in range(job.attempt + 1, current.attempt):  # ended since the last read
-                PodOutput(kubectl, current.as_of_attempt(number), write, stream=stream).copy(follow=False)
+            write_ended(job.attempt + 1, current)  # ended since the last read
             output, pause = PodOutput(kubectl, current, write, stream=stream), FIRST_PAUSE_S
         elif current.finished and not why:
             return current
