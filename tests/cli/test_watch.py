@@ -14,6 +14,7 @@ from kubectl_slurm.slurmjobs.following import until_finished
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from tests.cli.factories import slurmjob
 from tests.cli.harness import Kubectl as ScriptedKubectl
+from tests.cli.harness import run
 
 BROKEN = """\
 #!/bin/sh
@@ -62,3 +63,16 @@ def test_a_submit_that_cannot_be_watched_was_one(
     shown = capsys.readouterr()
     assert (code, shown.out) == (0, "train-abc12\n")
     assert "train-abc12 is created, and may be in Slurm: Kubernetes does not allow this" in shown.err
+
+
+def test_a_job_is_explained_to_who_may_not_read_events(kubectl: ScriptedKubectl) -> None:
+    """The role redbox-viewer has SlurmJobs alone."""
+    forbidden = FORBIDDEN.format("events", "list")
+    kubectl.becomes(
+        kubectl.program.read_text().replace(
+            'case "$*" in', f'case "$*" in *"get --output=json events"*) {forbidden}'
+        )
+    )
+    ended = run(kubectl, "explain", "train-abc12")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("train-abc12 runs on n[1-2]")

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from kubectl_slurm.errors import JobTrouble, ObjectNotFound, Refusal
+from kubectl_slurm.errors import JobTrouble, NotPermitted, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView, without_kind
@@ -98,9 +98,12 @@ def patch(kubectl: Kubectl, job: SlurmJobView, change: dict[str, Any]) -> SlurmJ
 
 
 def events_of(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
-    """The events of an object, the oldest first."""
+    """The events of an object, the oldest first; none where the user may not read them."""
     selector = f"--field-selector=involvedObject.uid={uid},involvedObject.kind={kind}"
-    found: list[dict[str, Any]] = kubectl.json("get", "events", selector)["items"]
+    try:
+        found: list[dict[str, Any]] = kubectl.json("get", "events", selector)["items"]
+    except NotPermitted:
+        return []
     return sorted(
         found, key=lambda event: event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
     )
