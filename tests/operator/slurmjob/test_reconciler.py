@@ -166,13 +166,17 @@ async def test_a_config_map_that_holds_another_request_is_not_ours(stand: Stand)
     assert stand.pod_names == []
 
 
-async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(stand: Stand) -> None:
+@pytest.mark.parametrize("labels", [{}, {"redbox.dev/slurmjob-uid": "before"}], ids=["unseen", "watched"])
+async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(
+    stand: Stand, labels: dict[str, str]
+) -> None:
     gone = {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "name": "cow", "uid": "before"}
     for kind in ("Pod", "ConfigMap"):
         metadata = {
             "name": "cow-job",
             "namespace": "farm",
             "uid": f"old-{kind}",
+            "labels": labels,
             "ownerReferences": [{**gone, "controller": True}],
         }
         left = {"metadata": metadata, "data": {"request.json": "{}"}}
@@ -181,6 +185,7 @@ async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(stand: 
     await stand.look()
     (pod,) = stand.api.of_kind("Pod")
     assert pod["metadata"]["uid"] == stand.status["companion"]["uid"] != "old-Pod"
+    assert stand.event_reasons() == []
 
 
 async def test_a_lost_companion_is_made_again_from_the_same_request(stand: Stand) -> None:
