@@ -68,7 +68,7 @@ WORKERS = 32
 SHORTEST_PAUSE_S = 1.0
 BACKOFF = Backoff(SHORTEST_PAUSE_S, 60.0, jitter=0.0)
 AWAY_PAUSE_S = 5.0
-MAX_REFUSALS = 66  # with these pauses: an hour
+REFUSED_S = 3600.0  # then a refusal of Kubernetes is final
 
 
 class Reconciler:
@@ -94,6 +94,7 @@ class Reconciler:
         self._deletion = Deletion(writer, self._cache_written)
         self._requested = RequestedActions(writer)
         self._failures: dict[SlurmJobRef, int] = {}
+        self._refused_since: dict[SlurmJobRef, float] = {}
         self._details = WaitingDetails()
         self._warnings = GroupedWarnings("SlurmJobs not reconciled")
         self._clusters_listed = False
@@ -134,6 +135,7 @@ class Reconciler:
         if not self.cache.remove_job(ref, uid):
             return
         self._failures.pop(ref, None)
+        self._refused_since.pop(ref, None)
         self._details.forget(ref)
         self._warnings.recovered(ref.full_name)
         self.queue.forget(ref)
@@ -257,9 +259,14 @@ class Reconciler:
     # -- 3. pods
 
     def _unless_given_up(self, ref: SlurmJobRef, companion: CompanionState) -> CompanionState:
-        if companion.refused and companion.problem and self._failures.get(ref, 0) >= MAX_REFUSALS:
-            return replace(companion, problem=as_final(companion.problem), refused=False)
-        return companion
+        """Others wake it as often as they like, and each time it is refused again: so time counts."""
+        if not companion.refused or companion.problem is None:
+            self._refused_since.pop(ref, None)
+            return companion
+        at = now().timestamp()
+        if at - self._refused_since.setdefault(ref, at) < REFUSED_S:
+            return companion
+        return replace(companion, problem=as_final(companion.problem), refused=False)
 
     def _refusal_pause(self, ref: SlurmJobRef, companion: CompanionState) -> float | None:
         if companion.refused:

@@ -251,12 +251,16 @@ async def test_nothing_is_tried_for_ever(stand: Stand) -> None:
         ApiRefused(403, 'pods "cow-job" is forbidden: exceeded quota: q'), verb="create", kind="Pod"
     )
     await stand.apply()
+    for _ in range(200):  # woken by what happens to others
+        await stand.look()
+    assert stand.status["phase"] == "Pending"
     waited = 0.0
     for _ in range(200):
         pause = await stand.look()
         if pause is None:
             break
         waited += pause
+        stand.now += timedelta(seconds=pause)
     assert stand.conditions["Failed"] == ("True", "Failed")
     assert 3000 < waited < 4500
 
