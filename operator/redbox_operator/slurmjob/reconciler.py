@@ -32,6 +32,7 @@ from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_kube.runtime.work_queue import WorkQueue
+from redbox_kube.slurm_endpoint import is_visible
 from redbox_operator.api.conditions import condition_events
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
@@ -111,9 +112,13 @@ class Reconciler:
             self.queue.add(ref)
 
     def wake_cluster(self, cluster: str) -> None:
-        """Queue a SlurmCluster's unfinished SlurmJobs: it has changed, or its red-box answers again."""
+        """Queue a SlurmCluster's unfinished SlurmJobs: it has changed, or its red-box answers again.
+
+        Those that were submitted nowhere yet, too, if they may use it: users change SlurmEndpoints at will.
+        """
         for job in list(self.cache.jobs.values()):
-            if (job.cluster == cluster or not job.has_companion) and (job.being_deleted or not job.done):
+            may_use = not job.has_companion and is_visible(cluster, job.ref.namespace)
+            if (job.cluster == cluster or may_use) and (job.being_deleted or not job.done):
                 self.queue.add(job.ref)
 
     def clusters_listed(self) -> None:
