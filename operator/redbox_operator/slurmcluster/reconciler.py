@@ -31,7 +31,7 @@ from redbox_operator.slurmcluster.endpoint_audience import publish_audience
 from redbox_operator.slurmcluster.endpoint_places import EndpointPlaces
 from redbox_operator.slurmcluster.job_feed import RedboxLink, link_to
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
-from redbox_operator.slurmcluster.registry import ClusterEntry, RedboxLinks
+from redbox_operator.slurmcluster.registry import NOT_CONNECTED, ClusterEntry, RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
@@ -140,10 +140,14 @@ class SlurmClusters:
             self._pass_places(self._places.add(key, cluster.namespace, created, uid))
 
     def _pass_places(self, keys: Collection[str]) -> None:
-        """These SlurmEndpoints have a place now, or another one has it."""
+        """These SlurmEndpoints have a place now, or another one has it.
+
+        Until it is looked at each is there, and without a link: of one that is gone, jobs are abandoned.
+        """
         for key in keys:
             if (entry := self._entries.get(key)) is not None:
                 self._disconnect(entry)
+                self.links.troubles[key] = NOT_CONNECTED
                 self._queue.add(key)
                 self._wake_cluster(key)
 

@@ -14,6 +14,7 @@ from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.status_lag import StatusLag
 
 NO_SUCH_ENDPOINT = "NoSuchEndpoint"
+NOT_CONNECTED = "it is not connected yet"
 
 
 @dataclass

@@ -158,10 +158,12 @@ async def test_a_namespace_has_a_bounded_number_of_links_and_the_oldest_are_serv
     for age, name in enumerate(reversed(names)):  # the newest is shown first, as a list may
         stage.put(name, created=f"2026-11-21T12:00:{len(names) - age:02d}Z")
         await stage.look(name)
+        assert {f"farm/{other}" for other in names[-age - 1 :]} == {*stage.links.names()}  # none is ever gone
     served = {f"farm/{name}" for name in names[:-1]}
     await stage.until(lambda: set(stage.links.by_name) == served)
     await stage.until(lambda: "delete one of them" in stage.reachable(names[-1])["message"])
     stage.clusters.deleted(f"farm/{names[0]}")
+    assert stage.links.problem_of(f"farm/{names[-1]}").reason == "ClusterMisconfigured"
     await stage.until(lambda: stage.links.get(f"farm/{names[-1]}") is not None)
     link = stage.links.get(f"farm/{names[-1]}")
     assert link is not None
