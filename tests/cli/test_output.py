@@ -55,6 +55,35 @@ def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) 
     assert b"".join(parts) == b"first\nsecond\nthird\n"
 
 
+@pytest.mark.parametrize(
+    ("rotated", "new", "notes"),
+    [
+        (b"bb\nccc\nee\nff\n", b"ff\n", 0),
+        (b"ee\nff\n", b"ff\n", 0),
+        (b"ff\n", b"ff\n", 1),
+        (b"a\nbb\nccc\nee\nff\n", b"ff\n", 0),
+    ],
+    ids=["more than the last", "less than the last", "nothing", "not rotated"],
+)
+def test_a_log_that_a_kubelet_rotated_meanwhile_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rotated: bytes, new: bytes, notes: int
+) -> None:
+    monkeypatch.setattr(output, "COMPARED", 8)
+    noted: list[str] = []
+    monkeypatch.setattr(output, "note", noted.append)
+    log, program = tmp_path / "log", tmp_path / "kubectl"
+    program.write_text(f'#!/bin/sh\ncat "{log}"\n')
+    program.chmod(0o755)
+    parts: list[bytes] = []
+    of_pod = PodOutput(Kubectl(str(program)), view(), parts.append)
+    before = b"a\nbb\nccc\nee\n"
+    for content in (before, before, rotated, rotated + b"gg\n"):
+        log.write_bytes(content)
+        assert of_pod.copy(follow=True) == ""
+    assert b"".join(parts) == before + new + b"gg\n"
+    assert len(noted) == notes
+
+
 def test_a_kubectl_that_hangs_is_ended_with_its_reader(tmp_path: Path) -> None:
     program = tmp_path / "kubectl"
     program.write_text("#!/bin/sh\necho begun\nexec sleep 600\n")
