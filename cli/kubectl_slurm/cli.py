@@ -34,7 +34,10 @@ def main(words: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a terminal may be without Unicode
     try:
-        return _run(list(words))
+        try:
+            return _run(list(words))
+        finally:
+            sys.stdout.flush()  # at Python's own end a broken pipe is two lines of noise, and exit code 120
     except PluginError as error:
         note(f"kubectl slurm: {error}")
         return error.exit_code
