@@ -37,7 +37,8 @@ def main(words: Sequence[str]) -> int:
         try:
             return _run(list(words))
         finally:
-            sys.stdout.flush()  # at Python's own end a broken pipe is two lines of noise, and exit code 120
+            if sys.stdout is not None:  # closed by the shell: >&-
+                sys.stdout.flush()  # at the end of Python a broken pipe is two lines of noise, and code 120
     except PluginError as error:
         note(f"kubectl slurm: {error}")
         return error.exit_code
