@@ -34,7 +34,11 @@ def main(words: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a terminal may be without Unicode
     try:
-        return _run(list(words))
+        try:
+            return _run(list(words))
+        finally:
+            if sys.stdout is not None:  # closed by the shell: >&-
+                sys.stdout.flush()  # at the end of Python a broken pipe is two lines of noise, and code 120
     except PluginError as error:
         note(f"kubectl slurm: {error}")
         return error.exit_code

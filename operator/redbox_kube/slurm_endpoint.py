@@ -86,6 +86,11 @@ def is_endpoint(key: str) -> bool:
     return SEPARATOR in key
 
 
+def namespace_of(key: str) -> str:
+    """That of the SlurmEndpoint with this key."""
+    return key.partition(SEPARATOR)[0]
+
+
 def is_visible(key: str, namespace: str) -> bool:
     """Whether SlurmJobs of this namespace may use it: SlurmEndpoints of other namespaces they may not."""
     return not is_endpoint(key) or key.startswith(f"{namespace}{SEPARATOR}")

@@ -174,6 +174,11 @@ class ObjectCache:
         job = self.get(ref._replace(name=name))
         return job if job and not job.being_deleted else None
 
+    def depends_on(self, ref: SlurmJobRef, name: str) -> tuple[str, ...]:
+        """What `dependency` of this name depends on, without unpacking it."""
+        job = self.jobs.get(ref._replace(name=name))
+        return job.depends_on if job and not job.being_deleted else ()
+
     def jobs_of(self, cluster: str) -> Iterator[PackedJob]:
         """SlurmJobs that were submitted to the SlurmCluster or SlurmEndpoint of this key, or name it."""
         return (job for job in list(self.jobs.values()) if job.cluster == cluster)

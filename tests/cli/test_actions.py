@@ -90,6 +90,17 @@ def test_a_number_that_is_the_name_of_one_and_the_id_of_another_names_neither(ku
     assert cancelled(kubectl) == ["12"] * 2
 
 
+@pytest.mark.parametrize("kind", ["slurmjob/", "slurmjob.redbox.dev/"])
+def test_a_name_with_its_kind_is_a_name_to_each_command(kubectl: Kubectl, kind: str) -> None:
+    """As `queue -o name` prints it, and as the refusal of a number that names two asks for it."""
+    kubectl.answers("job", slurmjob(state="RUNNING"))
+    named = run(kubectl, "queue", "--noheader", f"{kind}train-abc12", "13_[0-9]")
+    assert (named.returncode, len(named.stdout.splitlines())) == (0, 2), named.stderr
+    ended = run(kubectl, "history", "-o", "name", f"{kind}done-jkl78")
+    assert ended.stdout == "slurmjob.redbox.dev/done-jkl78\n"
+    assert run(kubectl, "cp", __file__, f"{kind}train-abc12:here").returncode == 0
+
+
 def test_in_a_pod_my_jobs_are_those_of_its_namespace(kubectl: Kubectl) -> None:
     """kubectl uses the pod's namespace, and its account, for which it must not be given a deadline."""
     pod = kubectl.environment(NAMESPACE=" ", KUBERNETES_SERVICE_HOST="10.0.0.1", POD_NAMESPACE="alice")

@@ -199,6 +199,20 @@ def test_a_program_in_the_job_cannot_change_the_terminal(
     assert "\x1b" not in ended.stdout + ended.stderr
 
 
+def test_a_copy_that_fails_here_ends_though_the_job_has_more_to_send(
+    kubectl: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "big").write_bytes(bytes(1_000_000))
+    (tmp_path / "here/big/in-its-place").mkdir(parents=True)
+    kubectl.answers("job", slurmjob(state="RUNNING"))
+    sends = f"exec*) tar -cf - -C {tmp_path} ./big; echo 'error: broken pipe' >&2; exit 1 ;;"
+    kubectl.becomes(kubectl.program.read_text().replace('exec*) cat >"$ANSWERS/uploaded" ;;', sends))
+    ended = run(kubectl, "cp", "train-abc12:big", "here")
+    assert ended.returncode == 1
+    assert "big was not copied whole: " in ended.stderr
+
+
 def upload_here(source: Path, target: str, folder: Path) -> None:
     """As into a job, whose files are those of this machine."""
     program = folder / "kubectl"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kubectl_slurm.errors import Refusal
+from kubectl_slurm.errors import NotPermitted, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
-from kubectl_slurm.slurmjobs import output
+from kubectl_slurm.slurmjobs import output, stream_output
 from kubectl_slurm.slurmjobs.output import PodOutput, TaskFilter, follow_output
+from kubectl_slurm.slurmjobs.redbox import requests
+from kubectl_slurm.slurmjobs.redbox.requests import RedboxNotReached
+from kubectl_slurm.slurmjobs.stream_output import copy_stream
+from redbox.logs.settings import LogSettings
 from redbox_shared.own_lines import own_line, task_heading
 from tests.cli.factories import slurmcluster, slurmjob, view
 from tests.cli.harness import Kubectl as ScriptedKubectl
@@ -50,6 +55,35 @@ def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) 
     assert b"".join(parts) == b"first\nsecond\nthird\n"
 
 
+@pytest.mark.parametrize(
+    ("rotated", "new", "notes"),
+    [
+        (b"bb\nccc\nee\nff\n", b"ff\n", 0),
+        (b"ee\nff\n", b"ff\n", 0),
+        (b"ff\n", b"ff\n", 1),
+        (b"a\nbb\nccc\nee\nff\n", b"ff\n", 0),
+    ],
+    ids=["more than the last", "less than the last", "nothing", "not rotated"],
+)
+def test_a_log_that_a_kubelet_rotated_meanwhile_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rotated: bytes, new: bytes, notes: int
+) -> None:
+    monkeypatch.setattr(output, "COMPARED", 8)
+    noted: list[str] = []
+    monkeypatch.setattr(output, "note", noted.append)
+    log, program = tmp_path / "log", tmp_path / "kubectl"
+    program.write_text(f'#!/bin/sh\ncat "{log}"\n')
+    program.chmod(0o755)
+    parts: list[bytes] = []
+    of_pod = PodOutput(Kubectl(str(program)), view(), parts.append)
+    before = b"a\nbb\nccc\nee\n"
+    for content in (before, before, rotated, rotated + b"gg\n"):
+        log.write_bytes(content)
+        assert of_pod.copy(follow=True) == ""
+    assert b"".join(parts) == before + new + b"gg\n"
+    assert len(noted) == notes
+
+
 def test_a_kubectl_that_hangs_is_ended_with_its_reader(tmp_path: Path) -> None:
     program = tmp_path / "kubectl"
     program.write_text("#!/bin/sh\necho begun\nexec sleep 600\n")
@@ -81,6 +115,78 @@ def test_an_attempt_that_began_and_ended_unseen_is_followed_too(
         shown.until(lambda lines: "attempt 1" in lines)
         kubectl.answers("job", slurmjob("cow", "Failed", attempts=3, companion={"name": "cow-job-3"}))
         assert (shown.end(), shown.lines) == (0, ["attempt 1", "attempt 2", "attempt 3"])
+
+
+def test_attempts_that_failed_before_one_was_seen_to_run_are_followed_too(kubectl: ScriptedKubectl) -> None:
+    """A job that fails at once is between two attempts when it is seen next."""
+    kubectl.answers("job", slurmjob("cow", "Pending", attempts=1, reason="Retrying"))
+    ended = slurmjob("cow", "Failed", attempts=3, exitCode=1, companion={"name": "cow-job-3"})
+    kubectl.watched("MODIFIED", ended)
+    kubectl.answers("last", ended)
+    for number, pod in enumerate(("cow-job", "cow-job-2", "cow-job-3"), 1):
+        kubectl.logs(pod, f"attempt {number}\n")
+    get = '*get*slurmjobs*" -- "*)'
+    again = f'{get} [ -e "$ANSWERS/again" ] && cat "$ANSWERS/last" && exit; touch "$ANSWERS/again"'
+    kubectl.becomes(kubectl.program.read_text().replace(get, again))
+    logs = run(kubectl, "logs", "-f", "cow")
+    assert (logs.returncode, logs.stdout) == (0, "attempt 1\nattempt 2\nattempt 3\n")
+    submit = run(kubectl, "submit", "--quiet", "--follow", "--wrap", "false")
+    assert (submit.returncode, submit.stdout) == (1, logs.stdout)
+
+
+def test_a_log_that_may_not_be_read_ends_the_following(
+    kubectl: ScriptedKubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setenv("ANSWERS", kubectl.environment()["ANSWERS"])
+    log = '*"--raw"*"/pods/"*"/log"*)'
+    forbidden = (
+        """echo 'Error from server (Forbidden): pods "x" is forbidden: User "a" cannot get' >&2; exit 1 ;;"""
+    )
+    kubectl.becomes(kubectl.program.read_text().replace(log, f"{log} {forbidden} never)"))
+    with pytest.raises(NotPermitted, match="does not allow this"):
+        follow_output(Kubectl(str(kubectl.program)), view(), lambda _: None)
+
+
+class BreakingRedbox:
+    """Its answers to requests for a log, of which None is a connection that breaks."""
+
+    def __init__(self, *answers: list[tuple[str, int, bytes] | None]) -> None:
+        self.answers = list(answers)
+        self.paths: list[str] = []
+        self.tokens = 0
+
+    def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
+        self.paths.append(path)
+        for piece in self.answers.pop(0):
+            if piece is None:
+                raise RedboxNotReached("it broke")
+            yield piece
+
+
+def test_a_stream_is_followed_past_the_life_of_a_token_and_a_connection(
+    kubectl: ScriptedKubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redbox = BreakingRedbox([("g", 5, b"first"), None], [("g", 5, b"")], [("g", 12, b" second")], [])
+
+    def access_of(*_: object) -> BreakingRedbox:
+        redbox.tokens += 1
+        return redbox
+
+    monkeypatch.setattr(stream_output, "access_of", access_of)
+    monkeypatch.setattr(stream_output, "cluster_of", lambda *_: None)
+    monkeypatch.setattr(stream_output, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(stream_output, "TOKEN_USED_S", -1.0)
+    not_split = "#!/bin/sh\necho 'Error from server: stream: Forbidden' >&2; exit 1\n"
+    kubectl.becomes(not_split)
+    parts: list[bytes] = []
+    copy_stream(Kubectl(str(kubectl.program)), view(), parts.append, "stdout", follow=True)
+    assert b"".join(parts) == b"first second"
+    assert [path.partition("offset=")[2] for path in redbox.paths] == [
+        f"{offset}&follow=true" for offset in (0, 5, 5, 12)
+    ]
+    assert redbox.tokens == len(redbox.paths)
+    assert LogSettings().silent_s < requests.LOG_DEADLINE_S  # red-box says nothing for so long
 
 
 def test_a_login_that_expires_while_a_job_is_followed_is_named_and_ends_it(

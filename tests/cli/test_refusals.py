@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
 from kubectl_slurm.errors import KindsMissing, NotAnswered, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.kubectl import program
+from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.kubectl.refusals import is_own_line, refusal_of
 
 LOG = "E1124 20:00:00.123456    1234 memcache.go:265] couldn't get current server API group list: "
@@ -80,3 +86,16 @@ def test_a_login_programs_lines_are_not_kubectls() -> None:
     assert not is_own_line("To sign in, open https://login.example.org and enter the code ABC\n")
     assert is_own_line("error: You must be logged in to the server (Unauthorized)\n")
     assert is_own_line(LOG)
+
+
+def test_what_a_login_program_leaves_running_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the master of an ssh connection, which keeps the stderr that it was given."""
+    monkeypatch.setattr(program, "REST_S", 0.2)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\nsleep 600 >/dev/null & echo $!\necho 'error: no' >&2; exit 1\n")
+    kubectl.chmod(0o755)
+    code, left, error = Kubectl(str(kubectl)).outcome("get")
+    os.kill(int(left), signal.SIGTERM)
+    assert (code, error) == (1, "error: no\n")

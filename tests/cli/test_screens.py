@@ -224,6 +224,23 @@ def test_a_broken_pipe_is_silent(kubectl: Kubectl) -> None:
     assert ended.stdout.startswith("JOBID")
 
 
+@pytest.mark.parametrize(
+    "words", ["queue --help", "submit --help", "submit --dry-run --wrap true", "completion bash"]
+)
+def test_what_is_short_has_a_silent_broken_pipe_too(kubectl: Kubectl, words: str) -> None:
+    """It is written when the program ends."""
+    script = f'exec 3> >(exec true); wait $!; "$0" {words} >&3'  # nobody reads it any more
+    ended = subprocess.run(
+        ["bash", "-c", script, PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=kubectl.environment(),
+    )
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
 def test_other_forms_are_whole_documents(kubectl: Kubectl) -> None:
     as_json = json.loads(run(kubectl, "queue", "-o", "json").stdout)
     assert [item["metadata"]["name"] for item in as_json["items"]] == [

@@ -1,4 +1,4 @@
-"""A job that is waited for, across a connection that breaks in the middle of an event."""
+"""A job that is waited for: events that break off, and rights that are missing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from kubectl_slurm.cli import main
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs import access
 from kubectl_slurm.slurmjobs.following import until_finished
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from tests.cli.factories import slurmjob
+from tests.cli.harness import Kubectl as ScriptedKubectl
+from tests.cli.harness import run
 
 BROKEN = """\
 #!/bin/sh
@@ -40,3 +43,36 @@ def test_half_an_event_is_none_and_the_job_is_asked_for_again(
     program.chmod(0o755)
     job = until_finished(Kubectl(str(program)), SlurmJobView(running))
     assert job.phase == "Succeeded"
+
+
+FORBIDDEN = "echo 'Error from server (Forbidden): {0} is forbidden: User \"a\" cannot {1}' >&2; exit 1 ;;"
+
+
+def test_a_submit_that_cannot_be_watched_was_one(
+    kubectl: ScriptedKubectl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that took it for a failure would submit the job again."""
+    monkeypatch.setattr(access, "PAUSES_S", ())
+    for name, value in kubectl.environment().items():
+        monkeypatch.setenv(name, value)
+    kubectl.answers("job", slurmjob(phase="Pending", jobID=None))
+    watch = '*"--raw"*"watch=true"*)'
+    forbidden = FORBIDDEN.format("slurmjobs.redbox.dev", "watch")
+    kubectl.becomes(kubectl.program.read_text().replace(watch, f"{watch} {forbidden} never)"))
+    code = main(["submit", "--parsable", "--wrap", "true"])
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (0, "train-abc12\n")
+    assert "train-abc12 is created, and may be in Slurm: Kubernetes does not allow this" in shown.err
+
+
+def test_a_job_is_explained_to_who_may_not_read_events(kubectl: ScriptedKubectl) -> None:
+    """The role redbox-viewer has SlurmJobs alone."""
+    forbidden = FORBIDDEN.format("events", "list")
+    kubectl.becomes(
+        kubectl.program.read_text().replace(
+            'case "$*" in', f'case "$*" in *"get --output=json events"*) {forbidden}'
+        )
+    )
+    ended = run(kubectl, "explain", "train-abc12")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("train-abc12 runs on n[1-2]")

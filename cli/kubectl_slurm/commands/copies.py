@@ -54,7 +54,7 @@ NO_ARCHIVE = b"\xff" * 10240
 ALL = frozenset({"", "."})
 """Names of what has no name of its own: the members are the content of the destination."""
 LONGEST_PATH = 4000
-REMOTE = re.compile(r"([a-z0-9][a-z0-9.-]*):(.*)", re.DOTALL)
+REMOTE = re.compile(r"((?:slurmjob(?:\.redbox\.dev)?/)?[a-z0-9][a-z0-9.-]*):(.*)", re.DOTALL)
 
 
 class RunInJob(Protocol):
@@ -99,6 +99,8 @@ def _download(kubectl: Kubectl, run_in_job: RunInJob, path: str, target: Path) -
         raise BadUsage(f"there is no folder {destination}")
     with kubectl.process(*run_in_job(command, stdin=False), pass_on=_of_job) as (process, errors):
         fault = unpack(process.stdout, destination, name, renamed)
+        if fault and process.stdout is not None:
+            process.stdout.close()  # kubectl would wait for ever to write the rest
         code = process.wait()
     if code or fault:
         raise PluginError(f"{path} was not copied whole: {printable(errors.text()) or fault or 'see above'}")

@@ -71,7 +71,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         job
         for job in list_jobs(call.kubectl, everywhere=options.all_namespaces)
         if job.finished
-        and (not options.names or {job.name, job.job_id} & set(options.names))
+        and (not options.names or any(map(job.is_called, options.names)))
         and (options.starttime is None or (ended(job) or options.starttime) >= options.starttime)
     ]
     jobs.sort(key=lambda job: ended(job) or datetime.min.replace(tzinfo=UTC))

@@ -50,13 +50,14 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         copy_attempt(call.kubectl, job.as_of_attempt(options.attempt), write, options.stream)
     elif options.follow and not job.finished:
         with going_on(lambda: job):
+            first = job.attempt
             job = until_begun(call.kubectl, job)
             if not job.in_slurm:
                 raise PluginError(f"{job.name} has no output: {job.message or 'it was never submitted'}")
             if options.stream:
-                copy_stream(call.kubectl, job, write, options.stream, follow=True)
+                copy_stream(call.kubectl, job, write, options.stream, follow=True, since=first)
             else:
-                follow_output(call.kubectl, job, write)
+                follow_output(call.kubectl, job, write, since=first)
     elif options.stream:
         copy_stream(call.kubectl, job, write, options.stream, follow=False)
     else:

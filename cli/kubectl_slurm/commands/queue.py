@@ -70,8 +70,7 @@ def _listed(call: Invocation, options: argparse.Namespace) -> list[SlurmJobView]
 
 
 def _missing(jobs: Sequence[SlurmJobView], names: Sequence[str]) -> list[str]:
-    there = {name for job in jobs for name in (job.name, job.job_id)}
-    return [name for name in names if name not in there]
+    return [name for name in names if not any(job.is_called(name) for job in jobs)]
 
 
 def _not_there(call: Invocation, options: argparse.Namespace, names: Sequence[str]) -> ObjectNotFound:
@@ -172,7 +171,7 @@ def _text(call: Invocation, options: argparse.Namespace, jobs: Sequence[SlurmJob
 
 
 def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
-    if options.names and not {job.name, job.job_id} & set(options.names):
+    if options.names and not any(map(job.is_called, options.names)):
         return False
     if options.partition and not job.is_of_partition(options.partition):
         return False

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubectl_slurm.errors import BadUsage, JobTrouble, NotAnswered, PluginError
+from kubectl_slurm.errors import BadUsage, JobTrouble, NotAnswered, PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation
 from kubectl_slurm.sbatch.manifest import (
@@ -183,7 +183,7 @@ def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
 
     parsable, quiet = "parsable" in requested.flags, "quiet" in requested.flags
     with going_on(newest):
-        current = until_submitted(call.kubectl, job)
+        current, unseen = _submitted(call.kubectl, job)
         if parsable:
             call.screen.write(current.name)
         elif current.in_slurm and not quiet:
@@ -195,10 +195,9 @@ def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
             note(f"kubectl slurm: {error}")
             return current.pod_exit_code()
         if not current.in_slurm:
-            why = current.message or "Red Box's operator has not answered: `kubectl slurm doctor` checks why"
             if not parsable and not quiet:
                 call.screen.write(f"slurmjob.redbox.dev/{current.name} created")
-            note(f"{current.name} is not in Slurm yet: {why}")
+            note(_not_in_slurm(current, unseen))
         if not {"follow", "wait"} & requested.flags:
             return 0
         try:
@@ -212,10 +211,28 @@ def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
     return code
 
 
+def _submitted(kubectl: Kubectl, job: SlurmJobView) -> tuple[SlurmJobView, Refusal | None]:
+    """Once Slurm has it, or has refused it; or as it was created, and why no more is seen of it.
+
+    Who took that for a failure of the submit would submit it twice.
+    """
+    try:
+        return until_submitted(kubectl, job), None
+    except Refusal as refusal:
+        return job, refusal
+
+
+def _not_in_slurm(job: SlurmJobView, unseen: Refusal | None) -> str:
+    if unseen is not None:
+        return f"{job.name} is created, and may be in Slurm: {unseen}"
+    why = job.message or "Red Box's operator has not answered: `kubectl slurm doctor` checks why"
+    return f"{job.name} is not in Slurm yet: {why}"
+
+
 def _waited_for(kubectl: Kubectl, requested: Requested, job: SlurmJobView) -> SlurmJobView:
     if "follow" not in requested.flags:
         return until_finished(kubectl, job)
-    job = until_begun(kubectl, job)
-    if not job.in_slurm:
-        return job
-    return until_finished(kubectl, follow_output(kubectl, job, write_stdout))
+    begun = until_begun(kubectl, job)
+    if not begun.in_slurm:
+        return begun
+    return until_finished(kubectl, follow_output(kubectl, begun, write_stdout, since=1))

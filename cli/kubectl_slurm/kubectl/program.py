@@ -33,6 +33,8 @@ SLURMJOBS = "slurmjobs.v1alpha1.redbox.dev"
 SLURMCLUSTERS = "slurmclusters.v1alpha1.redbox.dev"
 SLURMENDPOINTS = "slurmendpoints.v1alpha1.redbox.dev"
 DEADLINE = "30s"
+REST_S = 5.0
+"""In which the last lines of a kubectl that has ended are read."""
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PROGRAM_VARIABLE = "KUBECTL"
 NO_PROGRAM = "{0} is not there, or not in PATH: install kubectl, or name it in the variable KUBECTL"
@@ -136,19 +138,24 @@ class ErrorLines:
     def __init__(self, source: IO[bytes] | None, pass_on: PassOn = _write_stderr) -> None:
         self._kept: list[str] = []
         self._pass_on = pass_on
-        self._reader = threading.Thread(target=self._read, args=(source,), daemon=True)
+        own = None if source is None else os.dup(source.fileno())  # the other one is closed with the process
+        self._reader = threading.Thread(target=self._read, args=(own,), daemon=True)
         self._reader.start()
 
-    def _read(self, source: IO[bytes] | None) -> None:
-        for raw in source or ():
-            line = raw.decode("utf-8", "replace")
-            if self._kept or is_own_line(line):
-                self._kept.append(line)
-            else:
-                self._pass_on(line)
+    def _read(self, descriptor: int | None) -> None:
+        if descriptor is None:
+            return
+        with open(descriptor, "rb") as source:  # noqa: PTH123 (it has no path)
+            for raw in source:
+                line = raw.decode("utf-8", "replace")
+                if self._kept or is_own_line(line):
+                    self._kept.append(line)
+                else:
+                    self._pass_on(line)
 
     def end(self) -> None:
-        self._reader.join()
+        """Kubectl has ended; what its login program left running may hold its stderr open for hours."""
+        self._reader.join(REST_S)
 
     def text(self) -> str:
         return "".join(self._kept)

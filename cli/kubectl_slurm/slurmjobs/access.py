@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from kubectl_slurm.errors import JobTrouble, ObjectNotFound, Refusal
+from kubectl_slurm.errors import JobTrouble, NotPermitted, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
-from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.slurmjobs.job import SlurmJobView, without_kind
 
 GONE = 410
 WATCH_S = 240
@@ -33,7 +33,7 @@ def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobVie
 
 def get_job(kubectl: Kubectl, text: str) -> SlurmJobView:
     """The SlurmJob of this name, or of this Slurm job id, also as `queue` shows that of an array."""
-    name = _without_kind(text)
+    name = without_kind(text)
     if name == text and (name.isdecimal() or ARRAY_ID.fullmatch(name)):
         return pick_job(kubectl, list_jobs(kubectl), text)
     return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
@@ -44,7 +44,7 @@ def pick_job(kubectl: Kubectl, jobs: Sequence[SlurmJobView], text: str) -> Slurm
 
     A SlurmJob may have a number for its name, which is somebody else's job id: such a number names neither.
     """
-    name = _without_kind(text)
+    name = without_kind(text)
     if array := ARRAY_ID.fullmatch(text):
         if array[2]:
             raise Refusal(
@@ -64,10 +64,6 @@ def pick_job(kubectl: Kubectl, jobs: Sequence[SlurmJobView], text: str) -> Slurm
     if text.isdecimal():
         return _of_id(kubectl, jobs, text)
     raise ObjectNotFound(f"there is no SlurmJob {name} in namespace {kubectl.namespace}")
-
-
-def _without_kind(text: str) -> str:
-    return text.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
 
 
 def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
@@ -102,9 +98,12 @@ def patch(kubectl: Kubectl, job: SlurmJobView, change: dict[str, Any]) -> SlurmJ
 
 
 def events_of(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
-    """The events of an object, the oldest first."""
+    """The events of an object, the oldest first; none where the user may not read them."""
     selector = f"--field-selector=involvedObject.uid={uid},involvedObject.kind={kind}"
-    found: list[dict[str, Any]] = kubectl.json("get", "events", selector)["items"]
+    try:
+        found: list[dict[str, Any]] = kubectl.json("get", "events", selector)["items"]
+    except NotPermitted:
+        return []
     return sorted(
         found, key=lambda event: event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
     )

@@ -231,6 +231,11 @@ class SlurmJobView:
             return None
         return max(0.0, ((self.ended_at or now) - self.started_at).total_seconds())
 
+    def is_called(self, text: str) -> bool:
+        """By its name, or by its Slurm job id, each as the commands print it."""
+        is_id = self.in_slurm and text in {self.job_id, self.shown_id}
+        return is_id or without_kind(text) == self.name
+
     def condition(self, kind: str) -> Object:
         return next((item for item in self.status.get("conditions") or () if item.get("type") == kind), {})
 
@@ -253,6 +258,11 @@ class SlurmJobView:
 
     def _text(self, name: str) -> str:
         return str(self.status.get(name) or "")
+
+
+def without_kind(text: str) -> str:
+    """The name in `slurmjob/NAME`, as commands print it too."""
+    return text.removeprefix("slurmjob/").removeprefix("slurmjob.redbox.dev/")
 
 
 def of_my_user(jobs: Sequence[SlurmJobView], namespace: str, service_account: str) -> list[SlurmJobView]:

@@ -1,21 +1,24 @@
 """A job's output: its pod's log, from the start, as a whole, across broken connections and attempts.
 
 The API server gives no position in a log. So after a break it is read from the start, and what was already
-written is left out: the log of a job's pod only grows.
+written is left out: the log of a job's pod only grows. But a kubelet rotates it, and shows what it still has:
+then the log begins otherwise, and the place is found by the last bytes that were written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import IO
 from urllib.parse import urlencode
 
-from kubectl_slurm.errors import JobTrouble, NotAnswered, ObjectNotFound, Refusal
-from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.errors import JobTrouble, NotAnswered, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.kubectl.program import ErrorLines, Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
 from kubectl_slurm.slurmjobs.access import MOST_REFUSALS, get_again
 from kubectl_slurm.slurmjobs.job import SlurmJobView
@@ -23,6 +26,12 @@ from kubectl_slurm.terminal.screen import note
 from redbox_shared.own_lines import PREFIX
 
 CHUNK = 65536
+COMPARED = 4096
+"""So many bytes of the beginning, and of what was written last, are kept."""
+ROTATED = (
+    "The log of {0} begins otherwise than before its connection broke, as after a rotation: some of it may "
+    "be missing here, or come twice. All of it is in the job's file on the Slurm cluster."
+)
 NOT_SPLIT = "stream: Forbidden"
 """From an API server that cannot tell the streams of a pod apart."""
 NOT_YET = (
@@ -82,26 +91,61 @@ class PodOutput:
         self._write = write
         self._stream = stream
         self._written = 0
+        self._beginning = self._last = b""
 
     def copy(self, *, follow: bool) -> str:
         """Write what is new; returns why it ended early, and nothing where the log was read to its end."""
+        with self._reading(follow=follow) as (process, errors):
+            source = process.stdout
+            is_rotated = source is not None and not self._copy_new(source)
+            code = 0 if is_rotated else process.wait()
+        if is_rotated:
+            return self._find_place() or self.copy(follow=follow)
+        return errors.text() if code else ""
+
+    def _find_place(self) -> str:
+        """In the log as it begins now; returns why it cannot be read."""
+        with self._reading(follow=False) as (process, errors):
+            log = process.stdout.read() if process.stdout is not None else b""
+            code = process.wait()
+        if code:
+            return errors.text()
+        last, at = self._last, log.find(self._last)
+        self._written = at + len(last) if at >= 0 else _overlap(last, log)
+        self._beginning = log[: min(COMPARED, self._written)]
+        if not self._written:
+            note(ROTATED.format(self._job.name))
+        return ""
+
+    def _reading(
+        self, *, follow: bool
+    ) -> contextlib.AbstractContextManager[tuple[subprocess.Popen[bytes], ErrorLines]]:
         query = {"follow": "true"} if follow else {}
         if self._stream:
             query["stream"] = STREAMS[self._stream]
         path = f"/api/v1/namespaces/{self._job.namespace}/pods/{self._job.pod}/log?{urlencode(query)}"
-        with self._kubectl.process("get", "--raw", path) as (process, errors):
-            if process.stdout is not None:
-                self._copy_new(process.stdout)
-            code = process.wait()
-        return errors.text() if code else ""
+        return self._kubectl.process("get", "--raw", path)
 
-    def _copy_new(self, source: IO[bytes]) -> None:
-        skip = self._written
+    def _copy_new(self, source: IO[bytes]) -> bool:
+        """False where the log does not begin as before: it was rotated."""
+        skip, position = self._written, 0
         while data := os.read(source.fileno(), CHUNK):
+            compared = self._beginning[position : position + len(data)]
+            if data[: len(compared)] != compared:
+                return False
+            position += len(data)
             new, skip = data[skip:], max(0, skip - len(data))
             if new:
                 self._write(new)
                 self._written += len(new)
+                self._beginning += new[: COMPARED - len(self._beginning)]
+                self._last = (self._last + new)[-COMPARED:]
+        return True
+
+
+def _overlap(last: bytes, log: bytes) -> int:
+    """How much of the log's beginning is the end of what was written last."""
+    return next((size for size in range(len(last), 0, -1) if log.startswith(last[-size:])), 0)
 
 
 class PatientReader:
@@ -133,16 +177,30 @@ def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: s
         raise _no_log(why, job, kubectl)
 
 
-def follow_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> SlurmJobView:
-    """Write the output until the job has ended; returns it as it is then. Later attempts follow."""
-    pause, read_again = FIRST_PAUSE_S, PatientReader(kubectl)
+def follow_output(
+    kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "", since: int | None = None
+) -> SlurmJobView:
+    """Write the output until the job has ended; returns it as it is then. Later attempts follow.
+
+    `since` is the first attempt whose output is written: one that failed at once was never seen running.
+    """
+
+    def write_ended(first: int, current: SlurmJobView) -> None:
+        for number in range(first, current.attempt):
+            PodOutput(kubectl, current.as_of_attempt(number), write, stream=stream).copy(follow=False)
+
+    pause, read_again, denials = FIRST_PAUSE_S, PatientReader(kubectl), 0
+    write_ended(since or job.attempt, job)
     output = PodOutput(kubectl, job, write, stream=stream)
     while True:
         why = output.copy(follow=True)
+        denial = refusal_of(why, kubectl.namespace_option) if why else None
+        denials = denials + 1 if isinstance(denial, NotPermitted) else 0
+        if denial and denials > MOST_REFUSALS:
+            raise denial
         current = read_again(job)
         if current.attempt != job.attempt:
-            for number in range(job.attempt + 1, current.attempt):  # ended since the last read
-                PodOutput(kubectl, current.as_of_attempt(number), write, stream=stream).copy(follow=False)
+            write_ended(job.attempt + 1, current)  # ended since the last read
             output, pause = PodOutput(kubectl, current, write, stream=stream), FIRST_PAUSE_S
         elif current.finished and not why:
             return current

@@ -7,7 +7,7 @@ from redbox_operator.api.problems import StatusProblem
 REMEDIES = (
     ("exceeded quota", "QuotaExceeded", "wait for other pods to end, or ask for a larger quota"),
     ("violates PodSecurity", "PodSecurity", "ask the cluster's administrator to admit the job's pod"),
-    ("serviceaccount", "NoServiceAccount", "create the service account, or name another in a new SlurmJob"),
+    ('serviceaccount "', "NoServiceAccount", "create the service account, or name another in a new SlurmJob"),
     ("maximum", "LimitRange", "ask the cluster's administrator for limits that admit the job's pod"),
     ("minimum", "LimitRange", "ask the cluster's administrator for limits that admit the job's pod"),
 )

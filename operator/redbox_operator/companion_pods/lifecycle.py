@@ -128,7 +128,7 @@ class CompanionLifecycle:
                 assert recorded is not None  # noqa: S101 (its uid was compared)
                 return CompanionState(recorded.model_copy(update={"done": True}), pod)
             case Step.FOREIGN:
-                return CompanionState(recorded, None, _name_taken("pod", name), refused=True)
+                return await self._name_conflict(target, recorded, role)
             case Step.GIVEN_UP | Step.KEEP:
                 problem = _keeps_failing(name) if plan.step is Step.GIVEN_UP else None
                 return CompanionState(recorded, pod, problem, plan.requeue_after_s)
@@ -155,7 +155,7 @@ class CompanionLifecycle:
         except ApiRefused as refusal:
             return self._refused(refusal, recorded)
         if made is None:
-            return await self._name_conflict(target, recorded)
+            return await self._name_conflict(target, recorded, PodRole.JOB)
         pod = companion_of(made)
         await self._create_submitter(target)
         await self._create_ports_pod(target)
@@ -244,19 +244,19 @@ class CompanionLifecycle:
         return CompanionState(recorded.model_copy(update={"replaced": count, "replaced_at": at}), None)
 
     async def _name_conflict(
-        self, target: CompanionTarget, recorded: CompanionStatus | None
+        self, target: CompanionTarget, recorded: CompanionStatus | None, role: PodRole
     ) -> CompanionState:
-        """A pod that no watch has shown has the name already."""
-        existing = await self._objects.get(target.where("Pod"))
+        """A pod has the name that is not known as this SlurmJob's own; perhaps no watch has shown it."""
+        existing = await self._objects.get(target.where("Pod", role))
         if existing is None:
-            return CompanionState(recorded, None, requeue_after_s=0.0)
+            return CompanionState(recorded, None, requeue_after_s=LEFT_OVER_S)
         pod = companion_of(existing)
         if _is_left_over(existing, target.job):
             if pod.dead_at is None:
                 await self._delete(target, pod, forced=False)
             return CompanionState(recorded, None, requeue_after_s=LEFT_OVER_S)
         if not _is_owned_by(existing, target.job.uid):
-            return CompanionState(recorded, None, _name_taken("pod", target.name), refused=True)
+            return CompanionState(recorded, None, _name_taken("pod", pod.name), refused=True)
         self._on_created(pod)
         return CompanionState(recorded, pod, requeue_after_s=0.0)
 

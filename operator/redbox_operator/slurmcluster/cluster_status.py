@@ -28,7 +28,7 @@ from redbox_operator.api.slurmcluster_status import (
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.cluster_users import gateways_of
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, stale_since
-from redbox_operator.slurmcluster.registry import ClusterEntry, RedboxLinks
+from redbox_operator.slurmcluster.registry import NOT_CONNECTED, ClusterEntry, RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
@@ -110,7 +110,7 @@ class ClusterStatusWriter:
 
     def _trouble(self, entry: ClusterEntry) -> str | None:
         if entry.link is None:
-            return self._links.troubles.get(entry.cluster.key, "it is not connected yet")
+            return self._links.troubles.get(entry.cluster.key, NOT_CONNECTED)
         return None if entry.link.reachable else entry.link.trouble
 
 

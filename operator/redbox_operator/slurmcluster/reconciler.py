@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import structlog
@@ -17,10 +18,11 @@ from pydantic import ValidationError
 from redbox_api.errors import RedboxError
 from redbox_kube.api.objects import ApiError, Object
 from redbox_kube.redbox_token import ServiceAccountName
+from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
+from redbox_kube.slurm_endpoint import SlurmEndpoint, is_endpoint, namespace_of, read_cluster
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import ClusterUsers, has_older_form
 from redbox_operator.object_cache import ObjectCache, is_higher
@@ -31,11 +33,12 @@ from redbox_operator.slurmcluster.endpoint_audience import publish_audience
 from redbox_operator.slurmcluster.endpoint_places import EndpointPlaces
 from redbox_operator.slurmcluster.job_feed import RedboxLink, link_to
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
-from redbox_operator.slurmcluster.registry import ClusterEntry, RedboxLinks
+from redbox_operator.slurmcluster.registry import NOT_CONNECTED, ClusterEntry, RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
-WORKERS = 4
+ENDPOINTS_AT_ONCE, OF_A_NAMESPACE = 8, 2
+"""So many are looked at: users choose what answers there, or hangs. SlurmClusters wait for none of them."""
 PAUSE_S = 10.0
 MOST_ENDPOINTS = 256
 RETURNS_AT_ONCE, RETURN_EVERY_S = 5, 10.0
@@ -80,6 +83,7 @@ class SlurmClusters:
         self._jobs_listed = False
         self._rules = endpoints or EndpointRules()
         self._places = EndpointPlaces(self._rules.most)
+        self._slots = FairSlots(ENDPOINTS_AT_ONCE, OF_A_NAMESPACE)
         self._statuses = ClusterStatusWriter(
             writer, cache, links, limited=limited, write_later=self._queue.add_later
         )
@@ -90,7 +94,7 @@ class SlurmClusters:
         async with asyncio.TaskGroup() as self._group:
             for name in list(self._entries):
                 self._connect(self._entries[name])
-            await self._queue.run(self._handle, workers=WORKERS)
+            await self._queue.run(self._handle, workers=None)
 
     # -- events of the watch and of the resync
 
@@ -140,10 +144,14 @@ class SlurmClusters:
             self._pass_places(self._places.add(key, cluster.namespace, created, uid))
 
     def _pass_places(self, keys: Collection[str]) -> None:
-        """These SlurmEndpoints have a place now, or another one has it."""
+        """These SlurmEndpoints have a place now, or another one has it.
+
+        Until it is looked at each is there, and without a link: of one that is gone, jobs are abandoned.
+        """
         for key in keys:
             if (entry := self._entries.get(key)) is not None:
                 self._disconnect(entry)
+                self.links.troubles[key] = NOT_CONNECTED
                 self._queue.add(key)
                 self._wake_cluster(key)
 
@@ -230,8 +238,10 @@ class SlurmClusters:
     # -- the work of the queue
 
     async def _handle(self, name: str) -> None:
+        slot = self._slots.of(namespace_of(name)) if is_endpoint(name) else nullcontext()
         try:
-            await self._reconcile(name)
+            async with slot:
+                await self._reconcile(name)
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
             log.warning("reconcile", slurmcluster=name, error=str(error), again_in_s=PAUSE_S)
             self._queue.add_later(name, PAUSE_S)

@@ -7,13 +7,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.slurm_endpoint import is_endpoint, title_of
+from redbox_kube.slurm_endpoint import is_endpoint, namespace_of, title_of
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmcluster_status import SlurmClusterStatus
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.status_lag import StatusLag
 
 NO_SUCH_ENDPOINT = "NoSuchEndpoint"
+NOT_CONNECTED = "it is not connected yet"
 
 
 @dataclass
@@ -34,6 +35,7 @@ class RedboxLinks:
 
     by_name: dict[str, RedboxLink] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)  # of those without a link: why
+    unlisted: frozenset[str] = frozenset()  # namespaces whose SlurmEndpoints may not be listed
 
     def names(self) -> Collection[str]:
         """Keys of all, also of those without a link."""
@@ -47,6 +49,8 @@ class RedboxLinks:
         """Why there is no link, for the status of a SlurmJob that was submitted there or names it."""
         key = name or ""
         trouble, title = self.troubles.get(key), title_of(key)
+        if trouble is None and is_endpoint(key) and namespace_of(key) in self.unlisted:
+            trouble = "the operator may not list the SlurmEndpoints of its namespace"
         if trouble is None:
             message = f"{title} is gone. Create it again; this SlurmJob then continues"
             return StatusProblem(NO_SUCH_ENDPOINT if is_endpoint(key) else "NoSuchCluster", message)

@@ -93,6 +93,9 @@ class AttemptPods:
         if dependencies.are_met(state.before):
             return None, ()
         for_slurm, problem = dependencies.resolve(
-            job, link.cluster.key, lambda name: self._cache.dependency(job.ref, name)
+            job,
+            link.cluster.key,
+            lambda name: self._cache.dependency(job.ref, name),
+            lambda name: self._cache.depends_on(job.ref, name),
         )
         return problem, for_slurm

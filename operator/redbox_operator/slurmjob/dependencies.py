@@ -6,7 +6,7 @@ waits. Everywhere else the SlurmJob is not submitted before the other one has en
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from redbox_api.models import Dependency
 from redbox_operator.api.problems import StatusProblem
@@ -15,8 +15,12 @@ from redbox_operator.api.slurmjob_fields import DependencyType, DependsOn
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
 from redbox_operator.companion_pods.placement import chosen_cluster
 
+SHOWN = 10
+"""Of a cycle so many are named: it may have thousands, and each of them says so."""
 Lookup = Callable[[str], SlurmJob | None]
 """A SlurmJob of the same namespace, by name."""
+Names = Callable[[str], Sequence[str]]
+"""The names that it depends on."""
 
 
 def are_met(status: SlurmJobStatus) -> bool:
@@ -24,10 +28,14 @@ def are_met(status: SlurmJobStatus) -> bool:
     return bool(status.dependencies_met or status.nodes)
 
 
-def resolve(job: SlurmJob, cluster: str, lookup: Lookup) -> tuple[list[Dependency], StatusProblem | None]:
+def resolve(
+    job: SlurmJob, cluster: str, lookup: Lookup, depends_on: Names
+) -> tuple[list[Dependency], StatusProblem | None]:
     """The dependencies for Slurm, or the problem that keeps the SlurmJob from being submitted."""
-    if cycle := _cycle(job, lookup):
-        message = f"the SlurmJob depends on itself ({' -> '.join(cycle)}): delete one of these SlurmJobs"
+    if cycle := _cycle(job, depends_on):
+        shown = [*cycle[:SHOWN], f"{len(cycle) - SHOWN - 1} more"] if len(cycle) > SHOWN + 2 else cycle[:-1]
+        path = " -> ".join([*shown, job.name])
+        message = f"the SlurmJob depends on itself ({path}): delete one of these SlurmJobs"
         return [], StatusProblem("DependencyCycle", message, final=True)
     for_slurm: list[Dependency] = []
     for wanted in job.spec.depends_on:
@@ -78,15 +86,18 @@ def _can_never_start(wanted: DependsOn, status: SlurmJobStatus) -> str:
     )
 
 
-def _cycle(job: SlurmJob, lookup: Lookup) -> list[str]:
-    """The path of names from the job back to itself, if there is one."""
-    paths = [[job.name, wanted.name] for wanted in job.spec.depends_on]
-    visited: set[str] = set()
-    while paths:
-        path = paths.pop()
-        if path[-1] == job.name:
-            return path
-        if path[-1] not in visited and (other := lookup(path[-1])):
-            visited.add(path[-1])
-            paths += [[*path, wanted.name] for wanted in other.spec.depends_on]
+def _cycle(job: SlurmJob, depends_on: Names) -> list[str]:
+    """The path of names from the job back to itself, if there is one. Chains may be thousands long."""
+    before: dict[str, str] = {}  # by name: the one that depends on it
+    edges = [(job.name, wanted.name) for wanted in job.spec.depends_on]
+    while edges:
+        dependent, name = edges.pop()
+        if name == job.name:
+            path = [name, dependent]
+            while path[-1] != job.name:
+                path.append(before[path[-1]])
+            return path[::-1]
+        if name not in before:
+            before[name] = dependent
+            edges += [(name, other) for other in depends_on(name)]
     return []

@@ -32,6 +32,7 @@ from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_kube.runtime.work_queue import WorkQueue
+from redbox_kube.slurm_endpoint import is_visible
 from redbox_operator.api.conditions import condition_events
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
@@ -68,7 +69,7 @@ WORKERS = 32
 SHORTEST_PAUSE_S = 1.0
 BACKOFF = Backoff(SHORTEST_PAUSE_S, 60.0, jitter=0.0)
 AWAY_PAUSE_S = 5.0
-MAX_REFUSALS = 66  # with these pauses: an hour
+REFUSED_S = 3600.0  # then a refusal of Kubernetes is final
 
 
 class Reconciler:
@@ -94,6 +95,7 @@ class Reconciler:
         self._deletion = Deletion(writer, self._cache_written)
         self._requested = RequestedActions(writer)
         self._failures: dict[SlurmJobRef, int] = {}
+        self._refused_since: dict[SlurmJobRef, float] = {}
         self._details = WaitingDetails()
         self._warnings = GroupedWarnings("SlurmJobs not reconciled")
         self._clusters_listed = False
@@ -110,9 +112,13 @@ class Reconciler:
             self.queue.add(ref)
 
     def wake_cluster(self, cluster: str) -> None:
-        """Queue a SlurmCluster's unfinished SlurmJobs: it has changed, or its red-box answers again."""
+        """Queue a SlurmCluster's unfinished SlurmJobs: it has changed, or its red-box answers again.
+
+        Those that were submitted nowhere yet, too, if they may use it: users change SlurmEndpoints at will.
+        """
         for job in list(self.cache.jobs.values()):
-            if (job.cluster == cluster or not job.has_companion) and (job.being_deleted or not job.done):
+            may_use = not job.has_companion and is_visible(cluster, job.ref.namespace)
+            if (job.cluster == cluster or may_use) and (job.being_deleted or not job.done):
                 self.queue.add(job.ref)
 
     def clusters_listed(self) -> None:
@@ -134,6 +140,7 @@ class Reconciler:
         if not self.cache.remove_job(ref, uid):
             return
         self._failures.pop(ref, None)
+        self._refused_since.pop(ref, None)
         self._details.forget(ref)
         self._warnings.recovered(ref.full_name)
         self.queue.forget(ref)
@@ -257,9 +264,14 @@ class Reconciler:
     # -- 3. pods
 
     def _unless_given_up(self, ref: SlurmJobRef, companion: CompanionState) -> CompanionState:
-        if companion.refused and companion.problem and self._failures.get(ref, 0) >= MAX_REFUSALS:
-            return replace(companion, problem=as_final(companion.problem), refused=False)
-        return companion
+        """Others wake it as often as they like, and each time it is refused again: so time counts."""
+        if not companion.refused or companion.problem is None:
+            self._refused_since.pop(ref, None)
+            return companion
+        at = now().timestamp()
+        if at - self._refused_since.setdefault(ref, at) < REFUSED_S:
+            return companion
+        return replace(companion, problem=as_final(companion.problem), refused=False)
 
     def _refusal_pause(self, ref: SlurmJobRef, companion: CompanionState) -> float | None:
         if companion.refused:

@@ -137,7 +137,7 @@ class Resync:
 
     async def _list_endpoints(self) -> set[str]:
         """Returns the keys of all; of a namespace that may not be listed those that are there already."""
-        found = set()
+        found, unlisted = set(), set()
         for namespace in self._namespaces or ("",):
             where = ResourcePath("SlurmEndpoint", "", namespace, API_VERSION)
             try:
@@ -152,6 +152,8 @@ class Resync:
                 found |= {
                     key for key in self._clusters.names() if key.startswith(endpoint_key(namespace, ""))
                 }
+                unlisted.add(namespace)
+        self._clusters.links.unlisted = frozenset(unlisted)
         return found
 
     # -- SlurmJobs and companions

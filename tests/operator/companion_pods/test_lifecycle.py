@@ -209,3 +209,26 @@ async def test_a_pod_of_ports_that_is_lost_is_made_again_while_the_job_runs(virt
 async def test_with_container_delivery_the_companion_serves_the_ports_itself(stand: Stand) -> None:
     await stand.apply(ports=PORTS)
     assert stand.pod_names == ["cow-job"]
+
+
+# ------------------------------------------------------------------------------------ refusals of Kubernetes
+
+
+NOT_THERE = 'error looking up service account farm/bot: serviceaccount "bot" not found'
+NO_RIGHT = (
+    'User "system:serviceaccount:redbox-system:redbox-operator" cannot create resource "pods" in API group ""'
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (f'pods "cow-job" is forbidden: {NOT_THERE}', "NoServiceAccount"),
+        (f"pods is forbidden: {NO_RIGHT}", "PodRefused"),
+    ],
+)
+async def test_a_refusal_has_its_own_cure(stand: Stand, message: str, reason: str) -> None:
+    """The operator has a service account, too, which refusals of its rights name."""
+    stand.api.fail(ApiRefused(403, message), verb="create", kind="Pod")
+    await stand.apply()
+    assert stand.conditions["Submitted"] == ("False", reason)

@@ -23,11 +23,11 @@ from redbox_operator.api.slurmcluster_status import (
 )
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
-from redbox_operator.slurmcluster import reconciler
+from redbox_operator.slurmcluster import cluster_status, reconciler
 from redbox_operator.slurmcluster.cluster_status import STATUSES_AT_ONCE
 from redbox_operator.slurmcluster.endpoint_places import MOST_OF_A_NAMESPACE
 from redbox_operator.slurmcluster.job_feed import RedboxLink
-from redbox_operator.slurmcluster.reconciler import RETURNS_AT_ONCE, SlurmClusters
+from redbox_operator.slurmcluster.reconciler import OF_A_NAMESPACE, RETURNS_AT_ONCE, SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
@@ -158,10 +158,12 @@ async def test_a_namespace_has_a_bounded_number_of_links_and_the_oldest_are_serv
     for age, name in enumerate(reversed(names)):  # the newest is shown first, as a list may
         stage.put(name, created=f"2026-11-21T12:00:{len(names) - age:02d}Z")
         await stage.look(name)
+        assert {f"farm/{other}" for other in names[-age - 1 :]} == {*stage.links.names()}  # none is ever gone
     served = {f"farm/{name}" for name in names[:-1]}
     await stage.until(lambda: set(stage.links.by_name) == served)
     await stage.until(lambda: "delete one of them" in stage.reachable(names[-1])["message"])
     stage.clusters.deleted(f"farm/{names[0]}")
+    assert stage.links.problem_of(f"farm/{names[-1]}").reason == "ClusterMisconfigured"
     await stage.until(lambda: stage.links.get(f"farm/{names[-1]}") is not None)
     link = stage.links.get(f"farm/{names[-1]}")
     assert link is not None
@@ -244,6 +246,30 @@ def test_a_time_without_a_zone_is_no_answer_of_red_box() -> None:
     }
     with pytest.raises(ValidationError, match="timezone"):
         Cluster.model_validate({**given, "credentialsExpireAt": "2026-11-21T12:00:00"})
+
+
+async def test_red_boxes_that_hang_hold_up_no_slurmcluster(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describing: list[str] = []
+
+    async def hang(link: RedboxLink) -> tuple[None, None]:
+        describing.append(link.cluster.key)
+        if link.cluster.namespace:
+            await asyncio.Event().wait()
+        return None, None
+
+    monkeypatch.setattr(cluster_status, "describe", hang)
+    for number in range(MOST_OF_A_NAMESPACE):
+        stage.put(f"box-{number}")
+        stage.clusters.updated(stage.api.objects[path_of(f"box-{number}")])
+    await stage.until(lambda: len(describing) == OF_A_NAMESPACE)
+    where = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+    spec = stage.api.objects[path_of("box-0")]["spec"]
+    stage.api.put(where, {"metadata": {"name": "hpc1"}, "spec": {**spec, "audience": "redbox.dev/hpc1/1"}})
+    stage.clusters.updated(stage.api.objects[where])
+    await stage.until(lambda: "hpc1" in describing)
+    assert len(describing) - describing.count("hpc1") == OF_A_NAMESPACE
 
 
 async def test_an_address_that_is_none_ends_no_operator(stage: Stage) -> None:

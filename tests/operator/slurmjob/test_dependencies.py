@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
+from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
+from redbox_operator.object_cache import ObjectCache, PackedJob
 from redbox_operator.slurmjob.dependencies import Lookup, resolve
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import job_row, slurm_job, status_inputs
@@ -23,13 +25,20 @@ def others(status: SlurmJobStatus, **spec: Any) -> Lookup:
     return lambda name: first.model_copy(update={"status": status}) if name == "first" else None
 
 
+def resolved(job: SlurmJob, cluster: str, lookup: Lookup) -> Any:
+    def names(name: str) -> list[str]:
+        return [wanted.name for wanted in other.spec.depends_on] if (other := lookup(name)) else []
+
+    return resolve(job, cluster, lookup, names)
+
+
 def after(kind: str = "afterok", name: str = "first") -> Any:
     return slurm_job(dependsOn=[{"name": name, "type": kind}])
 
 
 @pytest.mark.parametrize("kind", ["after", "afterok", "afternotok", "afterany", "aftercorr"])
 def test_slurm_waits_for_a_job_that_it_has(kind: str) -> None:
-    noted, problem = resolve(after(kind), "hpc1", others(SUBMITTED))
+    noted, problem = resolved(after(kind), "hpc1", others(SUBMITTED))
     assert problem is None
     assert [(item.type, item.key) for item in noted] == [(kind, "u1")]
 
@@ -39,21 +48,21 @@ def test_slurm_waits_for_a_job_that_it_has(kind: str) -> None:
     [("afterok", SUCCEEDED), ("afterany", FAILED), ("afternotok", FAILED), ("after", FAILED)],
 )
 def test_what_is_fulfilled_is_not_told(kind: str, status: SlurmJobStatus) -> None:
-    assert resolve(after(kind), "hpc1", others(status)) == ([], None)
+    assert resolved(after(kind), "hpc1", others(status)) == ([], None)
 
 
 @pytest.mark.parametrize(
     ("kind", "status"), [("afterok", FAILED), ("afternotok", SUCCEEDED), ("aftercorr", FAILED)]
 )
 def test_what_can_never_be_fulfilled_is_the_end(kind: str, status: SlurmJobStatus) -> None:
-    _, problem = resolve(after(kind), "hpc1", others(status))
+    _, problem = resolved(after(kind), "hpc1", others(status))
     assert problem is not None
     assert problem.final
     assert "first" in problem.message
 
 
 def test_one_that_does_not_exist_yet_is_waited_for() -> None:
-    _, problem = resolve(after(name="missing"), "hpc1", others(SUBMITTED))
+    _, problem = resolved(after(name="missing"), "hpc1", others(SUBMITTED))
     assert problem is not None
     assert (problem.reason, problem.final) == ("DependencyMissing", False)
 
@@ -70,20 +79,36 @@ def test_one_that_does_not_exist_yet_is_waited_for() -> None:
     ids=["not submitted", "another cluster", "another owner", "may be tried again", "suspended"],
 )
 def test_where_slurm_cannot_wait_the_operator_does(status: Any, cluster: str, spec: Any) -> None:
-    noted, problem = resolve(after(), cluster, others(status, **spec))
+    noted, problem = resolved(after(), cluster, others(status, **spec))
     assert noted == []
     assert problem is not None
     assert problem.reason == "DependencyWaiting"
 
 
 def test_waiting_for_oneself_is_the_end() -> None:
-    _, problem = resolve(after(name="cow"), "hpc1", others(SUBMITTED))
+    _, problem = resolved(after(name="cow"), "hpc1", others(SUBMITTED))
     assert problem is not None
     assert (problem.reason, problem.final) == ("DependencyCycle", True)
 
 
 def test_a_longer_way_back_to_oneself_is_found_too() -> None:
     lookup = others(SUBMITTED, dependsOn=[{"name": "cow"}])
-    _, problem = resolve(after(), "hpc1", lookup)
+    _, problem = resolved(after(), "hpc1", lookup)
     assert problem is not None
     assert "cow -> first -> cow" in problem.message
+
+
+def test_a_long_chain_is_looked_through_without_unpacking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of thousands of SlurmJobs of one user each is looked at, and all others wait for that."""
+    cache, length = ObjectCache(), 1000
+    for number in range(length):
+        link = slurm_job(f"n{number}", dependsOn=[{"name": f"n{(number + 1) % length}"}])
+        metadata = {**link.metadata, "uid": f"u{number}", "resourceVersion": str(number + 1)}
+        cache.update_job(link.model_copy(update={"metadata": metadata}))
+    job = cache.get(slurm_job("n0").ref)
+    assert job is not None
+    monkeypatch.delattr(PackedJob, "unpacked")
+    _, problem = resolve(job, "hpc1", lambda _: None, lambda name: cache.depends_on(job.ref, name))
+    assert problem is not None
+    assert "(n0 -> n1 -> " in problem.message
+    assert "-> n9 -> 990 more -> n0)" in problem.message

@@ -9,6 +9,7 @@ import pytest
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.names import LABEL_CLUSTER
+from redbox_operator.api.slurmjob import SlurmJobRef
 from redbox_operator.slurmjob.validation import problem_of
 from tests.operator.factories import slurm_endpoint, slurm_job
 from tests.operator.harness import DELETED, Link, Stand
@@ -36,6 +37,19 @@ async def test_it_is_submitted_there_with_the_computed_audience(stand: Stand) ->
     labels = pod["metadata"]["labels"]
     assert labels["redbox.dev/endpoint"] == "mine"
     assert "redbox.dev/cluster" not in labels
+
+
+async def test_one_of_another_namespace_wakes_nobody_here(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its users change it as often as they like."""
+    await stand.apply(cluster=None, endpoint="other")
+    assert stand.conditions["Submitted"] == ("False", "NoSuchEndpoint")
+    woken: list[SlurmJobRef] = []
+    monkeypatch.setattr(stand.reconciler.queue, "add", woken.append)
+    for key, times in (("barn/theirs", 0), ("farm/mine", 1), ("hpc1", 2)):
+        stand.reconciler.wake_cluster(key)
+        assert woken == [stand.ref] * times
 
 
 async def test_the_only_one_need_not_be_named(stand: Stand) -> None:

@@ -166,13 +166,17 @@ async def test_a_config_map_that_holds_another_request_is_not_ours(stand: Stand)
     assert stand.pod_names == []
 
 
-async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(stand: Stand) -> None:
+@pytest.mark.parametrize("labels", [{}, {"redbox.dev/slurmjob-uid": "before"}], ids=["unseen", "watched"])
+async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(
+    stand: Stand, labels: dict[str, str]
+) -> None:
     gone = {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "name": "cow", "uid": "before"}
     for kind in ("Pod", "ConfigMap"):
         metadata = {
             "name": "cow-job",
             "namespace": "farm",
             "uid": f"old-{kind}",
+            "labels": labels,
             "ownerReferences": [{**gone, "controller": True}],
         }
         left = {"metadata": metadata, "data": {"request.json": "{}"}}
@@ -181,6 +185,7 @@ async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(stand: 
     await stand.look()
     (pod,) = stand.api.of_kind("Pod")
     assert pod["metadata"]["uid"] == stand.status["companion"]["uid"] != "old-Pod"
+    assert stand.event_reasons() == []
 
 
 async def test_a_lost_companion_is_made_again_from_the_same_request(stand: Stand) -> None:
@@ -246,12 +251,16 @@ async def test_nothing_is_tried_for_ever(stand: Stand) -> None:
         ApiRefused(403, 'pods "cow-job" is forbidden: exceeded quota: q'), verb="create", kind="Pod"
     )
     await stand.apply()
+    for _ in range(200):  # woken by what happens to others
+        await stand.look()
+    assert stand.status["phase"] == "Pending"
     waited = 0.0
     for _ in range(200):
         pause = await stand.look()
         if pause is None:
             break
         waited += pause
+        stand.now += timedelta(seconds=pause)
     assert stand.conditions["Failed"] == ("True", "Failed")
     assert 3000 < waited < 4500
 

@@ -21,7 +21,7 @@ from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT, RedboxLinks
 from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_operator.slurmjob import resync as resync_module
 from redbox_operator.slurmjob.reconciler import Reconciler
@@ -266,6 +266,9 @@ async def test_a_namespace_that_lets_nobody_in_keeps_no_other_from_being_looked_
     assert [name for _, name in stand.cache.companions] == ["old-job"]
     assert stand.orphans == []
     assert stand.clusters._jobs_listed
+    # Jobs of a SlurmEndpoint that is gone would be abandoned.
+    reasons = [stand.clusters.links.problem_of(f"{namespace}/mine").reason for namespace in ("shut", "farm")]
+    assert reasons == ["ClusterMisconfigured", NO_SUCH_ENDPOINT]
     stand.api.recover()
     stand.api.remove(ResourcePath("SlurmJob", "old", "shut", API_VERSION))
     await stand.run()

@@ -29,8 +29,8 @@ LIFETIME = "10m"
 DEADLINE_S = 5.0
 """For one step: a connection, or the next bytes."""
 WHOLE_ANSWER_S = 20.0
-LOG_DEADLINE_S = 60.0
-"""For the next piece of a log, which has no deadline as a whole."""
+LOG_DEADLINE_S = 330.0
+"""For the next piece of a log, which has no deadline as a whole: red-box ends a silent one after 300 s."""
 LARGEST = 16 * 1024 * 1024
 CHUNK = 65536
 OK, NO_CONTENT = 200, 204
@@ -165,8 +165,10 @@ class RedboxAccess:
             address = urlsplit(self.endpoint)
             context = ssl.create_default_context(cadata=self.authority)
             connection = http.client.HTTPSConnection(
-                address.hostname or "", address.port or PORT, timeout=deadline_s, context=context
+                address.hostname or "", address.port or PORT, timeout=DEADLINE_S, context=context
             )
+            connection.connect()
+            connection.sock.settimeout(deadline_s)
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
             connection.request(method, path, body, headers)
             return connection, connection.getresponse()
