@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_a_reader_that_pauses_gets_the_rest_and_one_that_stays_away_no_good_end(
     out, inside = os.pipe()
     os.set_blocking(inside, False)
     content = os.urandom(300_000)
-    bridge = SessionBridge(ours, [-1, inside, -1], EndedChannel(content))
+    bridge = SessionBridge(ours, [-1, inside, -1], cast("Any", EndedChannel(content)))
     received = bytearray()
 
     def read() -> None:
