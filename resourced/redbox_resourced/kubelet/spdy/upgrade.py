@@ -19,6 +19,8 @@ VERSION_HEADER = "X-Stream-Protocol-Version"
 ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
 READ_AHEAD = 64 * 1024
 READ_SIZE = 64 * 1024
+MOST_UNSENT = 64 * 1024
+"""Of output, which waits then. TLS would hold as much as tells a client that reads none of our answers."""
 LEAVE_S = 5.0
 """For the client to read our last frames and close the connection, where it is not to be waited for."""
 UNREAD_S = 3600.0
@@ -92,6 +94,7 @@ class AiohttpWire:
         transport = request.transport
         if transport is None:
             raise ConnectionResetError("the client has gone")
+        transport.set_write_buffer_limits(MOST_UNSENT)
         self._transport = transport
         self._socket = transport.get_extra_info("socket")
         for option in KEEP_ALIVE:

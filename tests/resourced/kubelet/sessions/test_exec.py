@@ -153,6 +153,25 @@ async def test_a_client_that_pauses_before_the_last_bytes_gets_them_and_the_stat
         await asyncio.wait_for(stand.redbox.closed.wait(), 10)
 
 
+async def test_over_tls_a_client_that_pauses_while_output_waits_keeps_its_session() -> None:
+    """A PING of kubectl, too, whose answer waits behind that output, is no reason to end it."""
+    pieces, piece = 800, bytes(32_768)  # more than the buffers of a connection hold
+
+    async def flood(side: RedboxSide) -> None:
+        for _ in range(pieces):
+            await side.send(1, piece)
+        await side.end(SUCCESS)
+
+    async with kubelet_api(tls=True) as stand:
+        stand.redbox.script = flood
+        client = await stand.exec("cat", "large")
+        for number in (1, 3):
+            await asyncio.sleep(0.7)
+            client.send(ping(number))
+        await client.rest()
+        assert (len(client.text("stdout")), client.final_status) == (pieces * len(piece), SUCCESS)
+
+
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_client_that_leaves_ends_the_session_at_redbox(*, tls: bool) -> None:
     async with kubelet_api(tls=tls) as stand:
