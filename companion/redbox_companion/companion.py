@@ -94,9 +94,10 @@ class CompanionProcess:
             if existing.status != HTTPStatus.OK:
                 raise JobRefused(answer)
             self._drift = answer.explanation
-            return existing
-        for warning in answer.body.get("warnings") or ():
-            self._say(str(warning))
+            answer = existing
+        else:
+            for warning in answer.body.get("warnings") or ():
+                self._say(str(warning))
         if answer.body["phase"] == UNCONFIRMED:
             time.sleep(POLL_S)
         return answer

@@ -103,8 +103,18 @@ def refusal_message(sentence: str, *, problem_type: str) -> dict[str, Any]:
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
-    """As JSON of at most 4096 bytes: the longest string is halved until it fits."""
+    """As JSON of at most 4096 bytes: the longest text is halved until it fits."""
     while len(raw := json.dumps(message).encode()) > MESSAGE_BYTES:
-        longest = max(message, key=lambda name: len(message[name]) if isinstance(message[name], str) else 0)
-        message = {**message, longest: message[longest][: len(message[longest]) // 2]}
+        message = _shortened(message)
     return raw
+
+
+def _shortened(message: Mapping[str, Any]) -> dict[str, Any]:
+    """By what each takes as JSON: a letter may be twelve bytes."""
+    sizes = {
+        name: len(json.dumps(value)) for name, value in message.items() if isinstance(value, (str, dict))
+    }
+    longest = max(sizes, key=lambda name: sizes[name])
+    value = message[longest]
+    shorter = _shortened(value) if isinstance(value, dict) else value[: len(value) // 2]
+    return {**message, longest: shorter}

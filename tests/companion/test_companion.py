@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from typing import Any
 
 import pytest
@@ -104,6 +105,20 @@ def test_a_key_that_is_taken_by_another_body_is_attached_to_and_that_is_told(
     redbox.after_log = DONE
     assert pod.run().returncode == 0
     assert pod.termination_message["specDrift"] == "The key is taken: another body"
+
+
+def test_a_key_of_another_body_whose_submit_is_in_doubt_is_asked_for_with_pauses(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
+    redbox.job = {"phase": "Submitting"}
+    redbox.refuse_put = [(409, {"title": "The key is taken", "detail": "another body"})] * 10_000
+    process = pod.start()
+    while not redbox.bodies:
+        threading.Event().wait(0.05)
+    threading.Event().wait(1)
+    process.kill()
+    process.wait()
+    assert len(redbox.bodies) == 1
 
 
 def test_a_key_that_stands_for_nothing_any_more_is_a_refusal(redbox: ScriptedServer, pod: Pod) -> None:

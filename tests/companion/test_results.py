@@ -139,9 +139,12 @@ def test_what_is_there_and_cannot_be_read_fails_the_results(redbox: ScriptedServ
     assert message["message"] == "secret: it exists, but the job's user may not read it"
 
 
-def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(redbox: ScriptedServer, pod: Pod) -> None:
+@pytest.mark.parametrize(("name", "shown"), [("n\u00e4me", "n\u00e4me"), ("n\udce4me", "n\\udce4me")])
+def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(
+    redbox: ScriptedServer, pod: Pod, name: str, shown: str
+) -> None:
     results = pod.want_results("out")
-    record = {"REDBOX.incomplete": "out/n\u00e4me", "REDBOX.why": "it cannot be read: Permission denied"}
+    record = {"REDBOX.incomplete": f"out/{name}", "REDBOX.why": "it cannot be read: Permission denied"}
     message = entry("out", type=tarfile.DIRTYPE, mode=0o700, pax_headers=record)
     redbox.tars["out"] = tar(folder("out", 0o750), message, entry("out/kept", b"kept"))
     assert pod.run().returncode == 0
@@ -149,7 +152,7 @@ def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(redbox: ScriptedServ
         "outcome": "Failed",
         "files": 1,
         "bytes": 4,
-        "message": "out: 1 left out: out/n\u00e4me: it cannot be read: Permission denied",
+        "message": f"out: 1 left out: out/{shown}: it cannot be read: Permission denied",
     }
     assert (mode_of(results / "out"), (results / "out/kept").read_bytes()) == (0o750, b"kept")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
+import select
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -13,9 +16,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from redbox_companion.streams.sessions import SessionBridge
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import COMMAND, Pod
 
@@ -110,6 +115,69 @@ def test_a_session_that_stalls_holds_back_no_other_and_there_are_at_most_four(po
         for _ in range(3):
             assert is_echoed(others.enter_context(session(pod, "exec", "--", "cat")))
         assert b"at most 4 sessions" in pod.run("exec", "--", "true").stderr
+
+
+@pytest.mark.parametrize(("reads", "code"), [(True, 3), (False, CANNOT_START)])
+def test_a_reader_that_pauses_gets_the_rest_and_one_that_stays_away_no_good_end(
+    monkeypatch: pytest.MonkeyPatch, *, reads: bool, code: int
+) -> None:
+    monkeypatch.setattr("redbox_companion.streams.sessions.UNREAD_S", 0.5 if reads else 0.0)
+    ours, theirs = socket.socketpair()
+    out, inside = os.pipe()
+    os.set_blocking(inside, False)
+    content = os.urandom(300_000)
+    bridge = SessionBridge(ours, [-1, inside, -1], cast("Any", EndedChannel(content)))
+    received = bytearray()
+
+    def read() -> None:
+        while len(received) < len(content):
+            threading.Event().wait(0.1)
+            received.extend(os.read(out, 30_000))
+
+    reader = threading.Thread(target=read, daemon=True)
+    with ours, theirs:
+        if reads:
+            reader.start()
+        assert bridge.run()[1] == code
+    if reads:
+        reader.join(30)
+        assert received == content
+    for descriptor in (out, inside):
+        os.close(descriptor)
+
+
+class EndedChannel:
+    """A session that has written all this, and has ended."""
+
+    has_unread = True
+    has_room = is_closed = False
+
+    def __init__(self, content: bytes) -> None:
+        self.socket, self._there = socket.socketpair()
+        self._content = content
+
+    def events(self, *, reads: bool) -> int:
+        return select.POLLIN * reads
+
+    def wait(self, poll: select.poll, *, has_unread: bool) -> dict[int, int]:
+        return dict(poll.poll(0 if has_unread else None))
+
+    def flush(self) -> None:
+        pass
+
+    def read(self) -> Iterator[tuple[int, bytes]]:
+        yield 1, self._content
+        yield (
+            3,
+            json.dumps(
+                {"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}
+            ).encode(),
+        )
+
+    def close(self, *, whole: bool) -> None:
+        assert whole
+        self.socket.close()
+        self._there.close()
 
 
 def is_echoed(process: subprocess.Popen[bytes]) -> bool:

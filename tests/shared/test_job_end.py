@@ -58,3 +58,13 @@ def test_the_longest_string_of_a_message_is_cut_until_it_fits() -> None:
     message = json.loads(raw)
     assert message["refused"].startswith("üü")
     assert message["type"] == "https://redbox.dev/problems/x"
+
+
+def test_a_long_text_in_a_part_of_a_message_is_cut_too() -> None:
+    results = {"outcome": "Failed", "message": "\U0001f600" * 500}
+    raw = encode_message(end("Succeeded").termination_message(results=results))
+    assert len(raw) <= MESSAGE_BYTES
+    message = json.loads(raw)
+    assert message["phase"] == "Succeeded"
+    assert message["results"]["outcome"] == "Failed"
+    assert set(message["results"]["message"]) == {"\U0001f600"}

@@ -42,7 +42,8 @@ MOST_SESSIONS = 4
 """Each has a program of some 5 MiB in the container."""
 LONGEST_REQUEST = 2 << 20
 REQUEST_S = 10.0
-DRAIN_S = 10.0
+UNREAD_S = 3600.0
+"""As long as a session may be idle by default: `kubectl exec ... | less`."""
 STACK_BYTES = 256 << 10
 PEER = struct.Struct("iII")  # pid, uid and gid of the other end of a Unix socket
 
@@ -219,15 +220,25 @@ class SessionBridge:
                 held.clear()
 
     def _drain(self) -> None:
-        """What the session wrote last; a reader that stalls gets no more of it."""
-        give_up_at = time.monotonic() + DRAIN_S
-        while any(self._held.values()) and time.monotonic() < give_up_at:
+        """What the session wrote last, as long as its reader goes on and the program is there."""
+        taken_at = time.monotonic()
+        while left := self._held_bytes():
             poll = select.poll()
+            poll.register(self._client, select.POLLIN)
             for channel, held in self._held.items():
                 if held:
                     poll.register(self._outputs[channel], select.POLLOUT)
-            poll.poll(1000)
+            if self._client.fileno() in dict(poll.poll(1000)):
+                self._read_client()
             self._write_outputs()
+            if self._held_bytes() < left:
+                taken_at = time.monotonic()
+            elif time.monotonic() - taken_at > UNREAD_S:
+                self._end = f"the last {left} bytes were not read for {UNREAD_S:g} s", CANNOT_START
+                return
+
+    def _held_bytes(self) -> int:
+        return sum(map(len, self._held.values()))
 
 
 def end_of(raw: bytes) -> tuple[str, int]:

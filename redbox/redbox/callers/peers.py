@@ -22,6 +22,7 @@ from websockets.frames import Frame
 
 from redbox.callers.connection_limits import ClientConnection
 from redbox.callers.identities import Peer
+from redbox_shared.socket_options import KEEP_ALIVE
 
 STATE_KEY = "redbox.peer"
 CONNECTION_KEY = "redbox.connection"
@@ -29,7 +30,11 @@ GONE_KEY = "redbox.gone"
 HEAD_TIMEOUT_S = 30.0  # from the connection to the end of a request's headers
 MAX_HEAD = 65_536  # a request line, its query and a token
 GONE_MS = 90_000
-"""A client whose host answers nothing for so long is gone."""
+"""A client whose host answers nothing for so long is gone; TCP_USER_TIMEOUT also ends who does not read."""
+UNREAD_S = 3600.0
+"""For a client to read the last of a session, and its close: `kubectl exec ... | less`."""
+TCP_INFO = struct.Struct("=2xB53xI")
+"""How often the kernel has sent again what was not answered, and milliseconds since the last answer."""
 MAX_PIPELINED = 8
 """Pipelined requests: one read may return thousands."""
 _UCRED = struct.Struct("=iII")
@@ -140,12 +145,14 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         self._unparsed = bytearray()
         self.app_state = {**self.app_state, GONE_KEY: self._gone}
         super().connection_made(transport)
+        self.close_timeout = UNREAD_S
         connection = self.app_state.get(CONNECTION_KEY)
         if isinstance(connection, ClientConnection):
             connection.end = self.transport.abort
         opened = transport.get_extra_info("socket")
         if opened is not None and opened.family != socket.AF_UNIX:
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS)
+            for option in KEEP_ALIVE:
+                opened.setsockopt(*option)
 
     def data_received(self, data: bytes) -> None:
         is_parsing = bool(self._unparsed)
@@ -184,6 +191,21 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         is_refusal = message["type"] == "websocket.http.response.body"
         self.handshake_complete |= is_refusal and not message.get("more_body", False)
+
+    def send_keepalive_ping(self) -> None:
+        if not self.transport.is_closing() and self._host_is_gone():
+            self.transport.abort()
+        else:
+            super().send_keepalive_ping()
+
+    def _host_is_gone(self) -> bool:
+        """By the kernel, whose bytes a host answers also while its program does not read."""
+        opened = self.transport.get_extra_info("socket")
+        if opened is None or opened.family == socket.AF_UNIX:
+            return False
+        info = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+        repeated, silent_ms = TCP_INFO.unpack(info)
+        return bool(repeated) and silent_ms >= GONE_MS
 
     def handle_ping(self) -> None:
         """Answers are written without a pause of reading: a client that reads none of them is cut off."""

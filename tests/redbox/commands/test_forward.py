@@ -109,3 +109,18 @@ async def test_a_refusal_comes_before_anything_is_forwarded(redbox: Run) -> None
     assert ended.exit_code == 1
     assert "no such job" in ended.stderr
     assert not ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["exec", "train", "--node", "n[1-2]", "--", "true"], "node: "),
+        (["shell", "train", "--container", "Main"], "container: "),
+        (["exec", "train", "--", "cat", "caf\udce9"], "not in UTF-8"),
+        (["forward", "train", "8888", "--node", "n 1"], "node: "),
+    ],
+)
+async def test_what_cannot_be_sent_is_a_usage_error(redbox: Run, arguments: list[str], sentence: str) -> None:
+    done = await redbox(*arguments)
+    assert done.exit_code == 2
+    assert sentence in " ".join(done.output.split())

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from redbox.relay.program import frames
 from redbox.relay.program.frames import BadFrame, RelayDecoder
+from redbox.relay.program.streams import LEAST_READ, ORPHANS_S
 from redbox_shared.credit import ReceiveCredit
 from tests.redbox.relay.harness import RelayProcess, started
 
@@ -124,6 +125,21 @@ def test_both_outputs_come_whole_through_a_window_that_is_full() -> None:
                 relay.send(frames.CREDIT, 1, frames.CREDIT_BYTES.pack(granted))
         assert received == {frames.STDOUT: count, frames.STDERR: count}
         assert frames.read_document(frame.payload) == {"code": 5}
+
+
+def test_the_last_output_comes_whole_to_a_reader_that_pauses_after_the_commands_end() -> None:
+    with started() as relay:
+        count = frames.WINDOW + 30_000  # the rest fits into the command's pipe, which it does not wait for
+        relay.open(1, "head", "-c", str(count), "/dev/zero")
+        received = spent = 0
+        while spent <= frames.WINDOW - LEAST_READ:
+            frame = relay.receive()
+            received += len(frame.payload) - 1
+            spent += frames.data_cost(len(frame.payload) - 1)
+        time.sleep(3 * ORPHANS_S)
+        relay.send(frames.CREDIT, 1, frames.CREDIT_BYTES.pack(spent))
+        output, status = relay.until_status(1)
+        assert (received + len(output), status) == (count, {"code": 0})
 
 
 def test_output_of_a_process_that_is_left_behind_does_not_keep_a_session() -> None:

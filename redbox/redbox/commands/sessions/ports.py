@@ -14,17 +14,18 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from redbox.commands.exit_codes import exit_with
 from redbox.commands.jobs import AttemptOption, KeyArgument
 from redbox.commands.local_client import SocketOption, call
 from redbox.commands.sessions.local_peers import is_loopback, uid_of_peer
-from redbox.commands.sessions.run import READ_SIZE, NodeOption, TaskOption
+from redbox.commands.sessions.run import READ_SIZE, NodeOption, TaskOption, wrong
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError, Refused
 from redbox_api.sessions.client import SessionData
 from redbox_api.sessions.forward import JobForward, PortConnection, begin_forward
-from redbox_api.sessions.parts import SessionStatus
+from redbox_api.sessions.parts import PortRequest, SessionStatus
 from redbox_shared.socket_options import RESET_ON_CLOSE
 
 PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
@@ -46,6 +47,10 @@ def forward(
 ) -> None:
     """Forward local ports to a running job's node."""
     pairs = [read_ports(text) for text in ports]
+    try:
+        PortRequest(port=HIGHEST_PORT, node=node)
+    except ValidationError as error:
+        raise wrong(error) from None
 
     async def serve(client: RedboxClient) -> None:
         connections = ForwardedConnections(client, key, attempt, node, task, any_user=any_user)

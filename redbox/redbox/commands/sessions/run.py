@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import threading
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from redbox.commands.exit_codes import exit_with
 from redbox.commands.jobs import AttemptOption, KeyArgument
@@ -44,7 +45,7 @@ def exec_(
     socket: SocketOption = None,
 ) -> None:
     """Run a command inside a running job."""
-    request = ExecRequest(
+    request = requested(
         command=tuple(command),
         tty=terminal,
         stdin=stdin,
@@ -67,10 +68,27 @@ def shell(
     socket: SocketOption = None,
 ) -> None:
     """Open a shell inside a running job."""
-    request = ExecRequest(
+    request = requested(
         command=SHELL, tty=True, container=container, node=node, task=task, size=own_size(), term=own_term()
     )
     end(call(socket, lambda client: run_session(client, key, request, attempt)))
+
+
+def requested(**parts: Any) -> ExecRequest:  # noqa: ANN401 (fields of the model)
+    """Of the words of the command line; what cannot be sent is a usage error."""
+    try:
+        request = ExecRequest(**parts)
+        request.model_dump_json()
+    except ValidationError as error:
+        raise wrong(error) from None
+    except ValueError:
+        raise typer.BadParameter("the command has a word that is not in UTF-8") from None
+    return request
+
+
+def wrong(error: ValidationError) -> typer.BadParameter:
+    first = error.errors()[0]
+    return typer.BadParameter(f"{'.'.join(map(str, first['loc'])) or 'command'}: {first['msg']}")
 
 
 def end(status: SessionStatus) -> None:

@@ -34,7 +34,6 @@ class SessionSocket:
     """One accepted WebSocket."""
 
     socket: WebSocket
-    stall_s: float
     renew: Callable[[bytes], Awaitable[bool]]
     """Go on with a newer token; False if it is not one of the same caller."""
     _renewed_at: float = field(default=float("-inf"), init=False)
@@ -74,12 +73,12 @@ class SessionSocket:
         if not await self.renew(token):
             raise SessionEnded(*UNAUTHORIZED)
 
-    async def finish(self, status: bytes) -> None:
-        """Send the status, and close; a client that has gone, or does not read, gets neither."""
+    async def finish(self, status: bytes, within_s: float) -> None:
+        """Send the status, and close; a client that has gone, or reads nothing for so long, gets neither."""
         if self.socket.application_state is not WebSocketState.CONNECTED:
             return
         with suppress(WebSocketDisconnect, RuntimeError, TimeoutError, SessionEnded):
-            async with asyncio.timeout(self.stall_s):
+            async with asyncio.timeout(within_s):
                 await self.socket.send_bytes(self.status_head + status)
                 await self.socket.close()
 

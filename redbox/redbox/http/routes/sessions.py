@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
+from redbox.callers.peers import UNREAD_S
 from redbox.core.domain import Caller, JobRef
 from redbox.http.answers.command_socket import CommandSocket
 from redbox.http.answers.forward_socket import ForwardSocket
@@ -126,7 +127,7 @@ async def exec_command(socket: WebSocket) -> None:
     services: Services = socket.app.state.services
     with services.streams.reserve(caller.name):
         await socket.accept(EXEC_PROTOCOL)
-        wire = CommandSocket(socket, services.stall_s, partial(services.reauthorization.renew, socket))
+        wire = CommandSocket(socket, partial(services.reauthorization.renew, socket))
 
         async def run(taking: Taking) -> bytes:
             request = await wire.first_message()
@@ -143,7 +144,7 @@ async def connect_ports(socket: WebSocket) -> None:
     services: Services = socket.app.state.services
     with services.streams.reserve(caller.name):
         await socket.accept(PORTS_PROTOCOL)
-        wire = ForwardSocket(socket, services.stall_s, partial(services.reauthorization.renew, socket))
+        wire = ForwardSocket(socket, partial(services.reauthorization.renew, socket))
 
         async def run(taking: Taking) -> bytes:
             async with services.sessions.forward(ref, query.task) as forward:
@@ -176,6 +177,7 @@ async def carry(
 ) -> None:
     """A session, or a forward, until its status, as long as its caller is authorized."""
     status: bytes | None = failure_status(*UNAUTHORIZED)
+    within_s = services.stall_s
     with logged_defects(wire.socket.url.path) as errors:
         async with services.reauthorization.guard(wire.socket, caller, has_end=False) as is_unauthorized:
 
@@ -194,10 +196,11 @@ async def carry(
                     services.metrics.session_ended(session.bytes_in, session.bytes_out)
 
             status = await run(taking)
+            within_s = UNREAD_S  # a reader may pause at the end as before it
     if errors:
         status = status_of(errors[0])
     if status is not None:
-        await wire.finish(status)
+        await wire.finish(status, within_s)
 
 
 def validated(kind: type[Model], values: Mapping[str, Any]) -> Model:

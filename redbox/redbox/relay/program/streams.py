@@ -300,10 +300,19 @@ class CommandStream(RelayStream):
             self._end_input()
         if self._status is None or self._starting >= 0:
             return
-        waited = self.may_read() and time.monotonic() - self._ended_at > ORPHANS_S
-        if not self._outputs or waited:
+        if not self._outputs or (self._has_waited() and not self._read_rest()):
             self.finish(exit_document(self._status))
             self._release()
+
+    def _has_waited(self) -> bool:
+        return self.may_read() and time.monotonic() - self._ended_at > ORPHANS_S
+
+    def _read_rest(self) -> bool:
+        """Whether there was something: without credit, or room in the relay's output, nothing was read."""
+        before = self._credit
+        for descriptor in list(self._outputs):
+            self.ready(descriptor, selectors.EVENT_READ)
+        return self._credit < before
 
     def exited(self, pid: int, status: int) -> None:
         if pid == self._leader:

@@ -224,7 +224,8 @@ async def _serve(
     request: SessionRequest, protocol: str, options: StreamOptions, body: Body
 ) -> web.StreamResponse:
     response = web.StreamResponse()
-    async with upgraded(request.http, response, protocol) as session:
+    hurry = request.interrupt.happened
+    async with upgraded(request.http, response, protocol, hurry) as session:
         await serve_streams(session, options, request.interrupt, body)
     return response
 

@@ -19,8 +19,13 @@ VERSION_HEADER = "X-Stream-Protocol-Version"
 ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
 READ_AHEAD = 64 * 1024
 READ_SIZE = 64 * 1024
+MOST_UNSENT = 64 * 1024
+"""Of output, which waits then. TLS would hold as much as tells a client that reads none of our answers."""
 LEAVE_S = 5.0
-"""For the client to read our last frames and close the connection."""
+"""For the client to read our last frames and close the connection, where it is not to be waited for."""
+UNREAD_S = 3600.0
+"""For a client that has stopped reading, as `kubectl exec ... | less`. Closed earlier, its next PING would be
+answered by a reset, upon which an API server drops what its client has not read, the status with it."""
 
 
 class NotUpgradable(Exception):
@@ -47,9 +52,12 @@ def negotiate(request: web.Request, accepted: Sequence[str]) -> str:
 
 @asynccontextmanager
 async def upgraded(
-    request: web.Request, response: web.StreamResponse, protocol: str
+    request: web.Request, response: web.StreamResponse, protocol: str, hurry: asyncio.Event | None = None
 ) -> AsyncIterator[SpdySession]:
-    """Answer 101 and serve SPDY until the body ends; then the client has a moment to read the last frames."""
+    """Answer 101 and serve SPDY until the body ends; then the client has time to read the last frames.
+
+    Until `hurry` is set, or without it, that is a moment.
+    """
     response.set_status(HTTPStatus.SWITCHING_PROTOCOLS)
     response.headers.update({"Connection": "Upgrade", "Upgrade": PROTOCOL, VERSION_HEADER: protocol})
     wire = AiohttpWire(request, response)
@@ -59,10 +67,21 @@ async def upgraded(
     try:
         yield session
         session.leave()
+        if hurry is not None:
+            await _either(session.ended, hurry)
         await asyncio.wait({receiving}, timeout=LEAVE_S)
     finally:
         receiving.cancel()
         wire.close(at_once=bool(session.problem))
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waiting = {asyncio.create_task(event.wait()) for event in events}
+    try:
+        await asyncio.wait(waiting, timeout=UNREAD_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 class AiohttpWire:
@@ -75,6 +94,7 @@ class AiohttpWire:
         transport = request.transport
         if transport is None:
             raise ConnectionResetError("the client has gone")
+        transport.set_write_buffer_limits(MOST_UNSENT)
         self._transport = transport
         self._socket = transport.get_extra_info("socket")
         for option in KEEP_ALIVE:

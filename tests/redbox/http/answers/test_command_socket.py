@@ -141,7 +141,7 @@ async def refuse(token: bytes) -> bool:
 
 async def test_many_messages_at_once_leave_turns_to_others() -> None:
     socket = FloodingSocket()
-    wire = CommandSocket(cast("Any", socket), stall_s=60, renew=refuse)
+    wire = CommandSocket(cast("Any", socket), renew=refuse)
     reading = asyncio.create_task(wire._from_client(cast("Any", IdleSession())))
     turns = 0
     while socket.left:
@@ -176,7 +176,7 @@ async def test_a_session_ends_with_a_reason_and_leaves_nothing(
     messages: list[dict[str, Any]], terminals: str
 ) -> None:
     socket, session, is_terminal = ScriptedSocket(*messages), Cat(), terminals == "one"
-    wire = CommandSocket(cast("Any", socket), 60, refuse)
+    wire = CommandSocket(cast("Any", socket), refuse)
     end = await end_of(wire.run(cast("Any", session), is_terminal=is_terminal))
     if isinstance(end, SessionEnded):
         assert end.reason in {"Invalid", "NotAuthorized"}
@@ -194,7 +194,7 @@ async def test_a_session_ends_with_a_reason_and_leaves_nothing(
 
 @given(text=REQUESTS)
 async def test_a_first_message_is_a_command_or_one_sentence(text: str) -> None:
-    wire = CommandSocket(cast("Any", ScriptedSocket({"text": text})), 60, refuse)
+    wire = CommandSocket(cast("Any", ScriptedSocket({"text": text})), refuse)
     end = await end_of(wire.first_message())
     if isinstance(end, SessionEnded):
         assert end.reason == "Invalid"

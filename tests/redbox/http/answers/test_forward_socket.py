@@ -122,7 +122,7 @@ async def refuse(token: bytes) -> bool:
 
 async def run(messages: list[bytes]) -> tuple[BaseException, ScriptedSocket, EchoForward]:
     socket, forward = ScriptedSocket(messages), EchoForward()
-    wire = ForwardSocket(cast("Any", socket), 60, refuse)
+    wire = ForwardSocket(cast("Any", socket), refuse)
     try:
         await wire.run(cast("Any", forward))
     except (SessionEnded, WebSocketDisconnect) as end:

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from redbox.core.durations import Duration
 from redbox.sessions import watches
 from redbox.sessions.settings import ExecSettings
+from redbox_api.client import RedboxClient
 from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed
 from redbox_api.sessions.client import JobSession, RenewedSocket, SessionData, open_exec
 from redbox_api.sessions.parts import ExecRequest, TerminalSize
@@ -162,6 +164,29 @@ async def test_a_client_that_never_reads_is_idle_in_the_end() -> None:
         async with stand.client() as client, open_exec(client, "k1", ExecRequest(command=("yes",))):
             await eventually(lambda: any("Idle" in entry.detail for entry in stand.audited))
     assert not processes_of("\0yes\0")
+
+
+async def test_a_client_that_pauses_before_the_end_gets_the_status() -> None:
+    """As `redbox exec ... | less`. Of some of these sizes the status waits until the client reads on."""
+    async with standing(stall_s=0.1, exec_settings=ExecSettings(enabled=True)) as stand:
+        await running(stand)
+
+        async def paused(client: RedboxClient, size: int) -> bool:
+            request = ExecRequest(command=("head", "-c", str(size), "/dev/zero"))
+            async with open_exec(client, "k1", request) as session:
+                first = await session.receive()
+                assert isinstance(first, SessionData)
+                inner: Any = session
+                transport = inner._socket.socket._conn.transport
+                transport.pause_reading()
+                await asyncio.sleep(0.7)
+                transport.resume_reading()
+                stdout, _, status = await collect(session)
+            return (len(first.data) + len(stdout), status.exit_code) == (size, 0)
+
+        async with stand.client() as client:
+            sizes = range(250_000, 550_000, 20_000)
+            assert all(await asyncio.gather(*(paused(client, size) for size in sizes)))
 
 
 async def test_a_command_that_reads_nothing_holds_back_no_other(stand: Stand) -> None:
