@@ -26,7 +26,7 @@ class Submission:
     working_directory: str
     limits: Limits = field(default_factory=Limits)
     dependencies: tuple[str, ...] = ()  # resolved: afterok:123
-    held: bool = False  # submit with --hold although the request does not ask for it (a held retry)
+    held: bool = False  # a held retry: submit with --hold, whether or not the request asks for it
 
 
 @dataclass(frozen=True, slots=True)
