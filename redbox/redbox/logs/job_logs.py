@@ -154,9 +154,10 @@ class JobOutputSource:
     def is_merged(self) -> bool:
         """Whether both streams go to one file, which is read as stdout; stderr is empty then."""
         record = self.jobs.current(self.key)
-        if record is None or self.stream != "stderr" or record.status.stderr is None:
+        if record is None or self.stream != "stderr":
             return False
-        return self._path(record, "stderr") == self._path(record, "stdout")
+        path = self._path(record, "stderr")  # None of a task whose node is not known yet: it may be any
+        return path is not None and path == self._path(record, "stdout")
 
     def _path(self, record: JobRecord, stream: str) -> str | None:
         pattern = record.status.stderr if stream == "stderr" else record.status.stdout
