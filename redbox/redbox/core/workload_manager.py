@@ -127,6 +127,8 @@ class TaskObservation:
     exit_code: int | None = None
     signal: int | None = None
     restarts: int = 0
+    own_id: str = ""  # the id that it has as a job; where its output is named by it
+    node: str = ""  # the first that it has; likewise
 
 
 @dataclass(frozen=True, slots=True)

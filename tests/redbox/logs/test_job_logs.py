@@ -191,3 +191,20 @@ def test_the_streams_of_a_task_whose_paths_are_not_known_yet_are_not_taken_for_o
     both = replace(status, stdout="/h/%a.out", stderr="/h/%a.out")
     jobs.current = lambda _: replace(shown, status=both)
     assert output_of(jobs, 0, stream="stderr").is_merged()
+
+
+def test_the_log_of_a_task_is_its_own_where_the_path_has_its_id_or_its_node() -> None:
+    """The array has other ones: they are those of one task, and of the tasks together."""
+    shown = array(Phase.RUNNING, "RUNNING", "RUNNING")
+    tasks = (
+        TaskObservation(0, "7_0", "RUNNING", own_id="8", node="n3"),
+        TaskObservation(1, "7_1", "RUNNING"),
+    )
+    status = replace(shown.status, tasks=tasks, nodes="n[1,3]", stdout="/h/%j.out", stderr="/h/%N-%a.err")
+    jobs = SimpleNamespace(current=lambda _: replace(shown, status=status))
+    assert output_of(jobs, 0).current().path == "/h/8.out"
+    assert output_of(jobs, 0, stream="stderr").current().path == "/h/n3-0.err"
+    assert output_of(jobs, 1).current().path is None
+    assert output_of(jobs, 5, stream="stderr").current().path is None
+    jobs.current = lambda _: replace(shown, status=replace(status, stdout="/h/%A_%a.out"))
+    assert output_of(jobs, 5).current().path == "/h/7_5.out"
