@@ -45,6 +45,9 @@ class JobQueries:
         self._polls, self._lookups, self._accounting = per_user
         self._rows = squeue.RowReader()
         self._builders: dict[UnixUser, QueueJobBuilder] = {}
+        self._tasks: dict[
+            UnixUser, dict[str, str]
+        ] = {}  # 7_1 by the id that it has as a job, of the last poll
         self._has_job_states_only = True  # until squeue rejects the option
         self._sacct_fields: str | None = None  # as sacct lists them
 
@@ -61,13 +64,15 @@ class JobQueries:
         own = private and users is not None
         readers = in_order(self._users) if own else [self._commands.observer]
         self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
+        self._tasks = {reader: self._tasks.get(reader, {}) for reader in readers}
 
         async def query(reader: UnixUser, deadline: float | None) -> QueueSnapshot:
             record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
             uids = (str(reader.uid),) if own else self._uids_to_list(users)
             text = await self._queue_text(reader, record_format, uids, deadline)
             rows = self._rows.read(text, record_format, report, wanted)
-            shown = (row for row in rows if not own or row.uid == reader.uid)
+            shown = [row for row in rows if not own or row.uid == reader.uid]
+            self._tasks[reader] = squeue.tasks_by_own_id(shown)
             jobs, contradictory = self._builders[reader].build(shown)
             took_s = self._clock.monotonic() - started
             return QueueSnapshot(at, took_s, jobs, report.complete, report.dropped, contradictory)
@@ -179,9 +184,12 @@ class JobQueries:
         raise WorkloadManagerError(f"squeue failed: {words}")
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
-        """As measured by the slurmds, which answer only the jobs' own user."""
+        """As measured by the slurmds, which answer only the jobs' own user; sstat names tasks by own ids."""
         text = await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user)
-        return tuple(sstat.read_usage(text))
+        tasks = self._tasks.get(user) or self._tasks.get(self._commands.observer, {})
+        return tuple(
+            replace(used, job_id=tasks.get(used.job_id, used.job_id)) for used in sstat.read_usage(text)
+        )
 
     # ------------------------------------------------------------------------------------- the accounting
     async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[PastUsage, ...] | None:
