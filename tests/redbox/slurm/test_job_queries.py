@@ -9,7 +9,9 @@ import pytest
 
 from redbox.agents.errors import AgentUnavailable
 from redbox.agents.protocol.answers import CommandResult
+from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import FoundJobs, WorkloadManagerError, shows_all_jobs_of
+from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.captured import output
@@ -301,6 +303,34 @@ async def test_where_jobs_are_private_the_look_at_the_others_jobs_is_whole_witho
 
 def bobs(job_id: str, **fields: str) -> dict[str, str]:
     return job(job_id, UserID="2002", UserName="bob", **fields)
+
+
+@pytest.mark.parametrize(
+    "field", ["UserID", "JobID", "RestartCnt", "SubmitTime", "HetJobOffset", "exit_code"]
+)
+async def test_where_jobs_are_private_nobodys_agent_ends_the_poll_of_the_others_by_a_number(
+    field: str,
+) -> None:
+    """Python refuses to convert one of so many digits."""
+    digits = "9" * 5000
+    hers = queue(job("7", **{field: f"{digits}:0" if field == "exit_code" else digits}))
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [hers, queue(bobs("8"))]})
+    poll = await manager(agents).poll(users=[ALICE, BOB])
+    assert "8" in {observed.job_id for observed in poll.jobs}
+    assert shows_all_jobs_of(BOB.uid, poll)
+
+
+async def test_an_answer_that_cannot_be_read_is_as_none_of_its_user_alone() -> None:
+    async def query(user: UnixUser, deadline: float | None) -> str:
+        del deadline
+        if user == ALICE:
+            raise RecursionError("JSON in JSON")
+        return user.name
+
+    queries = PerUserQueries(SkippingClock().monotonic)
+    assert await queries.run([ALICE, BOB], query) == {BOB: "bob"}
+    with pytest.raises(WorkloadManagerError, match="JSON in JSON"):
+        await queries.run([ALICE], query)
 
 
 async def test_where_jobs_are_private_nobodys_agent_is_believed_about_others() -> None:
