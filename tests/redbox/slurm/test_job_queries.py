@@ -208,6 +208,39 @@ async def test_where_slurmdbd_hides_jobs_nobodys_agent_is_believed_about_others(
     assert (await asked.history_of(BOB, since=NOW)).jobs == ()
 
 
+MANY = [{"ArrayTaskID": "0-4000000"}, {"ArrayTaskID": ",".join(["0-1"] * 1_000_001)}]
+
+
+@pytest.mark.parametrize("fields", MANY)
+async def test_where_jobs_are_private_a_short_row_of_countless_tasks_is_as_no_answer(
+    fields: dict[str, str],
+) -> None:
+    """Each task that ended before it was split off is an object: 8 seconds, and 800 MB, of one such row."""
+    hers = queue(job("7", State="CANCELLED", **fields))
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [hers, queue(bobs("8"))] * 2})
+    asked = manager(agents)
+    for look in (await asked.poll(users=[ALICE, BOB]), await asked.find_live(["7", "8"], users=[ALICE, BOB])):
+        assert [observed.job_id for observed in look.jobs] == ["8"]
+        assert not shows_all_jobs_of(ALICE.uid, look)
+
+
+async def test_a_users_history_of_countless_tasks_is_as_no_answer() -> None:
+    rows = [ROW | {"JobID": f"{n}_[0-400000]", "JobIDRaw": str(n), "State": "CANCELLED"} for n in range(3)]
+    asked = manager(ScriptedAgents({"sacct --noheader": remembered(*rows)}))
+    with pytest.raises(WorkloadManagerError, match="tasks"):
+        await asked.history_of(ALICE, since=NOW)
+    few = manager(
+        ScriptedAgents(
+            {
+                "sacct --noheader": remembered(
+                    ROW | {"JobID": "7_[0-99%4]", "State": "CANCELLED", "ExitCode": "0:0"}
+                )
+            }
+        )
+    )
+    assert [len(observed.tasks) for observed in (await few.history_of(ALICE, since=NOW)).jobs] == [100]
+
+
 async def test_an_exit_code_that_sacct_cuts_is_whole_also_where_slurmdbd_hides_jobs() -> None:
     agents = ScriptedAgents(
         {"sacctmgr": HIDDEN, "sacct --noheader": remembered(ROW), "sacct --json": whole_exit(255)}
