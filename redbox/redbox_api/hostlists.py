@@ -1,6 +1,7 @@
 """Slurm's host lists: `n[1-3,7],gpu01` to names, and names to a host list. Pure.
 
-Text that does not read as a host list is kept as it is: a name in an answer is never a reason to fail.
+Text that does not read as a host list is kept as it is: a name in an answer is never a reason to fail. It may
+be a user's own agent's: what it costs is bounded by the number of names.
 """
 
 from __future__ import annotations
@@ -10,37 +11,48 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, product
 
 LONGEST = 20_000  # names; a job on more of them shows the first
+LONGEST_TEXT = 1 << 20
+LONGEST_NAME = 255  # characters without its numbers
+MOST_BRACKETS = 8  # Slurm has up to five
+PART = re.compile(r"(?:[^,\[]+|\[[^\]]*\]?)+")  # commas in brackets are of the part
 BRACKET = re.compile(r"\[([0-9,-]*)\]")
+RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 NUMBERED = re.compile(r"(.*?)([0-9]+)")
 FIRST = re.compile(r"([^,\[]*)(?:\[([0-9]+)[^\]]*\])?([^,]*)")
 
 
 def expand(hostlist: str) -> list[str]:
     """The names in a host list, in its order."""
-    parts = re.split(r",(?![^\[]*\])", hostlist)  # at commas outside of brackets
-    return list(islice((name for part in parts if part for name in _expand_part(part)), LONGEST))
+    parts = (found[0] for found in PART.finditer(hostlist[:LONGEST_TEXT]))
+    return list(islice((name for part in parts for name in _expand_part(part)), LONGEST))
 
 
 def _expand_part(part: str) -> Iterator[str]:
     pieces = BRACKET.split(part)
-    literals, ranges = pieces[::2], pieces[1::2]
-    try:
-        choices = [list(_expand_ranges(text)) for text in ranges]
-    except ValueError:
+    literals, brackets = pieces[::2], pieces[1::2]
+    readable = len(brackets) <= MOST_BRACKETS and sum(map(len, literals)) <= LONGEST_NAME
+    ranges = [_ranges(text) for text in brackets] if readable else [None]
+    if None in ranges:
         yield part
         return
+    choices = [islice(_numbers(of_one), LONGEST) for of_one in ranges if of_one]
     for numbers in product(*choices):
         yield literals[0] + "".join(
             number + literal for number, literal in zip(numbers, literals[1:], strict=True)
         )
 
 
-def _expand_ranges(text: str) -> Iterator[str]:
-    for item in text.split(","):
-        first, dash, last = item.partition("-")
-        if int(last or first) - int(first) > LONGEST:
-            raise ValueError(item)
-        yield from (str(n).zfill(len(first)) for n in range(int(first), int(last if dash else first) + 1))
+def _ranges(text: str) -> list[tuple[range, int]] | None:
+    """The numbers of one bracket, each range with its digits; none where the text does not read as such."""
+    found = [RANGE.fullmatch(item) for item in text.split(",")]
+    ranges = [(range(int(one[1]), int(one[2] or one[1]) + 1), len(one[1])) for one in found if one]
+    if len(ranges) < len(found) or not all(1 <= len(numbers) <= LONGEST + 1 for numbers, _ in ranges):
+        return None
+    return ranges
+
+
+def _numbers(ranges: list[tuple[range, int]]) -> Iterator[str]:
+    return (str(number).zfill(digits) for numbers, digits in ranges for number in numbers)
 
 
 def first_host(hostlist: str) -> str | None:

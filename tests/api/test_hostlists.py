@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox_api.hostlists import expand, first_host, fold
+from redbox_api.hostlists import LONGEST, expand, first_host, fold
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,11 @@ def test_the_first_host_of_a_list(hostlist: str, first: str | None) -> None:
         ("n[a-b]", ["n[a-b]"]),
         ("n[1-99999999]", ["n[1-99999999]"]),
         ("(null)", ["(null)"]),
+        ("n[5-3],m", ["n[5-3]", "m"]),
+        (",a,,b,", ["a", "b"]),
+        (f"n{'[1]' * 9}", [f"n{'[1]' * 9}"]),
+        (f"{'n' * 256}[1-2]", [f"{'n' * 256}[1-2]"]),
+        (f"n[{'0' * 40}1]", [f"n[{'0' * 40}1]"]),
     ],
 )
 def test_a_host_list_is_expanded_and_other_text_is_kept(text: str, names: list[str]) -> None:
@@ -63,3 +70,22 @@ def test_a_host_list_is_expanded_and_other_text_is_kept(text: str, names: list[s
 @given(st.text(alphabet="n[]-,0123456789x", max_size=40))
 def test_no_text_makes_a_host_list_fail_or_grow_without_bound(text: str) -> None:
     assert len(expand(text)) <= 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"n[{','.join(['0-19999'] * 1000)}]",
+        ",".join(["n[0-19999][5-3]"] * 10_000),
+        f"n{'[0-9]' * 4000}",
+        f"{'n' * 100_000}[0-19999]",
+    ],
+)
+def test_what_a_host_list_costs_is_bounded_by_its_names(text: str) -> None:
+    """A user's own agent may answer with any: each of these took seconds, or gigabytes."""
+    tracemalloc.start()
+    names = expand(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(names) <= LONGEST
+    assert peak < 64 << 20

@@ -24,12 +24,18 @@ class ClientConnection:
     peer: str
     end: Callable[[], object]
     caller: str | None = None
+    is_lost: bool = False
 
     def assign(self, caller: str) -> bool:
-        """Count it as this caller's from now on; return False if the caller has too many."""
-        return self.limiter.assign(self, caller)
+        """Count it as this caller's from now on; return False if the caller has too many.
+
+        One that was lost while its caller was authenticated is not counted: nothing would release it.
+        """
+        return self.is_lost or self.limiter.assign(self, caller)
 
     def release(self) -> None:
+        """It is lost: stop counting it."""
+        self.is_lost = True
         self.limiter.release(self)
 
 

@@ -11,12 +11,14 @@ import glob
 import posixpath
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from redbox.core.workload_manager import JobOutput
 
 PATTERN = re.compile(r"%(?:([0-9]*)([AaJjNnstuxb])|([0-9]+)|%)")
 TASK_PATTERN = re.compile(r"%[0-9]*[Aa]")
 VARYING = re.compile(r"%[0-9]*[abJjNnst]")  # between the tasks of an array
+BY_OWN_ID, BY_NODE = re.compile(r"%[0-9]*[Jj]"), re.compile(r"%[0-9]*N")
 ANY = "\1"  # stands for what varies
 ESCAPED = re.compile(r"\\(.?)")
 PADDED = frozenset("AaJjnstb")
@@ -30,7 +32,7 @@ NO_TASK = 0xFFFFFFFE  # the value of %a for a job that is not an array
 class PatternValues:
     """The values of the symbols in a pattern."""
 
-    job_id: str  # the task's own, of an array
+    job_id: str | None  # the task's own, of an array; None: not known
     user: str
     name: str
     working_directory: str
@@ -73,11 +75,18 @@ def resolve_pattern(pattern: str, values: PatternValues) -> str | None:
     return posixpath.join(values.working_directory, PATTERN.sub(replacement, pattern))
 
 
-def resolve_unless_array(pattern: str, values: PatternValues) -> str | None:
+def resolve_unless_array(pattern: str, values: PatternValues, *, is_array: bool) -> str | None:
     """The path as far as it is known: an array's keeps its patterns, which each task resolves."""
-    if TASK_PATTERN.search(pattern) and "\\" not in pattern:
+    if (is_array or TASK_PATTERN.search(pattern)) and "\\" not in pattern:
         return posixpath.join(values.working_directory, pattern)
     return resolve_pattern(pattern, values)
+
+
+@lru_cache(maxsize=1024)
+def named_by(stdout: str | None, stderr: str | None) -> tuple[bool, bool]:
+    """Whether a task's own id, and whether its node, is in the names of its output."""
+    patterns = f"{stdout}\n{stderr}"
+    return BY_OWN_ID.search(patterns) is not None, BY_NODE.search(patterns) is not None
 
 
 def output_glob(output: JobOutput) -> tuple[str, str]:

@@ -26,7 +26,7 @@ class Submission:
     working_directory: str
     limits: Limits = field(default_factory=Limits)
     dependencies: tuple[str, ...] = ()  # resolved: afterok:123
-    held: bool = False  # submit with --hold although the request does not ask for it (a held retry)
+    held: bool = False  # a held retry: submit with --hold, whether or not the request asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,8 @@ class TaskObservation:
     exit_code: int | None = None
     signal: int | None = None
     restarts: int = 0
+    own_id: str = ""  # the id that it has as a job; where its output is named by it
+    node: str = ""  # the first that it has; likewise
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class JobActions(JobsComponent):
     async def _stop(self, record: JobRecord, handle: JobHandle, run: tuple[str, int]) -> None:
         """Its grace counts from the first try: where no signal arrives, the cancel follows all the same."""
         now = self._clock.now()
-        await self._store.change_free([record], lambda current: stopping(current, now))
+        await self._store.change_one(record.key, lambda current: stopping(current, now))
         outcome = await self.act(handle, JobAction.STOP)
         if outcome.done:
             self._sent[run] = (float("inf"), 0)

@@ -276,5 +276,5 @@ def _shown(key: JobKey, used: PastUsage) -> EndedUsage:
 
 
 def _ids_of(record: JobRecord) -> Collection[str]:
-    """As steps name it: by the task's own id where it is an array."""
+    """As steps name it: by its task where it is an array."""
     return {record.job_id or "", *(task.job_id for task in record.status.tasks)}

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import JobKey, JobRef
 from redbox.core.output_patterns import PatternValues, resolve_pattern
-from redbox.core.workload_manager import WorkloadManager
+from redbox.core.workload_manager import TaskObservation, WorkloadManager
 from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
@@ -18,7 +18,6 @@ from redbox.logs.agent_files import AgentFiles
 from redbox.logs.container_logs import ContainerOutputSource, LoggedStart, container_start
 from redbox.logs.interfaces import JobRecordDeleted, OutputSource, OutputState
 from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
-from redbox_api.hostlists import first_host
 from redbox_api.models import FINAL_PHASES, Phase
 
 STARTED = frozenset({Phase.RUNNING, Phase.SUSPENDED})
@@ -128,10 +127,13 @@ class JobOutputSource:
         if self.task is None:
             began = reported.started_at.timestamp() if reported.started_at and record.run > 1 else None
             return RunState(reported.state, record.phase, record.run, began)
-        task = next((task for task in reported.tasks if task.index == self.task), None)
+        task = self._reported_task(record)
         run = task.restarts + 1 if task else 1
         phase = self.workload.states.phase_of(task.state) if task and not record.final else None
         return RunState(task.state if task and phase else reported.state, phase or record.phase, run)
+
+    def _reported_task(self, record: JobRecord) -> TaskObservation | None:
+        return next((task for task in record.status.tasks if task.index == self.task), None)
 
     def _is_started(self, state: RunState) -> bool:
         """A job that Slurm holds after a requeue is suspended, but its next run has not started."""
@@ -154,22 +156,24 @@ class JobOutputSource:
     def is_merged(self) -> bool:
         """Whether both streams go to one file, which is read as stdout; stderr is empty then."""
         record = self.jobs.current(self.key)
-        if record is None or self.stream != "stderr" or record.status.stderr is None:
+        if record is None or self.stream != "stderr":
             return False
-        return self._path(record, "stderr") == self._path(record, "stdout")
+        path = self._path(record, "stderr")  # None of a task whose node is not known yet: it may be any
+        return path is not None and path == self._path(record, "stdout")
 
     def _path(self, record: JobRecord, stream: str) -> str | None:
         pattern = record.status.stderr if stream == "stderr" else record.status.stdout
         if pattern is None or self.task is None or record.job_id is None:
             return pattern
+        task = self._reported_task(record)
         facts = PatternValues(
-            job_id=record.job_id,
+            job_id=(task.own_id or None) if task else None,
             user=record.user.name,
             name=record.status.name or record.job_name,
             working_directory=record.status.working_directory or record.working_directory,
             array_job_id=record.job_id,
             array_task=self.task,
-            first_node=first_host(record.status.nodes),
+            first_node=(task.node or None) if task else None,
         )
         return resolve_pattern(pattern, facts)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
@@ -21,12 +22,16 @@ from redbox.slurm.cluster_queries import ClusterQueries
 from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import ended_usage, sacct, squeue, sstat
 from redbox.slurm.per_user_queries import PerUserQueries
+from redbox.slurm.text.array_expressions import are_more
 from redbox.slurm.text.error_messages import words_of
+from redbox.slurm.text.job_row import JobRow
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
 from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
 from redbox.slurm.views.past_usages import build_past_usages
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 
+Row = TypeVar("Row", bound=JobRow)
+MOST_TASKS = 1_000_000  # of one user; each one that ended is an object of 200 bytes
 JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
 
 
@@ -45,6 +50,9 @@ class JobQueries:
         self._polls, self._lookups, self._accounting = per_user
         self._rows = squeue.RowReader()
         self._builders: dict[UnixUser, QueueJobBuilder] = {}
+        self._tasks: dict[
+            UnixUser, dict[str, str]
+        ] = {}  # 7_1 by the id that it has as a job, of the last poll
         self._has_job_states_only = True  # until squeue rejects the option
         self._sacct_fields: str | None = None  # as sacct lists them
 
@@ -61,13 +69,15 @@ class JobQueries:
         own = private and users is not None
         readers = in_order(self._users) if own else [self._commands.observer]
         self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
+        self._tasks = {reader: self._tasks.get(reader, {}) for reader in readers}
 
         async def query(reader: UnixUser, deadline: float | None) -> QueueSnapshot:
             record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
             uids = (str(reader.uid),) if own else self._uids_to_list(users)
             text = await self._queue_text(reader, record_format, uids, deadline)
             rows = self._rows.read(text, record_format, report, wanted)
-            shown = (row for row in rows if not own or row.uid == reader.uid)
+            shown = own_rows(rows, reader) if own else list(rows)
+            self._tasks[reader] = squeue.tasks_by_own_id(shown)
             jobs, contradictory = self._builders[reader].build(shown)
             took_s = self._clock.monotonic() - started
             return QueueSnapshot(at, took_s, jobs, report.complete, report.dropped, contradictory)
@@ -124,7 +134,7 @@ class JobQueries:
 
         async def query(reader: UnixUser, deadline: float | None) -> tuple[Observation, ...]:
             rows = await self.rows_of(reader, job_ids, deadline)
-            return build_queue_jobs(row for row in rows if row.uid == reader.uid)[0]
+            return build_queue_jobs(own_rows(rows, reader))[0]
 
         readers = in_order(self._users if users is None else users)
         found = await self._lookups.run(readers, query)
@@ -179,9 +189,12 @@ class JobQueries:
         raise WorkloadManagerError(f"squeue failed: {words}")
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
-        """As measured by the slurmds, which answer only the jobs' own user."""
+        """As measured by the slurmds, which answer only the jobs' own user; sstat names tasks by own ids."""
         text = await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user)
-        return tuple(sstat.read_usage(text))
+        tasks = self._tasks.get(user) or self._tasks.get(self._commands.observer, {})
+        return tuple(
+            replace(used, job_id=tasks.get(used.job_id, used.job_id)) for used in sstat.read_usage(text)
+        )
 
     # ------------------------------------------------------------------------------------- the accounting
     async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[PastUsage, ...] | None:
@@ -240,7 +253,7 @@ class JobQueries:
                     call(fields, token), user=reader, env=sacct.ENVIRONMENT, deadline=deadline
                 )
                 rows += sacct.read_rows(text, fields, token, report)
-            shown = [row for row in dict.fromkeys(rows) if not own or row.uid == reader.uid]
+            shown = own_rows(dict.fromkeys(rows), reader) if own else list(dict.fromkeys(rows))
             codes = await self._complete_exit_codes(shown, reader, deadline)
             return with_complete_exits(shown, codes), report.complete
 
@@ -278,6 +291,14 @@ class JobQueries:
 def refuse_incomplete(report: ParseReport) -> None:
     if not report.complete:
         raise WorkloadManagerError("squeue's output could not be parsed completely")
+
+
+def own_rows(rows: Iterable[Row], reader: UnixUser) -> list[Row]:
+    """The reader's; raises where they stand for more tasks than anyone has: `36_[0-4000000]` is one row."""
+    own = [row for row in rows if row.uid == reader.uid]
+    if are_more((row.array_task for row in own), MOST_TASKS):
+        raise WorkloadManagerError(f"{reader.name}'s jobs have more than {MOST_TASKS} tasks")
+    return own
 
 
 def in_order(users: Collection[UnixUser]) -> list[UnixUser]:

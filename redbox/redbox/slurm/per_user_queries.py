@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
+import structlog
+
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
 
+log = structlog.get_logger(__name__)
 T = TypeVar("T")
 AT_ONCE = 8
 SHORTEST_S, SLOWER = 2.0, 4  # the deadline after silence, and how much longer than the slowest other it is
@@ -39,6 +42,9 @@ class PerUserQueries:
                     answers[user] = await query(user, self._deadlines_s.get(user))
                 except WorkloadManagerError as error:
                     errors[user] = error
+                except Exception as fault:  # what one user's agent answers must not end the query of all
+                    log.exception("an answer could not be read", user=user.name)
+                    errors[user] = WorkloadManagerError(f"an answer of {user.name}'s agent: {fault}")
                 else:
                     slowest_s = max(slowest_s or 0.0, self._monotonic() - started)
 

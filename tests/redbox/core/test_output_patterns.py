@@ -85,14 +85,15 @@ def test_the_listing_that_shows_an_output_or_one_of_any_task(path: str, found: s
 
 
 @pytest.mark.parametrize(
-    ("pattern", "path"),
+    ("pattern", "path", "of_array"),
     [
-        ("slurm-%j.out", "/home/alice/pat/slurm-57.out"),
-        ("slurm-%A_%a.out", "/home/alice/pat/slurm-%A_%a.out"),
-        ("/scratch/out-%N", None),
-        ("/dev/null", "/dev/null"),
+        ("slurm-%j.out", "/home/alice/pat/slurm-57.out", "/home/alice/pat/slurm-%j.out"),
+        ("slurm-%A_%a.out", "/home/alice/pat/slurm-%A_%a.out", "/home/alice/pat/slurm-%A_%a.out"),
+        ("/scratch/out-%N", None, "/scratch/out-%N"),
+        ("/dev/null", "/dev/null", "/dev/null"),
     ],
 )
-def test_the_output_of_a_job_that_no_poll_has_shown(pattern: str, path: str | None) -> None:
+def test_the_output_of_a_job_that_no_poll_has_shown(pattern: str, path: str | None, of_array: str) -> None:
     values = PatternValues("57", "alice", "nm", "/home/alice/pat")
-    assert resolve_unless_array(pattern, values) == path
+    assert resolve_unless_array(pattern, values, is_array=False) == path
+    assert resolve_unless_array(pattern, values, is_array=True) == of_array

@@ -9,8 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import httpx
 import pytest
+from starlette.requests import HTTPConnection
 
 from redbox.callers import peers
+from redbox.core.domain import Caller
 from redbox.http.middleware import request_middleware
 from redbox.http.middleware.caller_budget import bodies_budget
 from redbox.server import listeners
@@ -224,6 +226,30 @@ async def test_one_callers_connections_are_bounded(stand: Stand) -> None:
         await eventually(lambda: stand.connections._by_caller["bob"] == 1)
         async with at_port(stand) as later:
             assert b"200" in await ask(later, token=stand.tokens["bob"])
+
+
+async def test_a_connection_that_is_lost_while_its_caller_is_authenticated_counts_no_more(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authenticate = stand.services.authenticator.authenticate
+    asked, lost, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slowly(connection: HTTPConnection) -> Caller:
+        asked.set()
+        await lost.wait()
+        caller = await authenticate(connection)
+        answered.set()
+        return caller
+
+    monkeypatch.setattr(stand.services.authenticator, "authenticate", slowly)
+    async with at_port(stand) as (_, writer):
+        sent = f"GET /v1/whoami HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {stand.tokens['bob']}\r\n\r\n"
+        writer.write(sent.encode())
+        await asked.wait()
+    await eventually(lambda: not stand.connections._unauthenticated)
+    lost.set()
+    await answered.wait()
+    assert not stand.connections._by_caller
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/k1/logs/stdout?follow=true", "/v1/jobs/k1/files/big"])

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence
-from redbox.jobs.record.codec import from_text, to_text
+from redbox.jobs.record.codec import FIELDS_OF_A_GROUP, from_text, to_text
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
+from redbox.jobs.record.state_machine import merge_tasks
 from redbox_api.models import FINAL_PHASES, ArrayCounts, Job, Phase
 from tests.redbox.jobs.factories import MACHINE
 from tests.redbox.jobs.harness import World, caller, lose_and_recover, request
@@ -290,8 +291,20 @@ def test_a_row_of_an_earlier_release_is_read_with_its_tasks() -> None:
 def test_a_row_of_a_later_release_is_read_without_what_it_knows_more_of_tasks() -> None:
     record = replace(RECORD, status=ObservedStatus(array_size=2, tasks=(task(1, "COMPLETED", "7"),)))
     row = json.loads(to_text(record))
-    row["seen"]["task_groups"] = [[*group, "more"] for group in row["seen"]["task_groups"]]
+    known = len(FIELDS_OF_A_GROUP) + 1
+    row["seen"]["task_groups"] = [
+        [*group, *[""] * (known - len(group)), "more"] for group in row["seen"]["task_groups"]
+    ]
     assert from_text(record.key, 0, json.dumps(row)) == record
+
+
+def test_what_a_tasks_output_is_named_by_is_journaled_and_stays_known() -> None:
+    """Old accounting shows neither patterns nor, therefore, names."""
+    named = replace(task(0, "RUNNING", "7"), own_id="8", node="n3")
+    shown = merge_tasks((named,), (task(0, "COMPLETED", "7"), task(1, "RUNNING", "7")))
+    assert shown == (replace(named, state="COMPLETED", exit_code=0), task(1, "RUNNING", "7"))
+    record = replace(RECORD, status=ObservedStatus(array_size=2, tasks=shown))
+    assert from_text(record.key, 3, to_text(record)) == replace(record, revision=3)
 
 
 def test_the_row_of_an_array_of_fifty_thousand_is_short() -> None:

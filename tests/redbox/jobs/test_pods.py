@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from redbox.core.domain import JobKey
 from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import Forbidden
+from redbox.jobs.record.record import lineage
 from redbox_api.models import JobRequest, Phase
 from tests.redbox.jobs.harness import World, caller, request
 
@@ -67,6 +69,22 @@ def test_its_grace_goes_on_where_red_box_was_killed_and_the_runner_is_told_again
     assert world.slurm.acts == [STOP, STOP]
     world.advance(30)
     assert world.slurm.acts == [STOP, STOP, CANCEL]
+
+
+def test_its_grace_begins_although_its_record_is_being_changed_when_the_runner_is_told(world: World) -> None:
+    """Else it would have no end: the runner is told once."""
+    running(world)
+    key = JobKey(caller().owner, "key")
+    background, turns = world.jobs._context.background, world.jobs._store._turns
+    world.begin(world.jobs.delete(caller(), "key"))
+    while ("stop", key) not in background._tasks:
+        world.step()
+    line = lineage(key.owner, key.key)
+    assert turns.take_free(line)
+    world.settle()
+    turns.give_back(line)
+    world.advance(100)
+    assert world.slurm.acts == [STOP, CANCEL]
 
 
 def test_a_second_delete_by_force_cancels_at_once(world: World) -> None:

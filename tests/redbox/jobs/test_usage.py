@@ -64,11 +64,11 @@ def test_steps_are_added_up_and_the_time_of_those_that_ended_stays(world: World,
 
 def test_tasks_of_an_array_are_one_job(world: World, used: UsageOfJobs) -> None:
     job_id = running(world, "k1")
-    tasks = tuple(TaskObservation(index, str(900 + index), "RUNNING") for index in (1, 2))
+    tasks = tuple(TaskObservation(index, f"{job_id}_{index}", "RUNNING") for index in (1, 2))
     world.slurm.jobs[job_id] = replace(world.slurm.jobs[job_id], tasks=tasks, array_size=2)
     world.advance(11)
-    use(world, "901", 3, 100)
-    use(world, "902", 4, 50)
+    use(world, f"{job_id}_1", 3, 100)
+    use(world, f"{job_id}_2", 4, 50)
     assert told(world, used) == {"k1": (7.0, 150)}
 
 

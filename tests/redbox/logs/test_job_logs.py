@@ -44,9 +44,11 @@ def record(phase: Phase, state: str, run: int) -> JobRecord:
     )
 
 
-def output_of(jobs: SimpleNamespace, task: int | None = None, *, appends: bool = False) -> JobOutputSource:
+def output_of(
+    jobs: SimpleNamespace, task: int | None = None, *, appends: bool = False, stream: str = "stdout"
+) -> JobOutputSource:
     workload = SimpleNamespace(states=JOB_STATES, appends=lambda: appends)
-    return JobOutputSource(cast("JobService", jobs), cast("WorkloadManager", workload), KEY, "stdout", task)
+    return JobOutputSource(cast("JobService", jobs), cast("WorkloadManager", workload), KEY, stream, task)
 
 
 def test_a_requeued_jobs_file_is_the_old_runs_until_the_new_one_works() -> None:
@@ -178,3 +180,31 @@ def test_a_task_that_is_requeued_goes_on_in_its_file_for_who_has_seen_it_run() -
     for state in ("RUNNING", "PENDING", "RUNNING"):
         jobs.current = {KEY: array(Phase.RUNNING, state)}.get
         assert output.current().run == 1, state
+
+
+def test_the_streams_of_a_task_whose_paths_are_not_known_yet_are_not_taken_for_one() -> None:
+    """Else its stderr would be answered as empty and complete, before the task has begun."""
+    shown = array(Phase.PENDING)
+    status = replace(shown.status, state="PENDING", stdout="/h/%N-%a.out", stderr="/h/%N-%a.err")
+    jobs = SimpleNamespace(current=lambda _: replace(shown, status=status))
+    assert not output_of(jobs, 0, stream="stderr").is_merged()
+    both = replace(status, stdout="/h/%a.out", stderr="/h/%a.out")
+    jobs.current = lambda _: replace(shown, status=both)
+    assert output_of(jobs, 0, stream="stderr").is_merged()
+
+
+def test_the_log_of_a_task_is_its_own_where_the_path_has_its_id_or_its_node() -> None:
+    """The array has other ones: they are those of one task, and of the tasks together."""
+    shown = array(Phase.RUNNING, "RUNNING", "RUNNING")
+    tasks = (
+        TaskObservation(0, "7_0", "RUNNING", own_id="8", node="n3"),
+        TaskObservation(1, "7_1", "RUNNING"),
+    )
+    status = replace(shown.status, tasks=tasks, nodes="n[1,3]", stdout="/h/%j.out", stderr="/h/%N-%a.err")
+    jobs = SimpleNamespace(current=lambda _: replace(shown, status=status))
+    assert output_of(jobs, 0).current().path == "/h/8.out"
+    assert output_of(jobs, 0, stream="stderr").current().path == "/h/n3-0.err"
+    assert output_of(jobs, 1).current().path is None
+    assert output_of(jobs, 5, stream="stderr").current().path is None
+    jobs.current = lambda _: replace(shown, status=replace(status, stdout="/h/%A_%a.out"))
+    assert output_of(jobs, 5).current().path == "/h/7_5.out"

@@ -127,7 +127,10 @@ class Dependents(JobsComponent):
                 return
             await self._change(record, lambda current: replace(current, dependencies=verdict.dependencies))
         if record.held_for_dependency and not record.hold and not record.held_retry:
-            await self._actions.act(handle, JobAction.RELEASE)
+            outcome = await self._actions.act(handle, JobAction.RELEASE)
+            if not outcome.done and not outcome.gone:
+                log.warning("%s: it could not be released: %s", record.key, outcome.detail)
+                return
         await self._change(record, lambda current: replace(current, held_for_dependency=False))
 
     async def _warn(self, record: JobRecord, dependency: JobDependency) -> None:
@@ -135,4 +138,4 @@ class Dependents(JobsComponent):
         await self._change(record, lambda current: with_warning(replace(current, dependencies=()), warning))
 
     async def _change(self, record: JobRecord, decide: Callable[[JobRecord], JobRecord]) -> None:
-        await self._store.change_free([record], decide)
+        await self._store.change_one(record.key, decide)

@@ -153,7 +153,7 @@ def _decode_limits(listed: list[list[str] | None]) -> Limits:
 # ---------------------------------------------------------------------------------------------- array tasks
 # {"task_groups": [["0-9,12", "COMPLETED", 0, null], ...]}: the indexes, then what these tasks share, in the
 # order of their fields. {"tasks": [[3, "id", "COMPLETED", 0, null], ...]}: one by one, those whose ids do not
-# follow from the array's, and in rows of earlier releases all.
+# follow from the array's, and in rows of earlier releases all. What is empty at the end is left out.
 
 
 def _encode_tasks(tasks: Sequence[TaskObservation], leader: str | None) -> dict[str, object]:
@@ -163,8 +163,8 @@ def _encode_tasks(tasks: Sequence[TaskObservation], leader: str | None) -> dict[
         if task.job_id == f"{leader}_{task.index}":
             groups.setdefault(group_of(task), []).append(task.index)
         else:
-            apart.append([task.index, task.job_id, *group_of(task)])
-    together = [[_ranges(indexes), *shared] for shared, indexes in groups.items()]
+            apart.append([task.index, task.job_id, *_trimmed(group_of(task))])
+    together = [[_ranges(indexes), *_trimmed(shared)] for shared, indexes in groups.items()]
     stored = {"task_groups": together, "tasks": apart}
     return {key: value for key, value in stored.items() if value}
 
@@ -175,6 +175,12 @@ def _decode_tasks(status: dict[str, Any], leader: str | None) -> tuple[TaskObser
         shared_values = values[: len(FIELDS_OF_A_GROUP)]
         tasks += [TaskObservation(index, f"{leader}_{index}", *shared_values) for index in _indexes(ranges)]
     return tuple(sorted(tasks, key=attrgetter("index")))
+
+
+def _trimmed(values: Sequence[object]) -> Sequence[object]:
+    while values and values[-1] == "":
+        values = values[:-1]
+    return values
 
 
 def _ranges(indexes: Sequence[int]) -> str:

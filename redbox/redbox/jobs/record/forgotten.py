@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from redbox.core.output_patterns import TASK_PATTERN
+from redbox.core.output_patterns import TASK_PATTERN, VARYING
 from redbox.core.workload_manager import JobOutput, Observation
 from redbox.jobs.record.record import FORGOTTEN, JobRecord
 from redbox.jobs.record.state_machine import lost
@@ -59,7 +59,8 @@ def output_of(record: JobRecord) -> JobOutput | None:
     if status.stdout is None or record.job_id is None:
         return None
     directory = status.working_directory or record.working_directory
-    if status.array_size and not TASK_PATTERN.search(status.stdout):
+    is_array = status.array_size or VARYING.search(status.stdout)  # of others it is resolved
+    if is_array and not TASK_PATTERN.search(status.stdout):
         return None  # of an array each task needs its own
     return JobOutput(status.stdout, record.job_id, status.name or record.job_name, record.user, directory)
 

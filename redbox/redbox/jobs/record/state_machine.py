@@ -246,11 +246,17 @@ def merge_tasks(
 ) -> tuple[TaskObservation, ...]:
     """The queue forgets an array's tasks one by one: those that it shows, and the rest as last observed.
 
-    Those that it names among the waiting have been requeued since.
+    Those that it names among the waiting have been requeued since. What a task's output is named by stays
+    known: old accounting does not show it.
     """
     again = set[int]().union(*waiting) if before else ()
     tasks = {task.index: task for task in before if task.index not in again}
+    named = {task.index: task for task in before if task.own_id or task.node}
     tasks.update((task.index, task) for task in shown)
+    for index, was in named.items():
+        task = tasks.get(index)
+        if task is not None and not (task.own_id or task.node):
+            tasks[index] = replace(task, own_id=was.own_id, node=was.node)
     return tuple(tasks[index] for index in sorted(tasks))
 
 

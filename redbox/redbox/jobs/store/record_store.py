@@ -92,6 +92,16 @@ class RecordStore:
             raise
         await asyncio.shield(self._commit(change, taken))
 
+    async def change_one(self, key: JobKey, decide: Callable[[JobRecord], JobRecord]) -> None:
+        """Change this one when it is its turn, if it is still there."""
+
+        def decide_now() -> Change:
+            record = self.index.get(key)
+            decided = record if record is None else decide(record)
+            return Change() if decided is None or decided == record else Change(save=(decided,))
+
+        await self.change([lineage(key.owner, key.key)], decide_now)
+
     async def change_free(
         self, records: Iterable[JobRecord], decide: Callable[[JobRecord], JobRecord]
     ) -> list[tuple[JobRecord, JobRecord]]:

@@ -210,7 +210,7 @@ class SubmitCoordinator(JobsComponent):
         submission = replace(
             put.submission,
             dependencies=tuple(map(str, intent.dependencies if intent else ())),
-            held=held and not put.submission.request.hold,
+            held=held,
         )
         call = self._workload.submit(put.user, submission)
         try:

@@ -31,7 +31,7 @@ LATE = {"Restarts": "24.11", "StdOut": "24.05", "StdErr": "24.05", "SubmitLine":
 HIGHEST_KEPT = 128
 COMMENT_OPTION = re.compile(r"(?:^|\s)--comment=(\S+)")
 NO_NODES = "None assigned"
-HET_ID = re.compile(r"([0-9]+)\+([0-9]+)")
+HET_ID = re.compile(r"([0-9]{1,18})\+([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True)

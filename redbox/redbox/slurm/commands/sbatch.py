@@ -56,6 +56,7 @@ class SbatchCall:
     placeholder: str
     stdout: str  # file name patterns, as Slurm resolves them
     stderr: str
+    is_array: bool
 
 
 def build_call(
@@ -86,7 +87,7 @@ def build_call(
     ]
     # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
     env = {**account_env, "SLURM_JOB_NAME": submission.job_name, **request.env}
-    return SbatchCall(tuple(argv), data, encode_environment(env), placeholder, *outputs)
+    return SbatchCall(tuple(argv), data, encode_environment(env), placeholder, *outputs, is_array=array)
 
 
 def build_check_call(call: SbatchCall) -> SbatchCall:

@@ -6,7 +6,7 @@ paths. Without -r an array's tasks that are not split off yet are one row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -106,6 +106,13 @@ def read_start_rows(text: str, record_format: RecordFormat, report: ParseReport)
             report.dropped += 1
             continue
         yield StartRow(row, read_time(fields["StartTime"]), text_or_none(fields["SchedNodes"]) or "")
+
+
+def tasks_by_own_id(rows: Iterable[QueueRow]) -> dict[str, str]:
+    """`7_1` by the id that this task of an array has as a job."""
+    return {
+        row.job_id: f"{row.array_job_id}_{row.array_task}" for row in rows if (row.array_task or "").isdigit()
+    }
 
 
 class RowReader:

@@ -84,8 +84,8 @@ class SlurmSubmitter:
             return replace(
                 outcome,
                 working_directory=directory,
-                stdout=resolve_unless_array(call.stdout, values),
-                stderr=resolve_unless_array(call.stderr, values),
+                stdout=resolve_unless_array(call.stdout, values, is_array=call.is_array),
+                stderr=resolve_unless_array(call.stderr, values, is_array=call.is_array),
                 boot_time=boot_time,
             )
         if not isinstance(outcome, SubmitUnknown):

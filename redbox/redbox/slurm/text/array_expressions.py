@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 LARGEST = 4_000_001  # Slurm's own limit for MaxArraySize
 RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?(?::([1-9][0-9]{0,6}))?")
@@ -28,6 +28,21 @@ def ranges(expression: str) -> list[range] | None:
 def count(expression: str) -> int | None:
     found = ranges(expression)
     return None if found is None else sum(map(len, found))
+
+
+def are_more(expressions: Iterable[str | None], most: int) -> bool:
+    """Whether these name more tasks than `most`; a part stands for one at least, so not all need be read."""
+    total = 0
+    for expression in expressions:
+        if not expression or expression.isdigit():
+            total += 1
+        elif total + expression.count(",") < most:
+            total += count(expression) or 1
+        else:
+            return True
+        if total > most:
+            return True
+    return False
 
 
 def expand(expression: str) -> Iterator[int]:

@@ -63,9 +63,9 @@ INVENTED_ENDS = frozenset({"NODE_FAIL", "BOOT_FAIL", "DEADLINE"})
 So it does for a job that it fails itself before it has a node.
 """
 HIGHEST_SIGNAL = 64  # above: Slurm's own, 125 for OUT_OF_MEMORY
-CANCELLED_BY = re.compile(r"CANCELLED by ([0-9]+)")
-CODE_AND_SIGNAL = re.compile(r"([0-9]+):([0-9]+)")
-RAW_STATUS = re.compile(r"[0-9]+")
+CANCELLED_BY = re.compile(r"CANCELLED by ([0-9]{1,10})")
+CODE_AND_SIGNAL = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+RAW_STATUS = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)

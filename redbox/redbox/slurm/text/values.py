@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 EMPTY = frozenset(
     {"", "(null)", "N/A", "n/a", "None", "none", "Unknown", "NONE", "UNLIMITED", "INVALID", "None assigned"}
 )
-DURATION = re.compile(r"(?:(?P<days>[0-9]+)-)?(?P<rest>[0-9]+(?::[0-9]+){0,2})(?:\.[0-9]+)?")
+# Bounded: a user's own agent may answer anything, and Python converts no number of more than 4,300 digits.
+NUMBER = re.compile(r"[0-9]{1,18}")
+DURATION = re.compile(r"(?:(?P<days>[0-9]{1,9})-)?(?P<rest>[0-9]{1,9}(?::[0-9]{1,9}){0,2})(?:\.[0-9]{1,9})?")
 UNITS = ("", "K", "M", "G", "T", "P")
 SIZE = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,6})?)(?P<unit>[KMGTP]?)")
 TIME_FORMAT = {"SLURM_TIME_FORMAT": "%s"}
@@ -21,17 +23,18 @@ def text_or_none(text: str) -> str | None:
 
 def read_time(text: str) -> datetime | None:
     """Seconds since 1970; None for each of Slurm's words for an empty time."""
-    if not text.isascii() or not text.isdigit() or int(text) <= 0:
+    seconds = read_number(text)
+    if not seconds:
         return None
     try:
-        return datetime.fromtimestamp(int(text), UTC)
+        return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return None
 
 
 def read_number(text: str) -> int | None:
     """A plain number; None for UNLIMITED and every other text."""
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if NUMBER.fullmatch(text) else None
 
 
 def read_cpu_time(text: str) -> float | None:

@@ -77,6 +77,6 @@ def _with_tasks(whole: Observation, parts: Sequence[AccountingRow]) -> Observati
         if has_not_begun(row.state) and not (row.array_task or "").isdigit():
             waiting += array_expressions.count(row.array_task or "") or 1
             continue
-        tasks.update((task.index, task) for task in observe_tasks(row, whole.job_id))
+        tasks.update((task.index, task) for task in observe_tasks(row, whole.job_id, row.raw_id))
     ordered = tuple(tasks[index] for index in sorted(tasks))
     return replace(whole, tasks=ordered, pending_tasks=waiting, array_size=len(ordered) + waiting)

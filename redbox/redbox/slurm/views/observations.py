@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from redbox.core.output_patterns import PatternValues, resolve_pattern
+from redbox.core.output_patterns import PatternValues, named_by, resolve_pattern
 from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.job_row import JobRow
@@ -55,10 +55,13 @@ def observe(
     )
 
 
-def observe_tasks(row: JobRow, job_id: str) -> Iterable[TaskObservation]:
+def observe_tasks(row: JobRow, job_id: str, own_id: str) -> Iterable[TaskObservation]:
+    """The task, or those of an expression, which were never split off and have neither own id nor node."""
+    by_id, by_node = named_by(row.stdout, row.stderr) if (row.array_task or "").isdigit() else (False, False)
+    names = own_id if by_id else "", (first_host(row.nodes) or "") if by_node else ""
     for index in array_expressions.expand(row.array_task or ""):
         yield TaskObservation(
-            index, f"{job_id}_{index}", row.state, row.exit.code, row.exit.signal, row.restarts
+            index, f"{job_id}_{index}", row.state, row.exit.code, row.exit.signal, row.restarts, *names
         )
 
 

@@ -112,7 +112,7 @@ def _observe_array(leader: str, parts: Sequence[QueueRow]) -> Observation:
         if has_not_begun(row.state) and not expression.isdigit():
             waiting.append(expression)
         else:
-            tasks.extend(observe_tasks(row, leader))
+            tasks.extend(observe_tasks(row, leader, row.job_id))
     pending = sum(array_expressions.count(expression) or 1 for expression in waiting)
     return replace(
         _observe_row(leader, identity, _decisive_row(ordered), ordered),

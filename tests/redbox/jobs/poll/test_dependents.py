@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import JobsBusy, NotAcceptable
+from redbox.jobs.job_actions import with_warning
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
+from redbox.jobs.record.record import JobRecord
 from redbox_api.models import Dependency, Job, Phase
 from tests.redbox.jobs.harness import World, caller, request
 
@@ -85,6 +89,44 @@ def test_a_red_box_that_starts_later_ends_its_own_hold(pair: World) -> None:
     pair.advance(60)
     pair.restart()
     submit(pair, "parent", attempt=2)
+    pair.advance(30)
+    assert current(pair, "child").reason == "Priority"
+
+
+class AnotherChange:
+    """Changes the record of the child, once, right before what follows from a poll."""
+
+    def __init__(self, world: World) -> None:
+        self.store = world.jobs._store
+        self.begun: list[asyncio.Task[None]] = []
+
+    def follow(self, record: JobRecord, _: SnapshotMatch, __: SnapshotIndex) -> None:
+        if record.key.key == "child" and not self.begun:
+            change = self.store.change_one(record.key, lambda current: with_warning(current, "another"))
+            self.begun.append(asyncio.ensure_future(change))
+
+
+def test_whose_hold_it_is_is_known_although_the_record_was_being_changed_then(pair: World) -> None:
+    poller = pair.jobs._poller
+    other = AnotherChange(pair)
+    pair.slurm.restart("1")
+    poller._followers = (other, *poller._followers)
+    pair.advance(60)
+    assert other.begun
+    assert pair.slurm.acts == [(JobAction.HOLD, "2")]
+    submit(pair, "parent", attempt=2)
+    pair.advance(30)
+    assert current(pair, "child").reason == "Priority"
+
+
+def test_a_hold_that_slurm_does_not_end_at_once_is_ended_later(pair: World) -> None:
+    pair.slurm.restart("1")
+    pair.advance(60)
+    pair.slurm.refuse_acts = "Job update not available right now, the DB index is being set"
+    submit(pair, "parent", attempt=2)
+    pair.advance(30)
+    assert current(pair, "child").reason == "JobHeldUser"
+    pair.slurm.refuse_acts = ""
     pair.advance(30)
     assert current(pair, "child").reason == "Priority"
 

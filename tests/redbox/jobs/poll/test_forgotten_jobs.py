@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from redbox.core.domain import UnixUser
+from redbox.core.domain import JobKey, UnixUser
 from redbox.core.workload_manager import TaskObservation
+from redbox.jobs.record.forgotten import output_of
+from redbox.jobs.record.record import JobRecord, ObservedStatus
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.harness import World, caller, request
 
 KEY = "one"
 OUTPUT = "/home/alice/slurm-1.out"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def submitted(world: World, key: str = KEY, seconds: float = 5.0, **facts: Any) -> Job:
@@ -194,6 +198,22 @@ def test_an_array_of_which_a_task_had_started_may_have_started(world: World) -> 
     world.advance(world.settings.longest_interval_s + 2)
     world.slurm.restart("1")
     assert not forgotten_within(world).no_sign_of_start
+
+
+def test_an_array_that_no_poll_has_shown_has_no_output_that_could_be_looked_for() -> None:
+    """Its tasks write to files with their ids: that none is called as the pattern is shows nothing."""
+    record = JobRecord(
+        key=JobKey(caller().owner, "k"),
+        user=caller().user or UnixUser("", 0),
+        mark="m",
+        body_id="b",
+        created_at=NOW,
+        last_submit_at=NOW,
+        job_id="7",
+        status=ObservedStatus(stdout="/h/%j.out"),
+    )
+    assert output_of(record) is None
+    assert output_of(replace(record, status=ObservedStatus(stdout="/h/%A_%a.out"))) is not None
 
 
 def test_a_held_job_is_forgotten_as_one_that_waits(world: World) -> None:

@@ -176,6 +176,21 @@ def test_a_held_retry_whose_answer_a_crash_took_is_released_all_the_same(world: 
     assert world.slurm.jobs["1"].reason == "Priority"
 
 
+def test_a_retry_of_a_job_that_its_request_holds_is_a_held_retry_too_and_is_not_released(
+    world: World,
+) -> None:
+    """Only a held retry runs sbatch beside one whose outcome is unknown."""
+    world.slurm.manners.append(NEVER_ARRIVES)
+    with pytest.raises(JobsBusy):
+        put(world, hold=True)
+    world.advance(500)
+    assert put(world, hold=True)[1]
+    assert [sbatch.submission.held for sbatch in world.slurm.processes] == [False, True]
+    world.advance(60)
+    assert world.slurm.acts == []
+    assert world.slurm.jobs["1"].reason == "JobHeldUser"
+
+
 def test_a_retry_within_the_minute_is_refused_for_now(world: World) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
     with pytest.raises(JobsBusy):

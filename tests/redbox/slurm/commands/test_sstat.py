@@ -8,7 +8,8 @@ from redbox.core.workload_manager import StepUsage, WorkloadManagerError
 from redbox.slurm.commands import sstat
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.captured import RELEASES, output
-from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done
+from tests.redbox.slurm.factories import job
+from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done, queue
 
 SHOWN = """\
 7.batch|cpu=00:00:01,energy=0,fs/disk=80590437825,mem=5013504,pages=0,vmem=5013504
@@ -50,3 +51,18 @@ async def test_an_sstat_that_fails_is_a_fault_in_its_words() -> None:
     agents = ScriptedAgents({"sstat": done("", "sstat: fatal: no slurm.conf", code=1)})
     with pytest.raises(WorkloadManagerError, match=r"sstat failed: no slurm\.conf"):
         await SlurmManager(agents, REDBOX).usage(ALICE, ["7"])
+
+
+async def test_a_task_of_an_array_is_named_as_its_observation_names_it() -> None:
+    """sstat has the id that it has as a job: 8.batch is of 7_1, and 7.batch of the task that keeps the id."""
+    tasks = {"ArrayJobID": "7", "State": "RUNNING"}
+    rows = queue(
+        job("8") | tasks | {"ArrayTaskID": "1"},
+        job("7") | tasks | {"ArrayTaskID": "2"},
+        job("9", State="RUNNING"),
+    )
+    shown = SHOWN.replace("7.0|", "9.0|").replace("8.extern|", "8.batch|")
+    slurm = SlurmManager(ScriptedAgents({"squeue": rows, "sstat": done(shown)}), REDBOX)
+    await slurm.poll(users=[ALICE])
+    used = await slurm.usage(ALICE, ["7", "9"])
+    assert [(step.job_id, step.step) for step in used] == [("7_2", "batch"), ("9", "0"), ("7_1", "batch")]

@@ -256,6 +256,15 @@ async def test_a_directory_that_cannot_be_made_is_reported_before_sbatch_runs(
     assert agents.called("sbatch") == []
 
 
+async def test_the_output_of_an_array_keeps_its_pattern_which_each_task_resolves() -> None:
+    """By the array's own id it would be the file of one of them."""
+    plain = submission()
+    asked = replace(plain, request=plain.request.model_copy(update={"array": "0-3", "output": "out-%j"}))
+    outcome = await submit(ScriptedAgents({"sbatch": done("8\n")}), asked)
+    assert isinstance(outcome, SubmitAccepted)
+    assert (outcome.stdout, outcome.stderr) == ("/home/alice/work/out-%j",) * 2
+
+
 async def test_a_relative_directory_is_refused() -> None:
     assert isinstance(await submit(ScriptedAgents(), submission("work")), SubmitRejected)
 

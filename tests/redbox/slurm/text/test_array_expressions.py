@@ -44,3 +44,20 @@ def test_an_array_id_is_its_base_and_its_task(text: str, base: str, task: str | 
 
 def test_a_large_array_is_counted_without_being_expanded() -> None:
     assert array_expressions.count("1-4000000") == 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("expressions", "most", "more"),
+    [
+        ([], 0, False),
+        ([None, "7", "0-3%2"], 6, False),
+        ([None, "7", "0-3%2"], 5, True),
+        (["0-3,...", "N/A"], 3, False),
+        (["0-4000000"] * 2, 4_000_001, True),
+        (["x" + "," * 10], 9, True),
+    ],
+)
+def test_whether_expressions_name_more_tasks_than_some(
+    expressions: list[str | None], most: int, *, more: bool
+) -> None:
+    assert array_expressions.are_more(expressions, most) is more

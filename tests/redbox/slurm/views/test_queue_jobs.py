@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.core.workload_manager import Observation
+from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.commands.squeue import QueueRow, read_row
 from redbox.slurm.text.states import Exit
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
@@ -163,6 +163,20 @@ def test_output_paths_are_resolved_but_for_arrays() -> None:
     plain, array = build_queue_jobs([row("7", name="nm"), row("8", array_task="1-3")])[0]
     assert (plain.stdout, plain.stderr) == ("/home/alice/slurm-7.out", "/home/alice/slurm-7.out")
     assert array.stdout == "/home/alice/slurm-%j.out"
+
+
+def test_a_task_shows_what_its_output_is_named_by_and_nothing_else() -> None:
+    """The rest would make of each task of a large array a line in the journal."""
+
+    def task(**facts: str) -> TaskObservation:
+        begun = row("8", array_job_id="7", array_task="1", state="RUNNING", nodes="n[3-4]", **facts)
+        rows = [replace(row("7", array_task="0,2-9"), stdout=begun.stdout), begun]
+        return build_queue_jobs(rows)[0][0].tasks[0]
+
+    assert (task(stdout="/h/%A_%a.out").own_id, task(stdout="/h/%A_%a.out").node) == ("", "")
+    assert (task(stdout="/h/%6j.out").own_id, task(stdout="/h/%6j.out").node) == ("8", "")
+    named = task(stdout="/h/%A_%a.out", stderr="/h/%N-%a.err")
+    assert (named.own_id, named.node) == ("", "n3")
 
 
 def test_an_unchanged_row_keeps_its_observation_from_look_to_look() -> None:
