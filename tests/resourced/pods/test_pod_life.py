@@ -14,6 +14,7 @@ from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_request
 from redbox_resourced.pods.ending.deletions import RUNNERS_END_S
 from redbox_resourced.pods.job_feed import BACKOFF
+from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.references import PodReferences
 from tests.resourced.pods.factories import RUNS, WAITS, died, manifest, pod_job, report
@@ -276,3 +277,49 @@ async def test_a_deleted_pod_waits_for_a_red_box_that_is_away(monkeypatch: pytes
         life.redbox.failing = None
         life.pods.enqueue(("alice", "train"))
         await until(lambda: life.redbox.jobs["pod-uid"].cancel_requested)
+
+
+async def looked_at(life: PodLife, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the pod is looked at within many turns of the event loop, once it was looked at anew."""
+    looks = 0
+    look = life.pods._reconcile_pod
+
+    async def counted(pod: BoundPod) -> float | None:
+        nonlocal looks
+        looks += 1
+        return await look(pod)
+
+    monkeypatch.setattr(life.pods, "_reconcile_pod", counted)
+    life.pods.enqueue(("alice", "train"))
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    return looks
+
+
+async def test_an_overdue_pod_is_not_looked_at_without_a_pause_while_red_box_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pod_life() as life:
+        await running(life)
+        life.pods.job_feeds["hpc1"].fault = "red-box is away"
+        life.now += timedelta(minutes=10)
+        life.delete()
+        await life.settled()
+        assert await looked_at(life, monkeypatch) == 1
+
+
+async def test_a_status_that_was_held_back_is_not_tried_without_a_pause_while_red_box_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    async with pod_life() as life:
+        await submitted(life)
+        monkeypatch.setattr(life.pods._statuses, "_now", lambda: now)
+        life.redbox.change(pod_job(Phase.PENDING, reason="Resources"))
+        await until(lambda: life.pods._statuses._due)
+        life.pods.job_feeds["hpc1"].fault = "red-box is away"
+        now = 60.0
+        assert await looked_at(life, monkeypatch) <= 2
+        life.pods.job_feeds["hpc1"].connected()
+        life.pods.job_feeds["hpc1"].fault = ""
+        await until(lambda: "Resources" in str(life.status))
