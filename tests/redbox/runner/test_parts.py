@@ -24,7 +24,13 @@ from redbox.runner.program.entry import settles
 from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
-from redbox.runner.program.starts import find_namespace_bar, search_path
+from redbox.runner.program.starts import (
+    PodContext,
+    find_namespace_bar,
+    hosts_file,
+    search_path,
+    write_once,
+)
 from redbox.runner.program.steps import find_rank_folders
 from redbox.runner.program.volumes import (
     Mount,
@@ -355,3 +361,12 @@ def test_a_node_with_nothing_better_keeps_its_path(mounters: Path, lacks: str) -
     if lacks != "nothing":
         (mounters / lacks).unlink()
     assert search(mounters) == f"{mounters}:/usr/bin:/bin"
+
+
+def test_a_comment_in_the_nodes_hosts_may_be_in_any_encoding(tmp_path: Path) -> None:
+    theirs = "10.0.0.1 n1  # Rechner für alle\n".encode("latin-1")
+    (tmp_path / "theirs").write_bytes(theirs)
+    pod = {"name": "p", "namespace": "n", "uid": "u", "paths": {"logs": "/"}, "hostsFile": "10.0.0.2 é\n"}
+    content = hosts_file(PodContext(pod, "/", "n1", "10.0.0.1"), str(tmp_path / "theirs"))
+    written = Path(write_once(str(tmp_path), "hosts", content))
+    assert written.read_bytes() == theirs + "10.0.0.2 é\n".encode()

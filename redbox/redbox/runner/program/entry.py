@@ -16,7 +16,7 @@ from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import DELETED, PASSED_SIGNALS, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
-from redbox.runner.program.rules import Document
+from redbox.runner.program.rules import Document, in_letters_of_node
 from redbox.runner.program.starts import (
     DEFAULT_SCRATCH,
     PodContext,
@@ -49,7 +49,7 @@ def read_pod(folder: str) -> Document:
     """Read the pod and remove its file, in which secrets are: it is never run again."""
     path = os.path.join(folder, "pod.json")
     with open(path, encoding="utf-8") as file:
-        pod: Document = json.load(file)
+        pod: Document = in_letters_of_node(json.load(file))
     os.unlink(path)
     return pod
 

@@ -186,7 +186,7 @@ def request_head(handler: Document, path: str, host: str, port: int) -> bytes:
     target = (path if path.startswith("/") else "/" + path).replace(" ", "%20")
     lines = ["GET {} HTTP/1.1".format(target)]
     lines += ["{}: {}".format(name.title(), value) for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
 
 def read_head(stream: socket.socket, until: float) -> bytes:
