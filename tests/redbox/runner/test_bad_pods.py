@@ -107,3 +107,12 @@ def test_a_start_error_is_tried_again_where_the_restart_policy_says_so(node: Nod
     run.wait_for(lambda report: state_of(report, "a").restart_count > 0)
     run.delete()
     assert end_of(run.wait(), "a") == (128, "StartError")
+
+
+def test_a_program_that_ends_as_apptainer_does_has_its_own_exit_code(node: Node) -> None:
+    go = node.folder / "go"
+    script = f"until [ -e {go} ]; do sleep 0.02; done; echo 'FATAL: no database' >&2; exit 255"
+    run = node.start(containers=[container("a", script)])
+    run.wait_for(lambda report: state_of(report, "a").state.running is not None)
+    go.touch()
+    assert end_of(run.wait(), "a") == (255, "Error")
