@@ -196,6 +196,27 @@ def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_pa
     assert report.stopped
 
 
+def test_a_signal_after_the_main_containers_end_stops_nothing(node: Node, tmp_path: Path) -> None:
+    """A pod that Slurm preempts, or whose time is over, while it ends its sidecars has succeeded."""
+    end = tmp_path / "end"
+    trap = f"trap 'until [ -e {end} ]; do sleep .05; done; exit 0' TERM"
+    sidecar = {**container("s", f"{trap}; while :; do sleep .05; done"), "alwaysRestarts": True}
+    run = node.start(initContainers=[sidecar], containers=[container("a", "sleep 0.5")])
+    run.wait_for(lambda report: "Killing" in reasons(report, "s"))
+    run.delete()
+    run.wait_for(lambda _: not signals_left(run.process.pid))
+    end.touch()
+    report = run.wait()
+    assert (run.process.returncode, end_of(report, "a"), report.stopped) == (0, (0, "Completed"), False)
+
+
+def signals_left(pid: int) -> int:
+    """Of a process: whether SIGTERM has been sent and not been taken."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [line.split()[1] for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return sum(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
+
+
 def test_a_signal_to_the_batch_script_is_the_programs(node: Node, tmp_path: Path) -> None:
     """As by sbatch --signal=B:USR1@300. It is for main containers alone."""
     script = f"trap 'exit 7' USR1; touch {tmp_path}/up; while :; do sleep .05; done"

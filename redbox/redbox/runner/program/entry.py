@@ -158,7 +158,7 @@ def run_pod(folder: str) -> int:
         raise  # to the runner's own log
     finally:
         clean_up(context, folder)
-        context.report.finish(stopped=deleted_early or (runner is not None and runner.deleted))
+        context.report.finish(stopped=deleted_early or (runner is not None and runner.stopped))
         line = context.report.take_line()
         with suppress(OSError):
             if line is not None:

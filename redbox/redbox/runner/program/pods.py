@@ -41,9 +41,13 @@ class PodRunner:
             for spec in context.pod.get("initContainers") or []
         ]
         self._mains = [ContainerLife(context, spec, "main") for spec in context.pod["containers"]]
+        self._over = False
+        """The main containers have ended for good, or never start: sidecars and cleaning up are left."""
         self._finished = False
-        self.deleted = False
+        self._deleted = False
         """A signal has come: of the pod's deletion, or since Slurm ends the job."""
+        self.stopped = False
+        """It came before the pod was over."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -83,6 +87,7 @@ class PodRunner:
                     container.begin()
                 for container in self._mains:
                     container.ended.wait()
+            self._over = True
             self._stop(self._context.grace_s, "Stopping container {}")
             self._await_stopped()
         except Exception as error:
@@ -121,7 +126,8 @@ class PodRunner:
 
     def _delete(self) -> None:
         """A signal has come: the pod is being deleted. Only notes it, since it interrupts anything."""
-        self.deleted = True
+        self._deleted = True
+        self.stopped = self.stopped or not self._over
         self.wake()
 
     def _pass_on(self, number: int) -> None:
@@ -152,7 +158,7 @@ class PodRunner:
             container.wait_ended()
 
     def _keep_deadline(self) -> None:
-        if self.deleted:
+        if self._deleted:
             job_end = self._context.host_environment.get("SLURM_JOB_END_TIME", "")
             self._stop(grace_at(time.time(), self._context.grace_s, job_end), "Stopping container {}")
         deadline = self._context.pod.get("activeDeadlineS")
@@ -191,7 +197,7 @@ class PodRunner:
         failures = [c.exit_code for c in self._all if c.kind != "sidecar" and c.exit_code]
         if failures:
             return failures[0]
-        if self.deleted:
+        if self.stopped:
             return DELETED
         return 0 if all(c.exit_code == 0 for c in self._mains) else FAILED
 
