@@ -370,3 +370,22 @@ def test_a_comment_in_the_nodes_hosts_may_be_in_any_encoding(tmp_path: Path) -> 
     content = hosts_file(PodContext(pod, "/", "n1", "10.0.0.1"), str(tmp_path / "theirs"))
     written = Path(write_once(str(tmp_path), "hosts", content))
     assert written.read_bytes() == theirs + "10.0.0.2 é\n".encode()
+
+
+@pytest.mark.parametrize("first", ["secret", "memory"])
+def test_an_empty_dir_in_memory_may_have_any_name(tmp_path: Path, first: str) -> None:
+    scratch = Scratch(str(tmp_path), "4711")
+    file = {"path": "password", "content": "eA=="}
+    given = {
+        "secret": {"name": "login", "files": {"files": [file], "secret": True}},
+        "memory": {"name": "files-login", "emptyDir": {"inMemory": True}},
+    }
+    try:
+        volumes = VolumeSet(
+            sorted(given.values(), key=lambda spec: spec is not given[first]), str(tmp_path), scratch
+        )
+        found = {name: list(Path(volume.path).iterdir()) for name, volume in volumes.by_name.items()}
+        assert found["files-login"] == []
+        assert [path.name for path in found["login"]] == ["password"]
+    finally:
+        scratch.remove()

@@ -255,7 +255,7 @@ class StartBuilder:
     def _message_file(self, number: int) -> str:
         if not message_path(self._spec) or message_path(self._spec).startswith(DEVICES):
             return ""
-        path = os.path.join(self._context.small_files, "message-{}-{}".format(self._spec["name"], number))
+        path = os.path.join(self._context.small_files, "{}-{}.message".format(self._spec["name"], number))
         with open(path, "wb"):
             pass
         return path
