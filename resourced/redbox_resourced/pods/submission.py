@@ -204,14 +204,16 @@ class PodSubmitter:
         """Cancel the job of a pod that is being deleted; None: there was none, and never will be.
 
         As the pod's account, else as resourced itself: a token that is bound to the pod ends a minute after
-        its deletion began, and its account may be gone.
+        its deletion began, and its account may be gone, or made again: then the job is not that one's.
         """
         redbox = self.client_for(pod, connection)
         owner = OwnerRef(cluster=connection.cluster.name, namespace=pod.namespace, account=pod.account)
         try:
             try:
                 jobs = await redbox.cancel_job(pod.key, attempt=pod.attempt, force=force)
-            except (ApiRefused, NotAuthenticated, NotAllowed):
+            except (ApiRefused, NotAuthenticated, NotAllowed, NoSuchJob) as refusal:
+                if isinstance(refusal, NoSuchJob) and not pod.is_submitted:
+                    raise
                 client = connection.client
                 jobs = await client.cancel_job(pod.key, attempt=pod.attempt, force=force, owner=owner)
         except NoSuchJob:

@@ -266,6 +266,19 @@ async def test_a_pod_without_a_token_is_cancelled_by_resourced_itself() -> None:
         assert (owner.namespace, owner.account) == ("alice", "default")
 
 
+async def test_a_pod_whose_account_was_made_again_is_cancelled_by_resourced_itself() -> None:
+    """Red-box knows accounts by their uids: the job is not the new one's."""
+    async with pod_life() as life:
+        await running(life)
+        life.redbox.of_an_earlier_account.add("pod-uid")
+        life.delete()
+        await until(lambda: life.redbox.asked[-2:] == ["DELETE", "DELETE as resourced"])
+        assert life.exists
+        life.redbox.change(pod_job(Phase.CANCELLED, report(main=died(143), done=True), state="CANCELLED"))
+        await until(lambda: not life.exists)
+        assert life.written()[-1]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+
+
 async def test_a_deleted_pod_waits_for_a_red_box_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BACKOFF, "_longest_s", 0.01)
     async with pod_life() as life:
