@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from redbox_resourced.translation import limits
+from redbox_resourced.translation import limits, registries
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
@@ -97,6 +98,14 @@ def test_an_object_is_decoded_once_however_often_it_is_named() -> None:
     assert references.config_map("c") is references.config_map("c")
     assert references.config_map("c") == {"a": b"1", "b": b"\0"}
     assert references.config_map_texts("c") == {"a": b"1"}
+
+
+def test_a_pull_secret_that_is_named_again_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Mock(wraps=registries._entries)
+    monkeypatch.setattr(registries, "_entries", read)
+    login = secret(**{registries.LOGINS: '{"auths": {"r": {"username": "u", "password": "p"}}}'})
+    requested(pod(imagePullSecrets=[{"name": "s"}] * 3), secrets={"s": login})
+    assert read.call_count == 1
 
 
 def probed(*words: str, value: str = "") -> dict[str, Any]:
