@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from redbox_api.errors import Busy
 from redbox_api.models import Amounts, Partition, PartitionLimits, Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_request
@@ -18,7 +19,7 @@ from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.references import PodReferences
 from tests.resourced.pods.factories import RUNS, WAITS, died, manifest, pod_job, report
-from tests.resourced.pods.pod_life_harness import AWAY, NODE, POD, PodLife, pod_life, until
+from tests.resourced.pods.pod_life_harness import AWAY, NODE, POD, PodLife, pod_life, problem, until
 
 SECRET = {"volumes": [{"name": "v", "secret": {"secretName": "login"}}]}
 NEVER = {"restartPolicy": "Never"}
@@ -147,6 +148,17 @@ async def test_what_no_job_can_be_fails_with_the_sentence_and_is_not_submitted()
             "spec.hostPID is not supported.",
         )
         assert "PUT" not in life.redbox.asked
+
+
+async def test_a_pod_that_red_box_puts_off_says_why() -> None:
+    """As where its user's home hangs: each refusal says when to come again."""
+    async with pod_life() as life:
+        put_off = problem(503).model_copy(update={"retry": True})
+        life.redbox.refusing_puts = Busy(put_off, retry_after=0.001)
+        life.create(**NEVER)
+        await until(lambda: life.waiting_reason == "Busy")
+        life.redbox.refusing_puts = None
+        await until(lambda: life.waiting_reason == "ContainerCreating")
 
 
 async def test_where_pods_are_not_enabled_none_runs() -> None:
