@@ -21,7 +21,7 @@ from redbox.runner.program.command_lines import (
     step_environment,
 )
 from redbox.runner.program.entry import settles
-from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head
+from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head, request_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
 from redbox.runner.program.starts import (
@@ -52,6 +52,13 @@ def test_a_probe_counts_results_in_a_row() -> None:
     results = [True, True, False, False, True, False, False, False, False]
     found = [counter.add(result) for result in results]
     assert found == [None, True, None, None, None, None, None, False, False]
+
+
+@pytest.mark.parametrize(("host", "shown"), [("10.0.0.1", b"10.0.0.1"), ("fd00::5", b"[fd00::5]")])
+def test_a_probe_names_its_host_as_urls_do(host: str, shown: bytes) -> None:
+    """Servers refuse an IPv6 address without brackets as malformed."""
+    head = request_head({}, "/", host, 8080)
+    assert b"\r\nHost: " + shown + b":8080\r\n" in head
 
 
 def test_a_report_is_what_the_contract_says() -> None:

@@ -180,7 +180,8 @@ def request_http(handler: Document, path: str, target: HandlerTarget, until: flo
 
 
 def request_head(handler: Document, path: str, host: str, port: int) -> bytes:
-    headers = {"host": "{}:{}".format(host, port), "user-agent": "kube-probe/redbox", "accept": "*/*"}
+    shown = "[{}]".format(host) if ":" in host else host
+    headers = {"host": "{}:{}".format(shown, port), "user-agent": "kube-probe/redbox", "accept": "*/*"}
     headers.update({header["name"].lower(): header["value"] for header in handler.get("httpHeaders") or []})
     headers["connection"] = "close"
     target = (path if path.startswith("/") else "/" + path).replace(" ", "%20")
