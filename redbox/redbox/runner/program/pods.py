@@ -26,6 +26,8 @@ PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 """For the programs, as by Slurm's --signal=B:USR1@300: a batch script without a handler would end."""
 DELETED = 143
 FAILED = 1
+SAME_S = 5.0
+"""Slurm signals each process of a job: programs may be seen to end on it before this process has it."""
 
 
 class PodRunner:
@@ -41,8 +43,8 @@ class PodRunner:
             for spec in context.pod.get("initContainers") or []
         ]
         self._mains = [ContainerLife(context, spec, "main") for spec in context.pod["containers"]]
-        self._over = False
-        """The main containers have ended for good, or never start: sidecars and cleaning up are left."""
+        self._over_at = float("inf")
+        """When the main containers had ended for good, or would never start."""
         self._finished = False
         self._deleted = False
         """A signal has come: of the pod's deletion, or since Slurm ends the job."""
@@ -87,7 +89,7 @@ class PodRunner:
                     container.begin()
                 for container in self._mains:
                     container.ended.wait()
-            self._over = True
+            self._over_at = time.monotonic()
             self._stop(self._context.grace_s, "Stopping container {}")
             self._await_stopped()
         except Exception as error:
@@ -127,7 +129,7 @@ class PodRunner:
     def _delete(self) -> None:
         """A signal has come: the pod is being deleted. Only notes it, since it interrupts anything."""
         self._deleted = True
-        self.stopped = self.stopped or not self._over
+        self.stopped = self.stopped or time.monotonic() < self._over_at + SAME_S
         self.wake()
 
     def _pass_on(self, number: int) -> None:
