@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from redbox.runner.program.starts import (
     search_path,
     write_once,
 )
-from redbox.runner.program.steps import find_rank_folders
+from redbox.runner.program.steps import WRAPPER, find_rank_folders
 from redbox.runner.program.volumes import (
     Mount,
     MountFailed,
@@ -396,3 +398,17 @@ def test_an_empty_dir_in_memory_may_have_any_name(tmp_path: Path, first: str) ->
         assert [path.name for path in found["login"]] == ["password"]
     finally:
         scratch.remove()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_to_all_of_a_step_is_its_programs(tmp_path: Path, number: signal.Signals) -> None:
+    """As by sbatch --signal=USR1@300: the step's shell outlives it, to say how the program has ended."""
+    script = f"until [ -e {tmp_path}/go ]; do sleep 0.02; done; exit 7"
+    step = subprocess.Popen(["/bin/sh", "-c", WRAPPER, f"{tmp_path}/a-0", "", "sh", "-c", script])
+    until = time.monotonic() + 60
+    while not (tmp_path / "a-0.pid").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    step.send_signal(number)
+    (tmp_path / "go").touch()
+    assert step.wait(60) == 7
+    assert (tmp_path / "a-0.end").read_text() == "7 0\n"
