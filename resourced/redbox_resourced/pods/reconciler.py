@@ -334,7 +334,7 @@ class PodReconciler:
         if pending.event:
             await self._events.warn(pod, pending.event, str(pending))
         is_known = pending.after_s is not None or self._tries.get(pod.place, 0) > SILENT_TRIES
-        if is_known and not pod.is_submitted:  # red-box was asked many times before it was put off
+        if is_known and not pod.is_submitted:  # red-box was asked for a while before
             with contextlib.suppress(ApiError):
                 await self._write_waiting(pod, pending.reason, str(pending))
         return pause

@@ -154,10 +154,11 @@ async def test_a_pod_that_red_box_puts_off_says_why() -> None:
     """As where its user's home hangs: each refusal says when to come again."""
     async with pod_life() as life:
         put_off = problem(503).model_copy(update={"retry": True})
-        life.redbox.refusing_puts = Busy(put_off, retry_after=0.001)
+        life.redbox.refusing_puts = Busy(put_off, retry_after=600.0)
         life.create(**NEVER)
         await until(lambda: life.waiting_reason == "Busy")
         life.redbox.refusing_puts = None
+        life.pods.enqueue(("alice", "train"))
         await until(lambda: life.waiting_reason == "ContainerCreating")
 
 
