@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import sys
@@ -195,36 +194,6 @@ def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_pa
     assert end_of(report, "a") == (9, "Error")
     assert reasons(report, "a")[-1] == "Killing"
     assert report.stopped
-
-
-@pytest.mark.parametrize(("same_s", "code", "stopped"), [(0, 0, False), (LIMIT_S, 143, True)])
-def test_a_signal_after_the_main_containers_end_stops_nothing(
-    node: Node, tmp_path: Path, same_s: int, code: int, *, stopped: bool
-) -> None:
-    """A pod that Slurm preempts, or whose time is over, while it ends its sidecars has succeeded.
-
-    But what comes within some seconds may be the signal by which they have ended.
-    """
-    source = node.program.read_text()
-    node.program.write_text(re.sub(r"(?m)^SAME_S = .*$", f"SAME_S = {same_s}", source))
-    end = tmp_path / "end"
-    trap = f"trap 'until [ -e {end} ]; do sleep .05; done; exit 0' TERM"
-    sidecar = {**container("s", f"{trap}; while :; do sleep .05; done"), "alwaysRestarts": True}
-    run = node.start(initContainers=[sidecar], containers=[container("a", "sleep 0.5")])
-    run.wait_for(lambda report: "Killing" in reasons(report, "s"))
-    run.delete()
-    run.wait_for(lambda _: not signals_left(run.process.pid))
-    end.touch()
-    report = run.wait()
-    assert (run.process.returncode, end_of(report, "a")) == (code, (0, "Completed"))
-    assert report.stopped is stopped
-
-
-def signals_left(pid: int) -> int:
-    """Of a process: whether SIGTERM has been sent and not been taken."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    masks = [line.split()[1] for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
-    return sum(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
 
 
 def test_a_signal_to_the_batch_script_is_the_programs(node: Node, tmp_path: Path) -> None:

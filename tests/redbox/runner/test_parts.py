@@ -23,16 +23,10 @@ from redbox.runner.program.command_lines import (
     step_environment,
 )
 from redbox.runner.program.entry import settles
-from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head, request_head
+from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
-from redbox.runner.program.starts import (
-    PodContext,
-    find_namespace_bar,
-    hosts_file,
-    search_path,
-    write_once,
-)
+from redbox.runner.program.starts import find_namespace_bar, search_path
 from redbox.runner.program.steps import WRAPPER, find_rank_folders
 from redbox.runner.program.volumes import (
     Mount,
@@ -54,13 +48,6 @@ def test_a_probe_counts_results_in_a_row() -> None:
     results = [True, True, False, False, True, False, False, False, False]
     found = [counter.add(result) for result in results]
     assert found == [None, True, None, None, None, None, None, False, False]
-
-
-@pytest.mark.parametrize(("host", "shown"), [("10.0.0.1", b"10.0.0.1"), ("fd00::5", b"[fd00::5]")])
-def test_a_probe_names_its_host_as_urls_do(host: str, shown: bytes) -> None:
-    """Servers refuse an IPv6 address without brackets as malformed."""
-    head = request_head({}, "/", host, 8080)
-    assert b"\r\nHost: " + shown + b":8080\r\n" in head
 
 
 def test_a_report_is_what_the_contract_says() -> None:
@@ -370,15 +357,6 @@ def test_a_node_with_nothing_better_keeps_its_path(mounters: Path, lacks: str) -
     if lacks != "nothing":
         (mounters / lacks).unlink()
     assert search(mounters) == f"{mounters}:/usr/bin:/bin"
-
-
-def test_a_comment_in_the_nodes_hosts_may_be_in_any_encoding(tmp_path: Path) -> None:
-    theirs = "10.0.0.1 n1  # Rechner für alle\n".encode("latin-1")
-    (tmp_path / "theirs").write_bytes(theirs)
-    pod = {"name": "p", "namespace": "n", "uid": "u", "paths": {"logs": "/"}, "hostsFile": "10.0.0.2 é\n"}
-    content = hosts_file(PodContext(pod, "/", "n1", "10.0.0.1"), str(tmp_path / "theirs"))
-    written = Path(write_once(str(tmp_path), "hosts", content))
-    assert written.read_bytes() == theirs + "10.0.0.2 é\n".encode()
 
 
 @pytest.mark.parametrize("first", ["secret", "memory"])

@@ -170,24 +170,6 @@ def test_ranks_of_an_mpi_program_have_no_input_and_no_terminal(field: str) -> No
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"readinessProbe": {"exec": {"command": ["ok"]}}},
-        {"lifecycle": {"preStop": {"exec": {"command": ["ok"]}}}},
-    ],
-)
-def test_no_command_enters_the_ranks_of_an_mpi_program(fields: dict[str, Any]) -> None:
-    """An init container, and a program that a port shows to be ready, are as always."""
-    given = annotated(mpi="pmix")
-    given["spec"]["containers"][0]["livenessProbe"] = {"tcpSocket": {"port": 80}}
-    given["spec"]["initContainers"] = [container("setup", **fields)]
-    requested(given)
-    given["spec"]["containers"][0] |= fields
-    with pytest.raises(Unsupported, match=r"^spec: container main has a probe or a hook that executes"):
-        requested(given)
-
-
-@pytest.mark.parametrize(
     ("annotations", "words"),
     [
         ({"nodes": "2"}, r"redbox\.dev/nodes\]: the containers run on the first node alone"),
