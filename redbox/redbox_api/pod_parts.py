@@ -183,6 +183,15 @@ class ContainerProgram(RequestModel):
     message_from_logs: bool = False
     """terminationMessagePolicy: FallbackToLogsOnError."""
 
+    @property
+    def is_entered(self) -> bool:
+        """Whether a probe or a hook runs a command in it."""
+        handlers = (
+            *(self.startup_probe, self.liveness_probe, self.readiness_probe),
+            *(self.post_start, self.pre_stop),
+        )
+        return any(handler is not None and handler.exec is not None for handler in handlers)
+
 
 class PodProgram(RequestModel):
     """A pod whose containers one job runs on its first node."""
@@ -218,6 +227,11 @@ class PodProgram(RequestModel):
                 raise ValueError(
                     f"container {container.name} has stdin or tty, but the ranks of an MPI program share no "
                     "terminal: leave them out, or leave out MPI"
+                )
+            if self.mpi is not None and container.is_entered and container in self.containers:
+                raise ValueError(
+                    f"container {container.name} has a probe or a hook that executes a command in it, but an "
+                    "MPI program has a container for each rank: use httpGet or tcpSocket, or leave them out"
                 )
             if unknown := {mount.volume for mount in container.mounts} - set(volumes):
                 raise ValueError(

@@ -333,7 +333,8 @@ class PodReconciler:
         pause = pending.after_s or self._backoff(pod)
         if pending.event:
             await self._events.warn(pod, pending.event, str(pending))
-        if self._tries.get(pod.place, 0) > SILENT_TRIES and not pod.is_submitted:
+        is_known = pending.after_s is not None or self._tries.get(pod.place, 0) > SILENT_TRIES
+        if is_known and not pod.is_submitted:  # red-box was asked for a while before
             with contextlib.suppress(ApiError):
                 await self._write_waiting(pod, pending.reason, str(pending))
         return pause

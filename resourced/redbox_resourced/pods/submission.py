@@ -40,7 +40,8 @@ from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_shared.pod_contract import REQUEST_FILE
 
-PUT_TRIES = 20
+PUT_WITHIN_S = 20.0
+"""Of all pauses between the tries of one PUT: meanwhile nothing else is done for its pod."""
 BUSY_S = 1.0
 DEFAULT_ACCOUNT = "default"
 UNKNOWN_FIELD = re.compile(r"(^|; )pod(\.\S+)? is not a field of this request")
@@ -204,14 +205,16 @@ class PodSubmitter:
         """Cancel the job of a pod that is being deleted; None: there was none, and never will be.
 
         As the pod's account, else as resourced itself: a token that is bound to the pod ends a minute after
-        its deletion began, and its account may be gone.
+        its deletion began, and its account may be gone, or made again: then the job is not that one's.
         """
         redbox = self.client_for(pod, connection)
         owner = OwnerRef(cluster=connection.cluster.name, namespace=pod.namespace, account=pod.account)
         try:
             try:
                 jobs = await redbox.cancel_job(pod.key, attempt=pod.attempt, force=force)
-            except (ApiRefused, NotAuthenticated, NotAllowed):
+            except (ApiRefused, NotAuthenticated, NotAllowed, NoSuchJob) as refusal:
+                if isinstance(refusal, NoSuchJob) and not pod.is_submitted:
+                    raise
                 client = connection.client
                 jobs = await client.cancel_job(pod.key, attempt=pod.attempt, force=force, owner=owner)
         except NoSuchJob:
@@ -240,12 +243,16 @@ async def _get_job(redbox: RedboxClient, pod: BoundPod) -> Job | None:
 
 async def _put_job(redbox: RedboxClient, pod: BoundPod, request: JobRequest) -> Job:
     """Red-box limits submits per account and second: retry the PUT alone, without the requests before it."""
-    for _ in range(PUT_TRIES - 1):
+    left_s = PUT_WITHIN_S
+    while True:
         try:
             return await redbox.put_job(pod.key, request, attempt=pod.attempt)
         except Busy as busy:
-            await asyncio.sleep(busy.retry_after or BUSY_S)
-    return await redbox.put_job(pod.key, request, attempt=pod.attempt)
+            pause_s = busy.retry_after or BUSY_S
+            left_s -= pause_s
+            if left_s < 0:
+                raise
+        await asyncio.sleep(pause_s)
 
 
 @contextmanager

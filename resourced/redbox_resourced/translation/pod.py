@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from redbox_api.job_parts import Resources
@@ -107,12 +108,13 @@ def _program(
         scratch=settings.scratch,
         gpus=amounts.gpu_make or options.gpu_make,
         mpi=options.mpi,
-        registries=registries(
-            (given["name"], references.secret(given["name"]))
-            for given in spec.get("imagePullSecrets") or ()
-            if given.get("name")
-        ),
+        registries=registries((name, references.secret(name)) for name in _pull_secrets(spec)),
     )
+
+
+def _pull_secrets(spec: Object) -> Iterable[str]:
+    """Each once: a pod may name one a hundred thousand times."""
+    return dict.fromkeys(given["name"] for given in spec.get("imagePullSecrets") or () if given.get("name"))
 
 
 def _resources(

@@ -79,8 +79,11 @@ class DirectoryProvisioner:
         self._claim_queue: WorkQueue[Place] = WorkQueue()
         self._volume_queue: WorkQueue[Place] = WorkQueue()
         self._failures: Counter[ResourcePath] = Counter()  # in a row
-        self._requested: dict[Place, tuple[ClaimView, ClusterConnection]] = {}
-        """Claims without a volume for which a folder was requested: if one is deleted, so is its folder."""
+        self._requested: defaultdict[Place, dict[str, tuple[ClaimView, str]]] = defaultdict(dict)
+        """Claims without a volume for which a folder was requested, by uid, and of which SlurmCluster.
+
+        If one is deleted, so is its folder.
+        """
         self._foreign_since: dict[ResourcePath, float] = {}
         """Claims of other provisioners for virtual nodes, and when each was first seen."""
         self._cluster_names: frozenset[str] | None = None
@@ -132,17 +135,18 @@ class DirectoryProvisioner:
 
     async def _reconcile_claim(self, place: Place) -> None:
         claim: ClaimView | None = self._claims.items.get(place)
-        requested, _ = self._requested.get(place, (None, None))
-        if requested is not None and (claim is None or claim.uid != requested.uid):
-            claim = requested  # bound or deleted: which one, the API server says
-        if claim is None:
+        due = {uid: requested for uid, (requested, _) in self._requested.get(place, {}).items()}
+        if claim is not None:  # before those of its name that are bound or deleted, as the API server knows
+            due = {claim.uid: claim} | {uid: other for uid, other in due.items() if uid != claim.uid}
+        if not due:
             self._settled(ResourcePath("PersistentVolumeClaim", place[1], place[0]))
             return
         if not self._is_synced:
             return
-        pause = await self._tried(claim, FAILED, self._provision)
-        if pause is not None:
-            self._claim_queue.add_later(place, pause)
+        for each in due.values():
+            pause = await self._tried(each, FAILED, self._provision)
+            if pause is not None:
+                self._claim_queue.add_later(place, pause)
 
     async def _provision(self, claim: ClaimView) -> None:
         if not claim.is_ours:
@@ -151,7 +155,7 @@ class DirectoryProvisioner:
         if ("", claim.volume_name) in self._volumes.items:
             self._forget(claim)
             return
-        if claim.place in self._requested and not await self._is_wanted(claim):
+        if claim.uid in self._requested.get(claim.place, {}) and not await self._is_wanted(claim):
             await self._discard(claim)
             return
         storage_class: StorageClassView | None = self._classes.items.get(("", claim.class_name))
@@ -230,7 +234,7 @@ class DirectoryProvisioner:
             pod = await find_consumer(self._objects, claim)
             token = RedboxToken(self._objects, account, spec.audience, pod, lifetime_s=TOKEN_LIFETIME_S)
             shown = await self._token(token, claim)
-            self._requested[claim.place] = claim, connection
+            self._requested[claim.place][claim.uid] = claim, connection.cluster.name
             return await connection.client.speaking_for(shown).put_volume(claim.uid, request)
 
     async def _token(self, token: RedboxToken, claim: ClaimView) -> RedboxToken:
@@ -256,22 +260,32 @@ class DirectoryProvisioner:
 
     async def _discard(self, claim: ClaimView) -> None:
         """Delete the folder of a claim that was deleted before it had a volume."""
-        _, connection = self._requested[claim.place]
+        _, cluster = self._requested[claim.place][claim.uid]
         # A write without an answer may have made the volume: then its reclaimPolicy decides.
         if await self._objects.get(ResourcePath("PersistentVolume", claim.volume_name)) is None:
-            try:
-                async with self._deleting[connection.cluster.name].of(_account_of(claim)):
-                    await connection.client.delete_volume(claim.uid)
-            except NoSuchJob:
-                log.info("no folder to discard", namespace=claim.namespace, claim=claim.name)
+            await self._discard_folder(claim, cluster)
         self._forget(claim)
-        if claim.place in self._claims.items:  # another one of its name
-            self._claim_queue.add(claim.place)
+
+    async def _discard_folder(self, claim: ClaimView, cluster: str) -> None:
+        """By the client that the SlurmCluster has now: the one that asked for the folder may be closed."""
+        feed = self._clusters.followed.get(cluster)
+        named = log.bind(namespace=claim.namespace, claim=claim.name, uid=claim.uid, slurmcluster=cluster)
+        if feed is None and cluster in self._clusters.invalid:
+            raise Unserviceable(self._clusters.invalid[cluster])
+        if feed is None:
+            named.warning("a folder may be left: the SlurmCluster of its deleted claim is gone")
+            return
+        try:
+            async with self._deleting[cluster].of(_account_of(claim)):
+                await feed.client.delete_volume(claim.uid)
+        except NoSuchJob:
+            named.info("no folder to discard")
 
     def _forget(self, claim: ClaimView) -> None:
-        requested, _ = self._requested.get(claim.place, (None, None))
-        if requested is not None and requested.uid == claim.uid:
-            del self._requested[claim.place]
+        requested = self._requested.get(claim.place, {})
+        requested.pop(claim.uid, None)
+        if not requested:
+            self._requested.pop(claim.place, None)
         self._settled(claim.path)
 
     # -- volumes

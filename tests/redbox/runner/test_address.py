@@ -1,12 +1,16 @@
-"""The node's address, as the runner finds it."""
+"""The node's address and hosts, as the runner finds and names them."""
 
 from __future__ import annotations
 
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
-from redbox.runner.program.handlers import resolve
+import pytest
+
+from redbox.runner.program.handlers import request_head, resolve
+from redbox.runner.program.starts import PodContext, hosts_file, write_once
 from redbox.runner.program_source import runner_source
 
 FINDS = """
@@ -28,3 +32,19 @@ def test_a_name_is_resolved_without_the_tables_of_unicode() -> None:
 
 def test_a_name_that_no_host_can_have_has_no_address() -> None:
     assert resolve("knötchen", socket.AF_INET) is None
+
+
+@pytest.mark.parametrize(("host", "shown"), [("10.0.0.1", b"10.0.0.1"), ("fd00::5", b"[fd00::5]")])
+def test_a_probe_names_its_host_as_urls_do(host: str, shown: bytes) -> None:
+    """Servers refuse an IPv6 address without brackets as malformed."""
+    head = request_head({}, "/", host, 8080)
+    assert b"\r\nHost: " + shown + b":8080\r\n" in head
+
+
+def test_a_comment_in_the_nodes_hosts_may_be_in_any_encoding(tmp_path: Path) -> None:
+    theirs = "10.0.0.1 n1  # Rechner für alle\n".encode("latin-1")
+    (tmp_path / "theirs").write_bytes(theirs)
+    pod = {"name": "p", "namespace": "n", "uid": "u", "paths": {"logs": "/"}, "hostsFile": "10.0.0.2 é\n"}
+    content = hosts_file(PodContext(pod, "/", "n1", "10.0.0.1"), str(tmp_path / "theirs"))
+    written = Path(write_once(str(tmp_path), "hosts", content))
+    assert written.read_bytes() == theirs + "10.0.0.2 é\n".encode()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from redbox.runner.program.containers import ContainerLife
 from redbox.runner.program.reports import StatusReport
 from redbox.runner.program.starts import PodContext
-from tests.redbox.runner.harness import BOX, Node, container, end_of, state_of
+from tests.redbox.runner.harness import BOX, LIMIT_S, Node, container, end_of, reasons, state_of
 
 
 def message_of(node: Node, **pod: object) -> str:
@@ -107,3 +109,42 @@ def test_a_start_error_is_tried_again_where_the_restart_policy_says_so(node: Nod
     run.wait_for(lambda report: state_of(report, "a").restart_count > 0)
     run.delete()
     assert end_of(run.wait(), "a") == (128, "StartError")
+
+
+def test_a_program_that_ends_as_apptainer_does_has_its_own_exit_code(node: Node) -> None:
+    go = node.folder / "go"
+    script = f"until [ -e {go} ]; do sleep 0.02; done; echo 'FATAL: no database' >&2; exit 255"
+    run = node.start(containers=[container("a", script)])
+    run.wait_for(lambda report: state_of(report, "a").state.running is not None)
+    go.touch()
+    assert end_of(run.wait(), "a") == (255, "Error")
+
+
+@pytest.mark.parametrize(("same_s", "code", "stopped"), [(0, 0, False), (LIMIT_S, 143, True)])
+def test_a_signal_after_the_main_containers_end_stops_nothing(
+    node: Node, tmp_path: Path, same_s: int, code: int, *, stopped: bool
+) -> None:
+    """A pod that Slurm preempts, or whose time is over, while it ends its sidecars has succeeded.
+
+    But what comes within some seconds may be the signal by which they have ended.
+    """
+    source = node.program.read_text()
+    node.program.write_text(re.sub(r"(?m)^SAME_S = .*$", f"SAME_S = {same_s}", source))
+    end = tmp_path / "end"
+    trap = f"trap 'until [ -e {end} ]; do sleep .05; done; exit 0' TERM"
+    sidecar = {**container("s", f"{trap}; while :; do sleep .05; done"), "alwaysRestarts": True}
+    run = node.start(initContainers=[sidecar], containers=[container("a", "sleep 0.5")])
+    run.wait_for(lambda report: "Killing" in reasons(report, "s"))
+    run.delete()
+    run.wait_for(lambda _: not signals_left(run.process.pid))
+    end.touch()
+    report = run.wait()
+    assert (run.process.returncode, end_of(report, "a")) == (code, (0, "Completed"))
+    assert report.stopped is stopped
+
+
+def signals_left(pid: int) -> int:
+    """Of a process: whether SIGTERM has been sent and not been taken."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [line.split()[1] for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return sum(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)

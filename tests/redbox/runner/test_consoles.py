@@ -25,7 +25,7 @@ from redbox.node.program.attachments import (
     ATTACH_STDOUT,
 )
 from redbox.node.program.outputs import OutputHistory, OutputLost
-from tests.redbox.runner.harness import LIMIT_S, Node, Run, container, end_of, state_of
+from tests.redbox.runner.harness import LIMIT_S, Node, Run, container, end_of, reasons, state_of
 
 ENDED = {"code": 0}
 open_clients: list[Client] = []
@@ -243,3 +243,16 @@ def test_many_small_pieces_have_a_bound() -> None:
     for number in range(10 * outputs.RECENT_PIECES):
         history.append((ATTACH_STDOUT, ATTACH_STDERR)[number % 2], b"x")
     assert history.end - history.start == outputs.RECENT_PIECES
+
+
+def test_a_start_that_fails_leaves_the_console_of_the_start_before_alone(node: Node) -> None:
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    more = {"ports": [taken.getsockname()[1]], "restartPolicy": "OnFailure"}
+    with taken, started(node, "read x; exit 3", stdin=True, tty=True, **more) as run:
+        taken.listen()
+        Client(run).type(b"\n")
+        report = run.wait_for(lambda report: "BackOff" in reasons(report, "a"))
+        failed = state_of(report, "a").last_state.terminated
+        assert failed is not None
+        assert (failed.reason, failed.exit_code) == ("PortInUse", 128)

@@ -31,8 +31,13 @@ def test_it_is_the_same_each_time() -> None:
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_it_runs_with_old_and_new_pythons(python: str, tmp_path: Path) -> None:
-    report = Node(tmp_path, python).run(containers=[container("a", "exit 3")])
-    assert end_of(report, "a") == (3, "Error")
+    """And in a locale of ASCII, in which 3.6 has no other letters."""
+    node = Node(tmp_path, python)
+    node.serve({BOX: {**REGISTRY[BOX], "Env": [*REGISTRY[BOX]["Env"], "Y=ö"]}})
+    env = [{"name": "X", "value": "ü"}]
+    run = node.start(containers=[container("a", 'echo "é$X$Y"; exit 3', env=env)], hostsFile="10.0.0.1 ä\n")
+    assert end_of(run.wait(), "a") == (3, "Error")
+    assert run.log("a") == "éüö\n"
 
 
 def test_a_container_gets_its_variables_and_its_log(node: Node) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
 from redbox.runner.program.starts import find_namespace_bar, search_path
-from redbox.runner.program.steps import find_rank_folders
+from redbox.runner.program.steps import WRAPPER, find_rank_folders
 from redbox.runner.program.volumes import (
     Mount,
     MountFailed,
@@ -355,3 +357,36 @@ def test_a_node_with_nothing_better_keeps_its_path(mounters: Path, lacks: str) -
     if lacks != "nothing":
         (mounters / lacks).unlink()
     assert search(mounters) == f"{mounters}:/usr/bin:/bin"
+
+
+@pytest.mark.parametrize("first", ["secret", "memory"])
+def test_an_empty_dir_in_memory_may_have_any_name(tmp_path: Path, first: str) -> None:
+    scratch = Scratch(str(tmp_path), "4711")
+    file = {"path": "password", "content": "eA=="}
+    given = {
+        "secret": {"name": "login", "files": {"files": [file], "secret": True}},
+        "memory": {"name": "files-login", "emptyDir": {"inMemory": True}},
+    }
+    try:
+        volumes = VolumeSet(
+            sorted(given.values(), key=lambda spec: spec is not given[first]), str(tmp_path), scratch
+        )
+        found = {name: list(Path(volume.path).iterdir()) for name, volume in volumes.by_name.items()}
+        assert found["files-login"] == []
+        assert [path.name for path in found["login"]] == ["password"]
+    finally:
+        scratch.remove()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_to_all_of_a_step_is_its_programs(tmp_path: Path, number: signal.Signals) -> None:
+    """As by sbatch --signal=USR1@300: the step's shell outlives it, to say how the program has ended."""
+    script = f"until [ -e {tmp_path}/go ]; do sleep 0.02; done; exit 7"
+    step = subprocess.Popen(["/bin/sh", "-c", WRAPPER, f"{tmp_path}/a-0", "", "sh", "-c", script])
+    until = time.monotonic() + 60
+    while not (tmp_path / "a-0.pid").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    step.send_signal(number)
+    (tmp_path / "go").touch()
+    assert step.wait(60) == 7
+    assert (tmp_path / "a-0.end").read_text() == "7 0\n"

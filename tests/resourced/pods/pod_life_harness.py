@@ -47,6 +47,8 @@ class MemoryRedbox:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.buried: set[str] = set()
+        self.of_an_earlier_account: set[str] = set()
+        """Keys of jobs whose account was deleted since, and made again."""
         self.asked: list[str] = []
         self.owners: list[OwnerRef | None] = []
         self.failing: RedboxError | None = None
@@ -104,7 +106,7 @@ class MemoryRedbox:
     ) -> list[Job]:
         await self._receive("DELETE force" if force else "DELETE")
         self.owners.append(owner)
-        if key not in self.jobs:
+        if key not in self.jobs or (self._token and key in self.of_an_earlier_account):
             self.buried.add(key)
             raise NoSuchJob(problem(404))
         job = self.jobs[key].model_copy(update={"cancel_requested": True, "attempt": attempt})

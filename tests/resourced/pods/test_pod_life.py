@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from redbox_api.errors import Busy
 from redbox_api.models import Amounts, Partition, PartitionLimits, Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_request
 from redbox_resourced.pods.ending.deletions import RUNNERS_END_S
 from redbox_resourced.pods.job_feed import BACKOFF
+from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.references import PodReferences
 from tests.resourced.pods.factories import RUNS, WAITS, died, manifest, pod_job, report
-from tests.resourced.pods.pod_life_harness import AWAY, NODE, POD, PodLife, pod_life, until
+from tests.resourced.pods.pod_life_harness import AWAY, NODE, POD, PodLife, pod_life, problem, until
 
 SECRET = {"volumes": [{"name": "v", "secret": {"secretName": "login"}}]}
 NEVER = {"restartPolicy": "Never"}
@@ -148,6 +150,18 @@ async def test_what_no_job_can_be_fails_with_the_sentence_and_is_not_submitted()
         assert "PUT" not in life.redbox.asked
 
 
+async def test_a_pod_that_red_box_puts_off_says_why() -> None:
+    """As where its user's home hangs: each refusal says when to come again."""
+    async with pod_life() as life:
+        put_off = problem(503).model_copy(update={"retry": True})
+        life.redbox.refusing_puts = Busy(put_off, retry_after=600.0)
+        life.create(**NEVER)
+        await until(lambda: life.waiting_reason == "Busy")
+        life.redbox.refusing_puts = None
+        life.pods.enqueue(("alice", "train"))
+        await until(lambda: life.waiting_reason == "ContainerCreating")
+
+
 async def test_where_pods_are_not_enabled_none_runs() -> None:
     async with pod_life(pods_enabled=False) as life:
         life.create()
@@ -265,6 +279,19 @@ async def test_a_pod_without_a_token_is_cancelled_by_resourced_itself() -> None:
         assert (owner.namespace, owner.account) == ("alice", "default")
 
 
+async def test_a_pod_whose_account_was_made_again_is_cancelled_by_resourced_itself() -> None:
+    """Red-box knows accounts by their uids: the job is not the new one's."""
+    async with pod_life() as life:
+        await running(life)
+        life.redbox.of_an_earlier_account.add("pod-uid")
+        life.delete()
+        await until(lambda: life.redbox.asked[-2:] == ["DELETE", "DELETE as resourced"])
+        assert life.exists
+        life.redbox.change(pod_job(Phase.CANCELLED, report(main=died(143), done=True), state="CANCELLED"))
+        await until(lambda: not life.exists)
+        assert life.written()[-1]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+
+
 async def test_a_deleted_pod_waits_for_a_red_box_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BACKOFF, "_longest_s", 0.01)
     async with pod_life() as life:
@@ -276,3 +303,49 @@ async def test_a_deleted_pod_waits_for_a_red_box_that_is_away(monkeypatch: pytes
         life.redbox.failing = None
         life.pods.enqueue(("alice", "train"))
         await until(lambda: life.redbox.jobs["pod-uid"].cancel_requested)
+
+
+async def looked_at(life: PodLife, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the pod is looked at within many turns of the event loop, once it was looked at anew."""
+    looks = 0
+    look = life.pods._reconcile_pod
+
+    async def counted(pod: BoundPod) -> float | None:
+        nonlocal looks
+        looks += 1
+        return await look(pod)
+
+    monkeypatch.setattr(life.pods, "_reconcile_pod", counted)
+    life.pods.enqueue(("alice", "train"))
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    return looks
+
+
+async def test_an_overdue_pod_is_not_looked_at_without_a_pause_while_red_box_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pod_life() as life:
+        await running(life)
+        life.pods.job_feeds["hpc1"].fault = "red-box is away"
+        life.now += timedelta(minutes=10)
+        life.delete()
+        await life.settled()
+        assert await looked_at(life, monkeypatch) == 1
+
+
+async def test_a_status_that_was_held_back_is_not_tried_without_a_pause_while_red_box_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    async with pod_life() as life:
+        await submitted(life)
+        monkeypatch.setattr(life.pods._statuses, "_now", lambda: now)
+        life.redbox.change(pod_job(Phase.PENDING, reason="Resources"))
+        await until(lambda: life.pods._statuses._due)
+        life.pods.job_feeds["hpc1"].fault = "red-box is away"
+        now = 60.0
+        assert await looked_at(life, monkeypatch) <= 2
+        life.pods.job_feeds["hpc1"].connected()
+        life.pods.job_feeds["hpc1"].fault = ""
+        await until(lambda: "Resources" in str(life.status))

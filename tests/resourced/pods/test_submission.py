@@ -16,6 +16,7 @@ from redbox_api.models import Job, OwnerRef, Phase, Problem
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
+from redbox_resourced.pods import submission as submission_module
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, read_pod
 from redbox_resourced.pods.submission import (
     PodSubmitter,
@@ -125,10 +126,11 @@ def test_a_request_of_a_newer_operator_is_refused_by_the_field() -> None:
 class Throttled:
     """A red-box that is busy so many times, and its API server; every question is noted."""
 
-    def __init__(self, times: int, *, existing: Phase | None = None) -> None:
+    def __init__(self, times: int, *, existing: Phase | None = None, pause_s: float = 0.001) -> None:
         self.asked: list[str] = []
         self.existing = existing
         self._busy = times
+        self._pause_s = pause_s
 
     async def get(self, where: ResourcePath) -> dict[str, Any]:
         self.asked.append(where.kind)
@@ -144,7 +146,7 @@ class Throttled:
     def take(self) -> None:
         self.asked.append("PUT")
         if self.asked.count("PUT") <= self._busy:
-            raise Busy(problem(429), retry_after=0.001)
+            raise Busy(problem(429), retry_after=self._pause_s)
 
 
 @dataclass
@@ -212,11 +214,18 @@ async def test_without_a_request_nothing_is_submitted(existing: Phase | None) ->
     assert (waits.value.reason, "PUT" in server.asked) == ("WaitsForSubmitter", False)
 
 
-async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
-    submit, node = submission(Throttled(10_000))
+@pytest.mark.parametrize(("pause_s", "puts"), [(0.01, 6), (600.0, 1)])
+async def test_one_that_is_throttled_for_long_says_so_and_comes_again(
+    monkeypatch: pytest.MonkeyPatch, pause_s: float, puts: int
+) -> None:
+    """It holds nobody for long: its pod may be deleted meanwhile."""
+    monkeypatch.setattr(submission_module, "PUT_WITHIN_S", 0.055)
+    server = Throttled(10_000, pause_s=pause_s)
+    submit, node = submission(server)
     with pytest.raises(SubmissionPending) as busy:
         await submit.attach_or_submit(pod(), node)
-    assert busy.value.reason == "Busy"
+    assert (busy.value.reason, busy.value.after_s) == ("Busy", pause_s)
+    assert server.asked.count("PUT") == puts
 
 
 @pytest.mark.parametrize(

@@ -214,3 +214,21 @@ def test_input_and_terminal_are_the_containers() -> None:
     assert (found.stdin, found.stdin_once, found.tty) == (True, True, True)
     plain = translated()
     assert (plain.stdin, plain.stdin_once, plain.tty) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"readinessProbe": {"exec": {"command": ["ok"]}}},
+        {"lifecycle": {"preStop": {"exec": {"command": ["ok"]}}}},
+    ],
+)
+def test_no_command_enters_the_ranks_of_an_mpi_program(fields: dict[str, Any]) -> None:
+    """An init container, and a program that a port shows to be ready, are as always."""
+    given = pod(container(), metadata={"annotations": {"redbox.dev/mpi": "pmix"}})
+    given["spec"]["containers"][0]["livenessProbe"] = {"tcpSocket": {"port": 80}}
+    given["spec"]["initContainers"] = [container("setup", **fields)]
+    program(given)
+    given["spec"]["containers"][0] |= fields
+    with pytest.raises(Unsupported, match=r"^spec: container main has a probe or a hook that executes"):
+        program(given)

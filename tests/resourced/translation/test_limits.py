@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from redbox_resourced.translation import limits
+from redbox_resourced.translation import limits, registries
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
@@ -97,3 +98,39 @@ def test_an_object_is_decoded_once_however_often_it_is_named() -> None:
     assert references.config_map("c") is references.config_map("c")
     assert references.config_map("c") == {"a": b"1", "b": b"\0"}
     assert references.config_map_texts("c") == {"a": b"1"}
+
+
+def test_a_pull_secret_that_is_named_again_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Mock(wraps=registries._entries)
+    monkeypatch.setattr(registries, "_entries", read)
+    login = secret(**{registries.LOGINS: '{"auths": {"r": {"username": "u", "password": "p"}}}'})
+    requested(pod(imagePullSecrets=[{"name": "s"}] * 3), secrets={"s": login})
+    assert read.call_count == 1
+
+
+def probed(*words: str, value: str = "") -> dict[str, Any]:
+    probe = {"exec": {"command": list(words)}}
+    return pod(container(env=[{"name": "X", "value": value}], livenessProbe=probe))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["sh", "$(X)" * 250_000],
+            r"livenessProbe\.exec\.command\[1\]: it is too long: write at most 131072",
+        ),
+        (["$(X)"] * 1000, "have more than 8 MiB"),
+    ],
+    ids=["one", "many"],
+)
+def test_what_a_probe_names_is_counted_before_it_is_made(words: list[str], problem: str) -> None:
+    with pytest.raises(Unsupported, match=problem):
+        requested(probed(*words, value="x" * 100_000))  # 25 GB, and 100 MB
+
+
+def test_references_without_an_end_are_looked_at_once() -> None:
+    """Each of them could be looked for to the end of the word, while nothing else runs in resourced."""
+    word = "$(" * 500_000
+    with pytest.raises(Unsupported, match="it is too long"):
+        requested(probed(word))

@@ -245,6 +245,36 @@ async def test_a_claim_whose_folder_was_only_requested_leaves_none_either(world:
     assert VOLUME not in world.api.objects
 
 
+async def test_a_folder_is_discarded_where_its_red_box_is_by_then(world: World) -> None:
+    world.redbox.lasting_fault = Unreachable("this client is closed")
+    world.api.put(CLAIM, claim())
+    async with world.running():
+        await world.until(lambda: world.events)
+        world.redbox = world.clusters.followed["hpc1"].client = Redbox()  # at another endpoint
+        world.redbox.folders.add(UID)
+        world.api.remove(CLAIM)
+        await world.until(lambda: not world.redbox.folders)
+
+
+async def test_a_claim_does_not_wait_for_the_red_box_of_an_earlier_one_of_its_name(world: World) -> None:
+    world.redbox.lasting_fault = Unreachable("no answer within 60 s")
+    other = world.clusters.followed["hpc2"] = SimpleNamespace(cluster=slurm_cluster("hpc2"), client=Redbox())
+    at_once = storage_class(name="other", waits=False, parameters={"cluster": "hpc2"})
+    world.api.put(ResourcePath("StorageClass", "other", api_version=STORAGE_API), at_once)
+    later = claim(node="", storageClassName="other")
+    later["metadata"]["uid"] = "later-uid"
+    world.api.put(CLAIM, claim())
+    async with world.running():
+        await world.until(lambda: world.events)
+        world.api.remove(CLAIM)
+        world.api.put(CLAIM, later)
+        await world.until(lambda: ResourcePath("PersistentVolume", "pvc-later-uid") in world.api.objects)
+        world.redbox.folders.add(UID)
+        world.redbox.lasting_fault = None
+        await world.until(lambda: not world.redbox.folders)
+    assert other.client.folders == {"later-uid"}
+
+
 async def test_a_volume_that_was_made_without_an_answer_keeps_its_folder(world: World) -> None:
     """Its reclaimPolicy decides, and not the provisioner's haste."""
     world.api.fail(ApiUnreachable("no answer"), verb="create", kind="PersistentVolume")

@@ -152,9 +152,14 @@ class Console:
         self._drained.wait()
 
     def close(self) -> None:
-        """Wait until those who are attached have the rest, too; for those who take nothing, not long."""
+        """Wait until those who are attached have the rest, too; for those who take nothing, not long.
+
+        It may be called again: its number is another file's by then.
+        """
         self._thread.join()
-        os.close(self._wake_write)
+        if self._wake_write >= 0:
+            os.close(self._wake_write)
+            self._wake_write = -1
 
     # ------------------------------------------------------------------ the thread
 

@@ -247,7 +247,9 @@ class ContainerLife:
                 return
 
     def _check_start(self, process: ContainerProcess, log: str, code: int) -> None:
-        failure = process.failed_before_start() or start_error(code, read_end(log, LOG_TAIL))
+        failure: Optional[str] = process.failed_before_start()
+        if not failure and process.pid is None:  # else its program was seen, whatever it says
+            failure = start_error(code, read_end(log, LOG_TAIL))
         if failure:
             raise StartFailed("failed to start container {}: {}".format(self.name, failure))
 

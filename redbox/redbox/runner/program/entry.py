@@ -16,7 +16,7 @@ from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import DELETED, PASSED_SIGNALS, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
-from redbox.runner.program.rules import Document
+from redbox.runner.program.rules import Document, in_letters_of_node
 from redbox.runner.program.starts import (
     DEFAULT_SCRATCH,
     PodContext,
@@ -49,7 +49,7 @@ def read_pod(folder: str) -> Document:
     """Read the pod and remove its file, in which secrets are: it is never run again."""
     path = os.path.join(folder, "pod.json")
     with open(path, encoding="utf-8") as file:
-        pod: Document = json.load(file)
+        pod: Document = in_letters_of_node(json.load(file))
     os.unlink(path)
     return pod
 
@@ -158,7 +158,7 @@ def run_pod(folder: str) -> int:
         raise  # to the runner's own log
     finally:
         clean_up(context, folder)
-        context.report.finish(stopped=deleted_early or (runner is not None and runner.deleted))
+        context.report.finish(stopped=deleted_early or (runner is not None and runner.stopped))
         line = context.report.take_line()
         with suppress(OSError):
             if line is not None:

@@ -180,13 +180,14 @@ def request_http(handler: Document, path: str, target: HandlerTarget, until: flo
 
 
 def request_head(handler: Document, path: str, host: str, port: int) -> bytes:
-    headers = {"host": "{}:{}".format(host, port), "user-agent": "kube-probe/redbox", "accept": "*/*"}
+    shown = "[{}]".format(host) if ":" in host else host
+    headers = {"host": "{}:{}".format(shown, port), "user-agent": "kube-probe/redbox", "accept": "*/*"}
     headers.update({header["name"].lower(): header["value"] for header in handler.get("httpHeaders") or []})
     headers["connection"] = "close"
     target = (path if path.startswith("/") else "/" + path).replace(" ", "%20")
     lines = ["GET {} HTTP/1.1".format(target)]
     lines += ["{}: {}".format(name.title(), value) for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
 
 def read_head(stream: socket.socket, until: float) -> bytes:

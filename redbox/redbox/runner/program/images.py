@@ -28,6 +28,7 @@ from redbox.runner.program.rules import (
     Document,
     ImageConfig,
     find_credentials,
+    in_letters_of_node,
     is_image_name,
     shown_image,
 )
@@ -79,7 +80,7 @@ def read_image_config(path: str) -> Dict[str, Any]:
 
 def parse_config(data: bytes) -> Dict[str, Any]:
     try:
-        config = json.loads(data.decode())
+        config = in_letters_of_node(json.loads(data.decode()))
     except ValueError:
         raise NotAnImage("its {} is not JSON".format(CONFIG_NAME.decode())) from None
     if not isinstance(config, dict):

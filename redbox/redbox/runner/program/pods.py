@@ -26,6 +26,8 @@ PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 """For the programs, as by Slurm's --signal=B:USR1@300: a batch script without a handler would end."""
 DELETED = 143
 FAILED = 1
+SAME_S = 5.0
+"""Slurm signals each process of a job: programs may be seen to end on it before this process has it."""
 
 
 class PodRunner:
@@ -41,9 +43,13 @@ class PodRunner:
             for spec in context.pod.get("initContainers") or []
         ]
         self._mains = [ContainerLife(context, spec, "main") for spec in context.pod["containers"]]
+        self._over_at = float("inf")
+        """When the main containers had ended for good, or would never start."""
         self._finished = False
-        self.deleted = False
+        self._deleted = False
         """A signal has come: of the pod's deletion, or since Slurm ends the job."""
+        self.stopped = False
+        """It came before the pod was over."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -83,6 +89,7 @@ class PodRunner:
                     container.begin()
                 for container in self._mains:
                     container.ended.wait()
+            self._over_at = time.monotonic()
             self._stop(self._context.grace_s, "Stopping container {}")
             self._await_stopped()
         except Exception as error:
@@ -121,7 +128,8 @@ class PodRunner:
 
     def _delete(self) -> None:
         """A signal has come: the pod is being deleted. Only notes it, since it interrupts anything."""
-        self.deleted = True
+        self._deleted = True
+        self.stopped = self.stopped or time.monotonic() < self._over_at + SAME_S
         self.wake()
 
     def _pass_on(self, number: int) -> None:
@@ -152,7 +160,7 @@ class PodRunner:
             container.wait_ended()
 
     def _keep_deadline(self) -> None:
-        if self.deleted:
+        if self._deleted:
             job_end = self._context.host_environment.get("SLURM_JOB_END_TIME", "")
             self._stop(grace_at(time.time(), self._context.grace_s, job_end), "Stopping container {}")
         deadline = self._context.pod.get("activeDeadlineS")
@@ -191,7 +199,7 @@ class PodRunner:
         failures = [c.exit_code for c in self._all if c.kind != "sidecar" and c.exit_code]
         if failures:
             return failures[0]
-        if self.deleted:
+        if self.stopped:
             return DELETED
         return 0 if all(c.exit_code == 0 for c in self._mains) else FAILED
 

@@ -4,10 +4,13 @@ They are those of kubelets and of containerd: `$(NAME)` sees the pod's own varia
 command replaces ENTRYPOINT and drops CMD, and an empty list of arguments counts as absent.
 """
 
+import os
 import re
 from typing import Any, Dict, List, Match, Optional
 
 Document = Dict[str, Any]
+Part = Any
+"""Of a document."""
 REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 UNSETTABLE = ("UID", "EUID", "GID", "PREPEND_PATH", "APPEND_PATH")
@@ -31,6 +34,21 @@ STARTER_ERROR = re.compile(r"(?:\x1b\[\d+m)?ERROR {2}:\s+(?P<text>.*?)(?:\x1b\[0
 """The starter's own form of FATAL."""
 IMAGE_ENV = "source: /.singularity.d/"  # an ENV that a shell cannot read; it is set all the same
 FALLBACK_BYTES, FALLBACK_LINES = 2048, 80
+
+
+def in_letters_of_node(part: Part) -> Part:
+    """A part of a document with its texts as Python has this node's own.
+
+    In a locale of ASCII, which a node without C.UTF-8 has, Python 3.6 gives no program any other letter,
+    and opens no file whose name has one.
+    """
+    if isinstance(part, str):
+        return os.fsdecode(part.encode("utf-8", "surrogatepass"))
+    if isinstance(part, list):
+        return [in_letters_of_node(each) for each in part]
+    if isinstance(part, dict):
+        return {name: in_letters_of_node(each) for name, each in part.items()}
+    return part
 
 
 class StartFailed(Exception):

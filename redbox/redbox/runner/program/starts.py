@@ -255,7 +255,7 @@ class StartBuilder:
     def _message_file(self, number: int) -> str:
         if not message_path(self._spec) or message_path(self._spec).startswith(DEVICES):
             return ""
-        path = os.path.join(self._context.small_files, "message-{}-{}".format(self._spec["name"], number))
+        path = os.path.join(self._context.small_files, "{}-{}.message".format(self._spec["name"], number))
         with open(path, "wb"):
             pass
         return path
@@ -306,16 +306,16 @@ def write_once(folder: str, name: str, content: str) -> str:
     path = os.path.join(folder, name)
     if content and not os.path.exists(path):
         part = "{}.{}".format(path, threading.get_ident())
-        with open(part, "w") as file:
+        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(content)
         os.rename(part, path)
     return path if content else ""
 
 
-def hosts_file(context: PodContext) -> str:
-    """The node's own, with the pod's name and the lines of hostAliases."""
+def hosts_file(context: PodContext, path: str = "/etc/hosts") -> str:
+    """The node's own, in whatever encoding, with the pod's name and the lines of hostAliases."""
     lines = ""
-    with suppress(OSError), open("/etc/hosts") as file:
+    with suppress(OSError), open(path, encoding="utf-8", errors="surrogateescape") as file:
         lines = file.read().rstrip("\n") + "\n"
     if context.hostname:
         lines += "{}\t{}\n".format(context.address, context.hostname)

@@ -22,13 +22,13 @@ from redbox.runner.program.processes import exit_code_of, oom_file
 from redbox.runner.program.volumes import Scratch, make_on_this_node, remove_tree
 
 # A shell remains in the step, not Python: it takes a tenth of the memory. The container is not its background
-# job, since a shell has those ignore SIGINT.
+# job, since a shell has those ignore SIGINT. By --signal=USR1@300 Slurm signals it, too.
 WRAPPER = """
+trap : TERM INT HUP USR1 USR2
 echo $$ >"$0.pid"
 counter=$1; shift
 kills() { k=0; [ -z "$counter" ] || while read -r n v; do [ "$n" != oom_kill ] || k=$v; done <"$counter"; }
 kills; before=$k
-trap : TERM INT HUP
 exec 3>&2 2>/dev/null
 "$@" 2>&3 3>&-
 code=$?

@@ -218,8 +218,8 @@ class VolumeSet:
 
     def _make_empty(self, name: str, spec: Document) -> NodeVolume:
         if spec.get("inMemory"):
-            path = os.path.join(self._scratch.memory(), name)
-            os.mkdir(path)
+            path = os.path.join(self._scratch.memory(), "volumes", name)  # not beside files-NAME of Secrets
+            os.makedirs(path)
         else:
             path = self._scratch.folder("volumes", name)
         os.chmod(path, 0o777)  # noqa: S103 # as kubelets do; the folder above it is the user's alone

@@ -66,7 +66,8 @@ class PodDeletions:
                 message = f"the SlurmCluster of node {pod.node} cannot be used"
                 raise SubmissionPending("NoCluster", message)
             elif connection is not None and not await self._end_job(pod, connection):
-                return self._overdue_in(pod)  # or when its job changes, or red-box answers again
+                # Or when its job changes, or red-box answers again: only that where it is overdue already.
+                return self._overdue_in(pod) or None
         async with self.statuses.slots.of(pod.namespace):
             path = ResourcePath("Pod", pod.name, pod.namespace)
             await self.objects.delete(path, uid=pod.uid, grace_s=0)

@@ -62,9 +62,18 @@ class PodStatusWriter:
                     raise  # else deleted, or replaced by another of its name: an event follows
 
     def due_in(self, pod: BoundPod) -> float | None:
-        """When a status that was held back may be written; None where none was."""
+        """When a status that was held back may be written; None where none was.
+
+        Once it is due this is said once: where it is not written then, as of a pod whose red-box is away, it
+        waits for what has the pod reconciled again.
+        """
         due = self._due.get(pod.uid)
-        return None if due is None else max(0.0, due - self._now())
+        if due is None:
+            return None
+        left = due - self._now()
+        if left <= 0:
+            del self._due[pod.uid]
+        return max(0.0, left)
 
     def forget(self, pod: BoundPod) -> None:
         self._pace.forget(pod.uid)

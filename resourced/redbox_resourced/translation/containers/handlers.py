@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from redbox_api.pod_parts import PodHandler, PodProbe
 from redbox_kube.api.objects import Object
-from redbox_resourced.translation.errors import Unsupported, refusals_of
+from redbox_resourced.translation.errors import CURES, Unsupported, refusals_of
+from redbox_resourced.translation.limits import ByteBudget
 
+LONGEST_WORD = 128 * 1024
+"""Of a command: Linux's MAX_ARG_STRLEN."""
 REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 NUMBERS = {
     "initialDelaySeconds": "initial_delay_s",
@@ -32,26 +35,44 @@ PATHS = {**ACTIONS, **{ours: theirs for theirs, ours in NUMBERS.items()}}
 """Of Kubernetes, by the field of the request."""
 
 
-def probe(given: Object | None, container: Object, field: str) -> PodProbe | None:
+def probe(given: Object | None, container: Object, field: str, budget: ByteBudget) -> PodProbe | None:
     """Of a probe's command, and not of a hook's, kubelets expand `$(NAME)`."""
     if given is None:
         return None
     action = _action(given, container.get("ports") or (), field)
     if command := action.get("exec"):
-        action["exec"] = _expanded(command, container)
+        action["exec"] = list(_expanded(command, container, f"{field}.exec.command", budget))
     numbers = {ours: given[theirs] for theirs, ours in NUMBERS.items() if given.get(theirs)}
     with refusals_of(field, _paths(field)):
         return PodProbe(**action, **numbers)
 
 
-def _expanded(command: Iterable[str], container: Object) -> list[str]:
-    """With the literal values as they are written; a variable from elsewhere is empty, as for kubelets."""
+def _expanded(command: Iterable[str], container: Object, field: str, budget: ByteBudget) -> Iterator[str]:
+    """With the literal values as they are written; a variable from elsewhere is empty, as for kubelets.
+
+    A word of a megabyte may name a value of a hundred kilobytes at each fourth character: its length is
+    known before it is made.
+    """
     values = {variable["name"]: variable.get("value") or "" for variable in container.get("env") or ()}
+    for number, word in enumerate(command):
+        pieces = list(_pieces(word, values))
+        if sum(map(len, pieces)) > LONGEST_WORD:
+            cure = CURES["string_too_long"].format(max_length=LONGEST_WORD)
+            raise Unsupported(f"{field}[{number}]: {cure}")
+        expanded = "".join(pieces)
+        budget.spend(expanded)
+        yield expanded
 
-    def replaced(found: re.Match[str]) -> str:
-        return "$" if found[1] else values.get(found[2], found[0])
 
-    return [REFERENCE.sub(replaced, word) for word in command]
+def _pieces(word: str, values: Mapping[str, str]) -> Iterator[str]:
+    """Looks at each character once: behind the last `)` nothing is named."""
+    at, end = 0, word.rfind(")") + 1
+    for found in REFERENCE.finditer(word, 0, end):
+        yield word[at : found.start()]
+        yield "$" if found[1] else values.get(found[2], found[0])
+        at = found.end()
+    yield word[at:end]
+    yield word[end:].replace("$$", "$")
 
 
 def hook(given: Object | None, container: Object, field: str) -> PodHandler | None:

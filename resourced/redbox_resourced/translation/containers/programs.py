@@ -51,7 +51,7 @@ def _container(
     if given.get("restartPolicy") and not field.startswith("spec.init"):
         raise Unsupported(f"{field}.restartPolicy: only init containers have one: use the pod's")
     image = given.get("image") or ""
-    lifecycle = given.get("lifecycle") or {}
+    lifecycle, budget = given.get("lifecycle") or {}, references.budget
     return ContainerProgram(
         name=given["name"],
         image=complete_image(image, f"{field}.image"),
@@ -67,9 +67,9 @@ def _container(
         stdin=bool(given.get("stdin")),
         stdin_once=bool(given.get("stdinOnce")),
         tty=bool(given.get("tty")),
-        startup_probe=probe(given.get("startupProbe"), given, f"{field}.startupProbe"),
-        liveness_probe=probe(given.get("livenessProbe"), given, f"{field}.livenessProbe"),
-        readiness_probe=probe(given.get("readinessProbe"), given, f"{field}.readinessProbe"),
+        startup_probe=probe(given.get("startupProbe"), given, f"{field}.startupProbe", budget),
+        liveness_probe=probe(given.get("livenessProbe"), given, f"{field}.livenessProbe", budget),
+        readiness_probe=probe(given.get("readinessProbe"), given, f"{field}.readinessProbe", budget),
         post_start=hook(lifecycle.get("postStart"), given, f"{field}.lifecycle.postStart"),
         pre_stop=hook(lifecycle.get("preStop"), given, f"{field}.lifecycle.preStop"),
         stop_signal=lifecycle.get("stopSignal"),

@@ -30,7 +30,9 @@ SECURITY_CONTEXT: FieldTable = {
     "seccompProfile": honoured("", SECCOMP),
     "windowsOptions": refused("Slurm's nodes run Linux: leave it out"),
 }
-EXEC: FieldTable = {"command": honoured()}
+EXEC: FieldTable = {
+    "command": honoured("With the annotation redbox.dev/mpi it is refused in the main container.")
+}
 HTTP_GET: FieldTable = {
     "host": honoured("The node itself: its address, which is the default, or localhost; all others fail."),
     "httpHeaders": honoured("", {"name": honoured(), "value": honoured()}),
