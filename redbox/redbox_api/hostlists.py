@@ -35,7 +35,7 @@ def _expand_part(part: str) -> Iterator[str]:
     if None in ranges:
         yield part
         return
-    choices = [islice(_numbers(of_one), LONGEST) for of_one in ranges if of_one]
+    choices = [islice(_numbers(of_bracket), LONGEST) for of_bracket in ranges if of_bracket]
     for numbers in product(*choices):
         yield literals[0] + "".join(
             number + literal for number, literal in zip(numbers, literals[1:], strict=True)
@@ -44,8 +44,8 @@ def _expand_part(part: str) -> Iterator[str]:
 
 def _ranges(text: str) -> list[tuple[range, int]] | None:
     """The numbers of one bracket, each range with its digits; none where the text does not read as such."""
-    found = [RANGE.fullmatch(item) for item in text.split(",")]
-    ranges = [(range(int(one[1]), int(one[2] or one[1]) + 1), len(one[1])) for one in found if one]
+    found = [RANGE.fullmatch(word) for word in text.split(",")]
+    ranges = [(range(int(item[1]), int(item[2] or item[1]) + 1), len(item[1])) for item in found if item]
     if len(ranges) < len(found) or not all(1 <= len(numbers) <= LONGEST + 1 for numbers, _ in ranges):
         return None
     return ranges

@@ -9,9 +9,7 @@ import pytest
 
 from redbox.agents.errors import AgentUnavailable
 from redbox.agents.protocol.answers import CommandResult
-from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import FoundJobs, WorkloadManagerError, shows_all_jobs_of
-from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.captured import output
@@ -208,39 +206,6 @@ async def test_where_slurmdbd_hides_jobs_nobodys_agent_is_believed_about_others(
     assert (await asked.history_of(BOB, since=NOW)).jobs == ()
 
 
-MANY = [{"ArrayTaskID": "0-4000000"}, {"ArrayTaskID": ",".join(["0-1"] * 1_000_001)}]
-
-
-@pytest.mark.parametrize("fields", MANY)
-async def test_where_jobs_are_private_a_short_row_of_countless_tasks_is_as_no_answer(
-    fields: dict[str, str],
-) -> None:
-    """Each task that ended before it was split off is an object: 8 seconds, and 800 MB, of one such row."""
-    hers = queue(job("7", State="CANCELLED", **fields))
-    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [hers, queue(bobs("8"))] * 2})
-    asked = manager(agents)
-    for look in (await asked.poll(users=[ALICE, BOB]), await asked.find_live(["7", "8"], users=[ALICE, BOB])):
-        assert [observed.job_id for observed in look.jobs] == ["8"]
-        assert not shows_all_jobs_of(ALICE.uid, look)
-
-
-async def test_a_users_history_of_countless_tasks_is_as_no_answer() -> None:
-    rows = [ROW | {"JobID": f"{n}_[0-400000]", "JobIDRaw": str(n), "State": "CANCELLED"} for n in range(3)]
-    asked = manager(ScriptedAgents({"sacct --noheader": remembered(*rows)}))
-    with pytest.raises(WorkloadManagerError, match="tasks"):
-        await asked.history_of(ALICE, since=NOW)
-    few = manager(
-        ScriptedAgents(
-            {
-                "sacct --noheader": remembered(
-                    ROW | {"JobID": "7_[0-99%4]", "State": "CANCELLED", "ExitCode": "0:0"}
-                )
-            }
-        )
-    )
-    assert [len(observed.tasks) for observed in (await few.history_of(ALICE, since=NOW)).jobs] == [100]
-
-
 async def test_an_exit_code_that_sacct_cuts_is_whole_also_where_slurmdbd_hides_jobs() -> None:
     agents = ScriptedAgents(
         {"sacctmgr": HIDDEN, "sacct --noheader": remembered(ROW), "sacct --json": whole_exit(255)}
@@ -336,34 +301,6 @@ async def test_where_jobs_are_private_the_look_at_the_others_jobs_is_whole_witho
 
 def bobs(job_id: str, **fields: str) -> dict[str, str]:
     return job(job_id, UserID="2002", UserName="bob", **fields)
-
-
-@pytest.mark.parametrize(
-    "field", ["UserID", "JobID", "RestartCnt", "SubmitTime", "HetJobOffset", "exit_code"]
-)
-async def test_where_jobs_are_private_nobodys_agent_ends_the_poll_of_the_others_by_a_number(
-    field: str,
-) -> None:
-    """Python refuses to convert one of so many digits."""
-    digits = "9" * 5000
-    hers = queue(job("7", **{field: f"{digits}:0" if field == "exit_code" else digits}))
-    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [hers, queue(bobs("8"))]})
-    poll = await manager(agents).poll(users=[ALICE, BOB])
-    assert "8" in {observed.job_id for observed in poll.jobs}
-    assert shows_all_jobs_of(BOB.uid, poll)
-
-
-async def test_an_answer_that_cannot_be_read_is_as_none_of_its_user_alone() -> None:
-    async def query(user: UnixUser, deadline: float | None) -> str:
-        del deadline
-        if user == ALICE:
-            raise RecursionError("JSON in JSON")
-        return user.name
-
-    queries = PerUserQueries(SkippingClock().monotonic)
-    assert await queries.run([ALICE, BOB], query) == {BOB: "bob"}
-    with pytest.raises(WorkloadManagerError, match="JSON in JSON"):
-        await queries.run([ALICE], query)
 
 
 async def test_where_jobs_are_private_nobodys_agent_is_believed_about_others() -> None:

@@ -144,62 +144,6 @@ def test_a_submit_that_arrives_long_after_its_sbatch_gave_up_never_makes_two_job
     assert len(world.slurm.ever) == (1 if delay < 60 else 2)
 
 
-def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_when_alone(
-    world: World,
-) -> None:
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world)
-    world.advance(500)
-    assert world.slurm.ever == []
-    with pytest.raises(JobNotFound):
-        world.run(world.jobs.get(caller(), KEY))
-    assert put(world)[1]
-    assert world.slurm.jobs["1"].reason == "JobHeldUser"
-    world.advance(5)
-    assert world.slurm.acts == [(JobAction.RELEASE, "1")]
-    assert world.slurm.jobs["1"].reason == "Priority"
-
-
-def test_a_held_retry_whose_answer_a_crash_took_is_released_all_the_same(world: World) -> None:
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world)
-    world.advance(500)
-    world.slurm.manners.append(HANGS)
-    world.begin(world.jobs.put(caller(), KEY, 1, request()))
-    world.settle()
-    assert world.slurm.jobs["1"].reason == "JobHeldUser"
-    world.restart()
-    world.advance(20)
-    assert world.slurm.acts == [(JobAction.RELEASE, "1")]
-    assert world.slurm.jobs["1"].reason == "Priority"
-
-
-def test_a_retry_of_a_job_that_its_request_holds_is_a_held_retry_too_and_is_not_released(
-    world: World,
-) -> None:
-    """Only a held retry runs sbatch beside one whose outcome is unknown."""
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world, hold=True)
-    world.advance(500)
-    assert put(world, hold=True)[1]
-    assert [sbatch.submission.held for sbatch in world.slurm.processes] == [False, True]
-    world.advance(60)
-    assert world.slurm.acts == []
-    assert world.slurm.jobs["1"].reason == "JobHeldUser"
-
-
-def test_a_retry_within_the_minute_is_refused_for_now(world: World) -> None:
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world)
-    with pytest.raises(JobsBusy, match="nothing is submitted twice"):
-        put(world)
-    assert world.slurm.ever == []
-
-
 def test_an_sbatch_that_still_runs_keeps_its_key_in_doubt(world: World) -> None:
     world.slurm.manners.append(HANGS)
     world.begin(world.jobs.put(caller(), KEY, 1, request()))
@@ -377,18 +321,6 @@ def test_a_job_has_the_name_that_its_request_or_its_script_gives_it(
     submission = world.slurm.processes[-1].submission
     assert submission.job_name == name
     assert submission.working_directory == f"{{home}}/redbox/physics/{name}-3f2b7c1e"
-
-
-def test_a_retry_that_is_refused_leaves_its_key_in_doubt_and_the_next_one_is_held_too(world: World) -> None:
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world)
-    world.advance(120)
-    world.slurm.manners.append(REFUSED)
-    with pytest.raises(RefusedBySlurm):
-        put(world)
-    assert put(world)[1]
-    assert world.slurm.jobs["1"].reason == "JobHeldUser"
 
 
 def test_an_sbatch_that_ends_between_a_look_and_the_question_for_it_is_not_taken_for_absent(
