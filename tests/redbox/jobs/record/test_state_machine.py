@@ -13,6 +13,7 @@ from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence, latest
 from redbox.jobs.poll.poller import is_absent
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.codec import from_text, to_text
+from redbox.jobs.record.forgotten import RestartEvidence
 from redbox.jobs.record.messages import CANCELLED_IN_SLURM
 from redbox.jobs.record.state_machine import to_cancel
 from redbox.jobs.submit.duplicates import jobs_with_mark
@@ -201,6 +202,15 @@ def test_absence_becomes_loss_only_slowly(
     record = replace(RECORD, absent_since=NOW)
     evidence = AbsenceEvidence(row, accounting, stranger=False)
     assert after_absence(record, evidence, NOW + timedelta(seconds=waited), MACHINE).phase is phase
+
+
+def test_a_pod_whose_end_is_in_the_accounting_is_not_forgotten_before_its_last_report_is_read() -> None:
+    record = replace(RECORD, is_pod=True, absent_since=NOW)
+    row, restart = seen("COMPLETED", live=False), RestartEvidence(answers_for_s=3600, output_exists=False)
+    evidence = AbsenceEvidence(row, accounting=True, stranger=False, restart=restart)
+    ended = after_absence(record, evidence, NOW + timedelta(seconds=300), MACHINE)
+    assert (ended.awaits_report, ended.final) == (True, False)
+    assert MACHINE.without_more_reports(ended, NOW).phase is Phase.SUCCEEDED
 
 
 STATES = st.sampled_from(
