@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from redbox.core.yaml_document import Section
 
@@ -31,12 +34,12 @@ class JobsSettings(Section):
     # slurmctld refuses a submit that is late by more: munge's credentials live for so long (munged --ttl).
     arrives_within_s: float = 300.0
     """Only after so long is a held retry released: munge's credentials live no longer (munged --ttl)."""
-    submits_per_second: float = 20.0
+    submits_per_second: Annotated[float, Field(gt=0)] = 20.0
     """Per caller."""
     submit_burst: float = 200.0
     """Per caller: submits at once before submits_per_second counts."""
 
-    reads_per_minute: float = 50.0
+    reads_per_minute: Annotated[float, Field(gt=0)] = 50.0
     """Polls of the queue per minute, at most; one shows the jobs of all users."""
     read_burst: float = 5.0
     """Polls in a row before reads_per_minute counts."""

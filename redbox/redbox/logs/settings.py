@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from redbox.core.yaml_document import Section
 
 
@@ -12,5 +16,5 @@ class LogSettings(Section):
     """Between the two last reads of a file on a network file system, after its job has ended."""
     silent_s: float = 300.0
     """A followed log without new bytes for so long ends cleanly; the reader asks again."""
-    file_calls_per_second: float = 500.0
+    file_calls_per_second: Annotated[float, Field(gt=0)] = 500.0
     """fstat and open calls, for all users together."""

@@ -108,6 +108,8 @@ class Database:
             return JournalContents(tuple(self._records()), tuple(self._tombstones()), facts, volumes)
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # of what is no record
+            raise self._unreadable(error) from error
 
     def _records(self) -> Iterator[RecordSummary]:
         for *names, key, attempt, revision, text in self._db.execute(ALL_JOBS):
@@ -149,7 +151,8 @@ class Database:
         self._db.close()
 
     def _fault(self, error: sqlite3.DatabaseError) -> JournalError:
-        if error.sqlite_errorcode & 0xFF in (
+        code = getattr(error, "sqlite_errorcode", 0)  # text that is not UTF-8 has none
+        if code & 0xFF in (
             sqlite3.SQLITE_FULL,
             sqlite3.SQLITE_IOERR,
             sqlite3.SQLITE_READONLY,
@@ -158,6 +161,9 @@ class Database:
                 f"The journal {self._path} cannot be written ({error}): new submits are refused until its "
                 "disk has room. What runs is not touched, and reading goes on."
             )
+        return self._unreadable(error)
+
+    def _unreadable(self, error: Exception) -> JournalUnreadable:
         return JournalUnreadable(
             f"The journal {self._path} cannot be used ({error}). Move it away, keep it, and run `redbox "
             "recover`, which rebuilds one from Slurm's own records."

@@ -117,6 +117,16 @@ def test_a_damaged_journal_is_refused_with_the_way_out(tmp_path: Path) -> None:
         Journal(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["'{'", "'[]'", "'{}'", "CAST(x'ff' AS TEXT)"])
+def test_a_record_that_cannot_be_read_is_said_with_the_way_out(tmp_path: Path, text: str) -> None:
+    Journal(tmp_path).close()
+    with sqlite3.connect(tmp_path / FILE_NAME) as db:
+        db.execute(f"INSERT INTO jobs VALUES ('c', 'n', 'a', 'u', 'k', 1, 1, 'm', '7', NULL, 1, {text})")
+    db.close()
+    with pytest.raises(JournalUnreadable, match="redbox recover"):
+        Journal(tmp_path)
+
+
 def test_a_missing_directory_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(JournalMisplaced, match="does not exist: make it"):
         Journal(tmp_path / "nowhere")
