@@ -7,6 +7,7 @@ the thread calls the rest. When stdin closes, all requests are cancelled except 
 their end.
 """
 
+import errno
 import os
 import queue
 import threading
@@ -188,9 +189,15 @@ class Session:
             self._streams[number] = stream
             is_awaited = self._idle_threads > 0
             self._idle_threads -= is_awaited
-        self._begun.put(stream)
-        if not is_awaited:
-            threading.Thread(target=self._work, daemon=True).start()
+        try:
+            if not is_awaited:
+                start_thread(self._work)
+        except OSError as error:
+            with self._changed:
+                del self._streams[number]
+            self._writer.write(FAILED, number, encode_header({"kind": "busy", "message": str(error)}))
+        else:
+            self._begun.put(stream)
 
     def _work(self) -> None:
         while True:  # without a variable: an idle thread keeps no request, in which secrets may be
@@ -232,6 +239,16 @@ class Session:
         while self._streams or time.monotonic() - self._last_frame_at < IDLE_S:
             time.sleep(IDLE_S / 10)
         os._exit(0)
+
+
+def start_thread(work: Callable[[], object]) -> None:
+    """OSError at the user's limit of processes, which counts threads."""
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(
+            errno.EAGAIN, "{} (the limit of this user's processes: ulimit -u)".format(error)
+        ) from None
 
 
 def describe_error(error: OSError) -> Dict[str, Any]:

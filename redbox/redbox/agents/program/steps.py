@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import IO, Any, Dict, List, Optional
 
 from redbox.agents.program.commands import account_environment, find_tool, to_bytes, unlinked_file
-from redbox.agents.program.session import RequestCancelled, WorkerStream
+from redbox.agents.program.session import RequestCancelled, WorkerStream, start_thread
 from redbox.agents.program.wire import CHUNK
 from redbox.node.program.pipes import enlarge_pipe
 
@@ -150,9 +150,9 @@ class StepOperations:
         argv[0] = find_tool(argv[0], self._directories)
         stream.is_recorded = True  # the agent waits for its end when the server has gone
         running = RunningStep(argv, dict(self._environment, **request["env"]), job, name)
-        threading.Thread(target=running.feed, args=(stream,), daemon=True).start()
-        stream.call_when_cancelled(lambda: threading.Thread(target=running.end, daemon=True).start())
         try:
+            start_thread(lambda: running.feed(stream))
+            stream.call_when_cancelled(lambda: start_thread(running.end))
             data = running.read()
             while data:
                 stream.send(data)

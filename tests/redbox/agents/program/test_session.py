@@ -70,6 +70,25 @@ def test_no_more_threads_than_requests_that_were_under_way_at_once(answers: tupl
     assert len(served) == MAX_REQUESTS
 
 
+def test_at_the_users_limit_of_processes_a_request_is_refused_and_the_agent_serves_on(
+    answers: tuple[Any, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, writes = answers
+    session = session_of(writes, lambda stream: {"number": stream.number})
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", start)
+        session._dispatch(REQUEST, 1, {"op": "work"}, b"")
+    kind, number, header, _ = read_frame(source)
+    assert (kind, number, header["kind"]) == (FAILED, 1, "busy")
+    assert "ulimit -u" in header["message"]
+    session._dispatch(REQUEST, 2, {"op": "work"}, b"")
+    assert read_frame(source)[:2] == (DONE, 2)
+
+
 def test_input_is_granted_again_for_many_frames_at_once(answers: tuple[Any, int]) -> None:
     source, writes = answers
 
