@@ -65,6 +65,15 @@ def test_sessions_end_with_a_relay_that_is_killed() -> None:
         until_gone(pid)
 
 
+def test_the_end_of_input_ends_a_terminals_line_that_has_begun() -> None:
+    with started() as relay:
+        relay.open(1, *SH, "stty -echo; echo ready; cat; exit 5", tty=True)
+        assert first_output(relay) == b"ready\r\n"
+        relay.send(frames.DATA, 1, b"\0no newline")
+        relay.send(frames.CLOSE, 1, b"\0")
+        assert relay.until_status(1) == (b"no newline", {"code": 5})
+
+
 def test_a_killed_stream_ends_its_processes_and_no_others() -> None:
     with started() as relay:
         relay.open(1, *SH, "trap '' HUP; echo $$; sleep 613.25", tty=True)

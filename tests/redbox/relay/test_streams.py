@@ -77,3 +77,12 @@ def test_a_session_that_cannot_be_prepared_ends_alone(monkeypatch: pytest.Monkey
     before = count_descriptors()
     assert status_of({**DOCUMENT, "tty": tty})["code"] == streams.CANNOT_EXECUTE
     assert count_descriptors() == before
+
+
+def test_a_node_without_a_free_terminal_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def openpty() -> tuple[int, int]:
+        raise OSError("out of pty devices")
+
+    monkeypatch.setattr(streams.pty, "openpty", openpty)
+    status = status_of({**DOCUMENT, "tty": True})
+    assert status == {"code": streams.CANNOT_EXECUTE, "message": "true: out of pty devices"}

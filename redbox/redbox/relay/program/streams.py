@@ -205,11 +205,12 @@ class CommandStream(RelayStream):
         try:
             start(argv, environment, place.folder, document)
         except OSError as error:
-            self._fail_to_start(error.errno or 0)
+            self._fail_to_start(error.errno or 0, str(error))
 
-    def _fail_to_start(self, number: int) -> None:
+    def _fail_to_start(self, number: int, why: str = "") -> None:
         code = NOT_FOUND if number == errno.ENOENT else CANNOT_EXECUTE
-        message = f"{self._program.decode('utf-8', 'surrogateescape')[:200]}: {os.strerror(number)}"
+        why = os.strerror(number) if number else why  # of a pty there is no number
+        message = f"{self._program.decode('utf-8', 'surrogateescape')[:200]}: {why}"
         self._send_notice(word_bytes(f"redbox: {message}\r\n"))  # kubectl shows no other
         self.finish({"code": code, "message": message})
         self._release()
@@ -332,8 +333,9 @@ class CommandStream(RelayStream):
         """End of file: for a terminal as a key, since its other direction stays open."""
         self._input_closed = False
         if self._tty:
-            self._input.append(b"\x04")
-            self._received.receive(data_cost(1))
+            end = b"\x04\x04"  # where a line has begun the first one ends that line
+            self._input.append(end)
+            self._received.receive(data_cost(len(end)))
         else:
             self._close_stdin()
 
