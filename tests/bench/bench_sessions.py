@@ -23,7 +23,7 @@ from tests.bench.effort import sized
 from tests.bench.pod_lives import NATIVE, ON_SLURM, SLURM_JOB, Kind
 from tests.bench.rows import Figure, Target
 from tests.bench.virtual_jobs import API
-from tests.e2e.harness.sessions import set_sessions
+from tests.e2e.harness.sessions import sessions
 
 FIRST = sized(8, 3)
 NEXT = sized(30, 10)
@@ -37,12 +37,8 @@ MIB = 2**20
 
 @contextmanager
 def with_sessions(bed: Bed) -> Iterator[Sides]:
-    with standing(bed) as sides:
-        set_sessions(bed.host("login"), enabled=True)
-        try:
-            yield sides
-        finally:
-            set_sessions(bed.host("login"), enabled=False)
+    with standing(bed) as sides, sessions(bed.host("login"), enabled=True):
+        yield sides
 
 
 @contextmanager

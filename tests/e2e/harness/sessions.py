@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
-from tests.e2e.harness.redbox_settings import change_settings
+from tests.e2e.harness.redbox_settings import settings_changed
 
 Processes = dict[tuple[str, int], str]
 """By node and pid: the command line."""
 
 
-def set_sessions(login: Host, *, enabled: bool, **limits: int) -> None:
-    change_settings(login, lambda settings: settings.update({"exec": {"enabled": enabled, **limits}}))
+@contextmanager
+def sessions(login: Host, *, enabled: bool) -> Iterator[None]:
+    """Allowed, or refused, as long as the block lasts."""
+    with settings_changed(login, lambda settings: settings.update({"exec": {"enabled": enabled}})):
+        yield
 
 
 def processes_on_nodes(bed: Bed, user: str = "alice") -> Processes:

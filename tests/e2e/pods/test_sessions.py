@@ -7,13 +7,14 @@ import os
 import re
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.harness.container_image import IMAGE
-from tests.e2e.harness.sessions import set_sessions
+from tests.e2e.harness.sessions import sessions
 from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container, ended, on_slurm
 from tests.e2e.harness.slurmjobs import new_name
 from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, resize, terminal
@@ -28,12 +29,12 @@ MODIFIED = 1_700_000_000
 
 
 @pytest.fixture(scope="module")
-def pod(lasting: SlurmPods) -> SlurmPod:
+def pod(lasting: SlurmPods) -> Iterator[SlurmPod]:
     """A running one, in a red-box that allows sessions."""
-    set_sessions(lasting.login, enabled=True)
-    pod = lasting.run(container("echo begun; exec sleep 600"))
-    pod.is_ready()
-    return pod
+    with sessions(lasting.login, enabled=True):
+        pod = lasting.run(container("echo begun; exec sleep 600"))
+        pod.is_ready()
+        yield pod
 
 
 @pytest.fixture(params=["SPDY", "WebSockets"])

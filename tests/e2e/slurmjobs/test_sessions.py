@@ -18,7 +18,7 @@ from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.ingress import controller
 from tests.e2e.harness.port_forward import PortForward, port_forward
 from tests.e2e.harness.session_parts import Part, parts
-from tests.e2e.harness.sessions import Processes, processes_on_nodes, set_sessions
+from tests.e2e.harness.sessions import Processes, processes_on_nodes, sessions
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 from tests.e2e.harness.waiting import WITHIN_S, eventually
 
@@ -39,9 +39,8 @@ PORTS_OF_BOTH = [
 @pytest.fixture(scope="module", autouse=True)
 def _sessions_are_allowed(delivery: str, bed: Bed) -> Iterator[None]:
     assert delivery
-    set_sessions(bed.host("login"), enabled=True)
-    yield
-    set_sessions(bed.host("login"), enabled=False)
+    with sessions(bed.host("login"), enabled=True):
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -242,8 +241,7 @@ def test_where_sessions_are_turned_off_each_way_says_so(
     login = bed.host("login")
     job = jobs.apply("sleep 600", ports=PORTS_OF_BOTH[:1])
     job.starts()
-    set_sessions(login, enabled=False)
-    try:
+    with sessions(login, enabled=False):
         eventually(lambda: "turned off" in refusal(job, enter) or None, what="the sentence")
         serving = f"{job.name}-ports" if delivery == "Virtual" else job.pod
         eventually(lambda: "turned off" in log_of(job, serving), what="the sentence in its log")
@@ -255,8 +253,6 @@ def test_where_sessions_are_turned_off_each_way_says_so(
             refused = login.run("redbox", *words, user="alice", check=False)
             assert refused.returncode, words
             assert "turned off" in refused.stderr, words
-    finally:
-        set_sessions(login, enabled=True)
 
 
 def log_of(job: Applied, pod: str) -> str:
