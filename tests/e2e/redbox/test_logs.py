@@ -289,7 +289,9 @@ async def test_merged_streams_are_one_log(alice: RedboxClient) -> None:
     assert [await log_of(alice, apart, stream) for stream in ("stdout", "stderr")] == ["out\n", "err\n"]
 
 
-async def test_each_task_of_an_array_has_its_log(alice: RedboxClient) -> None:
-    key = await submit(alice, "echo task $SLURM_ARRAY_TASK_ID", array="0-2")
+@pytest.mark.parametrize("output", ["slurm-%A_%a.out", "own-%j-%N.out"])
+async def test_each_task_of_an_array_has_its_log(alice: RedboxClient, output: str) -> None:
+    lines = f"#SBATCH --output={output}", "echo task $SLURM_ARRAY_TASK_ID"
+    key = await submit(alice, *lines, array="0-2")
     logs = [await log_of(alice, key, task=task) for task in range(3)]
     assert logs == ["task 0\n", "task 1\n", "task 2\n"]

@@ -83,6 +83,6 @@ def test_a_node_without_a_free_terminal_is_said_so(monkeypatch: pytest.MonkeyPat
     def openpty() -> tuple[int, int]:
         raise OSError("out of pty devices")
 
-    monkeypatch.setattr(streams.pty, "openpty", openpty)
+    monkeypatch.setattr("pty.openpty", openpty)
     status = status_of({**DOCUMENT, "tty": True})
     assert status == {"code": streams.CANNOT_EXECUTE, "message": "true: out of pty devices"}

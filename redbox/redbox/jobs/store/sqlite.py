@@ -108,7 +108,7 @@ class Database:
             return JournalContents(tuple(self._records()), tuple(self._tombstones()), facts, volumes)
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:  # of what is no record
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # of a row that holds none
             raise self._unreadable(error) from error
 
     def _records(self) -> Iterator[RecordSummary]:
