@@ -211,7 +211,9 @@ class PodRunner:
         deadline = self._context.pod.get("activeDeadlineS")
         if deadline:
             left = min(left, max(0.0, self._began + deadline - time.monotonic()))
-        select.select([self._wake_read], [], [], left if not self._context.stopping.is_set() else 1.0)
+        woken = select.poll()
+        woken.register(self._wake_read, select.POLLIN)
+        woken.poll(1000 * (left if not self._context.stopping.is_set() else 1.0))
         time.sleep(MERGE_S)
         with suppress(BlockingIOError):
             os.read(self._wake_read, 65536)

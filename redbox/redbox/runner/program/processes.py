@@ -342,15 +342,18 @@ def run_bounded(
     output = b""
     until = time.monotonic() + limit_s
     pipe = process.stdout.fileno() if process.stdout is not None else -1
+    readable = select.poll()  # select rejects descriptors from 1024 on
+    readable.register(pipe, select.POLLIN)
     try:
         is_open = True
         while is_open or process.poll() is None:
             ended = process.poll() is not None
             if time.monotonic() >= until or cancelled():
                 raise TimedOut(output.decode("utf-8", "replace"))
-            ready = select.select(
-                [pipe] if is_open else [], [], [], min(0.05, max(0.0, until - time.monotonic()))
-            )[0]
+            pause_s = min(0.05, max(0.0, until - time.monotonic()))
+            ready = is_open and bool(readable.poll(1000 * pause_s))
+            if not is_open:
+                time.sleep(pause_s)
             data = os.read(pipe, 65536) if ready else b""
             output = (output + data)[:OUTPUT_LIMIT]
             is_open = is_open and not (ready and not data) and not (ended and not ready)
