@@ -100,6 +100,7 @@ def test_a_client_that_vanishes_ends_a_stdin_once(node: Node) -> None:
     with started(node, "cat", stdin=True, stdinOnce=True) as run:
         client = Client(run)
         client.type(b"one\n")
+        client.read_until(b"one\n")  # nothing else is under way
         client.socket.close()
         assert end_of(run.wait(), "a") == (0, "Completed")
         assert run.log("a") == "one\n"

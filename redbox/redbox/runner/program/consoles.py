@@ -170,8 +170,8 @@ class Console:
                     self._serve(descriptor, events)
                 if self._has_ended and not self._drained.is_set():
                     self._drain()
-                self._end_input_if_due()
                 self._drop_those_gone()
+                self._end_input_if_due()
         finally:
             self._close_all()
 
