@@ -10,7 +10,7 @@ import pytest
 
 from kubectl_slurm.errors import NotPermitted, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
-from kubectl_slurm.slurmjobs import output, stream_output
+from kubectl_slurm.slurmjobs import access, output, stream_output
 from kubectl_slurm.slurmjobs.output import PodOutput, TaskFilter, follow_output
 from kubectl_slurm.slurmjobs.redbox import requests
 from kubectl_slurm.slurmjobs.redbox.requests import RedboxNotReached
@@ -175,7 +175,7 @@ def test_a_stream_is_followed_past_the_life_of_a_token_and_a_connection(
 
     monkeypatch.setattr(stream_output, "access_of", access_of)
     monkeypatch.setattr(stream_output, "cluster_of", lambda *_: None)
-    monkeypatch.setattr(stream_output, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(access, "PAUSES_S", (0.0,))
     monkeypatch.setattr(stream_output, "TOKEN_USED_S", -1.0)
     not_split = "#!/bin/sh\necho 'Error from server: stream: Forbidden' >&2; exit 1\n"
     kubectl.becomes(not_split)

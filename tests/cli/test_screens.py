@@ -208,11 +208,9 @@ def test_a_terminal_without_unicode_shows_what_it_can(kubectl: Kubectl) -> None:
     assert ended.stdout.endswith("l\\xe4uft\\u2026\n")
 
 
-def test_a_broken_pipe_is_silent(kubectl: Kubectl) -> None:
-    kubectl.answers("jobs", [slurmjob(f"job-{number}", state="RUNNING") for number in range(3000)])
-    reader = "head -1; exit ${PIPESTATUS[0]}"
-    script = f'set -o pipefail; "$0" queue | {{ {reader}; }}'
-    ended = subprocess.run(
+def in_bash(kubectl: Kubectl, script: str) -> subprocess.CompletedProcess[str]:
+    """The script has the program as $0."""
+    return subprocess.run(
         ["bash", "-c", script, PROGRAM],
         capture_output=True,
         text=True,
@@ -220,6 +218,13 @@ def test_a_broken_pipe_is_silent(kubectl: Kubectl) -> None:
         timeout=60,
         env=kubectl.environment(),
     )
+
+
+def test_a_broken_pipe_is_silent(kubectl: Kubectl) -> None:
+    kubectl.answers("jobs", [slurmjob(f"job-{number}", state="RUNNING") for number in range(3000)])
+    reader = "head -1; exit ${PIPESTATUS[0]}"
+    script = f'set -o pipefail; "$0" queue | {{ {reader}; }}'
+    ended = in_bash(kubectl, script)
     assert ended.stderr == ""
     assert ended.stdout.startswith("JOBID")
 
@@ -230,14 +235,7 @@ def test_a_broken_pipe_is_silent(kubectl: Kubectl) -> None:
 def test_what_is_short_has_a_silent_broken_pipe_too(kubectl: Kubectl, words: str) -> None:
     """It is written when the program ends."""
     script = f'exec 3> >(exec true); wait $!; "$0" {words} >&3'  # nobody reads it any more
-    ended = subprocess.run(
-        ["bash", "-c", script, PROGRAM],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=kubectl.environment(),
-    )
+    ended = in_bash(kubectl, script)
     assert (ended.returncode, ended.stderr) == (141, "")
 
 

@@ -109,6 +109,26 @@ def events_of(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
     )
 
 
+class Retries:
+    """Of what breaks for a moment: pauses that grow, and a sentence at the first."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._failures = 0
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def wait_after(self, fault: Exception) -> None:
+        """Raises the fault where there were too many in a row."""
+        if self._failures >= len(PAUSES_S):
+            raise fault
+        if not self._failures:
+            self._say(f"{fault}; trying again, the job is not affected")
+        time.sleep(PAUSES_S[self._failures])
+        self._failures += 1
+
+
 def watch_job(
     kubectl: Kubectl, job: SlurmJobView, *, say: Callable[[str], None], until: datetime | None = None
 ) -> Iterator[SlurmJobView]:
@@ -116,27 +136,22 @@ def watch_job(
 
     What breaks is begun again: the API server may restart, and the laptop sleep.
     """
-    failures = 0
+    retries = Retries(say)
     while True:
         try:
             yield job
             for change in _changes(kubectl, job, until):
-                failures = 0
+                retries.succeeded()
                 job = change
                 yield job
             if until is not None and datetime.now(until.tzinfo) >= until:
                 return
             current = get_again(kubectl, job)
-            failures = 0
+            retries.succeeded()
         except ObjectNotFound as gone:
             raise JobTrouble(f"{job.name} was deleted, and its job cancelled") from gone
         except Refusal as refusal:
-            if failures >= len(PAUSES_S):
-                raise
-            if not failures:
-                say(f"{refusal}; trying again, the job is not affected")
-            time.sleep(PAUSES_S[failures])
-            failures += 1
+            retries.wait_after(refusal)
             continue
         job = current
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from kubectl_slurm.errors import PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
-from kubectl_slurm.slurmjobs.access import PAUSES_S
+from kubectl_slurm.slurmjobs.access import Retries
 from kubectl_slurm.slurmjobs.clusters import cluster_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.output import NOT_SPLIT, STREAMS, PodOutput, follow_output, print_output
@@ -76,7 +76,7 @@ def _copy_from_redbox(
 ) -> None:
     """A connection that breaks is made again where it broke; a token is used for half of its life."""
     access, asked_at = None, 0.0
-    generation, offset, failures = "", 0, 0
+    generation, offset, retries = "", 0, Retries(note)
     while True:
         if access is None or time.monotonic() - asked_at > TOKEN_USED_S:
             asked_at = time.monotonic()
@@ -91,16 +91,14 @@ def _copy_from_redbox(
         is_complete = True
         try:
             for position in access.output(path):
-                is_complete, failures = False, 0
+                is_complete = False
+                retries.succeeded()
                 generation, offset, piece = position
                 write(piece)
         except RedboxNotReached as broken:
-            if not (follow and generation) or failures >= len(PAUSES_S):
+            if not (follow and generation):
                 raise
-            if not failures:
-                note(f"{broken}; trying again, the job is not affected")
-            time.sleep(PAUSES_S[failures])
-            failures += 1
+            retries.wait_after(broken)
             continue
         if is_complete or not follow:
             return
