@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import JobKey, JobRef
 from redbox.core.output_patterns import PatternValues, resolve_pattern
-from redbox.core.workload_manager import TaskObservation, WorkloadManager
+from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
@@ -127,13 +127,10 @@ class JobOutputSource:
         if self.task is None:
             began = reported.started_at.timestamp() if reported.started_at and record.run > 1 else None
             return RunState(reported.state, record.phase, record.run, began)
-        task = self._reported_task(record)
+        task = record.status.task(self.task)
         run = task.restarts + 1 if task else 1
         phase = self.workload.states.phase_of(task.state) if task and not record.final else None
         return RunState(task.state if task and phase else reported.state, phase or record.phase, run)
-
-    def _reported_task(self, record: JobRecord) -> TaskObservation | None:
-        return next((task for task in record.status.tasks if task.index == self.task), None)
 
     def _is_started(self, state: RunState) -> bool:
         """A job that Slurm holds after a requeue is suspended, but its next run has not started."""
@@ -165,7 +162,7 @@ class JobOutputSource:
         pattern = record.status.stderr if stream == "stderr" else record.status.stdout
         if pattern is None or self.task is None or record.job_id is None:
             return pattern
-        task = self._reported_task(record)
+        task = record.status.task(self.task)
         facts = PatternValues(
             job_id=(task.own_id or None) if task else None,
             user=record.user.name,

@@ -63,7 +63,7 @@ def is_suspended(record: JobRecord | None, states: JobStates, task: int | None) 
 
 def _shown(record: JobRecord, states: JobStates, task: int | None) -> tuple[str, Phase | None]:
     """State and phase of the job, or of the task that is meant."""
-    chosen = next((each for each in record.status.tasks if each.index == task), None)
+    chosen = record.status.task(task)
     if chosen is not None:
         return chosen.state, states.phase_of(chosen.state)
     return record.status.state, record.phase
@@ -97,7 +97,7 @@ def _check_state(state: str, phase: Phase | None, states: JobStates, what: str) 
 def _task(record: JobRecord, task: int | None) -> TaskObservation:
     if task is None:
         raise NotAcceptable("The job is an array: name one of its tasks.")
-    found = next((each for each in record.status.tasks if each.index == task), None)
+    found = record.status.task(task)
     if found is None:
         raise JobConflict(f"Task {task} of the array does not run: it waits, has ended, or does not exist.")
     return found

@@ -81,6 +81,10 @@ class ObservedStatus:
     array_size: int = 0
     tasks: tuple[TaskObservation, ...] = ()
 
+    def task(self, index: int | None) -> TaskObservation | None:
+        """The task of this index, if the workload manager has shown it."""
+        return next((task for task in self.tasks if task.index == index), None)
+
 
 class JobDependency(NamedTuple):
     """A dependency as it was submitted: `key` names a job of the same owner, `job_id` is its id then."""
