@@ -51,6 +51,8 @@ class RelayKey:
 @dataclass(eq=False)
 class _Relay:
     started: asyncio.Future[RelayConnection]
+    is_suspended: Callable[[], bool]
+    """Whether its job is: Slurm stops the relay with it."""
     task: asyncio.Task[None] | None = None
     connection: RelayConnection | None = None
     users: int = 0
@@ -146,18 +148,18 @@ class RelayPool:
             self._failures[key] = _Failures(error, count, now + pause)
 
     def _start(self, key: RelayKey, is_suspended: Callable[[], bool]) -> _Relay:
-        relay = self._relays[key] = _Relay(asyncio.get_running_loop().create_future())
-        relay.task = task = self._group.create_task(self._run(key, relay, is_suspended))
+        relay = self._relays[key] = _Relay(asyncio.get_running_loop().create_future(), is_suspended)
+        relay.task = task = self._group.create_task(self._run(key, relay))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return relay
 
-    async def _run(self, key: RelayKey, relay: _Relay, is_suspended: Callable[[], bool]) -> None:
+    async def _run(self, key: RelayKey, relay: _Relay) -> None:
         """A relay's life. Its faults are its sessions', never the server's."""
         failure = SessionEnded(RELAY_LOST, "The relay of this session has been ended by red-box.")
         began, fault = asyncio.get_running_loop().time(), None
         try:
-            await self._serve(key, relay, is_suspended)
+            await self._serve(key, relay)
             fault = relay.connection.failure if relay.connection is not None else None
         except SessionEnded as error:
             failure = fault = error
@@ -176,12 +178,12 @@ class RelayPool:
                 relay.started.set_exception(failure)
                 relay.started.exception()  # read here: there may be no other reader
 
-    async def _serve(self, key: RelayKey, relay: _Relay, is_suspended: Callable[[], bool]) -> None:
+    async def _serve(self, key: RelayKey, relay: _Relay) -> None:
         agent = await self._agents.agent(key.user, "sessions")
         name = f"rbx-{secrets.token_hex(8)}"
         argv = await self._step_command(key.user, key.job_id, key.node, name, relay_command())
         async with agent.open_step(argv, job=key.job_id, name=name, env=self._environment) as step:
-            connection = RelayConnection(step, key.node, name, is_suspended)
+            connection = RelayConnection(step, key.node, name, relay.is_suspended)
             serving = asyncio.create_task(connection.serve(relay_preamble()))
             try:
                 await self._await_start(connection)
