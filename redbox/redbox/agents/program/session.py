@@ -183,8 +183,7 @@ class Session:
         stream = WorkerStream(number, header, payload, self._writer)
         with self._changed:
             if len(self._streams) >= MAX_REQUESTS:
-                message = "{} requests are under way".format(MAX_REQUESTS)
-                self._writer.write(FAILED, number, encode_header({"kind": "busy", "message": message}))
+                self._refuse(number, "{} requests are under way".format(MAX_REQUESTS))
                 return
             self._streams[number] = stream
             is_awaited = self._idle_threads > 0
@@ -195,9 +194,12 @@ class Session:
         except OSError as error:
             with self._changed:
                 del self._streams[number]
-            self._writer.write(FAILED, number, encode_header({"kind": "busy", "message": str(error)}))
+            self._refuse(number, str(error))
         else:
             self._begun.put(stream)
+
+    def _refuse(self, number: int, message: str) -> None:
+        self._writer.write(FAILED, number, encode_header({"kind": "busy", "message": message}))
 
     def _work(self) -> None:
         while True:  # without a variable: an idle thread keeps no request, in which secrets may be

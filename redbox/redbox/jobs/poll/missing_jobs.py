@@ -111,15 +111,15 @@ def after_absence(
 ) -> JobRecord:
     """The record after a complete poll did not show its job, and this was found instead."""
     row, settings = evidence.row, machine.settings
-    has_end = row is not None and machine.has_ended(row.state)
-    if row is not None and has_end:
-        ended = machine.observe(record, replace(row, live=False), now)
+    end = row if row is not None and machine.has_ended(row.state) else None
+    if end is not None:
+        ended = machine.observe(record, replace(end, live=False), now)
         if ended.final:
             return ended
         record = replace(ended, absent_since=record.absent_since)  # rows of some tasks are still to come
     since = record.absent_since or now
     # An end in the accounting was not forgotten; that of a pod waits for its last report.
-    if evidence.restart is not None and (record.status.array_size or not has_end):
+    if evidence.restart is not None and (record.status.array_size or end is None):
         return _after_restart(replace(record, absent_since=since), evidence, evidence.restart, now, settings)
     limit = settings.rows_late_s if evidence.accounting else settings.shortest_interval_s / 2
     if (now - since).total_seconds() < limit:
