@@ -9,16 +9,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from redbox.callers import peers
 from redbox.callers.identities import Peer
 from redbox.callers.peers import MAX_PIPELINED, STATE_KEY, PeerAwareProtocol, peer_in
+from tests.redbox.callers.server import serving
 
 ASK = """
 import os, socket, sys
@@ -49,19 +48,6 @@ async def show_peer(scope: Any, _receive: Any, send: Callable[[Any], Awaitable[N
     await send({"type": "http.response.body", "body": shown})
 
 
-@asynccontextmanager
-async def serving(*, http: type[PeerAwareProtocol] = PeerAwareProtocol, **where: Any) -> Any:
-    config = uvicorn.Config(show_peer, http=http, lifespan="off", log_level="critical", **where)
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
-    try:
-        yield server
-    finally:
-        await server.shutdown()
-
-
 async def ask(path: Path, uid: str = "-", header: str = "") -> Any:
     command = [sys.executable, "-c", ASK, str(path), uid, header]
     ended = await asyncio.to_thread(
@@ -71,7 +57,7 @@ async def ask(path: Path, uid: str = "-", header: str = "") -> Any:
 
 
 async def answers(path: Path, uid: str) -> list[Any]:
-    async with serving(uds=str(path)):
+    async with serving(show_peer, uds=str(path)):
         path.chmod(0o666)
         return [
             await ask(path),
@@ -97,7 +83,7 @@ def test_a_user_that_is_unknown_in_this_user_namespace_is_nobody(open_folder: Pa
 
 
 async def test_a_caller_over_tcp_has_no_peer() -> None:
-    async with serving(host="127.0.0.1", port=0) as server:
+    async with serving(show_peer, host="127.0.0.1", port=0) as server:
         port = server.servers[0].sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -118,7 +104,7 @@ async def test_who_connects_and_does_not_finish_asking_is_let_go(
 ) -> None:
     monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.05)
     path = open_folder / "redbox.sock"
-    async with serving(uds=str(path)), asyncio.timeout(10):
+    async with serving(show_peer, uds=str(path)), asyncio.timeout(10):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(sent)
         assert await reader.read() == b""
@@ -131,7 +117,7 @@ async def test_an_answer_may_take_longer_than_asking_may(
     monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.05)
     path = open_folder / "redbox.sock"
     waited = asyncio.Event()
-    async with serving(uds=str(path)) as server, asyncio.timeout(10):
+    async with serving(show_peer, uds=str(path)) as server, asyncio.timeout(10):
 
         async def answer_late(scope: Any, receive: Any, send: Any) -> None:
             asyncio.get_running_loop().call_later(0.2, waited.set)
@@ -157,7 +143,7 @@ class Watched(PeerAwareProtocol):
 
 async def test_who_sends_thousands_of_requests_at_once_is_let_go(open_folder: Path) -> None:
     path = open_folder / "redbox.sock"
-    async with serving(uds=str(path), http=Watched), asyncio.timeout(10):
+    async with serving(show_peer, uds=str(path), http=Watched), asyncio.timeout(10):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2000)
         answer = await reader.read()
@@ -168,7 +154,7 @@ async def test_who_sends_thousands_of_requests_at_once_is_let_go(open_folder: Pa
 
 async def test_a_few_requests_sent_at_once_are_answered_one_by_one(open_folder: Path) -> None:
     path = open_folder / "redbox.sock"
-    async with serving(uds=str(path)), asyncio.timeout(10):
+    async with serving(show_peer, uds=str(path)), asyncio.timeout(10):
         reader, writer = await asyncio.open_unix_connection(path)
         asks = b"GET / HTTP/1.1\r\nHost: x\r\n"
         writer.write((asks + b"\r\n") * MAX_PIPELINED + asks + b"Connection: close\r\n\r\n")

@@ -7,9 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
-from redbox.callers.peers import PIECE, UNREAD_S, PeerAwareProtocol, PeerAwareSocketProtocol
+from redbox.callers.peers import PIECE, UNREAD_S, PeerAwareSocketProtocol
+from tests.redbox.callers.server import serving
 
 HANDSHAKE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -41,28 +40,13 @@ async def count_messages(_scope: Any, receive: Any, send: Any) -> None:
 
 async def test_a_flood_of_messages_is_parsed_in_pieces_and_arrives_whole(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    config = uvicorn.Config(
-        count_messages,
-        http=PeerAwareProtocol,
-        ws=MeasuredProtocol,
-        lifespan="off",
-        log_level="critical",
-        uds=str(path),
-    )
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
-    try:
-        async with asyncio.timeout(60):
-            reader, writer = await asyncio.open_unix_connection(path)
-            writer.write(HANDSHAKE)
-            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-            writer.write(MESSAGE * COUNT)
-            assert await reader.readexactly(5) == b"\x81\x03all"
-            writer.close()
-    finally:
-        await server.shutdown()
+    async with serving(count_messages, ws=MeasuredProtocol, uds=str(path)), asyncio.timeout(60):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(HANDSHAKE)
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        writer.write(MESSAGE * COUNT)
+        assert await reader.readexactly(5) == b"\x81\x03all"
+        writer.close()
     assert 0 < MeasuredProtocol.most <= PIECE // len(MESSAGE) + 1
 
 
@@ -84,26 +68,16 @@ async def end_at_once(_scope: Any, receive: Any, send: Any) -> None:
 
 async def test_a_client_that_does_not_read_for_long_is_not_taken_for_gone() -> None:
     """With TCP_USER_TIMEOUT the kernel ends a connection whose bytes nobody reads for so long."""
-    config = uvicorn.Config(
-        end_at_once, http=PeerAwareProtocol, ws=KnownProtocol, lifespan="off", log_level="critical", port=0
-    )
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
-    try:
-        async with asyncio.timeout(60):
-            address = server.servers[0].sockets[0].getsockname()[:2]
-            reader, writer = await asyncio.open_connection(*address)
-            writer.write(HANDSHAKE)
-            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-            assert (await reader.readexactly(4))[:1] == b"\x88"
-            protocol = KnownProtocol.newest
-            opened = protocol.transport.get_extra_info("socket")
-            assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
-            assert protocol.close_timer is not None
-            assert protocol.close_timer.when() - asyncio.get_running_loop().time() > UNREAD_S / 2
-            assert not protocol._host_is_gone()
-            writer.close()
-    finally:
-        await server.shutdown()
+    async with serving(end_at_once, ws=KnownProtocol, port=0) as server, asyncio.timeout(60):
+        address = server.servers[0].sockets[0].getsockname()[:2]
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(HANDSHAKE)
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        assert (await reader.readexactly(4))[:1] == b"\x88"
+        protocol = KnownProtocol.newest
+        opened = protocol.transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+        assert protocol.close_timer is not None
+        assert protocol.close_timer.when() - asyncio.get_running_loop().time() > UNREAD_S / 2
+        assert not protocol._host_is_gone()
+        writer.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redbox.core.workload_manager import JobAction
@@ -11,12 +13,16 @@ from tests.redbox.jobs.submit.test_coordinator import KEY, put
 from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES, REFUSED
 
 
+def put_without_an_answer(world: World, **facts: Any) -> None:
+    world.slurm.manners.append(NEVER_ARRIVES)
+    with pytest.raises(JobsBusy):
+        put(world, **facts)
+
+
 def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_when_alone(
     world: World,
 ) -> None:
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world)
+    put_without_an_answer(world)
     world.advance(500)
     assert world.slurm.ever == []
     with pytest.raises(JobNotFound):
@@ -29,9 +35,7 @@ def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_
 
 
 def test_a_held_retry_whose_answer_a_crash_took_is_released_all_the_same(world: World) -> None:
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world)
+    put_without_an_answer(world)
     world.advance(500)
     world.slurm.manners.append(HANGS)
     world.begin(world.jobs.put(caller(), KEY, 1, request()))
@@ -47,9 +51,7 @@ def test_a_retry_of_a_job_that_its_request_holds_is_a_held_retry_too_and_is_not_
     world: World,
 ) -> None:
     """Only a held retry runs sbatch beside one whose outcome is unknown."""
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world, hold=True)
+    put_without_an_answer(world, hold=True)
     world.advance(500)
     assert put(world, hold=True)[1]
     assert [sbatch.submission.held for sbatch in world.slurm.processes] == [False, True]
@@ -59,18 +61,14 @@ def test_a_retry_of_a_job_that_its_request_holds_is_a_held_retry_too_and_is_not_
 
 
 def test_a_retry_within_the_minute_is_refused_for_now(world: World) -> None:
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world)
+    put_without_an_answer(world)
     with pytest.raises(JobsBusy, match="nothing is submitted twice"):
         put(world)
     assert world.slurm.ever == []
 
 
 def test_a_retry_that_is_refused_leaves_its_key_in_doubt_and_the_next_one_is_held_too(world: World) -> None:
-    world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(JobsBusy):
-        put(world)
+    put_without_an_answer(world)
     world.advance(120)
     world.slurm.manners.append(REFUSED)
     with pytest.raises(RefusedBySlurm):
