@@ -53,7 +53,7 @@ def environment(bed: Bed) -> Iterator[dict[str, str]]:
         [PROGRAM, "up", "--no-kube", "--fast"], check=False, capture_output=True, text=True, env=environment
     )
     try:
-        assert up.returncode == 0, up.stderr
+        assert up.returncode == 0, last_line_first(up.stderr)
         assert "Debian's unstable" in up.stderr  # since when this root is as it is
         yield environment
     finally:
@@ -66,6 +66,12 @@ def test_what_speaks_to_slurm_passes_on_it(environment: dict[str, str], which: s
     done = subprocess.run(
         pytest_again, check=False, capture_output=True, text=True, env=environment, cwd=CHECKOUT
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    failures = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    assert done.returncode == 0, "; ".join(failures) + "\n" + done.stdout + done.stderr
     assert " passed" in done.stdout.splitlines()[-1]
     print(f"Slurm {NEWEST}, tests {which}: {done.stdout.splitlines()[-1]}")
+
+
+def last_line_first(text: str) -> str:
+    """A summary of a run shows a failure's first line, and a program ends with its error."""
+    return f"{text.rstrip().rpartition(chr(10))[2]}\n{text}"
