@@ -124,6 +124,7 @@ class World:
             _ABANDONED.append(task)
         _ABANDONED.append((self.loop, self.jobs))
         self.journal.close()
+        self.loop.close()  # three descriptors, and a machine of hypothesis has hundreds of crashes
         self.clock.forget_sleepers()
 
     def restart(self) -> None:

@@ -63,7 +63,7 @@ def test_its_grace_goes_on_where_red_box_was_killed_and_the_runner_is_told_again
     world.run(world.jobs.delete(caller(), "key"))
     world.advance(5)
     world.crash()
-    world.advance(40)
+    world.clock.advance_to(world.clock.elapsed + 40)
     world.start()
     world.advance(10)
     assert world.slurm.acts == [STOP, STOP]
