@@ -154,7 +154,7 @@ async def test_an_agent_that_hears_nothing_leaves_by_itself_and_is_replaced(user
     async with AgentPool(transport) as pool:
         agent = await pool.agent(user)
         assert (await agent.run(["/bin/sleep", "0.6"], deadline=10)).code == 0  # busy is not idle
-        await until(lambda: pool.state().processes == 0)
+        await until(lambda: not agent.is_alive and pool.state().processes == 0)
         assert (await pool.agent(user)).hello.pid != agent.hello.pid
 
 
