@@ -14,6 +14,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.hosts.host import Host
+from redbox_bed.images.node_images import BUSYBOX
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.ingress import controller
 from tests.e2e.harness.port_forward import PortForward, port_forward
@@ -114,6 +115,22 @@ def test_a_service_and_an_ingress_reach_the_job_while_it_runs(
             job.change(suspend=True)
             eventually(lambda: not fetched(node, address), what="the end of its endpoints")
             assert entrance.get(HOST_NAME)[0] == 502
+
+
+def test_a_dashboard_in_kubernetes_shows_what_a_job_measures(jobs: SlurmJobs) -> None:
+    """The example as it is, but for what the bed has not: DNS, and a registry with busybox."""
+    first, service, dashboard = yaml.safe_load_all((EXAMPLES / "dashboard.yaml").read_text())
+    name = first["metadata"]["name"]
+    job = jobs.apply(name=name, **first["spec"])
+    with applied(job, service):
+        address = job("get", "service", name, "--output=jsonpath={.spec.clusterIP}")
+        pod = dashboard["spec"]["template"]["spec"]
+        pod["hostAliases"] = [{"ip": address, "hostnames": [name]}]
+        pod["containers"][0]["image"] = BUSYBOX
+        with applied(job, dashboard):
+            job("rollout", "status", "deployment/dashboard", "--timeout=60s")
+            with port_forward(job, "deployment/dashboard", 8000) as forward:
+                eventually(lambda: "step 3 loss 0.997" in forward.get(), what="the job's losses")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from redbox_resourced.pods.ending.deletions import RUNNERS_END_S
 from redbox_resourced.pods.job_feed import BACKOFF
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod import TargetPartition
 from redbox_resourced.translation.references import PodReferences
 from tests.resourced.pods.factories import RUNS, WAITS, died, manifest, pod_job, report
 from tests.resourced.pods.pod_life_harness import AWAY, NODE, POD, PodLife, pod_life, problem, until
@@ -95,6 +97,26 @@ async def test_what_pods_refer_to_is_in_memory_for_a_few_pods_at_once(
         assert max(held.values()) <= pod_request.OF_A_NAMESPACE
         released.set()
         await until(lambda: life.redbox.jobs.keys() == {name for _, name in pods})
+
+
+async def test_a_pod_whose_check_takes_long_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    other_is_submitted, check = threading.Event(), pod_request.check_supported
+    waits: list[bool] = []
+
+    def check_slowly(pod: dict[str, Any], partition: TargetPartition) -> None:
+        if pod["metadata"]["name"] == "long":
+            waits.append(other_is_submitted.wait(10))
+        check(pod, partition)
+
+    monkeypatch.setattr(pod_request, "check_supported", check_slowly)
+    async with pod_life() as life:
+        for name in ("long", "short"):
+            metadata = {"namespace": "alice", "name": name, "uid": name}
+            life.api.put(ResourcePath("Pod", name, "alice"), manifest(metadata=metadata))
+        await until(lambda: "short" in life.redbox.jobs)
+        other_is_submitted.set()
+        await until(lambda: "long" in life.redbox.jobs)
+    assert waits == [True]
 
 
 async def test_a_secret_that_appears_later_works() -> None:
