@@ -14,8 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.e2e.harness.waiting import eventually
+
 COLUMNS, ROWS = 101, 33
 WITHIN_S = 60.0
+PROMPT = rb"[$#>] (\x1b\[[?\w]+)*$"
 
 
 @contextmanager
@@ -48,3 +51,18 @@ def read_until(screen: int, pattern: bytes) -> bytes:
         if readable.poll(1000):
             shown += os.read(screen, 65536)
     return shown
+
+
+def has_its_size_and_ctrl_c(screen: int) -> None:
+    """Of a shell at its prompt. A size is sent beside the keys, and may come after them."""
+    os.write(screen, b"sh -c 'stty size; exec sleep 60'\n")  # one process, which Ctrl-C finds at any moment
+    read_until(screen, rb"[\r\n]33 101\r\n")
+    os.write(screen, b"\x03")
+    resize(screen, ROWS + 1, COLUMNS)
+    read_until(screen, PROMPT)
+    eventually(lambda: b"34 101" in size_shown(screen), what="the new size")
+
+
+def size_shown(screen: int) -> bytes:
+    os.write(screen, b"stty size\n")
+    return read_until(screen, rb"[\r\n]\d+ \d+\r\n")

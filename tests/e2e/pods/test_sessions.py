@@ -17,14 +17,22 @@ from tests.e2e.harness.container_image import IMAGE
 from tests.e2e.harness.sessions import sessions
 from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container, ended, on_slurm
 from tests.e2e.harness.slurmjobs import new_name
-from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, resize, terminal
+from tests.e2e.harness.terminals import (
+    COLUMNS,
+    PROMPT,
+    ROWS,
+    WITHIN_S,
+    has_its_size_and_ctrl_c,
+    read_until,
+    resize,
+    terminal,
+)
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 SERVES = "echo hello > /tmp/index.html; exec httpd -f -p $0 -h /tmp"
 PORTS = {"SPDY": 18080, "WebSockets": 18081}
 """The server of the one may end after that of the other begins."""
-PROMPT = rb"> (\x1b\[\w+)*$"
 MODIFIED = 1_700_000_000
 
 
@@ -82,25 +90,10 @@ def test_a_program_that_is_not_there(kubectl: list[str], pod: SlurmPod) -> None:
     assert (code, "no-such-program" in err) == (127, True), err
 
 
-def has_its_size_and_ctrl_c(screen: int) -> None:
-    """Of a shell that has just begun. A size is sent beside the keys, and may come after them."""
-    read_until(screen, PROMPT)
-    os.write(screen, b"stty size; sleep 60\n")
-    read_until(screen, rb"\n33 101\r\n")
-    os.write(screen, b"\x03")
-    resize(screen, ROWS + 1, COLUMNS)
-    read_until(screen, PROMPT)
-    eventually(lambda: b"\n34 101\r\n" in size_shown(screen), what="the new size")
-
-
-def size_shown(screen: int) -> bytes:
-    os.write(screen, b"stty size\n")
-    return read_until(screen, rb"\n\d+ \d+\r\n")
-
-
 def test_a_terminal_has_its_size_its_keys_and_its_exit_code(kubectl: list[str], pod: SlurmPod) -> None:
     command = in_pod(kubectl, pod, "sh", options=("-it",))
     with terminal(command) as (process, screen):
+        read_until(screen, PROMPT)
         has_its_size_and_ctrl_c(screen)
         os.write(screen, b"exit 5\n")
         assert process.wait(WITHIN_S) == 5
@@ -219,6 +212,7 @@ def test_kubectl_run_gives_a_terminal_that_is_left_and_attached_to_again(
     ran = lasting.of(new_name())
     lasting.made.append(("Pod", ran.name))
     with terminal(run_on_slurm(kubectl, ran.name, "-it", "--", "sh")) as (process, screen):
+        read_until(screen, PROMPT)
         has_its_size_and_ctrl_c(screen)
         attach = [*kubectl, "attach", "-it", ran.name]
         with terminal(attach) as (second, other):

@@ -20,10 +20,9 @@ from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.redbox_jobs import started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
-from tests.e2e.harness.terminals import COLUMNS, ROWS, WITHIN_S, read_until, resize, terminal
+from tests.e2e.harness.terminals import PROMPT, WITHIN_S, has_its_size_and_ctrl_c, read_until, terminal
 
 SH = ("/bin/sh", "-c")
-PROMPT = rb"[$#>] (\x1b\[[?\w]+)*$"
 
 
 @pytest.fixture(scope="module")
@@ -195,12 +194,8 @@ async def test_a_shell_on_the_login_node_is_a_terminal(server: RedboxServer, log
         assert b"Traceback" not in shown
         before = termios.tcgetattr(screen)[3]
         assert not before & termios.ECHO, "its keys are echoed by the job's terminal alone"
-        os.write(screen, b"stty size; sleep 60\n")
-        await asyncio.to_thread(read_until, screen, rb"33 101\r\n")
-        os.write(screen, b"\x03")
-        resize(screen, ROWS + 1, COLUMNS)
-        os.write(screen, b"stty size; exit 5\n")
-        await asyncio.to_thread(read_until, screen, rb"34 101\r\n")
+        await asyncio.to_thread(has_its_size_and_ctrl_c, screen)
+        os.write(screen, b"exit 5\n")
         assert await asyncio.to_thread(process.wait, WITHIN_S) == 5
         assert termios.tcgetattr(screen)[3] & termios.ECHO, "the terminal is as it was"
     there = ("redbox", "exec", "--socket", server.socket, "-i", "keep", "--", "sh", "-c", "cat; exit 7")

@@ -18,7 +18,7 @@ from redbox_resourced.pods.ending.deletions import RUNNERS_END_S
 from redbox_resourced.pods.job_feed import BACKOFF
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.translation.errors import Unsupported
-from redbox_resourced.translation.pod import TargetPartition
+from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
 from tests.resourced.pods.factories import RUNS, WAITS, died, manifest, pod_job, report
 from tests.resourced.pods.pod_life_harness import AWAY, NODE, POD, PodLife, pod_life, problem, until
@@ -100,7 +100,7 @@ async def test_what_pods_refer_to_is_in_memory_for_a_few_pods_at_once(
 
 
 async def test_a_pod_whose_check_takes_long_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    other_is_submitted, check = threading.Event(), pod_request.check_supported
+    other_is_submitted, check = threading.Event(), check_supported
     waits: list[bool] = []
 
     def check_slowly(pod: dict[str, Any], partition: TargetPartition) -> None:
