@@ -92,7 +92,7 @@ def test_a_relay_without_streams_ends() -> None:
 
 
 def test_a_relay_without_a_heartbeat_ends_with_its_sessions() -> None:
-    with started(heartbeat_s=0.5) as relay:
+    with started(heartbeat_s=3) as relay:
         relay.open(1, *SH, "echo $$; exec sleep 614.25")
         (pid,) = pids_in(first_output(relay))
         relay.process.wait(20)
