@@ -36,7 +36,7 @@ async def test_a_command_that_is_not_there_says_so() -> None:
 async def test_on_the_deadline_all_its_processes_end(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"sleep 600 & echo $! >{pid_file}; wait"
-    done = await OwnAccountCommands().run(["sh", "-c", script], deadline=0.5)
+    done = await OwnAccountCommands().run(["sh", "-c", script], deadline=2)
     assert done.timed_out
     child = int(pid_file.read_text())
     await until(lambda: not is_running(child))
