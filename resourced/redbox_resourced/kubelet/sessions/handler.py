@@ -186,7 +186,8 @@ class SessionHandler:
         async def copy(streams: ClientStreams) -> SessionStatus:
             return await _copy_log(pod_log, query, streams, channel)
 
-        return await _serve(request, protocol, options, copy)
+        with self._logs.share_of_tasks(request.pod, pod_log):
+            return await _serve(request, protocol, options, copy)
 
     async def _attach_to_process(
         self, request: SessionRequest, options: StreamOptions, container: PodContainer
