@@ -33,7 +33,7 @@ from redbox_resourced.kubelet.logs.streams import JobStreams
 from redbox_resourced.kubelet.shares import NamespaceShares, TooManyOpen
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
+from redbox_resourced.pods.pod_status import NO_CLUSTER_MESSAGE, NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
 from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
 from redbox_resourced.pods.submission import PodSubmitter
@@ -86,9 +86,11 @@ class LogHandler:
         if pod is None or container not in pod.container_names:
             message = f"container {container} of this pod is not on a virtual node"
             raise LogRequestRejected(message, HTTPStatus.NOT_FOUND)
-        connection = self._clusters.of_node(pod.node)
-        if not pod.has_job or connection is None:
+        if not pod.has_job:
             raise LogRequestRejected(NOT_RUN_MESSAGE)
+        connection = self._clusters.of_node(pod.node)
+        if connection is None:
+            raise LogRequestRejected(NO_CLUSTER_MESSAGE, HTTPStatus.SERVICE_UNAVAILABLE)
         return pod, connection
 
     async def _answer(

@@ -72,3 +72,14 @@ async def test_readers_of_large_arrays_are_fewer(monkeypatch: pytest.MonkeyPatch
         async with asyncio.timeout(10):
             while (await stand.request(LOG.replace("train", "huge"), method="GET")).status == 503:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(("path", "method"), [(LOG, "GET"), ("/exec/alice/train/main", "POST")])
+async def test_a_slurmcluster_that_cannot_be_used_now_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, path: str, method: str
+) -> None:
+    async with kubelet_api() as stand:
+        monkeypatch.setattr(stand.reconciler._clusters, "of_node", lambda _: None)
+        refused = await stand.request(path, method=method)
+        assert refused.status == 503
+        assert b"The SlurmCluster of this pod's node cannot be used now" in refused.body
