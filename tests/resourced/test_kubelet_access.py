@@ -16,12 +16,14 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
+from redbox_resourced.kubelet import listener, server
 from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, NodeAccess
 from redbox_resourced.kubelet.handshake_limits import AT_ONCE, AT_ONCE_PER_ADDRESS
 from redbox_resourced.kubelet.listener import KubeletListener, tls_context
@@ -133,8 +135,17 @@ class Served:
 def handshakes_under_way() -> int:
     """TLS buffers of clients that have not authenticated yet: these are what costs memory."""
     in_handshake = sslproto.SSLProtocolState.DO_HANDSHAKE
-    states = (vars(item)["_state"] for item in gc.get_objects() if isinstance(item, sslproto.SSLProtocol))
-    return sum(state is in_handshake for state in states)
+    return sum(vars(item)["_state"] is in_handshake for item in tls_protocols())
+
+
+def connections() -> set[int]:
+    """Those of this process that have not ended, of whichever test."""
+    ended = sslproto.SSLProtocolState.UNWRAPPED
+    return {id(item) for item in tls_protocols() if vars(item)["_state"] is not ended}
+
+
+def tls_protocols() -> list[sslproto.SSLProtocol]:
+    return [item for item in gc.get_objects() if isinstance(item, sslproto.SSLProtocol)]
 
 
 def free_port() -> int:
@@ -219,6 +230,43 @@ async def test_silent_connections_hold_little_and_keep_nobody_out(
         assert handshakes_under_way() <= most
 
 
+async def test_users_who_ask_nothing_hold_little_and_keep_nobody_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "FIRST_REQUEST_S", 60.0)
+    context = served.context(served.authority.issue("bob", "developers", ExtendedKeyUsageOID.CLIENT_AUTH))
+    silent = [await asyncio.open_connection(ADDRESS, served.port, ssl=context) for _ in range(AT_ONCE + 10)]
+    for reader, _ in silent[:10]:
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+    client = served.authority.issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH)
+    assert (await served.get(client)).text == "ok"
+    for _, writer in silent:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("asked", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: n\r\n\r\n"])
+async def test_a_user_holds_no_connection(
+    served: Served, asked: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks nothing, or half a request, or is refused and does not read it."""
+    monkeypatch.setattr(listener, "FIRST_REQUEST_S", 0.1)
+    monkeypatch.setattr(server, "REFUSED_S", 0.1)
+    context = served.context(served.authority.issue("bob", "developers", ExtendedKeyUsageOID.CLIENT_AUTH))
+    others = connections()
+    with socket.create_connection((ADDRESS, served.port)) as plain:
+
+        def ask() -> ssl.SSLSocket:
+            connected = context.wrap_socket(plain, server_hostname=ADDRESS)
+            connected.sendall(asked)
+            return connected
+
+        with await asyncio.to_thread(ask):
+            async with asyncio.timeout(10):
+                while connections() - others:  # noqa: ASYNC110 (nothing sets an event)
+                    await asyncio.sleep(0.05)
+
+
 async def test_many_clients_at_once_of_one_address_are_all_answered(served: Served) -> None:
     context = served.context(served.authority.issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH))
 
@@ -257,12 +305,13 @@ def test_our_own_certificate_names_our_address() -> None:
 async def test_the_clients_ca_may_have_comments_in_any_script(served: Served) -> None:
     commented = tls_context(served.pair, f"# Universität Zürich\n{served.authority.pem}")
     assert len(commented.get_ca_certs()) == 1
-    listener = KubeletListener(ReviewingApiServer("ä").client, served.runner, ADDRESS, free_port())
-    listener.use(served.pair)
-    running = asyncio.create_task(listener.run())
+    runner = web.AppRunner(web.Application())
+    refusing = KubeletListener(ReviewingApiServer("ä").client, runner, ADDRESS, free_port())
+    refusing.use(served.pair)
+    running = asyncio.create_task(refusing.run())
     async with asyncio.timeout(10):
-        while "no certificate" not in listener.problem:  # noqa: ASYNC110 (it sets no event)
+        while "no certificate" not in refusing.problem:  # noqa: ASYNC110 (it sets no event)
             await asyncio.sleep(0.01)
-    assert not listener.serves.is_set()
+    assert not refusing.serves.is_set()
     running.cancel()
     await asyncio.wait({running})

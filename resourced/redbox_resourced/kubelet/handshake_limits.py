@@ -3,14 +3,15 @@
 From its first moment a handshake costs asyncio 300 KiB, whether or not the client ever sends a byte. So a
 connection waits for its slot as a bare socket, which costs next to nothing, and an address that opens many
 connections delays only its own. Where all addresses together exceed the bound, the oldest handshake is
-cancelled: an honest client finishes within milliseconds, a silent one does not.
+cancelled: an honest client finishes within milliseconds, a silent one does not. The same holds of connections
+without a request: each user of the cluster may have a certificate with which a handshake succeeds.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -30,6 +31,7 @@ class HandshakeLimits:
     max_waiting: int = MAX_WAITING
     _in_progress: Tasks = field(default_factory=dict)
     _waiting: Tasks = field(default_factory=dict)
+    _silent: Tasks = field(default_factory=dict)
     _per_address: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary)
     """For addresses that have a handshake in progress or waiting."""
 
@@ -44,6 +46,10 @@ class HandshakeLimits:
                 yield
         finally:
             slots.release()
+
+    def silent(self) -> AbstractContextManager[None]:
+        """Hold a place of those whose handshake is over and that have sent no request yet."""
+        return _registered(self._silent, self.at_once)
 
 
 @contextmanager

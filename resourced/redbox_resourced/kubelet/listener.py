@@ -13,7 +13,9 @@ import os
 import socket
 import ssl
 import tempfile
+from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import structlog
 from aiohttp import web
@@ -26,10 +28,13 @@ from redbox_resourced.kubelet.handshake_limits import HandshakeLimits
 from redbox_resourced.kubelet.serving_certificate import ServingKeyPair
 
 log = structlog.get_logger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CLIENT_CA_NAMESPACE, CLIENT_CA_NAME = "kube-system", "extension-apiserver-authentication"
 CLIENT_CA_KEY = "client-ca-file"
 BACKLOG = 128
 HANDSHAKE_S = 5.0
+FIRST_REQUEST_S = 5.0
+"""After the handshake: the API server connects when it has a request."""
 RETRY_ACCEPT_S = 0.5
 
 
@@ -45,6 +50,9 @@ class KubeletListener:
         self._client_ca = ""
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate: no handshake succeeds
         self._handshakes = HandshakeLimits()
+        self._requested: WeakKeyDictionary[asyncio.BaseTransport, asyncio.Event] = WeakKeyDictionary()
+        """Set by the first request of each connection."""
+        runner.app.middlewares.insert(0, self._note_request)
         self._warnings = GroupedWarnings("connections not accepted")
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
         path = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
@@ -96,21 +104,32 @@ class KubeletListener:
             await asyncio.sleep(0)  # accept may always succeed at once: let other tasks run
 
     async def _handshake(self, connection: socket.socket, address: str) -> None:
-        """Shake hands within the limits; a failed or cancelled connection is closed without an answer."""
+        """Shake hands within the limits; who fails, gives way or asks nothing is closed without an answer."""
         serve: Any = self._runner.server
         with contextlib.ExitStack() as opened:
             opened.callback(connection.close)
             try:
                 async with self._handshakes.slot(address):
-                    await asyncio.get_running_loop().connect_accepted_socket(
+                    transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                         serve, connection, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
                     )
                 opened.pop_all()  # from here on the server owns the connection
-            except OSError:  # including every TLS failure
+                opened.callback(transport.abort)
+                with self._handshakes.silent():
+                    async with asyncio.timeout(FIRST_REQUEST_S):
+                        await self._requested.setdefault(transport, asyncio.Event()).wait()
+                opened.pop_all()
+            except OSError:  # including every TLS failure, and TimeoutError
                 return
             except Exception:
                 # Bytes of an unauthenticated client must not stop the server.
                 log.exception("handshake")
+
+    @web.middleware
+    async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.transport is not None:
+            self._requested.setdefault(request.transport, asyncio.Event()).set()
+        return await handler(request)
 
     def _client_ca_changed(self, _: set[Place]) -> None:
         client_ca = self._informer.items.get((CLIENT_CA_NAMESPACE, CLIENT_CA_NAME), "")

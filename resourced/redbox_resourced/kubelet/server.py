@@ -18,7 +18,7 @@ A session in a pod (exec, attach, portForward) passes these:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
 from http import HTTPStatus
 
 import structlog
@@ -27,6 +27,7 @@ from aiohttp import web
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet import stats
 from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, NodeAccess
+from redbox_resourced.kubelet.listener import Handler
 from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.sessions.handler import SessionHandler
 from redbox_resourced.kubelet.sessions.statuses import status_response
@@ -36,8 +37,9 @@ from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
 
 log = structlog.get_logger(__name__)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 NO_RUN = "this kubelet API runs no commands: use exec, by POST\n"
+REFUSED_S = 2.0
+"""For a client to read that it is refused, before its connection is broken: open, each holds 300 KiB."""
 SESSIONS = ("exec", "attach", "portForward")
 LONGEST_LINE = 1024 * 1024
 """Of a request's first line, which has the whole command: aiohttp's own 8,190 bytes break long ones."""
@@ -134,6 +136,9 @@ async def _no_run(_: web.Request) -> web.Response:
 
 def _refusal(request: web.Request, status: HTTPStatus, message: str) -> web.Response:
     """Of a session, a Status: what else kubectl gets there is an `unknown error` to it."""
-    if request.path.split("/", 2)[1] in SESSIONS:
-        return status_response(status, message)
-    return web.Response(status=status, text=message)
+    if request.transport is not None:
+        asyncio.get_running_loop().call_later(REFUSED_S, request.transport.abort)
+    is_session = request.path.split("/", 2)[1] in SESSIONS
+    refusal = status_response(status, message) if is_session else web.Response(status=status, text=message)
+    refusal.force_close()
+    return refusal

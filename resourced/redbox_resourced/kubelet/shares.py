@@ -28,16 +28,16 @@ class NamespaceShares:
     now: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
-    def taken(self, namespace: str) -> Iterator[None]:
-        """Raises TooManyOpen."""
-        if self.now.total() >= self.most:
-            raise TooManyOpen(f"{self.most} {self.kind}")
-        if self.now[namespace] >= self.of_a_namespace:
+    def taken(self, namespace: str, count: int = 1) -> Iterator[None]:
+        """Raises TooManyOpen. `count`: of one that takes the memory of several."""
+        if self.now.total() + count > self.most:
+            raise TooManyOpen(f"{self.now.total()} {self.kind}")
+        if self.now[namespace] + count > self.of_a_namespace:
             raise TooManyOpen(f"{self.now[namespace]} {self.kind} of namespace {namespace}")
-        self.now[namespace] += 1
+        self.now[namespace] += count
         try:
             yield
         finally:
-            self.now[namespace] -= 1
+            self.now[namespace] -= count
             if not self.now[namespace]:
                 del self.now[namespace]

@@ -91,7 +91,8 @@ def _owned(managed_fields: list[Object]) -> dict[str, OwnedKeys]:
     """The API server has separate entries for a Node and its status."""
     owned: dict[str, OwnedKeys] = {}
     for entry in managed_fields:
-        manager, fields = entry["manager"], entry.get("fieldsV1", {})
+        # A client that sends no User-Agent has no name.
+        manager, fields = entry.get("manager", ""), entry.get("fieldsV1", {})
         if not manager.startswith(MANAGER) or entry.get("operation") != "Apply":
             continue
         keys = owned.setdefault(manager, {name: set() for names in KEYED_MAPS.values() for name in names})

@@ -90,9 +90,10 @@ def read_overrides(text: str, source: str) -> Overrides:
     """Parse and validate; raises InvalidOverrides."""
     try:
         document: Any = yaml.safe_load(text)
-        return Overrides.model_validate({} if document is None else document)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: 2026-13-01 has the form of a date
         raise InvalidOverrides(f"{source} is not valid YAML: {error}") from error
+    try:
+        return Overrides.model_validate({} if document is None else document)
     except ValidationError as error:
         problems = (
             f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in error.errors()

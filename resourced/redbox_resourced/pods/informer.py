@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from functools import partial
 
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
@@ -79,19 +78,23 @@ class PodInformer:
                     ResourcePath("Pod"),
                     selection={"fieldSelector": f"spec.nodeName={node}"},
                     reduced=read_pod,
-                    on_change=partial(self._pods_changed, node),
+                    on_change=self._pods_changed,
                 )
                 self._informers[node] = informer, self._group.create_task(informer.run())
             elif not exists and node in self._informers:
                 informer, task = self._informers.pop(node)
                 task.cancel()
-                for of_pod in informer.items:
-                    self._store(of_pod, None)
+                self._pods_changed(set(informer.items))
 
-    def _pods_changed(self, node: str, places: set[Place]) -> None:
-        informer, _ = self._informers[node]
+    def _pods_changed(self, places: set[Place]) -> None:
         for place in places:
-            self._store(place, informer.items.get(place))
+            self._store(place, self._newest(place))
+
+    def _newest(self, place: Place) -> BoundPod | None:
+        """Of one name, where it was made again on another node: watches of two nodes keep no order."""
+        informers = (informer for informer, _ in self._informers.values())
+        found: list[BoundPod] = [informer.items[place] for informer in informers if place in informer.items]
+        return max(found, key=lambda pod: (pod.created_at, not pod.is_being_deleted), default=None)
 
     def _store(self, place: Place, pod: BoundPod | None) -> None:
         old = self.pods.pop(place, None)

@@ -20,6 +20,10 @@ NOT_RUN_MESSAGE = (
     "This node stands for a partition of Slurm and runs no containers: jobs come to it as SlurmJobs. "
     "Keep other pods away by a nodeSelector, or by not tolerating redbox.dev/slurm."
 )
+NO_CLUSTER_MESSAGE = (
+    "The SlurmCluster of this pod's node cannot be used now, or is not read yet: retry later. resourced's "
+    "log says why."
+)
 LONGEST_MESSAGE = 1024
 
 

@@ -262,11 +262,11 @@ def _role(controller: ControllerRef | None, *, runs: bool) -> BoundPodKind:
 def _controller(metadata: Object) -> ControllerRef | None:
     for owner in metadata.get("ownerReferences", []):
         if owner.get("controller"):
-            version, name = owner["apiVersion"], owner["name"]
-            is_too_long = max(len(version), len(owner["kind"]), len(name)) > LONGEST_NAME
+            version, name, uid = owner["apiVersion"], owner["name"], owner["uid"]
+            is_too_long = max(map(len, (version, owner["kind"], name, uid))) > LONGEST_NAME
             if is_too_long or not A_VERSION.fullmatch(version) or not is_path_segment(name):
-                return None  # no object can have this name or version
-            return ControllerRef(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
+                return None  # no object can have this name, uid or version
+            return ControllerRef(sys.intern(version), sys.intern(owner["kind"]), name, uid)
     return None
 
 

@@ -194,6 +194,7 @@ def test_what_is_withdrawn_is_what_the_manager_owns_and_nothing_else() -> None:
         ({"labels": {"redbox.dev/gateway.hpc1": "true"}}, "", True),
         ({"labels": {"redbox.dev/virtual": "true"}}, "redbox://hpc1/debug", True),
         ({}, "redbox://hpc1/debug", True),
+        ({"managedFields": [{"operation": "Update", "fieldsV1": {}}]}, "redbox://hpc1/debug", True),
         ({"labels": {"redbox.dev/virtual": "true"}}, "", False),
         ({"managedFields": MANAGED[:1]}, "", True),
         ({"managedFields": MANAGED[2:], "labels": {"os": "linux"}}, "cloud://1", False),

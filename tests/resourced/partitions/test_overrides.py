@@ -70,6 +70,7 @@ def test_a_wall_time_is_a_duration_or_seconds(written: str | int, seconds: int) 
         ("clusters: {hpc1: {debug: {wall_time: soon}}}", "clusters.hpc1.debug.wall_time"),
         ("clusters: {hpc1: [debug]}", "clusters.hpc1"),
         ("[", "not valid YAML"),
+        ("clusters: {hpc1: {debug: {additional_features: [{name: x, version: 2026-31-12}]}}}", "month"),
         ("just words", "overrides.yaml"),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
+
 from redbox_resourced.pods.pod_view import read_pod
 from tests.resourced.pods.factories import manifest
 
@@ -11,7 +13,8 @@ MANY = 20_000
 OWNER = {"apiVersion": "v1", "name": "n", "uid": "u", "controller": True}
 
 
-def test_what_is_kept_of_a_pod_is_bounded_however_much_its_author_wrote() -> None:
+@pytest.mark.parametrize("field", ["kind", "name", "uid"])
+def test_what_is_kept_of_a_pod_is_bounded_however_much_its_author_wrote(field: str) -> None:
     containers = [{"name": f"c{number}", "image": f"image-{number}" * 10} for number in range(MANY)]
     key = "node.kubernetes.io/not-ready"
     kept = read_pod(
@@ -24,7 +27,7 @@ def test_what_is_kept_of_a_pod_is_bounded_however_much_its_author_wrote() -> Non
                 {"key": "redbox.dev/slurm", "operator": "Exists"},
                 *({"key": key, "tolerationSeconds": number} for number in range(MANY)),
             ],
-            metadata={"ownerReferences": [{**OWNER, "kind": "k" * MANY}]},
+            metadata={"ownerReferences": [{**OWNER, "kind": "Job", field: "k" * 1_000_000}]},
         )
     )
     assert len(pickle.dumps(kept)) < 100_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -32,12 +33,14 @@ from redbox_resourced.kubelet.logs.streams import JobStreams
 from redbox_resourced.kubelet.shares import NamespaceShares, TooManyOpen
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
+from redbox_resourced.pods.pod_status import NO_CLUSTER_MESSAGE, NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
 from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
 from redbox_resourced.pods.submission import PodSubmitter
 
 MOST_READERS, OF_A_NAMESPACE = 500, 250  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
+TASKS_OF_A_READER = 160
+"""Of an array, for as much memory as a reader has otherwise."""
 
 
 class LogHandler:
@@ -83,9 +86,11 @@ class LogHandler:
         if pod is None or container not in pod.container_names:
             message = f"container {container} of this pod is not on a virtual node"
             raise LogRequestRejected(message, HTTPStatus.NOT_FOUND)
-        connection = self._clusters.of_node(pod.node)
-        if not pod.has_job or connection is None:
+        if not pod.has_job:
             raise LogRequestRejected(NOT_RUN_MESSAGE)
+        connection = self._clusters.of_node(pod.node)
+        if connection is None:
+            raise LogRequestRejected(NO_CLUSTER_MESSAGE, HTTPStatus.SERVICE_UNAVAILABLE)
         return pod, connection
 
     async def _answer(
@@ -94,6 +99,12 @@ class LogHandler:
         """All checks precede the first byte; after it, a failure can only break the connection."""
         redbox = self._submitter.client_for(pod, connection)
         log, query = await self.find_log(redbox, pod, request.match_info["container"], query)
+        with self.share_of_tasks(pod, log):
+            return await self._stream(request, pod, log, query)
+
+    async def _stream(
+        self, request: web.Request, pod: BoundPod, log: PodLog, query: LogRequest
+    ) -> web.StreamResponse:
         if pod.role is BoundPodKind.POD:
             is_empty = log.times is not None and ends_before(query, log.times)
         else:
@@ -105,6 +116,11 @@ class LogHandler:
             await self._copy(request, pod, log.copy(query, answer.write))
         await answer.write_eof()
         return answer
+
+    def share_of_tasks(self, pod: BoundPod, log: PodLog) -> AbstractContextManager[None]:
+        """Held while the log is read; raises TooManyOpen. One array can always be read, however large."""
+        more = min(len(log.job.tasks or ()) // TASKS_OF_A_READER, OF_A_NAMESPACE - 1)
+        return self._shares.taken(pod.namespace, more)
 
     async def find_log(
         self, redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest

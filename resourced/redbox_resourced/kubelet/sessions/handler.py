@@ -42,7 +42,7 @@ from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable, negotiate, upgraded
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
+from redbox_resourced.pods.pod_status import NO_CLUSTER_MESSAGE, NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, PodContainer
 from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
 from redbox_resourced.pods.submission import PodSubmitter
@@ -146,9 +146,11 @@ class SessionHandler:
         if pod is None or (container is not None and container not in pod.container_names):
             what = f"container {container} of this pod" if pod else "this pod"
             raise SessionRejected(f"{what} is not on a virtual node", HTTPStatus.NOT_FOUND)
-        connection = self._clusters.of_node(pod.node)
-        if not pod.has_job or connection is None:
+        if not pod.has_job:
             raise SessionRejected(NOT_RUN_MESSAGE)
+        connection = self._clusters.of_node(pod.node)
+        if connection is None:
+            raise SessionRejected(NO_CLUSTER_MESSAGE, HTTPStatus.SERVICE_UNAVAILABLE)
         if pod.has_ended:
             raise SessionRejected("this pod has ended: no session can be opened in its job")
         return pod, self._submitter.client_for(pod, connection)
@@ -186,7 +188,8 @@ class SessionHandler:
         async def copy(streams: ClientStreams) -> SessionStatus:
             return await _copy_log(pod_log, query, streams, channel)
 
-        return await _serve(request, protocol, options, copy)
+        with self._logs.share_of_tasks(request.pod, pod_log):
+            return await _serve(request, protocol, options, copy)
 
     async def _attach_to_process(
         self, request: SessionRequest, options: StreamOptions, container: PodContainer
