@@ -37,6 +37,7 @@ class AttemptState:
     attempt: Attempt
     row: Job | None
     cancel: CancelState | None = None
+    unreleased: bool = False  # a release was announced, and red-box has not accepted it
 
     @property
     def before(self) -> SlurmJobStatus:
@@ -138,19 +139,32 @@ def hold_state_of(state: AttemptState) -> HoldState | None:
         return HoldState.HELD
     if held is None:
         return None
+    # A row may be older than the hold: it counts once red-box has accepted the release.
+    is_due = held.reason == HoldState.HELD or state.unreleased
+    still_held = row is None or (waits and (row.reason in {None, HELD_BY_USER} or is_due))
+    by_others = row is not None and row.reason in HELD_REASONS - {HELD_BY_USER}
     requested = held.reason in {HoldState.HELD, HoldState.RELEASING}
-    still_held = row is None or (row.phase is Phase.PENDING and row.reason in {None, HELD_BY_USER})
-    return HoldState.RELEASING if requested and still_held else HoldState.RELEASED
+    return HoldState.RELEASING if requested and still_held and not by_others else HoldState.RELEASED
 
 
-def pending_action(row: Job, status: SlurmJobStatus) -> str | None:
+def has_unsent_release(state: AttemptState, status: SlurmJobStatus) -> bool:
+    """Whether the status announces the release of a job that, by its row, Slurm may not hold."""
+    before, held = state.before.condition(ConditionType.HELD), status.condition(ConditionType.HELD)
+    is_announced = before is not None and before.reason == HoldState.HELD
+    is_releasing = held is not None and held.reason == HoldState.RELEASING
+    has_reason = state.row is not None and state.row.reason is not None
+    return is_releasing and has_reason and (is_announced or state.unreleased)
+
+
+def pending_action(row: Job, status: SlurmJobStatus, *, unreleased: bool = False) -> str | None:
     """The hold or release that the status has announced and Slurm has not done yet."""
     held = status.condition(ConditionType.HELD)
     if row.phase is not Phase.PENDING or held is None:
         return None
     if held.reason == HoldState.HELD and row.reason not in HELD_REASONS:
         return "hold"
-    return "release" if held.reason == HoldState.RELEASING and row.reason == HELD_BY_USER else None
+    is_held = row.reason == HELD_BY_USER or unreleased
+    return "release" if held.reason == HoldState.RELEASING and is_held else None
 
 
 def requested_requeue(job: SlurmJob, row: Job) -> str | None:
