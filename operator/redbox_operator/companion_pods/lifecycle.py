@@ -225,11 +225,14 @@ class CompanionLifecycle:
             with suppress(ApiRefused):
                 await self._create_pod(target, PodRole.PORTS)
 
-    async def create_collector(self, target: CompanionTarget) -> None:
-        """With Virtual delivery: a pod that copies the results of an ended job."""
+    async def create_collector(self, target: CompanionTarget) -> bool:
+        """With Virtual delivery: a pod that copies the results of an ended job. False where it is refused."""
         if needs_collector(target.job, target.cluster):
-            with suppress(ApiRefused):
+            try:
                 await self._create_pod(target, PodRole.COLLECT)
+            except ApiRefused:
+                return False
+        return True
 
     async def _replace_auxiliary(
         self, target: CompanionTarget, role: PodRole, recorded: CompanionStatus, now: datetime
