@@ -66,7 +66,8 @@ class AttemptPods:
             link.presume_absent(state.row_key)
         if companion == CompanionState(None, None):
             return None
-        if has_ended and not before.results and not await self._companions.create_collector(target):
+        recorded = companion.recorded if has_ended and not before.results else None
+        if recorded is not None and not await self._companions.create_collector(target, recorded):
             companion = replace(companion, requeue_after_s=COLLECT_AGAIN_S)  # once the end is in the status
         return await self._reconcile_auxiliary(state, target, companion)
 

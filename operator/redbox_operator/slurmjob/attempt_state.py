@@ -9,7 +9,7 @@ from datetime import datetime
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, Phase
 from redbox_operator.api.constants import PodRole, pod_name
-from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob import SlurmJob, awaits_pods
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
 from redbox_operator.companion_pods.builder import needs_collector, needs_ports_pod, needs_submitter
 from redbox_operator.companion_pods.lifecycle import CompanionState
@@ -186,15 +186,6 @@ def is_recorded(status: SlurmJobStatus, row: Job) -> bool:
     return (status.job_id, status.state, status.exit_code) == (row.job_id, row.state, row.exit_code)
 
 
-def awaits_pods(job: SlurmJob, status: SlurmJobStatus) -> bool:
-    """Whether a pod of the ended job has not reported yet that the log was read, or what was copied.
-
-    With Virtual delivery the companion is done before the pod that copies the results has even begun.
-    """
-    results_due = job.spec.results is not None and bool(status.job_id) and status.results is None
-    return status.companion is not None and (results_due or not status.companion.done)
-
-
 def next_attempt_in(
     state: AttemptState, status: SlurmJobStatus, now: datetime, at_least_s: float
 ) -> float | None:
@@ -212,6 +203,6 @@ def expires_in(job: SlurmJob, status: SlurmJobStatus, now: datetime) -> float | 
     if ttl is None or finished is None or not status.finished:
         return None
     left = ttl - (now - finished.last_transition_time).total_seconds()
-    if left > 0 or (awaits_pods(job, status) and left >= -UNREAD_LOG_S):
+    if left > 0 or (awaits_pods(job.spec, status) and left >= -UNREAD_LOG_S):
         return max(left, AWAITS_PODS_S)
     return 0.0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
+from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator.companion_pods import builder
 from tests.operator.factories import slurm_cluster
 from tests.operator.harness import Stand
@@ -187,6 +189,45 @@ async def test_a_collector_that_kubernetes_refuses_does_not_delay_the_jobs_end(
     virtual.api.recover()
     await virtual.look()
     assert virtual.pod_names == ["cow-job", "cow-collect"]
+
+
+async def test_a_collector_is_replaced_when_red_box_has_another_authority(virtual: Stand) -> None:
+    """It would ask the old one for ever, and nothing else happens to a SlurmJob that has ended."""
+    await virtual.apply(results=CLAIM)
+    await virtual.at_redbox(Phase.SUCCEEDED)
+    await virtual.look()
+    virtual.link.cluster = slurm_cluster(delivery="Virtual", caBundle=NEW_CA)
+    virtual.reconciler.queue = WorkQueue()
+    virtual.reconciler.wake_cluster("hpc1")
+    assert len(virtual.reconciler.queue) == 1
+    await virtual.look()
+    assert "cow-collect" not in virtual.pod_names
+    results = '{"outcome": "Collected", "files": 1, "bytes": 4}'
+    await virtual.look()
+    await virtual.pod_ends(f'{{"final": true, "results": {results}}}', "cow-collect")
+    virtual.reconciler.queue = WorkQueue()
+    virtual.reconciler.wake_cluster("hpc1")
+    assert len(virtual.reconciler.queue) == 0
+
+
+@pytest.mark.parametrize("spec", [{"results": CLAIM}, {"ports": [{"name": "http", "port": 8080}]}])
+async def test_pods_beside_a_virtual_companion_trust_red_boxs_newest_authority(
+    virtual: Stand, spec: dict[str, Any]
+) -> None:
+    """The companion on the virtual node is not made again when it changes, and its ConfigMap was not."""
+    await virtual.apply(**spec)
+    await virtual.at_redbox(Phase.RUNNING)
+    request = virtual.api.objects[FROZEN]["data"]["request.json"]
+    virtual.link.cluster = slurm_cluster(delivery="Virtual", caBundle=NEW_CA)
+    await virtual.look()
+    await virtual.look()
+    if "results" in spec:
+        await virtual.at_redbox(Phase.SUCCEEDED)
+    assert len(virtual.pod_names) == 2
+    assert virtual.api.objects[FROZEN]["data"] == {
+        "request.json": request,
+        "ca.crt": base64.b64decode(NEW_CA).decode(),
+    }
 
 
 # ------------------------------------------------------------------------------------------------------ ports
