@@ -80,7 +80,7 @@ def auxiliary_role(state: AttemptState) -> PodRole | None:
     if before.finished:
         waits = bool(before.job_id) and before.results is None
         return PodRole.COLLECT if waits and needs_collector(state.job, link.cluster) else None
-    unsubmitted = state.row is None and before.job_id is None
+    unsubmitted = before.job_id is None and (state.row is None or state.row.phase is Phase.SUBMITTING)
     if unsubmitted and needs_submitter(state.job, link.cluster):
         return PodRole.SUBMIT
     return PodRole.PORTS if needs_ports_pod(state.job, link.cluster) else None

@@ -125,6 +125,15 @@ async def test_a_submitter_that_is_lost_is_made_again_until_the_job_is_submitted
     assert virtual.pod_names == ["cow-job"]
 
 
+async def test_a_submitter_that_is_lost_while_slurm_has_not_confirmed_is_made_again(virtual: Stand) -> None:
+    """What red-box is not sure of is submitted once more by a PUT alone."""
+    await virtual.apply(env=SECRET)
+    await virtual.at_redbox(Phase.SUBMITTING, job_id=None, state=None)
+    del virtual.api.objects[SUBMITTER]
+    await virtual.look()
+    assert virtual.pod_names == ["cow-job", "cow-submit"]
+
+
 async def test_a_submitter_that_ended_without_a_word_is_made_again(virtual: Stand) -> None:
     await virtual.apply(env=SECRET)
     before = virtual.api.objects[SUBMITTER]["metadata"]["uid"]
