@@ -132,22 +132,29 @@ class Reconciler:
 
     def job_updated(self, job: SlurmJob) -> None:
         """A watch or a list has shown a SlurmJob."""
+        before = self.cache.jobs.get(job.ref)
         if self.cache.update_job(job):
+            if before is not None and before.uid != job.uid:  # its deletion is shown later, or never
+                self._forget(job.ref, before.uid)
             self.queue.add(job.ref)
             self._wake_dependents(job.ref)
 
     def job_deleted(self, ref: SlurmJobRef, uid: str) -> None:
         """A SlurmJob is gone. Another one may have its name already, and keeps its timer then."""
-        self._requested.forget(uid)
-        self._unreleased.discard(uid)
         if not self.cache.remove_job(ref, uid):
             return
+        self._forget(ref, uid)
+        self.queue.forget(ref)
+        self._wake_dependents(ref)
+
+    def _forget(self, ref: SlurmJobRef, uid: str) -> None:
+        """What was noted of a SlurmJob that is gone."""
+        self._requested.forget(uid)
+        self._unreleased.discard(uid)
         self._failures.pop(ref, None)
         self._refused_since.pop(ref, None)
         self._details.forget(ref)
         self._warnings.recovered(ref.full_name)
-        self.queue.forget(ref)
-        self._wake_dependents(ref)
 
     def companion_updated(self, pod: CompanionPod) -> None:
         """A watch or a list has shown a pod with a companion's label; its uid decides whether it is one."""

@@ -266,6 +266,19 @@ async def test_with_container_delivery_the_companion_serves_the_ports_itself(sta
 # ------------------------------------------------------------------------------------ refusals of Kubernetes
 
 
+async def test_a_slurmjob_that_is_made_again_is_retried_for_an_hour_of_its_own(stand: Stand) -> None:
+    """Of `kubectl replace --force` the deletion may be shown after the new object, or never."""
+    stand.api.fail(ApiRefused(403, "exceeded quota: pods"), verb="create", kind="Pod")
+    await stand.apply()
+    stand.now += timedelta(hours=1)
+    await stand.look()
+    assert stand.status["phase"] == "Failed"
+    body = stand.api.objects[stand.where]
+    stand.api.put(stand.where, {**body, "metadata": {**body["metadata"], "uid": "0aa6-12"}, "status": {}})
+    await stand.look()
+    assert (stand.status["phase"], stand.status["reason"]) == ("Pending", "QuotaExceeded")
+
+
 NOT_THERE = 'error looking up service account farm/bot: serviceaccount "bot" not found'
 NO_RIGHT = (
     'User "system:serviceaccount:redbox-system:redbox-operator" cannot create resource "pods" in API group ""'
