@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from redbox_kube.names import GROUP
-from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef, awaits_pods
 from redbox_operator.companion_pods.placement import chosen_cluster
 from redbox_operator.companion_pods.plan import CompanionPod
 
@@ -44,7 +44,7 @@ class PackedJob:
     cluster: str | None  # the key of a SlurmCluster or a SlurmEndpoint
     has_companion: bool
     finished: bool
-    done: bool  # finished, and its companion has left its final message
+    done: bool  # finished, and its pods have left their final messages
     being_deleted: bool
     depends_on: tuple[str, ...]
     packed: bytes
@@ -79,7 +79,7 @@ def packed(job: SlurmJob) -> PackedJob:
         cluster=sys.intern(chosen_cluster(job) or "") or None,
         has_companion=status.companion is not None,
         finished=status.finished,
-        done=status.finished and (status.companion is None or bool(status.companion.done)),
+        done=status.finished and not awaits_pods(job.spec, status),
         being_deleted=job.being_deleted,
         depends_on=tuple(dependency.name for dependency in job.spec.depends_on),
         packed=zlib.compress(text, 1),

@@ -17,7 +17,8 @@ MOST_BRACKETS = 8  # Slurm has up to five
 PART = re.compile(r"(?:[^,\[]+|\[[^\]]*\]?)+")  # commas in brackets are of the part
 BRACKET = re.compile(r"\[([0-9,-]*)\]")
 RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-NUMBERED = re.compile(r"(.*?)([0-9]+)")
+DIGITS = "0123456789"
+MOST_DIGITS = 18
 FIRST = re.compile(r"([^,\[]*)(?:\[([0-9]+)[^\]]*\])?([^,]*)")
 
 
@@ -65,18 +66,25 @@ def first_host(hostlist: str) -> str | None:
 
 def fold(names: Iterable[str]) -> str:
     """All names in one word, which scontrol and `--nodelist` take."""
-    numbers: dict[str, list[str]] = {}
+    numbers: dict[tuple[str, bool], list[str]] = {}
     for name in names:
-        numbered = NUMBERED.fullmatch(name)
-        prefix, number = numbered.groups() if numbered else (name, "")
-        numbers.setdefault(prefix, []).append(number)
-    return ",".join(_fold_prefix(prefix, found) for prefix, found in numbers.items())
+        prefix, number = _numbered(name)
+        numbers.setdefault((prefix, bool(number)), []).append(number)
+    return ",".join(
+        _fold_prefix(prefix, found) if is_numbered else prefix
+        for (prefix, is_numbered), found in numbers.items()
+    )
+
+
+def _numbered(name: str) -> tuple[str, str]:
+    prefix = name.rstrip(DIGITS)
+    return (prefix, name[len(prefix) :]) if len(name) - len(prefix) <= MOST_DIGITS else (name, "")
 
 
 def _fold_prefix(prefix: str, numbers: list[str]) -> str:
     if len(numbers) == 1:
         return prefix + numbers[0]
-    ranges = ",".join(_fold_ranges(sorted(numbers, key=lambda number: (int(number or 0), number))))
+    ranges = ",".join(_fold_ranges(sorted(numbers, key=lambda number: (int(number), number))))
     return f"{prefix}[{ranges}]"
 
 
@@ -84,7 +92,7 @@ def _fold_ranges(numbers: list[str]) -> Iterator[str]:
     """`1-3` of 1, 2, 3; `08-10` of 08, 09, 10: the zeros of the first are those of all."""
     first = last = numbers[0]
     for number in numbers[1:]:
-        if number != str(int(last or 0) + 1).zfill(len(first)):
+        if number != str(int(last) + 1).zfill(len(first)):
             yield first if first == last else f"{first}-{last}"
             first = number
         last = number

@@ -23,10 +23,18 @@ from redbox_api.hostlists import LONGEST, expand, first_host, fold
         (["n1", "n01"], "n[01,1]"),
         (["gpu01", "n1", "n2", "big"], "gpu01,n[1-2],big"),
         (["rack1-n1", "rack1-n2", "rack2-n1"], "rack1-n[1-2],rack2-n1"),
+        (["n", "n1", "n2"], "n,n[1-2]"),
+        (["8" * 5000, "9" * 5000], f"{'8' * 5000},{'9' * 5000}"),
     ],
 )
 def test_names_are_folded(names: list[str], text: str) -> None:
     assert fold(names) == text
+
+
+def test_the_name_that_a_stranger_gives_a_node_costs_its_length_and_not_the_square_of_it() -> None:
+    """With the square this takes hours, in the event loop of an operator that serves all."""
+    name = "1" * (1 << 20) + "a"
+    assert fold([name]) == name
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from kubectl_slurm.cli import main
+from kubectl_slurm.errors import NotPermitted
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs import access
 from kubectl_slurm.slurmjobs.following import until_finished
@@ -43,6 +45,41 @@ def test_half_an_event_is_none_and_the_job_is_asked_for_again(
     program.chmod(0o755)
     job = until_finished(Kubectl(str(program)), SlurmJobView(running))
     assert job.phase == "Succeeded"
+
+
+AWAY = """\
+#!/bin/sh
+cd {folder} || exit
+echo >>asked
+if [ "$(wc -l <asked)" -gt 9 ]; then
+    cat event
+    exec sleep 60
+fi
+echo {words} >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "is_waited_for"),
+    [
+        ("'The connection to the server bed:6443 was refused'", True),
+        ("'Error from server (Forbidden): slurmjobs.redbox.dev is forbidden'", False),
+    ],
+)
+def test_an_api_server_that_is_away_for_minutes_is_no_end_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, *, is_waited_for: bool
+) -> None:
+    """Who took that for a failure of the job would submit it again."""
+    monkeypatch.setattr(access, "PAUSES_S", (0.0, 0.0))
+    ended = slurmjob(phase="Succeeded", state="COMPLETED")
+    (tmp_path / "event").write_text(json.dumps({"type": "MODIFIED", "object": ended}) + "\n")
+    program = tmp_path / "kubectl"
+    program.write_text(AWAY.format(folder=tmp_path, words=words))
+    program.chmod(0o755)
+    with nullcontext() if is_waited_for else pytest.raises(NotPermitted):
+        job = until_finished(Kubectl(str(program)), SlurmJobView(slurmjob(state="RUNNING")))
+        assert job.phase == "Succeeded"
 
 
 FORBIDDEN = "echo 'Error from server (Forbidden): {0} is forbidden: User \"a\" cannot {1}' >&2; exit 1 ;;"

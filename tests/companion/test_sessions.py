@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_companion.streams.sessions import SessionBridge
+from redbox_companion.streams.sessions import SessionBridge, received_request
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import COMMAND, Pod
 
@@ -95,6 +95,18 @@ def test_a_terminal_passes_its_sizes_and_ctrl_c(pod: Pod) -> None:
         process.wait()
         os.close(screen)
         os.close(inside)
+
+
+def test_sizes_of_the_terminal_may_come_with_the_request() -> None:
+    """The program is told of a new size as soon as it has asked, and the companion may be slow to read."""
+    program, companion = socket.socketpair()
+    with program, companion:
+        socket.send_fds(program, [b"{"], [0, 1, 2])
+        program.sendall(b'"tty": true, "size": {"columns": 80, "rows": 24}}\n')
+        for rows in (30, 40):
+            program.sendall(b'{"size": {"columns": 99, "rows": %d}}\n' % rows)
+        with received_request(companion) as (request, _):
+            assert request == {"tty": True, "size": {"columns": 99, "rows": 40}}
 
 
 @pytest.mark.usefixtures("companion")

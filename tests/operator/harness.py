@@ -49,6 +49,7 @@ class Link:
         self.synced = True
         self.away = False
         self.refusal: Exception | None = None
+        self.fault: Exception | None = None  # of actions
 
     def row(self, wanted: RowKey) -> Job | None:
         return self.rows.get(wanted)
@@ -77,6 +78,8 @@ class Link:
         return of
 
     async def act(self, wanted: RowKey, act: str, *, run: int | None = None) -> None:
+        if self.fault:
+            raise self.fault
         self.done.append(f"{act} {wanted.attempt}" + (f" run {run}" if run else ""))
         if self.refusal and act == "requeue":
             raise self.refusal

@@ -25,21 +25,24 @@ PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
 HIGHEST = 65535
 AT_ONCE = 4
 RELAY = """\
-import os, select, socket, sys
+import os, socket, sys, threading
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-sources = {0: s.fileno(), s.fileno(): 1}
-while sources:
-    for source in select.select(list(sources), [], [])[0]:
-        data = os.read(source, 65536)
-        target = sources[source]
-        if not data:
-            del sources[source]
-            if target == 1:
-                sys.exit()
-            s.shutdown(socket.SHUT_WR)
+def copy(source, target):
+    data = os.read(source, 65536)
+    while data:
         while data:
             data = data[os.write(target, data):]
+        data = os.read(source, 65536)
+def send():
+    try:
+        copy(0, s.fileno())
+        s.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+threading.Thread(target=send, daemon=True).start()
+copy(s.fileno(), 1)
 """
+"""In the job: neither direction waits for the other, as of a server that does not read while it answers."""
 
 
 @dataclass(frozen=True)

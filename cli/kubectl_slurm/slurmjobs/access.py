@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from kubectl_slurm.errors import JobTrouble, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.errors import JobTrouble, NotAnswered, NotPermitted, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView, without_kind
@@ -21,6 +21,8 @@ ARRAY_ID = re.compile(r"([0-9]+)_(?:([0-9]+)|\[.*\])")
 MOST_REFUSALS = 6
 """In a row: an API server that has just started refuses for a moment; an expired login does for ever."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+MOST_SILENCES = 20
+"""Beyond these: so often more, with the last pause, an API server that does not answer at all is asked."""
 
 
 def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobView]:
@@ -112,8 +114,10 @@ def events_of(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
 class Retries:
     """Of what breaks for a moment: pauses that grow, and a sentence at the first."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], *, silences: int = 0) -> None:
+        """`silences`: how many more are waited for than of other faults."""
         self._say = say
+        self._silences = silences
         self._failures = 0
 
     def succeeded(self) -> None:
@@ -121,11 +125,12 @@ class Retries:
 
     def wait_after(self, fault: Exception) -> None:
         """Raises the fault where there were too many in a row."""
-        if self._failures >= len(PAUSES_S):
+        silences = self._silences if isinstance(fault, NotAnswered) else 0
+        if self._failures >= len(PAUSES_S) + silences:
             raise fault
         if not self._failures:
             self._say(f"{fault}; trying again, the job is not affected")
-        time.sleep(PAUSES_S[self._failures])
+        time.sleep(PAUSES_S[min(self._failures, len(PAUSES_S) - 1)])
         self._failures += 1
 
 
@@ -136,7 +141,7 @@ def watch_job(
 
     What breaks is begun again: the API server may restart, and the laptop sleep.
     """
-    retries = Retries(say)
+    retries = Retries(say, silences=0 if until else MOST_SILENCES)
     while True:
         try:
             yield job

@@ -104,7 +104,7 @@ def is_of_this_container(client: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def received_request(client: socket.socket) -> Iterator[tuple[dict[str, Any], list[int]]]:
-    """The first line, and the program's streams, which are closed in the end."""
+    """The first line, with the newest size behind it, and the streams, which are closed in the end."""
     client.settimeout(REQUEST_S)
     line, streams, _, _ = socket.recv_fds(client, PIECE, 3)
     try:
@@ -113,9 +113,12 @@ def received_request(client: socket.socket) -> Iterator[tuple[dict[str, Any], li
             if not data or len(line) > LONGEST_REQUEST:
                 raise ValueError("its request is cut, or longer than 2 MiB")
             line += data
-        request = json.loads(line)
+        first, *sizes = line.split(b"\n")[:-1]
+        request = json.loads(first)
         if not isinstance(request, dict) or len(streams) != len((STDIN, STDOUT, STDERR)):
             raise ValueError("its request is not a JSON object with three streams")
+        if sizes:
+            request["size"] = json.loads(sizes[-1])["size"]
         for stream in streams:
             os.set_blocking(stream, False)
         yield request, streams

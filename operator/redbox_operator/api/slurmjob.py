@@ -216,3 +216,12 @@ class SlurmJob(SlurmClusterKind):
     def user_input(self) -> tuple[object, ...]:
         """What users change: spec and deletion raise the generation, annotations do not."""
         return self.metadata.get("generation"), self.being_deleted, self.annotations
+
+
+def awaits_pods(spec: SlurmJobSpec, status: SlurmJobStatus) -> bool:
+    """Whether a pod of the ended job has not reported yet that the log was read, or what was copied.
+
+    With Virtual delivery the companion is done before the pod that copies the results has even begun.
+    """
+    results_due = spec.results is not None and bool(status.job_id) and status.results is None
+    return status.companion is not None and (results_due or not status.companion.done)

@@ -225,16 +225,23 @@ class CompanionLifecycle:
             with suppress(ApiRefused):
                 await self._create_pod(target, PodRole.PORTS)
 
-    async def create_collector(self, target: CompanionTarget) -> None:
-        """With Virtual delivery: a pod that copies the results of an ended job."""
+    async def create_collector(self, target: CompanionTarget, recorded: CompanionStatus) -> bool:
+        """With Virtual delivery: a pod that copies the results of an ended job. False where it is refused."""
         if needs_collector(target.job, target.cluster):
-            with suppress(ApiRefused):
+            try:
+                if await self._store_request(target, recorded) is None:
+                    return False
                 await self._create_pod(target, PodRole.COLLECT)
+            except ApiRefused:
+                return False
+        return True
 
     async def _replace_auxiliary(
         self, target: CompanionTarget, role: PodRole, recorded: CompanionStatus, now: datetime
     ) -> CompanionState:
         try:
+            if await self._store_request(target, recorded) is None:  # red-box may have another CA by now
+                return CompanionState(recorded, None, _name_taken("ConfigMap", target.name), refused=True)
             made = await self._create_pod(target, role)
         except ApiRefused as refusal:
             return self._refused(refusal, recorded)

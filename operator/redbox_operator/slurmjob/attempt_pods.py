@@ -23,6 +23,8 @@ from redbox_operator.slurmjob.attempt_state import (
 )
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 
+COLLECT_AGAIN_S = 1.0
+
 
 class AttemptPods:
     """Creates, replaces and keeps the companion, and with Virtual delivery the pods beside it."""
@@ -64,8 +66,9 @@ class AttemptPods:
             link.presume_absent(state.row_key)
         if companion == CompanionState(None, None):
             return None
-        if has_ended and not before.results:
-            await self._companions.create_collector(target)
+        recorded = companion.recorded if has_ended and not before.results else None
+        if recorded is not None and not await self._companions.create_collector(target, recorded):
+            companion = replace(companion, requeue_after_s=COLLECT_AGAIN_S)  # once the end is in the status
         return await self._reconcile_auxiliary(state, target, companion)
 
     async def _reconcile_auxiliary(

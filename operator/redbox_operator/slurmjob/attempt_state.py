@@ -9,7 +9,7 @@ from datetime import datetime
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, Phase
 from redbox_operator.api.constants import PodRole, pod_name
-from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob import SlurmJob, awaits_pods
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
 from redbox_operator.companion_pods.builder import needs_collector, needs_ports_pod, needs_submitter
 from redbox_operator.companion_pods.lifecycle import CompanionState
@@ -37,6 +37,7 @@ class AttemptState:
     attempt: Attempt
     row: Job | None
     cancel: CancelState | None = None
+    unreleased: bool = False  # a release was announced, and red-box has not accepted it
 
     @property
     def before(self) -> SlurmJobStatus:
@@ -79,7 +80,7 @@ def auxiliary_role(state: AttemptState) -> PodRole | None:
     if before.finished:
         waits = bool(before.job_id) and before.results is None
         return PodRole.COLLECT if waits and needs_collector(state.job, link.cluster) else None
-    unsubmitted = state.row is None and before.job_id is None
+    unsubmitted = before.job_id is None and (state.row is None or state.row.phase is Phase.SUBMITTING)
     if unsubmitted and needs_submitter(state.job, link.cluster):
         return PodRole.SUBMIT
     return PodRole.PORTS if needs_ports_pod(state.job, link.cluster) else None
@@ -138,19 +139,32 @@ def hold_state_of(state: AttemptState) -> HoldState | None:
         return HoldState.HELD
     if held is None:
         return None
+    # A row may be older than the hold: it counts once red-box has accepted the release.
+    is_due = held.reason == HoldState.HELD or state.unreleased
+    still_held = row is None or (waits and (row.reason in {None, HELD_BY_USER} or is_due))
+    by_others = row is not None and row.reason in HELD_REASONS - {HELD_BY_USER}
     requested = held.reason in {HoldState.HELD, HoldState.RELEASING}
-    still_held = row is None or (row.phase is Phase.PENDING and row.reason in {None, HELD_BY_USER})
-    return HoldState.RELEASING if requested and still_held else HoldState.RELEASED
+    return HoldState.RELEASING if requested and still_held and not by_others else HoldState.RELEASED
 
 
-def pending_action(row: Job, status: SlurmJobStatus) -> str | None:
+def has_unsent_release(state: AttemptState, status: SlurmJobStatus) -> bool:
+    """Whether the status announces the release of a job that, by its row, Slurm may not hold."""
+    before, held = state.before.condition(ConditionType.HELD), status.condition(ConditionType.HELD)
+    is_announced = before is not None and before.reason == HoldState.HELD
+    is_releasing = held is not None and held.reason == HoldState.RELEASING
+    has_reason = state.row is not None and state.row.reason is not None
+    return is_releasing and has_reason and (is_announced or state.unreleased)
+
+
+def pending_action(row: Job, status: SlurmJobStatus, *, unreleased: bool = False) -> str | None:
     """The hold or release that the status has announced and Slurm has not done yet."""
     held = status.condition(ConditionType.HELD)
     if row.phase is not Phase.PENDING or held is None:
         return None
     if held.reason == HoldState.HELD and row.reason not in HELD_REASONS:
         return "hold"
-    return "release" if held.reason == HoldState.RELEASING and row.reason == HELD_BY_USER else None
+    is_held = row.reason == HELD_BY_USER or unreleased
+    return "release" if held.reason == HoldState.RELEASING and is_held else None
 
 
 def requested_requeue(job: SlurmJob, row: Job) -> str | None:
@@ -172,15 +186,6 @@ def is_recorded(status: SlurmJobStatus, row: Job) -> bool:
     return (status.job_id, status.state, status.exit_code) == (row.job_id, row.state, row.exit_code)
 
 
-def awaits_pods(job: SlurmJob, status: SlurmJobStatus) -> bool:
-    """Whether a pod of the ended job has not reported yet that the log was read, or what was copied.
-
-    With Virtual delivery the companion is done before the pod that copies the results has even begun.
-    """
-    results_due = job.spec.results is not None and bool(status.job_id) and status.results is None
-    return status.companion is not None and (results_due or not status.companion.done)
-
-
 def next_attempt_in(
     state: AttemptState, status: SlurmJobStatus, now: datetime, at_least_s: float
 ) -> float | None:
@@ -198,6 +203,6 @@ def expires_in(job: SlurmJob, status: SlurmJobStatus, now: datetime) -> float | 
     if ttl is None or finished is None or not status.finished:
         return None
     left = ttl - (now - finished.last_transition_time).total_seconds()
-    if left > 0 or (awaits_pods(job, status) and left >= -UNREAD_LOG_S):
+    if left > 0 or (awaits_pods(job.spec, status) and left >= -UNREAD_LOG_S):
         return max(left, AWAITS_PODS_S)
     return 0.0

@@ -65,6 +65,11 @@ def is_being_suspended(status: SlurmJobStatus) -> bool:
     return status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDING
 
 
+def is_suspended_to_restart(status: SlurmJobStatus) -> bool:
+    """Whether the attempt is or was cancelled for a suspension: once it is resumed another one follows."""
+    return status.phase is JobPhase.SUSPENDED and status.reason in {SUSPENDING, SUSPENDED}
+
+
 def was_suspended(status: SlurmJobStatus, row: Job) -> bool:
     """Whether this end of the attempt is the suspension that the status announced before."""
     recorded = status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED

@@ -14,6 +14,7 @@ from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_fields import DependencyType, DependsOn
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
 from redbox_operator.companion_pods.placement import chosen_cluster
+from redbox_operator.slurmjob.attempts import is_suspended_to_restart
 
 SHOWN = 10
 """Of a cycle so many are named: it may have thousands, and each of them says so."""
@@ -74,7 +75,7 @@ def _fulfilled(wanted: DependsOn, status: SlurmJobStatus) -> bool | None:
 def _slurm_can_wait(job: SlurmJob, cluster: str, other: SlurmJob) -> bool:
     spec, status = other.spec, other.status
     same = chosen_cluster(other) == cluster and spec.service_account_name == job.spec.service_account_name
-    one_attempt = spec.backoff_limit == 0 and not spec.suspend
+    one_attempt = spec.backoff_limit == 0 and not spec.suspend and not is_suspended_to_restart(status)
     return same and one_attempt and status.job_id is not None
 
 

@@ -51,6 +51,7 @@ from redbox_operator.slurmjob.attempt_state import (
     AttemptState,
     cancel_requested,
     expires_in,
+    has_unsent_release,
     is_recorded,
     next_attempt_in,
     pending_action,
@@ -94,6 +95,7 @@ class Reconciler:
         self._pods = AttemptPods(companions, cache, links, host_paths)
         self._deletion = Deletion(writer, self._cache_written)
         self._requested = RequestedActions(writer)
+        self._unreleased: set[str] = set()  # uids
         self._failures: dict[SlurmJobRef, int] = {}
         self._refused_since: dict[SlurmJobRef, float] = {}
         self._details = WaitingDetails()
@@ -130,21 +132,29 @@ class Reconciler:
 
     def job_updated(self, job: SlurmJob) -> None:
         """A watch or a list has shown a SlurmJob."""
+        before = self.cache.jobs.get(job.ref)
         if self.cache.update_job(job):
+            if before is not None and before.uid != job.uid:  # its deletion is shown later, or never
+                self._forget(job.ref, before.uid)
             self.queue.add(job.ref)
             self._wake_dependents(job.ref)
 
     def job_deleted(self, ref: SlurmJobRef, uid: str) -> None:
         """A SlurmJob is gone. Another one may have its name already, and keeps its timer then."""
-        self._requested.forget(uid)
         if not self.cache.remove_job(ref, uid):
             return
+        self._forget(ref, uid)
+        self.queue.forget(ref)
+        self._wake_dependents(ref)
+
+    def _forget(self, ref: SlurmJobRef, uid: str) -> None:
+        """What was noted of a SlurmJob that is gone."""
+        self._requested.forget(uid)
+        self._unreleased.discard(uid)
         self._failures.pop(ref, None)
         self._refused_since.pop(ref, None)
         self._details.forget(ref)
         self._warnings.recovered(ref.full_name)
-        self.queue.forget(ref)
-        self._wake_dependents(ref)
 
     def companion_updated(self, pod: CompanionPod) -> None:
         """A watch or a list has shown a pod with a companion's label; its uid decides whether it is one."""
@@ -245,7 +255,8 @@ class Reconciler:
 
     async def _attempt_state(self, job: SlurmJob, link: RedboxLink | None) -> AttemptState:
         """The newest attempt, or the one that is due now, with its row at red-box."""
-        state = AttemptState(job, link, attempts.current(job.status), None)
+        unreleased = job.uid in self._unreleased
+        state = AttemptState(job, link, attempts.current(job.status), None, unreleased=unreleased)
         if link is None:
             return state
         row = link.row(state.row_key)
@@ -315,13 +326,20 @@ class Reconciler:
                 return
             if attempts.is_being_suspended(status):
                 await link.cancel(state.row_key, all_attempts=False)
-            elif action := pending_action(row, status):
+            elif action := pending_action(row, status, unreleased=self._notes_release(state, status)):
                 await link.act(state.row_key, action)
+                self._unreleased.discard(state.job.uid)
             elif requested := requested_requeue(state.job, row):
                 await self._requested.requeue(state, link, row, requested)
         except (NoSuchJob, Conflict, Busy) as refusal:
             log.info("action refused by red-box", slurmjob=state.job.ref.full_name, error=str(refusal))
             self.queue.add_later(state.job.ref, AWAY_PAUSE_S)
+
+    def _notes_release(self, state: AttemptState, status: SlurmJobStatus) -> bool:
+        """Whether its release is to be sent whatever the row says; kept until red-box has accepted it."""
+        is_unsent = has_unsent_release(state, status)
+        (self._unreleased.add if is_unsent else self._unreleased.discard)(state.job.uid)
+        return is_unsent
 
     # -- 6. cleanup
 

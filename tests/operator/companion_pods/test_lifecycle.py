@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
+from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator.companion_pods import builder
 from tests.operator.factories import slurm_cluster
 from tests.operator.harness import Stand
@@ -123,6 +125,15 @@ async def test_a_submitter_that_is_lost_is_made_again_until_the_job_is_submitted
     assert virtual.pod_names == ["cow-job"]
 
 
+async def test_a_submitter_that_is_lost_while_slurm_has_not_confirmed_is_made_again(virtual: Stand) -> None:
+    """What red-box is not sure of is submitted once more by a PUT alone."""
+    await virtual.apply(env=SECRET)
+    await virtual.at_redbox(Phase.SUBMITTING, job_id=None, state=None)
+    del virtual.api.objects[SUBMITTER]
+    await virtual.look()
+    assert virtual.pod_names == ["cow-job", "cow-submit"]
+
+
 async def test_a_submitter_that_ended_without_a_word_is_made_again(virtual: Stand) -> None:
     await virtual.apply(env=SECRET)
     before = virtual.api.objects[SUBMITTER]["metadata"]["uid"]
@@ -176,15 +187,56 @@ async def test_a_submitter_that_kubernetes_refuses_is_said_and_made_later(virtua
     assert virtual.conditions["Submitted"] == ("False", "Waiting")
 
 
-async def test_a_collector_that_kubernetes_refuses_does_not_delay_the_jobs_end(virtual: Stand) -> None:
+@pytest.mark.parametrize("refusal", [ApiRefused(403, "exceeded quota: pods"), ApiRefused(500, "a webhook")])
+async def test_a_collector_that_kubernetes_refuses_does_not_delay_the_jobs_end(
+    virtual: Stand, refusal: ApiRefused
+) -> None:
     await virtual.apply(results=CLAIM)
-    virtual.api.fail(ApiRefused(403, "exceeded quota: pods"), verb="create", name="cow-collect")
-    await virtual.at_redbox(Phase.SUCCEEDED)
+    virtual.api.fail(refusal, verb="create", name="cow-collect")
+    assert await virtual.at_redbox(Phase.SUCCEEDED) is not None  # nothing else may happen
     assert (virtual.status["phase"], virtual.pod_names) == ("Succeeded", ["cow-job"])
-    assert await virtual.look() is not None
     virtual.api.recover()
     await virtual.look()
     assert virtual.pod_names == ["cow-job", "cow-collect"]
+
+
+async def test_a_collector_is_replaced_when_red_box_has_another_authority(virtual: Stand) -> None:
+    """It would ask the old one for ever, and nothing else happens to a SlurmJob that has ended."""
+    await virtual.apply(results=CLAIM)
+    await virtual.at_redbox(Phase.SUCCEEDED)
+    await virtual.look()
+    virtual.link.cluster = slurm_cluster(delivery="Virtual", caBundle=NEW_CA)
+    virtual.reconciler.queue = WorkQueue()
+    virtual.reconciler.wake_cluster("hpc1")
+    assert len(virtual.reconciler.queue) == 1
+    await virtual.look()
+    assert "cow-collect" not in virtual.pod_names
+    results = '{"outcome": "Collected", "files": 1, "bytes": 4}'
+    await virtual.look()
+    await virtual.pod_ends(f'{{"final": true, "results": {results}}}', "cow-collect")
+    virtual.reconciler.queue = WorkQueue()
+    virtual.reconciler.wake_cluster("hpc1")
+    assert len(virtual.reconciler.queue) == 0
+
+
+@pytest.mark.parametrize("spec", [{"results": CLAIM}, {"ports": [{"name": "http", "port": 8080}]}])
+async def test_pods_beside_a_virtual_companion_trust_red_boxs_newest_authority(
+    virtual: Stand, spec: dict[str, Any]
+) -> None:
+    """The companion on the virtual node is not made again when it changes, and its ConfigMap was not."""
+    await virtual.apply(**spec)
+    await virtual.at_redbox(Phase.RUNNING)
+    request = virtual.api.objects[FROZEN]["data"]["request.json"]
+    virtual.link.cluster = slurm_cluster(delivery="Virtual", caBundle=NEW_CA)
+    await virtual.look()
+    await virtual.look()
+    if "results" in spec:
+        await virtual.at_redbox(Phase.SUCCEEDED)
+    assert len(virtual.pod_names) == 2
+    assert virtual.api.objects[FROZEN]["data"] == {
+        "request.json": request,
+        "ca.crt": base64.b64decode(NEW_CA).decode(),
+    }
 
 
 # ------------------------------------------------------------------------------------------------------ ports
@@ -212,6 +264,19 @@ async def test_with_container_delivery_the_companion_serves_the_ports_itself(sta
 
 
 # ------------------------------------------------------------------------------------ refusals of Kubernetes
+
+
+async def test_a_slurmjob_that_is_made_again_is_retried_for_an_hour_of_its_own(stand: Stand) -> None:
+    """Of `kubectl replace --force` the deletion may be shown after the new object, or never."""
+    stand.api.fail(ApiRefused(403, "exceeded quota: pods"), verb="create", kind="Pod")
+    await stand.apply()
+    stand.now += timedelta(hours=1)
+    await stand.look()
+    assert stand.status["phase"] == "Failed"
+    body = stand.api.objects[stand.where]
+    stand.api.put(stand.where, {**body, "metadata": {**body["metadata"], "uid": "0aa6-12"}, "status": {}})
+    await stand.look()
+    assert (stand.status["phase"], stand.status["reason"]) == ("Pending", "QuotaExceeded")
 
 
 NOT_THERE = 'error looking up service account farm/bot: serviceaccount "bot" not found'

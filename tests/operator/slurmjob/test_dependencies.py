@@ -17,6 +17,8 @@ from tests.operator.factories import job_row, slurm_job, status_inputs
 SUBMITTED = status_of(status_inputs(job_row(Phase.PENDING)))
 SUCCEEDED = status_of(status_inputs(job_row(Phase.SUCCEEDED)))
 FAILED = status_of(status_inputs(job_row(Phase.FAILED)))
+SUSPENDING = status_of(status_inputs(job_row(Phase.RUNNING), job=slurm_job(suspend=True)))
+SUSPENDED = status_of(status_inputs(job_row(Phase.CANCELLED), before=SUSPENDING))
 
 
 def others(status: SlurmJobStatus, **spec: Any) -> Lookup:
@@ -75,8 +77,13 @@ def test_one_that_does_not_exist_yet_is_waited_for() -> None:
         (SUBMITTED, "hpc1", {"serviceAccountName": "other"}),
         (SUBMITTED, "hpc1", {"backoffLimit": 2}),
         (SUBMITTED, "hpc1", {"suspend": True}),
+        (SUSPENDING, "hpc1", {}),
+        (SUSPENDED, "hpc1", {}),
     ],
-    ids=["not submitted", "another cluster", "another owner", "may be tried again", "suspended"],
+    ids=[
+        *("not submitted", "another cluster", "another owner", "may be tried again", "suspended"),
+        *("resumed while it is being cancelled", "resumed"),
+    ],
 )
 def test_where_slurm_cannot_wait_the_operator_does(status: Any, cluster: str, spec: Any) -> None:
     noted, problem = resolved(after(), cluster, others(status, **spec))

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from redbox_api.models import Phase
+from redbox_api.errors import Busy
+from redbox_api.models import Phase, Problem
 from redbox_kube.api.objects import ApiRefused
 from tests.operator.harness import Stand
 
@@ -66,6 +67,28 @@ async def test_one_that_is_resumed_before_slurm_has_said_that_it_holds_it_is_rel
     assert "release 1" not in stand.link.done
     await stand.at_redbox(Phase.PENDING, reason="JobHeldUser")
     assert stand.link.done[-1] == "release 1"
+
+
+async def test_one_that_is_released_before_red_box_has_shown_the_hold_is_released(stand: Stand) -> None:
+    """Its row is still the one from before the hold."""
+    await stand.apply()
+    await stand.at_redbox(Phase.PENDING, reason="Resources")
+    await stand.change(spec={"hold": True})
+    stand.link.fault = Busy(Problem(type="about:blank", title="", status=503, detail="Slurm is away"))
+    await stand.change(spec={"hold": False})
+    stand.link.fault = None
+    await stand.look()
+    await stand.look()
+    assert stand.link.done == ["hold 1", "release 1"]
+    assert stand.conditions["Held"] == ("False", "Released")
+
+
+async def test_one_that_is_released_while_it_is_being_submitted_is_released(stand: Stand) -> None:
+    await stand.apply(hold=True)
+    await stand.at_redbox(Phase.SUBMITTING, job_id=None, state=None)
+    await stand.change(spec={"hold": False})
+    await stand.at_redbox(Phase.PENDING, reason="JobHeldUser")
+    assert stand.link.done == ["release 1"]
 
 
 async def test_a_job_that_its_user_holds_in_slurm_is_not_released(stand: Stand) -> None:
