@@ -32,7 +32,7 @@ def relayed(
     client, inside = socket.socketpair()
     argv = [sys.executable, "-c", RELAY, str(listener.getsockname()[1])]
     with inside:
-        process = subprocess.Popen(argv, stdin=inside, stdout=inside)
+        process = subprocess.Popen(argv, stdin=inside.fileno(), stdout=inside.fileno())
     with client, process:
         client.settimeout(30.0)
         try:
