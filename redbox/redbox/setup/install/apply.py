@@ -38,7 +38,8 @@ def read_existing(layout: Layout) -> ExistingFiles:
 def write_plan(plan: InitPlan, layout: Layout) -> None:
     """Write the planned files; run by root, the service's account owns its secrets."""
     try:
-        _make_directory(layout.configuration / "tls", 0o755, "root")
+        for directory in (layout.configuration, layout.configuration / "tls"):  # root may have umask 077
+            _make_directory(directory, 0o755, "root")
         _make_directory(layout.state, 0o700, "service")
         _make_directory(layout.log, 0o750, "service")
         for file in plan.files:

@@ -100,6 +100,16 @@ def test_secrets_are_readable_by_their_owner_only(layout: Layout) -> None:
     }
 
 
+def test_the_service_reaches_its_files_whatever_the_umask_of_init_is(layout: Layout) -> None:
+    before = os.umask(0o077)
+    try:
+        run_init(layout)
+    finally:
+        os.umask(before)
+    folders = (layout.configuration, layout.certificate.parent, layout.agent.parent)
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o755] * 3
+
+
 def test_a_second_run_renews_the_certificate_and_leaves_all_else(layout: Layout) -> None:
     first = run_init(layout)
     before = contents(layout)
