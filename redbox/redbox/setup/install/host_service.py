@@ -22,7 +22,7 @@ from redbox.setup.install.plan import NewFile
 USERS_GROUP = "redbox-users"
 PROGRAM = Path("/usr/local/bin/redbox")
 UNIT = Path("etc/systemd/system/redbox.service")
-NEXT = f"next: usermod -aG {USERS_GROUP} USER for each user, then run redbox check"
+NEXT = "next: usermod -aG {group} USER for each user, then run redbox check"
 HEADING = "# Red Box"
 MADE_BY_INIT = "Made by `redbox init`"
 COMMAND_TIMEOUT_S = 60
@@ -46,14 +46,14 @@ def refuse_beside_package(package: Path = PACKAGE) -> None:
         )
 
 
-def host_files(program: Path, root: Path = Path("/")) -> tuple[NewFile, ...]:
-    """Return all files; the unit starts `program`."""
+def host_files(program: Path, root: Path = Path("/"), *, group: str = USERS_GROUP) -> tuple[NewFile, ...]:
+    """Return all files; the unit starts `program`, and sudo starts agents for members of the group."""
     return (
         _host_file(root / "etc/sysusers.d/redbox.conf", _packaged("sysusers.conf")),
         _host_file(root / "etc/tmpfiles.d/redbox.conf", _packaged("tmpfiles.conf")),
         _host_file(root / "etc/logrotate.d/redbox", _packaged("logrotate.conf")),
         _host_file(root / UNIT, _packaged("redbox.service").replace("{program}", str(program))),
-        _host_file(root / "etc/sudoers.d/redbox", render_sudoers(), 0o440),
+        _host_file(root / "etc/sudoers.d/redbox", render_sudoers(group=group), 0o440),
     )
 
 
@@ -61,13 +61,13 @@ def _host_file(path: Path, content: str, mode: int = 0o644) -> NewFile:
     return NewFile(path, content.encode(), mode, "root")
 
 
-def install_on_host() -> list[str]:
+def install_on_host(group: str) -> list[str]:
     """Install account, files, and the program in PATH, as root; return a line for each step."""
     if is_packaged():
-        return _packaged_notes()
+        return _packaged_notes(group)
     program = _program()
     notes = []
-    for file in host_files(program):
+    for file in host_files(program, group=group):
         if file.path.exists() and not is_written_by_init(file.path.read_text()):
             notes.append(f"kept {file.path}: redbox init did not write it")
             continue
@@ -79,17 +79,17 @@ def install_on_host() -> list[str]:
         PROGRAM.unlink(missing_ok=True)
         PROGRAM.symlink_to(program)
         notes.append(f"linked {PROGRAM} to {program}")
-    notes.append(NEXT)
+    notes.append(NEXT.format(group=group))
     if Path("/run/systemd/system").exists():
         _run("systemctl", "daemon-reload")
         notes.append("then: systemctl enable --now redbox    # after an upgrade: systemctl restart redbox")
     return notes
 
 
-def _packaged_notes() -> list[str]:
+def _packaged_notes(group: str) -> list[str]:
     return [
         "kept account, unit, sudoers rule and log rotation: they belong to the package red-box",
-        NEXT,
+        NEXT.format(group=group),
         "then: systemctl enable --now redbox",
     ]
 
