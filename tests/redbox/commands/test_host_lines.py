@@ -17,11 +17,12 @@ def printed(command: str, settings: Path) -> Result:
     return CliRunner().invoke(app, [command], env={"REDBOX_CONFIG": str(settings)})
 
 
+@pytest.mark.parametrize("group", ["hpc", "hpc@example.org", "4hpc"])
 @pytest.mark.parametrize("command", SAID)
-def test_they_are_for_the_group_of_the_settings(tmp_path: Path, command: str) -> None:
+def test_they_are_for_the_group_of_the_settings(tmp_path: Path, command: str, group: str) -> None:
     settings = tmp_path / "redbox.yaml"
-    settings.write_text("name: hpc1\nmapping: {users_group: hpc}\n")
-    assert SAID[command].format("hpc") in printed(command, settings).stdout
+    settings.write_text(f"name: hpc1\nmapping: {{users_group: {group}}}\n")
+    assert SAID[command].format(group) in printed(command, settings).stdout
 
 
 @pytest.mark.parametrize("command", SAID)
