@@ -9,6 +9,8 @@ is due, and the next DELETE joins it. Used as `async with VolumeService(...)`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Self
 from weakref import WeakValueDictionary
@@ -80,7 +82,7 @@ class VolumeService:
                 f"{caller.identity} may not make volumes here (its roles do not include submit)."
             )
         self._limit_rate(caller.owner)
-        async with self._turn(handle):
+        async with self._next_turn(handle):
             before = self._index.get(handle)
             try:
                 record = await self._make(caller.owner, user, before, handle, request)
@@ -147,6 +149,21 @@ class VolumeService:
     def _limit_rate(self, owner: Owner) -> None:
         if pause := self._buckets.wait(owner, self._clock.monotonic()):
             raise TooManyVolumes("Too many volumes at once: slow down.", retry_after=max(1.0, pause))
+
+    @asynccontextmanager
+    async def _next_turn(self, handle: str) -> AsyncIterator[None]:
+        """Wait no longer than an answer may take: a change hangs as long as its user's disk or agent does."""
+        turn = self._turn(handle)
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await turn.acquire()
+        except TimeoutError:
+            detail = f"Another request for the volume {handle} takes long. Retry."
+            raise VolumeUnavailable(detail, retry_after=10) from None
+        try:
+            yield
+        finally:
+            turn.release()
 
     def _turn(self, handle: str) -> asyncio.Lock:
         """One change of a handle at a time."""

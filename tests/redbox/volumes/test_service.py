@@ -50,6 +50,7 @@ class Disk:
         self.asked_for: list[UnixUser] = []
         self.removals: list[tuple[str, int | None]] = []
         self.gate: asyncio.Event | None = None
+        self.at_gate = asyncio.Event()
         self.owner = ALICE.uid
 
     async def agent(self, user: UnixUser, _: str) -> Disk:
@@ -73,6 +74,7 @@ class Disk:
 
     async def _remove(self, path: str, inode: int | None) -> None:
         if self.gate:
+            self.at_gate.set()
             await self.gate.wait()
         if self.fault:
             raise self.fault
@@ -295,6 +297,25 @@ async def test_a_deletion_that_takes_long_goes_on_and_is_joined(
     world.disk.gate.set()
     assert (await world.service.delete(CALLER, "h1")).deleted_at
     assert len(world.disk.removals) == 1
+
+
+async def test_a_request_does_not_wait_for_the_end_of_a_long_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's disk may hang, or an agent be stopped: each request that waits takes memory of the server."""
+    await world.service.put(CALLER, "h1", REQUEST)
+    world.disk.gate = asyncio.Event()
+    deletion = asyncio.ensure_future(world.service.delete(CALLER, "h1"))
+    await world.disk.at_gate.wait()
+    monkeypatch.setattr("redbox.volumes.service.ANSWER_WITHIN_S", 0.01)
+    async with asyncio.timeout(30):
+        with pytest.raises(VolumeUnavailable, match="takes long"):
+            await world.service.put(CALLER, "h1", REQUEST)
+    monkeypatch.undo()
+    world.disk.gate.set()
+    assert (await deletion).deleted_at
+    with pytest.raises(VolumeConflict, match="stays deleted"):
+        await world.service.put(CALLER, "h1", REQUEST)
 
 
 async def test_a_folder_that_changes_meanwhile_is_deleted_later(world: World) -> None:
