@@ -9,8 +9,9 @@ is due, and the next DELETE joins it. Used as `async with VolumeService(...)`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Self
 from weakref import WeakValueDictionary
@@ -57,6 +58,7 @@ class VolumeService:
         self._audit = audit
         self._buckets = OwnerBuckets(PUTS_PER_SECOND, PUT_BURST)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._unrecorded: Counter[int] = Counter()
         self._removals: dict[str, asyncio.Task[VolumeRecord | Exception]] = {}
 
     async def __aenter__(self) -> Self:
@@ -128,23 +130,36 @@ class VolumeService:
     ) -> VolumeRecord:
         if before is not None:
             _refuse_unless_same(before, owner, user)
-        elif self._index.count_of(user.uid) >= self._settings.per_user:
-            raise TooManyVolumes(
-                f"{user.name} has {self._settings.per_user} volumes, the most that volumes.per_user of "
-                "red-box's settings allows: delete some.",
-                retry_after=60,
-            )
-        agent = await self._pool.agent(user, "files")
-        if before is None:
-            directory = user_directory(self._settings.directory, user, agent.hello.home)
-            path = f"{directory}/{folder_name(owner, request.claim, handle)}"
-            before = VolumeRecord(handle, owner, user, request.claim, path, self._clock.now())
-            await self._index.save(before)
+            agent = await self._pool.agent(user, "files")
+        else:
+            with self._room_for_one(user):
+                agent = await self._pool.agent(user, "files")
+                directory = user_directory(self._settings.directory, user, agent.hello.home)
+                path = f"{directory}/{folder_name(owner, request.claim, handle)}"
+                before = VolumeRecord(handle, owner, user, request.claim, path, self._clock.now())
+                await self._index.save(before)
         inode = await make_folder(agent, before, group_shared=request.group_shared)
         record = replace(before, inode=inode)
         if record != before:
             await self._index.save(record)
         return record
+
+    @contextmanager
+    def _room_for_one(self, user: UnixUser) -> Iterator[None]:
+        """Room within the user's limit, together with the others that are not recorded yet."""
+        if self._index.count_of(user.uid) + self._unrecorded[user.uid] >= self._settings.per_user:
+            raise TooManyVolumes(
+                f"{user.name} has {self._settings.per_user} volumes, the most that volumes.per_user of "
+                "red-box's settings allows: delete some.",
+                retry_after=60,
+            )
+        self._unrecorded[user.uid] += 1
+        try:
+            yield
+        finally:
+            self._unrecorded[user.uid] -= 1
+            if not self._unrecorded[user.uid]:
+                del self._unrecorded[user.uid]
 
     def _limit_rate(self, owner: Owner) -> None:
         if pause := self._buckets.wait(owner, self._clock.monotonic()):

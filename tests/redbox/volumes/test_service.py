@@ -226,6 +226,16 @@ async def test_a_user_has_a_limited_number(tmp_path: Path, disk: Disk) -> None:
     world.close()
 
 
+async def test_requests_at_once_make_no_more_than_one_after_the_other(tmp_path: Path, disk: Disk) -> None:
+    world = World(tmp_path, disk, per_user=2)
+    putting = (world.service.put(CALLER, f"h{number}", REQUEST) for number in range(5))
+    outcomes = [type(outcome) for outcome in await asyncio.gather(*putting, return_exceptions=True)]
+    assert (outcomes.count(TooManyVolumes), world.service.count, len(disk.folders)) == (3, 2, 2)
+    await world.service.delete(CALLER, "h0")
+    await world.service.put(CALLER, "h9", REQUEST)
+    world.close()
+
+
 async def test_a_caller_makes_only_so_many_at_once(world: World) -> None:
     async def make_many() -> None:
         for number in range(200):
