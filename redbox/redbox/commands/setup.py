@@ -151,6 +151,9 @@ def _users_group(config: Path) -> str:
 
 
 def _names_and_addresses(hosts: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    for host in hosts:
+        if not host or not host.isascii():  # a certificate has the form xn--... of such a name
+            exit_with(f"--host {host!r} is not a name in ASCII")
     addresses = tuple(host for host in hosts if ":" in host or host.replace(".", "").isdigit())
     for address in addresses:
         try:
