@@ -224,8 +224,12 @@ def _plan_certificate(plan: _PlanBuilder, authority: CertificateAndKey) -> None:
     ends = facts_of(server.certificate).not_after
     note = f"for {', '.join((*names, *addresses))} until {ends:%Y-%m-%d}; run redbox init again to renew it"
     chain = server.certificate + authority.certificate
-    plan.write(plan.layout.certificate, chain, 0o644, "root", note)
-    plan.write(plan.layout.key, server.key, 0o600, "service", "the certificate's key")
+    certificate, key = plan.layout.certificate, plan.layout.key
+    if plan.existing.server is not None and plan.existing.settings is not None:
+        tls = plan.existing.settings.tls  # where it was found, and where the server reads it
+        certificate, key = tls.certificate_file, tls.key_file
+    plan.write(certificate, chain, 0o644, "root", note)
+    plan.write(key, server.key, 0o600, "service", "the certificate's key")
 
 
 def _plan_mark_secret(plan: _PlanBuilder) -> None:
