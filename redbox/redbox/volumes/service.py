@@ -41,6 +41,8 @@ from redbox_api.models import OwnerRef, VolumeFolder, VolumeRequest
 
 log = structlog.get_logger(__name__)
 ANSWER_WITHIN_S = 25.0
+REMOVALS_OF_A_USER = 4
+"""At once: an agent refuses all requests beyond 64, those for the logs and pods of its user among them."""
 PUTS_PER_SECOND, PUT_BURST = 5.0, 100.0  # per caller
 MAKE, DELETE = "make-volume", "delete-volume"
 
@@ -58,6 +60,8 @@ class VolumeService:
         self._audit = audit
         self._buckets = OwnerBuckets(PUTS_PER_SECOND, PUT_BURST)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
+        """Of each user's removals, by uid."""
         self._unrecorded: Counter[int] = Counter()
         self._removals: dict[str, asyncio.Task[VolumeRecord | Exception]] = {}
 
@@ -202,7 +206,8 @@ class VolumeService:
             if record is None or record.deleted_at is not None:
                 return record or VolumeNotFound()
             try:
-                await remove_folder(await self._pool.agent(record.user, "files"), record)
+                async with self._slot(record.user.uid):
+                    await remove_folder(await self._pool.agent(record.user, "files"), record)
                 record = replace(record, deleted_at=self._clock.now())
                 await self._index.save(record)
             except (VolumesError, AgentError, JournalError) as error:
@@ -213,6 +218,12 @@ class VolumeService:
                 return error
         self._record(caller, DELETE, str(record), "done", record.path)
         return record
+
+    def _slot(self, uid: int) -> asyncio.Semaphore:
+        slots = self._slots.get(uid)
+        if slots is None:
+            slots = self._slots[uid] = asyncio.Semaphore(REMOVALS_OF_A_USER)
+        return slots
 
     def _record(self, caller: Caller, act: str, name: str, outcome: str, detail: str = "") -> None:
         user = caller.user.name if caller.user else None

@@ -29,7 +29,7 @@ from redbox.volumes.errors import (
     VolumesError,
     VolumeUnavailable,
 )
-from redbox.volumes.service import VolumeService
+from redbox.volumes.service import REMOVALS_OF_A_USER, VolumeService
 from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import KEPT_AFTER_DELETION, VolumeIndex
 from redbox_api.models import VolumeRequest
@@ -51,6 +51,7 @@ class Disk:
         self.removals: list[tuple[str, int | None]] = []
         self.gate: asyncio.Event | None = None
         self.at_gate = asyncio.Event()
+        self.waiting = 0
         self.owner = ALICE.uid
 
     async def agent(self, user: UnixUser, _: str) -> Disk:
@@ -75,6 +76,7 @@ class Disk:
     async def _remove(self, path: str, inode: int | None) -> None:
         if self.gate:
             self.at_gate.set()
+            self.waiting += 1
             await self.gate.wait()
         if self.fault:
             raise self.fault
@@ -307,6 +309,24 @@ async def test_a_deletion_that_takes_long_goes_on_and_is_joined(
     world.disk.gate.set()
     assert (await world.service.delete(CALLER, "h1")).deleted_at
     assert len(world.disk.removals) == 1
+
+
+async def test_long_deletions_leave_the_users_agent_to_other_requests(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = [f"h{number}" for number in range(REMOVALS_OF_A_USER + 3)]
+    for handle in handles:
+        await world.service.put(CALLER, handle, REQUEST)
+    world.disk.gate = asyncio.Event()
+    monkeypatch.setattr("redbox.volumes.service.ANSWER_WITHIN_S", 0.01)
+    for handle in handles:
+        with pytest.raises(VolumeUnavailable, match="goes on"):
+            await world.service.delete(CALLER, handle)
+    assert world.disk.waiting == REMOVALS_OF_A_USER
+    monkeypatch.undo()
+    world.disk.gate.set()
+    assert all([(await world.service.delete(CALLER, handle)).deleted_at for handle in handles])
+    assert len(world.disk.removals) == len(handles)
 
 
 async def test_a_request_does_not_wait_for_the_end_of_a_long_one(
