@@ -68,7 +68,7 @@ def install_on_host(group: str) -> list[str]:
     program = _program()
     notes = []
     for file in host_files(program, group=group):
-        if file.path.exists() and not is_written_by_init(file.path.read_text()):
+        if file.path.exists() and not is_written_by_init(file.path.read_text(errors="replace")):
             notes.append(f"kept {file.path}: redbox init did not write it")
             continue
         write_host_file(file)
@@ -105,7 +105,7 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
         raise InstallError("red-box is running: stop it first (systemctl disable --now redbox)")
     notes = []
     for file in host_files(_program()):
-        if file.path.exists() and is_written_by_init(file.path.read_text()):
+        if file.path.exists() and is_written_by_init(file.path.read_text(errors="replace")):
             file.path.unlink()
             notes.append(f"removed {file.path}")
     if PROGRAM.is_symlink() and PROGRAM.readlink() == _program():
@@ -115,9 +115,8 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
     removed = (layout.agent.parent, layout.runtime, *(kept if purge else ()))
     notes += [_remove(folder) for folder in removed if folder.exists()]
     if purge:
-        _run("userdel", SERVICE_ACCOUNT, may_fail=True)
-        _run("groupdel", USERS_GROUP, may_fail=True)
-        notes.append(f"removed the account {SERVICE_ACCOUNT} and the group {USERS_GROUP}")
+        notes.append(_delete("userdel", "passwd", f"the account {SERVICE_ACCOUNT}", SERVICE_ACCOUNT))
+        notes.append(_delete("groupdel", "group", f"the group {USERS_GROUP}", USERS_GROUP))
     else:
         notes += [f"kept {folder}" for folder in kept if folder.exists()]
         notes.append("kept the account and the group; --purge removes all of these too")
@@ -125,6 +124,13 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
     if Path("/run/systemd/system").exists():
         _run("systemctl", "daemon-reload")
     return notes
+
+
+def _delete(command: str, database: str, what: str, name: str) -> str:
+    """Delete it unless something holds it: a process, a user whose primary group it is, another directory."""
+    _run(command, name, may_fail=True)
+    is_left = _run("getent", database, name, may_fail=True)
+    return f"kept {what}: {command} {name} does not remove it" if is_left else f"removed {what}"
 
 
 def _remove(folder: Path) -> str:
