@@ -17,7 +17,7 @@ from redbox.callers.mapping.mapping import MappingRules
 from redbox.callers.mapping.rules import MappingSettings
 from redbox.callers.mapping.rules_file import ActiveRules, read_rules, refuse_unknown_clusters
 from redbox.callers.settings import CallersSettings, ClusterName
-from redbox.core.yaml_document import AbsolutePath, Section, read_document, validate
+from redbox.core.yaml_document import AbsolutePath, Document, Section, read_document, validate
 from redbox.jobs.settings import JobsSettings
 from redbox.local.settings import LocalSettings
 from redbox.logs.settings import LogSettings
@@ -104,7 +104,10 @@ class RedboxSettings(Section):
 
 def load_settings(path: Path = SETTINGS_FILE) -> RedboxSettings:
     """Read the settings; raises DocumentError with every error and its line."""
-    document = read_document(path)
+    return settings_from(read_document(path))
+
+
+def settings_from(document: Document) -> RedboxSettings:
     settings = validate(RedboxSettings, document)
     refuse_unknown_clusters(settings.mapping.rules, settings.clusters, document, ("mapping", "rules"))
     return settings

@@ -14,7 +14,7 @@ from redbox.agents.program.guard import is_writable_by_root_only
 from redbox.agents.program_source import agent_source
 from redbox.agents.transports.sudo import AGENT_PATH
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*\Z")  # hpc@example.org: a directory's group with its domain
 
 SUDOERS = """\
 # Red Box: the account {account} may start agents as members of {group}, and nothing else.

@@ -44,13 +44,26 @@ def call(socket: Path | None, request: Callable[[RedboxClient], Awaitable[Answer
 
 def default_socket() -> Path:
     """The socket of the host's red-box, or else of the user's own."""
-    own = Path(os.environ.get("XDG_RUNTIME_DIR", Path.home() / ".local/state"), "redbox/redbox.sock")
-    return own if own.exists() and not SOCKET.exists() else SOCKET
+    own = Path(os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".local/state", "redbox/redbox.sock")
+    return own if _exists(own) and not _exists(SOCKET) else SOCKET
+
+
+def _exists(socket: Path) -> bool:
+    """Also of a path below the folder of another user, as XDG_RUNTIME_DIR may be after `su`."""
+    try:
+        return socket.exists()
+    except PermissionError:
+        return False
 
 
 def _explain(socket: Path, error: Unreachable) -> str:
-    if not socket.exists():
+    try:
+        socket.stat()
+        is_allowed = os.access(socket, os.W_OK)
+    except (FileNotFoundError, NotADirectoryError):
         return f"there is no socket {socket}: start red-box on this host, or give its socket with --socket"
-    if not os.access(socket, os.W_OK):
+    except OSError:
+        is_allowed = False
+    if not is_allowed:
         return f"you are not allowed to connect to {socket}: check its owner and mode"
     return f"red-box at {socket} does not answer: {error}"

@@ -93,8 +93,11 @@ def init(
     try:
         if transport == "sudo":
             refuse_beside_package()
-        plan = plan_init(options, read_existing(layout), layout, datetime.now(UTC))
-        host_notes = install_on_host() if service and transport == "sudo" and os.geteuid() == 0 else []
+        existing = read_existing(layout)
+        plan = plan_init(options, existing, layout, datetime.now(UTC))
+        mapping = existing.settings.mapping if existing.settings else MappingSettings()
+        is_service = service and transport == "sudo" and os.geteuid() == 0
+        host_notes = install_on_host(mapping.users_group) if is_service else []
         write_plan(plan, layout)
     except (InstallError, DocumentError) as error:
         exit_with(str(error))
@@ -148,6 +151,9 @@ def _users_group(config: Path) -> str:
 
 
 def _names_and_addresses(hosts: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    for host in hosts:
+        if not host or not host.isascii():  # a certificate has the form xn--... of such a name
+            exit_with(f"--host {host!r} is not a name in ASCII")
     addresses = tuple(host for host in hosts if ":" in host or host.replace(".", "").isdigit())
     for address in addresses:
         try:

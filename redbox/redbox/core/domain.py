@@ -87,8 +87,11 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """The name that the caller's share of connections is counted by: the user, else the identity."""
-        return self.user.name if self.user else self.identity
+        """The name that the caller's share of connections is counted by: the user, else the identity.
+
+        Operators have the same name in each Kubernetes cluster.
+        """
+        return self.user.name if self.user else f"{self.identity} of cluster {self.owner.cluster}"
 
     def may(self, role: Role) -> bool:
         return role in self.roles

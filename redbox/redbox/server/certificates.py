@@ -120,7 +120,7 @@ def fits(pair: CertificateAndKey) -> bool:
 def is_issued_by(certificate: bytes, authority: bytes) -> bool:
     try:
         _certificate(certificate).verify_directly_issued_by(_certificate(authority))
-    except (ValueError, TypeError, InvalidSignature):
+    except (BadCertificate, ValueError, TypeError, InvalidSignature):
         return False
     return True
 

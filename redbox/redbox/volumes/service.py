@@ -9,6 +9,9 @@ is due, and the next DELETE joins it. Used as `async with VolumeService(...)`.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Self
 from weakref import WeakValueDictionary
@@ -38,6 +41,8 @@ from redbox_api.models import OwnerRef, VolumeFolder, VolumeRequest
 
 log = structlog.get_logger(__name__)
 ANSWER_WITHIN_S = 25.0
+REMOVALS_OF_A_USER = 4
+"""At once: an agent refuses all requests beyond 64, those for the logs and pods of its user among them."""
 PUTS_PER_SECOND, PUT_BURST = 5.0, 100.0  # per caller
 MAKE, DELETE = "make-volume", "delete-volume"
 
@@ -55,6 +60,9 @@ class VolumeService:
         self._audit = audit
         self._buckets = OwnerBuckets(PUTS_PER_SECOND, PUT_BURST)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
+        """Of each user's removals, by uid."""
+        self._unrecorded: Counter[int] = Counter()
         self._removals: dict[str, asyncio.Task[VolumeRecord | Exception]] = {}
 
     async def __aenter__(self) -> Self:
@@ -80,7 +88,7 @@ class VolumeService:
                 f"{caller.identity} may not make volumes here (its roles do not include submit)."
             )
         self._limit_rate(caller.owner)
-        async with self._turn(handle):
+        async with self._next_turn(handle):
             before = self._index.get(handle)
             try:
                 record = await self._make(caller.owner, user, before, handle, request)
@@ -126,27 +134,55 @@ class VolumeService:
     ) -> VolumeRecord:
         if before is not None:
             _refuse_unless_same(before, owner, user)
-        elif self._index.count_of(user.uid) >= self._settings.per_user:
-            raise TooManyVolumes(
-                f"{user.name} has {self._settings.per_user} volumes, the most that volumes.per_user of "
-                "red-box's settings allows: delete some.",
-                retry_after=60,
-            )
-        agent = await self._pool.agent(user, "files")
-        if before is None:
-            directory = user_directory(self._settings.directory, user, agent.hello.home)
-            path = f"{directory}/{folder_name(owner, request.claim, handle)}"
-            before = VolumeRecord(handle, owner, user, request.claim, path, self._clock.now())
-            await self._index.save(before)
+            agent = await self._pool.agent(user, "files")
+        else:
+            with self._room_for_one(user):
+                agent = await self._pool.agent(user, "files")
+                directory = user_directory(self._settings.directory, user, agent.hello.home)
+                path = f"{directory}/{folder_name(owner, request.claim, handle)}"
+                before = VolumeRecord(handle, owner, user, request.claim, path, self._clock.now())
+                await self._index.save(before)
         inode = await make_folder(agent, before, group_shared=request.group_shared)
         record = replace(before, inode=inode)
         if record != before:
             await self._index.save(record)
         return record
 
+    @contextmanager
+    def _room_for_one(self, user: UnixUser) -> Iterator[None]:
+        """Room within the user's limit, together with the others that are not recorded yet."""
+        if self._index.count_of(user.uid) + self._unrecorded[user.uid] >= self._settings.per_user:
+            raise TooManyVolumes(
+                f"{user.name} has {self._settings.per_user} volumes, the most that volumes.per_user of "
+                "red-box's settings allows: delete some.",
+                retry_after=60,
+            )
+        self._unrecorded[user.uid] += 1
+        try:
+            yield
+        finally:
+            self._unrecorded[user.uid] -= 1
+            if not self._unrecorded[user.uid]:
+                del self._unrecorded[user.uid]
+
     def _limit_rate(self, owner: Owner) -> None:
         if pause := self._buckets.wait(owner, self._clock.monotonic()):
             raise TooManyVolumes("Too many volumes at once: slow down.", retry_after=max(1.0, pause))
+
+    @asynccontextmanager
+    async def _next_turn(self, handle: str) -> AsyncIterator[None]:
+        """Wait no longer than an answer may take: a change hangs as long as its user's disk or agent does."""
+        turn = self._turn(handle)
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await turn.acquire()
+        except TimeoutError:
+            detail = f"Another request for the volume {handle} takes long. Retry."
+            raise VolumeUnavailable(detail, retry_after=10) from None
+        try:
+            yield
+        finally:
+            turn.release()
 
     def _turn(self, handle: str) -> asyncio.Lock:
         """One change of a handle at a time."""
@@ -170,7 +206,8 @@ class VolumeService:
             if record is None or record.deleted_at is not None:
                 return record or VolumeNotFound()
             try:
-                await remove_folder(await self._pool.agent(record.user, "files"), record)
+                async with self._slot(record.user.uid):
+                    await remove_folder(await self._pool.agent(record.user, "files"), record)
                 record = replace(record, deleted_at=self._clock.now())
                 await self._index.save(record)
             except (VolumesError, AgentError, JournalError) as error:
@@ -181,6 +218,12 @@ class VolumeService:
                 return error
         self._record(caller, DELETE, str(record), "done", record.path)
         return record
+
+    def _slot(self, uid: int) -> asyncio.Semaphore:
+        slots = self._slots.get(uid)
+        if slots is None:
+            slots = self._slots[uid] = asyncio.Semaphore(REMOVALS_OF_A_USER)
+        return slots
 
     def _record(self, caller: Caller, act: str, name: str, outcome: str, detail: str = "") -> None:
         user = caller.user.name if caller.user else None

@@ -23,7 +23,9 @@ from redbox_resourced.volumes.names import (
     PROVISIONER,
 )
 
-SEPARATORS = "/#"  # of parts of a handle; `#` is csi-driver-nfs's
+SEPARATORS = "/#"  # of parts of a handle
+PARTS_OF_PATH = 3
+"""Of a handle of csi-driver-nfs or -smb: server#share#folder#uuid#onDelete; the path ends with the folder."""
 CURE = (
     "Use a StorageClass of provisioner redbox.dev/directory, or have an administrator add the file system to "
     "pods.mounts of SlurmCluster {cluster} or annotate the volume with redbox.dev/path"
@@ -131,9 +133,10 @@ def _below(mount: SharedFileSystem, source: Mapping[str, Any]) -> str | None:
     if csi and mount.driver:
         handle, prefix = str(csi.get("volumeHandle", "")), mount.volume_handle
         rest = handle[len(prefix) :]
+        folder = "#".join(handle.split("#")[:PARTS_OF_PATH])[len(prefix) :].replace("#", "/").strip("/")
         ends_a_part = not rest or prefix == "" or prefix[-1] in SEPARATORS or rest[0] in SEPARATORS
         is_below = csi.get("driver") == mount.driver and handle.startswith(prefix) and ends_a_part
-        return rest.strip(SEPARATORS) if is_below else None
+        return folder if is_below else None
     return None
 
 

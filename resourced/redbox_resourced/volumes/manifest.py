@@ -69,8 +69,10 @@ class VolumeView:
     handle: str
     cluster: str
     folder: str
+    namespace: str
+    """Of its claim."""
     account: str
-    """Namespace and name of the service account whose Unix user the folder belongs to."""
+    """The service account whose Unix user the folder belongs to."""
     claim_uid: str
     phase: str
     reclaim_policy: str
@@ -111,7 +113,8 @@ def read_volume(body: Object) -> VolumeView | None:
         handle=csi["volumeHandle"],
         cluster=attributes.get(ATTRIBUTE_CLUSTER, ""),
         folder=attributes.get(ATTRIBUTE_PATH, ""),
-        account=f"{claim.get('namespace', '')}/{attributes.get(ATTRIBUTE_ACCOUNT, '')}",
+        namespace=claim.get("namespace", ""),
+        account=attributes.get(ATTRIBUTE_ACCOUNT, ""),
         claim_uid=claim.get("uid", ""),
         phase=(body.get("status") or {}).get("phase", "Pending"),
         reclaim_policy=spec.get("persistentVolumeReclaimPolicy", "Retain"),

@@ -47,9 +47,10 @@ log = structlog.get_logger(__name__)
 View = TypeVar("View", ClaimView, VolumeView)
 TOKEN_LIFETIME_S = 600  # the shortest that Kubernetes issues
 BACKOFF = Backoff(1.0, 120.0)
-AT_ONCE, OF_ONE_ACCOUNT = 32, 4
-DELETES_AT_ONCE, DELETES_OF_ONE_ACCOUNT = 8, 2
-"""Of the same red-box, beside the others: to delete a folder with many files takes long."""
+AT_ONCE, OF_A_NAMESPACE, OF_AN_ACCOUNT = 32, 8, 4
+"""Of the same red-box; a tenant makes as many accounts in a namespace as they like."""
+DELETES_AT_ONCE, DELETES_OF_A_NAMESPACE, DELETES_OF_AN_ACCOUNT = 8, 4, 2
+"""Beside the others: to delete a folder with many files takes long."""
 FOREIGN_PATIENCE_S = 30.0
 """How long another provisioner has to make a volume for a virtual node: one of NFS does, in seconds."""
 
@@ -87,10 +88,12 @@ class DirectoryProvisioner:
         self._foreign_since: dict[ResourcePath, float] = {}
         """Claims of other provisioners for virtual nodes, and when each was first seen."""
         self._cluster_names: frozenset[str] | None = None
-        self._making: defaultdict[str, FairSlots] = defaultdict(lambda: FairSlots(AT_ONCE, OF_ONE_ACCOUNT))
+        self._making: defaultdict[str, FairSlots] = defaultdict(
+            lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE, OF_AN_ACCOUNT)
+        )
         """By SlurmCluster: a red-box that hangs delays the volumes of no other."""
         self._deleting: defaultdict[str, FairSlots] = defaultdict(
-            lambda: FairSlots(DELETES_AT_ONCE, DELETES_OF_ONE_ACCOUNT)
+            lambda: FairSlots(DELETES_AT_ONCE, DELETES_OF_A_NAMESPACE, DELETES_OF_AN_ACCOUNT)
         )
 
     async def run(self) -> None:
@@ -230,7 +233,7 @@ class DirectoryProvisioner:
         spec = connection.cluster.spec
         account = ServiceAccountName(claim.namespace, claim.account)
         request = VolumeRequest(claim=claim.name, group_shared=storage_class.group_shared)
-        async with self._making[connection.cluster.name].of(_account_of(claim)):
+        async with self._making[connection.cluster.name].of(claim.namespace, claim.account):
             pod = await find_consumer(self._objects, claim)
             token = RedboxToken(self._objects, account, spec.audience, pod, lifetime_s=TOKEN_LIFETIME_S)
             shown = await self._token(token, claim)
@@ -276,7 +279,7 @@ class DirectoryProvisioner:
             named.warning("a folder may be left: the SlurmCluster of its deleted claim is gone")
             return
         try:
-            async with self._deleting[cluster].of(_account_of(claim)):
+            async with self._deleting[cluster].of(claim.namespace, claim.account):
                 await feed.client.delete_volume(claim.uid)
         except NoSuchJob:
             named.info("no folder to discard")
@@ -318,7 +321,7 @@ class DirectoryProvisioner:
                 f"{by_hand}"
             )
         try:
-            async with self._deleting[volume.cluster].of(volume.account):
+            async with self._deleting[volume.cluster].of(volume.namespace, volume.account):
                 await feed.client.delete_volume(volume.handle)
         except NoSuchJob as error:
             raise Unserviceable(
@@ -364,7 +367,3 @@ class DirectoryProvisioner:
             return None
         self._failures[item.path] += 1
         return max(after or 0.0, BACKOFF.pause_s(self._failures[item.path]))
-
-
-def _account_of(claim: ClaimView) -> str:
-    return f"{claim.namespace}/{claim.account}"

@@ -9,7 +9,7 @@ from redbox_kube.runtime.fair_slots import FairSlots
 
 
 async def test_one_tenant_does_not_hold_all_slots() -> None:
-    slots = FairSlots(at_once=3, of_a_tenant=2)
+    slots = FairSlots(3, 2)
     async with AsyncExitStack() as held:
         for _ in range(2):
             await held.enter_async_context(slots.of("mallory"))
@@ -20,8 +20,24 @@ async def test_one_tenant_does_not_hold_all_slots() -> None:
         await asyncio.wait({third})
 
 
+async def test_a_part_of_a_tenant_leaves_the_others_theirs() -> None:
+    slots = FairSlots(4, 3, 2)
+    async with AsyncExitStack() as held:
+        for _ in range(2):
+            await held.enter_async_context(slots.of("physics", "mallory"))
+        third = asyncio.create_task(held.enter_async_context(slots.of("physics", "mallory")))
+        async with asyncio.timeout(30), slots.of("physics", "alice"):
+            other = asyncio.create_task(held.enter_async_context(slots.of("physics", "bob")))
+            async with slots.of("chemistry", "mallory"):
+                assert not third.done()
+                assert not other.done()
+        for waiting in (third, other):
+            waiting.cancel()
+            await asyncio.wait({waiting})
+
+
 async def test_together_they_hold_no_more_than_there_are() -> None:
-    slots = FairSlots(at_once=1, of_a_tenant=2)
+    slots = FairSlots(1, 2)
     entered = asyncio.Event()
 
     async def enter() -> None:

@@ -29,7 +29,7 @@ from redbox.volumes.errors import (
     VolumesError,
     VolumeUnavailable,
 )
-from redbox.volumes.service import VolumeService
+from redbox.volumes.service import REMOVALS_OF_A_USER, VolumeService
 from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import KEPT_AFTER_DELETION, VolumeIndex
 from redbox_api.models import VolumeRequest
@@ -50,6 +50,8 @@ class Disk:
         self.asked_for: list[UnixUser] = []
         self.removals: list[tuple[str, int | None]] = []
         self.gate: asyncio.Event | None = None
+        self.at_gate = asyncio.Event()
+        self.waiting = 0
         self.owner = ALICE.uid
 
     async def agent(self, user: UnixUser, _: str) -> Disk:
@@ -73,6 +75,8 @@ class Disk:
 
     async def _remove(self, path: str, inode: int | None) -> None:
         if self.gate:
+            self.at_gate.set()
+            self.waiting += 1
             await self.gate.wait()
         if self.fault:
             raise self.fault
@@ -224,6 +228,16 @@ async def test_a_user_has_a_limited_number(tmp_path: Path, disk: Disk) -> None:
     world.close()
 
 
+async def test_requests_at_once_make_no_more_than_one_after_the_other(tmp_path: Path, disk: Disk) -> None:
+    world = World(tmp_path, disk, per_user=2)
+    putting = (world.service.put(CALLER, f"h{number}", REQUEST) for number in range(5))
+    outcomes = [type(outcome) for outcome in await asyncio.gather(*putting, return_exceptions=True)]
+    assert (outcomes.count(TooManyVolumes), world.service.count, len(disk.folders)) == (3, 2, 2)
+    await world.service.delete(CALLER, "h0")
+    await world.service.put(CALLER, "h9", REQUEST)
+    world.close()
+
+
 async def test_a_caller_makes_only_so_many_at_once(world: World) -> None:
     async def make_many() -> None:
         for number in range(200):
@@ -295,6 +309,43 @@ async def test_a_deletion_that_takes_long_goes_on_and_is_joined(
     world.disk.gate.set()
     assert (await world.service.delete(CALLER, "h1")).deleted_at
     assert len(world.disk.removals) == 1
+
+
+async def test_long_deletions_leave_the_users_agent_to_other_requests(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = [f"h{number}" for number in range(REMOVALS_OF_A_USER + 3)]
+    for handle in handles:
+        await world.service.put(CALLER, handle, REQUEST)
+    world.disk.gate = asyncio.Event()
+    monkeypatch.setattr("redbox.volumes.service.ANSWER_WITHIN_S", 0.01)
+    for handle in handles:
+        with pytest.raises(VolumeUnavailable, match="goes on"):
+            await world.service.delete(CALLER, handle)
+    assert world.disk.waiting == REMOVALS_OF_A_USER
+    monkeypatch.undo()
+    world.disk.gate.set()
+    assert all([(await world.service.delete(CALLER, handle)).deleted_at for handle in handles])
+    assert len(world.disk.removals) == len(handles)
+
+
+async def test_a_request_does_not_wait_for_the_end_of_a_long_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's disk may hang, or an agent be stopped: each request that waits takes memory of the server."""
+    await world.service.put(CALLER, "h1", REQUEST)
+    world.disk.gate = asyncio.Event()
+    deletion = asyncio.ensure_future(world.service.delete(CALLER, "h1"))
+    await world.disk.at_gate.wait()
+    monkeypatch.setattr("redbox.volumes.service.ANSWER_WITHIN_S", 0.01)
+    async with asyncio.timeout(30):
+        with pytest.raises(VolumeUnavailable, match="takes long"):
+            await world.service.put(CALLER, "h1", REQUEST)
+    monkeypatch.undo()
+    world.disk.gate.set()
+    assert (await deletion).deleted_at
+    with pytest.raises(VolumeConflict, match="stays deleted"):
+        await world.service.put(CALLER, "h1", REQUEST)
 
 
 async def test_a_folder_that_changes_meanwhile_is_deleted_later(world: World) -> None:

@@ -89,6 +89,7 @@ def test_an_unbound_claim_waits() -> None:
 NFS = Mount("/projects", server="nfs.example.org", path="/export/projects")
 CEPH = Mount("/ceph", driver="cephfs.csi.ceph.com", volume_handle="0001-site")
 SMB = Mount("/smb/", driver="smb.csi.k8s.io", volume_handle="server#share#")
+OF_A_SERVER = Mount("/all", driver="nfs.csi.k8s.io", volume_handle="server#")
 
 
 @pytest.mark.parametrize(
@@ -98,11 +99,21 @@ SMB = Mount("/smb/", driver="smb.csi.k8s.io", volume_handle="server#share#")
         ({"nfs": {"server": "nfs.example.org", "path": "/export/projects/a/b/"}}, "/projects/a/b"),
         ({"csi": {"driver": "cephfs.csi.ceph.com", "volumeHandle": "0001-site"}}, "/ceph"),
         ({"csi": {"driver": "cephfs.csi.ceph.com", "volumeHandle": "0001-site/vol"}}, "/ceph/vol"),
-        ({"csi": {"driver": "smb.csi.k8s.io", "volumeHandle": "server#share#pvc-1"}}, "/smb/pvc-1"),
+        *(
+            ({"csi": {"driver": "smb.csi.k8s.io", "volumeHandle": f"server#share#{rest}"}}, f"/smb/{folder}")
+            for rest, folder in (
+                ("pvc-1", "pvc-1"),
+                ("pvc-1##", "pvc-1"),
+                ("pvc-1##archive", "pvc-1"),
+                ("team/data#pvc-1#", "team/data"),
+                ("team/data#pvc-1#retain", "team/data"),
+            )
+        ),
+        ({"csi": {"driver": "nfs.csi.k8s.io", "volumeHandle": "server#share#a#pvc-1#"}}, "/all/share/a"),
     ],
 )
 def test_a_file_system_that_both_mount(source: dict[str, Any], expected: str) -> None:
-    assert path(foreign(**source), NFS, CEPH, SMB) == expected
+    assert path(foreign(**source), NFS, CEPH, SMB, OF_A_SERVER) == expected
 
 
 @pytest.mark.parametrize(

@@ -314,6 +314,24 @@ async def test_a_red_box_that_hangs_delays_no_other(world: World, monkeypatch: p
         await world.until(lambda: VOLUME in world.api.objects)
 
 
+async def test_one_namespace_takes_few_places_however_many_accounts_it_has(world: World) -> None:
+    """Each waits for red-box, which waits for the home or the agent of the account's user."""
+    most = provisioner_module.OF_A_NAMESPACE
+    for number in range(3 * most):
+        name = f"data-{number}"
+        body = claim(account=name)
+        body["metadata"] |= {"name": name, "namespace": "mallory", "uid": f"uid-{number}"}
+        world.api.put(ResourcePath("PersistentVolumeClaim", name, "mallory"), body)
+        world.api.put(ResourcePath("Pod", f"pod-{number}", "mallory"), consumer(name, claim=name))
+    world.redbox.hangs = True
+    async with world.running():
+        await world.until(lambda: len(world.redbox.requests) == most)
+        world.redbox.hangs = False
+        world.api.put(CLAIM, claim())
+        await world.until(lambda: VOLUME in world.api.objects)
+        assert len(world.redbox.requests) == most + 1
+
+
 async def test_the_token_is_bound_to_a_pod_of_the_account_that_uses_the_claim(world: World) -> None:
     world.api.put(CLAIM, claim(account="ci"))
     await world.provisioned()

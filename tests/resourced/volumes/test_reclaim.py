@@ -5,7 +5,7 @@ from __future__ import annotations
 from redbox_api.errors import Busy, Unreachable
 from redbox_kube.api.objects import ApiUnreachable, ResourcePath
 from redbox_resourced.volumes.names import DRIVER
-from redbox_resourced.volumes.provisioner import AT_ONCE, DELETES_AT_ONCE, DELETES_OF_ONE_ACCOUNT
+from redbox_resourced.volumes.provisioner import AT_ONCE, DELETES_AT_ONCE, DELETES_OF_A_NAMESPACE
 from tests.resourced.volumes.factories import FOLDER, UID, claim, volume
 from tests.resourced.volumes.harness import CLAIM, OWN, VOLUME, World, problem
 
@@ -94,10 +94,10 @@ async def test_a_finalizer_that_is_left_is_lifted(world: World) -> None:
 
 
 def release_many(world: World, namespace: str, *, number: int) -> None:
-    """Released volumes of one account, whose folders are slow to delete."""
+    """Released volumes of four accounts, whose folders are slow to delete."""
     for index in range(number):
         handle = f"{namespace}-{index}"
-        attributes = {"cluster": "hpc1", "path": FOLDER, "serviceAccount": "default"}
+        attributes = {"cluster": "hpc1", "path": FOLDER, "serviceAccount": f"account-{index % 4}"}
         csi = {"driver": DRIVER, "volumeHandle": handle, "volumeAttributes": attributes}
         claim_ref = {"namespace": namespace, "name": "data", "uid": handle}
         body = volume(phase="Released", csi=csi, claimRef=claim_ref)
@@ -107,12 +107,12 @@ def release_many(world: World, namespace: str, *, number: int) -> None:
         world.redbox.slow_deletes.add(handle)
 
 
-async def test_slow_deletions_of_one_account_keep_nobody_from_deleting_or_making_folders(
+async def test_slow_deletions_of_one_namespace_keep_nobody_from_deleting_or_making_folders(
     world: World,
 ) -> None:
     release_many(world, "mallory", number=2 * AT_ONCE)
     async with world.running():
-        await world.until(lambda: len(world.redbox.requests) == DELETES_OF_ONE_ACCOUNT)
+        await world.until(lambda: len(world.redbox.requests) == DELETES_OF_A_NAMESPACE)
         world.redbox.folders.add(UID)
         world.api.put(VOLUME, volume(phase="Released"))
         await world.until(lambda: VOLUME not in world.api.objects)
@@ -120,7 +120,7 @@ async def test_slow_deletions_of_one_account_keep_nobody_from_deleting_or_making
         await world.until(lambda: VOLUME in world.api.objects)
 
 
-async def test_slow_deletions_of_many_accounts_keep_nobody_from_making_folders(world: World) -> None:
+async def test_slow_deletions_of_many_namespaces_keep_nobody_from_making_folders(world: World) -> None:
     for number in range(DELETES_AT_ONCE):
         release_many(world, f"slow-{number}", number=2)
     async with world.running():

@@ -32,6 +32,7 @@ from redbox.callers.errors import (
 )
 from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.identities import TokenHolder
+from redbox.callers.tokens.claims import YEAR_9999
 from redbox.core.clock import Clock
 
 PREFIX = "rbt_"
@@ -78,9 +79,13 @@ class TokenStore:
     def create(self, user: str, lives_s: float, *, note: str = "") -> NewToken:
         if lives_s <= 0:
             raise ValueError("a token must live longer than 0 seconds")
+        now = self._clock.now().timestamp()
+        if now + lives_s > YEAR_9999:
+            raise ValueError("a token must end before the year 10000")
+        if not _is_utf8(user + note):  # the file would be no JSON any more, and all tokens invalid
+            raise ValueError("the token's user or its note is not in UTF-8")
         identifier = "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
         secret = secrets.token_urlsafe(32)
-        now = self._clock.now().timestamp()
         record = TokenRecord(identifier, user, _digest(secret), now, now + lives_s, note=note)
         self._change(lambda records: ({**records, identifier: record}, None))
         return NewToken(record, f"{PREFIX}{identifier}_{secret}")
@@ -130,6 +135,7 @@ class TokenStore:
     def _read(self) -> Records:
         version = file_version(self._path)
         if version is None:
+            _require_missing(self._path)
             self._records, self._version = {}, None
         elif version != self._version:
             self._records, self._version = _parse(self._path), version
@@ -145,6 +151,14 @@ class TokenStore:
         return result
 
 
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a word of a command line may be any bytes
+        return False
+    return True
+
+
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
@@ -158,6 +172,16 @@ def _parse(path: Path) -> Records:
         flaws = "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in error.errors()[:3])
         raise TokenFileError(f"{path} is not a valid file of tokens: {flaws}") from error
     return {record.id: record for record in content.get("tokens", ())}
+
+
+def _require_missing(path: Path) -> None:
+    """Raise TokenFileError for a file that may be there: without tokens is only what does not exist."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise TokenFileError(f"{path} cannot be read: {error.strerror}") from error
 
 
 @contextmanager

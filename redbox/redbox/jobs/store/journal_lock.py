@@ -26,10 +26,13 @@ def unescaped(field: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
-def file_system_type(path: str, mountinfo: str) -> str:
-    """The type of the file system of an absolute, resolved path; the last mount over a point counts."""
+def file_system_type(path: str, mountinfo: bytes) -> str:
+    """The type of the file system of an absolute, resolved path; the last mount over a point counts.
+
+    Users choose names of mount points (fusermount), in which only blanks, tabs and line feeds are escaped.
+    """
     best, kind = "", "unknown"
-    for line in mountinfo.splitlines():
+    for line in filter(None, os.fsdecode(mountinfo).split("\n")):
         before, _, after = line.partition(" - ")
         point = unescaped(before.split(" ")[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")
@@ -45,7 +48,7 @@ def is_network(kind: str) -> bool:
 
 def refuse_network(directory: Path) -> None:
     """Raise unless the directory is on a disk of this host."""
-    kind = file_system_type(str(directory.resolve()), Path("/proc/self/mountinfo").read_text())
+    kind = file_system_type(str(directory.resolve()), Path("/proc/self/mountinfo").read_bytes())
     if is_network(kind):
         raise JournalMisplaced(
             f"The journal's directory {directory} is on a network file system ({kind}), which does not keep "

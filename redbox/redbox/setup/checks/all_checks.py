@@ -10,6 +10,8 @@ from redbox.agents.errors import AgentError
 from redbox.agents.settings import SshSettings
 from redbox.callers.authenticator import trusted_clusters
 from redbox.callers.errors import AuthenticationError
+from redbox.callers.identities import Identity, ServiceAccount
+from redbox.callers.tokens.opaque_tokens import PREFIX, TokenStore
 from redbox.callers.tokens.service_account_tokens import TokenVerifier
 from redbox.core.clock import Clock
 from redbox.core.yaml_document import DocumentError
@@ -98,11 +100,22 @@ def _can_read_secrets(machine: Machine, settings: RedboxSettings) -> bool:
 
 def check_token(token: str, settings: RedboxSettings, clock: Clock) -> Finding:
     """Return whether the server would accept this token: for `redbox check --token-file`."""
-    verifier = TokenVerifier(trusted_clusters(settings.callers, clock), clock)
+    is_opaque = token.startswith(PREFIX)
     try:
-        identity = asyncio.run(verifier.verify(token))
+        if is_opaque:
+            identity: Identity = TokenStore(settings.callers.tokens_file, clock).holder(token)
+        else:
+            identity = asyncio.run(_service_account(token, settings, clock))
     except AuthenticationError as error:
-        return fault(
-            f"the token is refused: {error}", "make a new one with kubectl create token --audience=..."
-        )
-    return note(f"the token is good: {identity.account}")
+        made_by = "redbox token create" if is_opaque else "kubectl create token --audience=..."
+        return fault(f"the token is refused: {error}", f"make a new one with {made_by}")
+    return note(f"the token is good: {identity}")
+
+
+async def _service_account(token: str, settings: RedboxSettings, clock: Clock) -> ServiceAccount:
+    clusters = trusted_clusters(settings.callers, clock)
+    try:
+        return (await TokenVerifier(clusters, clock).verify(token)).account
+    finally:
+        for cluster in clusters:
+            await cluster.keys.close()

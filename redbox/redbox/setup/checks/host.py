@@ -149,7 +149,7 @@ def check_journal(machine: Machine, settings: RedboxSettings) -> Iterator[Findin
         what = f"{directory} has mode {permissions.mode:04o}: other users can read the journal in it"
         yield fault(what, f"chmod 0700 {directory}")
     mounts = machine.read(MOUNTS)
-    kind = file_system_type(str(machine.resolve(directory)), mounts.decode()) if mounts else "unknown"
+    kind = file_system_type(str(machine.resolve(directory)), mounts) if mounts else "unknown"
     if is_network(kind):
         yield fault(
             f"{directory} is on a network file system ({kind}): the journal could be damaged there",

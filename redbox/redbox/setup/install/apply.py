@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from redbox.server.certificates import BadCertificate, CertificateAndKey, fits
+from redbox.server.certificates import BadCertificate, CertificateAndKey, fits, is_issued_by
 from redbox.settings import load_settings
 from redbox.setup.install.layout import SERVICE_ACCOUNT, FileOwner, Layout
 from redbox.setup.install.plan import ExistingFiles, InitPlan, NewFile
@@ -26,10 +26,13 @@ def read_existing(layout: Layout) -> ExistingFiles:
     certificate, key = layout.certificate, layout.key
     if settings is not None:
         certificate, key = settings.tls.certificate_file, settings.tls.key_file
+    authority, server = _pair(layout.authority_certificate, layout.authority_key), _pair(certificate, key)
+    if server is None:
+        _refuse_half_of_the_sites_own(certificate, key, authority)
     return ExistingFiles(
         settings,
-        authority=_pair(layout.authority_certificate, layout.authority_key),
-        server=_pair(certificate, key),
+        authority=authority,
+        server=server,
         has_mark_secret=layout.mark_secret.exists(),
         has_agent_settings=layout.agent_settings.exists(),
     )
@@ -38,7 +41,8 @@ def read_existing(layout: Layout) -> ExistingFiles:
 def write_plan(plan: InitPlan, layout: Layout) -> None:
     """Write the planned files; run by root, the service's account owns its secrets."""
     try:
-        _make_directory(layout.configuration / "tls", 0o755, "root")
+        for directory in (layout.configuration, layout.configuration / "tls"):  # root may have umask 077
+            _make_directory(directory, 0o755, "root")
         _make_directory(layout.state, 0o700, "service")
         _make_directory(layout.log, 0o750, "service")
         for file in plan.files:
@@ -65,6 +69,16 @@ def _pair(certificate: Path, key: Path) -> CertificateAndKey | None:
     except BadCertificate as error:
         raise InstallError(f"{certificate}, {key}: {error}: {REPLACE_PAIR}") from error
     raise InstallError(f"{key} is not the key of {certificate}: {REPLACE_PAIR}")
+
+
+def _refuse_half_of_the_sites_own(certificate: Path, key: Path, authority: CertificateAndKey | None) -> None:
+    """Raise InstallError for one file without the other, unless red-box's own CA can give both again."""
+    if key.exists():
+        raise InstallError(f"{certificate} is missing, the certificate of {key}: {REPLACE_PAIR}")
+    if not certificate.exists():
+        return
+    if authority is None or not is_issued_by(certificate.read_bytes(), authority.certificate):
+        raise InstallError(f"{key} is missing, the key of {certificate}: {REPLACE_PAIR}")
 
 
 def _make_directory(path: Path, mode: int, owner: FileOwner) -> None:

@@ -22,7 +22,7 @@ from redbox.setup.install.plan import NewFile
 USERS_GROUP = "redbox-users"
 PROGRAM = Path("/usr/local/bin/redbox")
 UNIT = Path("etc/systemd/system/redbox.service")
-NEXT = f"next: usermod -aG {USERS_GROUP} USER for each user, then run redbox check"
+NEXT = "next: usermod -aG {group} USER for each user, then run redbox check"
 HEADING = "# Red Box"
 MADE_BY_INIT = "Made by `redbox init`"
 COMMAND_TIMEOUT_S = 60
@@ -46,14 +46,14 @@ def refuse_beside_package(package: Path = PACKAGE) -> None:
         )
 
 
-def host_files(program: Path, root: Path = Path("/")) -> tuple[NewFile, ...]:
-    """Return all files; the unit starts `program`."""
+def host_files(program: Path, root: Path = Path("/"), *, group: str = USERS_GROUP) -> tuple[NewFile, ...]:
+    """Return all files; the unit starts `program`, and sudo starts agents for members of the group."""
     return (
         _host_file(root / "etc/sysusers.d/redbox.conf", _packaged("sysusers.conf")),
         _host_file(root / "etc/tmpfiles.d/redbox.conf", _packaged("tmpfiles.conf")),
         _host_file(root / "etc/logrotate.d/redbox", _packaged("logrotate.conf")),
         _host_file(root / UNIT, _packaged("redbox.service").replace("{program}", str(program))),
-        _host_file(root / "etc/sudoers.d/redbox", render_sudoers(), 0o440),
+        _host_file(root / "etc/sudoers.d/redbox", render_sudoers(group=group), 0o440),
     )
 
 
@@ -61,14 +61,14 @@ def _host_file(path: Path, content: str, mode: int = 0o644) -> NewFile:
     return NewFile(path, content.encode(), mode, "root")
 
 
-def install_on_host() -> list[str]:
+def install_on_host(group: str) -> list[str]:
     """Install account, files, and the program in PATH, as root; return a line for each step."""
     if is_packaged():
-        return _packaged_notes()
+        return _packaged_notes(group)
     program = _program()
     notes = []
-    for file in host_files(program):
-        if file.path.exists() and not is_written_by_init(file.path.read_text()):
+    for file in host_files(program, group=group):
+        if file.path.exists() and not is_written_by_init(file.path.read_text(errors="replace")):
             notes.append(f"kept {file.path}: redbox init did not write it")
             continue
         write_host_file(file)
@@ -79,17 +79,17 @@ def install_on_host() -> list[str]:
         PROGRAM.unlink(missing_ok=True)
         PROGRAM.symlink_to(program)
         notes.append(f"linked {PROGRAM} to {program}")
-    notes.append(NEXT)
+    notes.append(NEXT.format(group=group))
     if Path("/run/systemd/system").exists():
         _run("systemctl", "daemon-reload")
         notes.append("then: systemctl enable --now redbox    # after an upgrade: systemctl restart redbox")
     return notes
 
 
-def _packaged_notes() -> list[str]:
+def _packaged_notes(group: str) -> list[str]:
     return [
         "kept account, unit, sudoers rule and log rotation: they belong to the package red-box",
-        NEXT,
+        NEXT.format(group=group),
         "then: systemctl enable --now redbox",
     ]
 
@@ -105,7 +105,7 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
         raise InstallError("red-box is running: stop it first (systemctl disable --now redbox)")
     notes = []
     for file in host_files(_program()):
-        if file.path.exists() and is_written_by_init(file.path.read_text()):
+        if file.path.exists() and is_written_by_init(file.path.read_text(errors="replace")):
             file.path.unlink()
             notes.append(f"removed {file.path}")
     if PROGRAM.is_symlink() and PROGRAM.readlink() == _program():
@@ -115,9 +115,8 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
     removed = (layout.agent.parent, layout.runtime, *(kept if purge else ()))
     notes += [_remove(folder) for folder in removed if folder.exists()]
     if purge:
-        _run("userdel", SERVICE_ACCOUNT, may_fail=True)
-        _run("groupdel", USERS_GROUP, may_fail=True)
-        notes.append(f"removed the account {SERVICE_ACCOUNT} and the group {USERS_GROUP}")
+        notes.append(_delete("userdel", "passwd", f"the account {SERVICE_ACCOUNT}", SERVICE_ACCOUNT))
+        notes.append(_delete("groupdel", "group", f"the group {USERS_GROUP}", USERS_GROUP))
     else:
         notes += [f"kept {folder}" for folder in kept if folder.exists()]
         notes.append("kept the account and the group; --purge removes all of these too")
@@ -125,6 +124,13 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
     if Path("/run/systemd/system").exists():
         _run("systemctl", "daemon-reload")
     return notes
+
+
+def _delete(command: str, database: str, what: str, name: str) -> str:
+    """Delete it unless something holds it: a process, a user whose primary group it is, another directory."""
+    _run(command, name, may_fail=True)
+    is_left = _run("getent", database, name, may_fail=True)
+    return f"kept {what}: {command} {name} does not remove it" if is_left else f"removed {what}"
 
 
 def _remove(folder: Path) -> str:

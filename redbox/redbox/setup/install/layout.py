@@ -29,7 +29,7 @@ class Layout:
     def of_current_user(cls) -> Self:
         """A personal installation, without an administrator."""
         home = Path.home()
-        return cls.personal(home, Path(os.environ.get("XDG_RUNTIME_DIR", home / ".local/state")))
+        return cls.personal(home, Path(os.environ.get("XDG_RUNTIME_DIR") or home / ".local/state"))
 
     @classmethod
     def personal(cls, home: Path, runtime: Path) -> Self:

@@ -19,9 +19,10 @@ from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 from redbox.callers.settings import AUDIENCE_PREFIX
 from redbox.core.domain import Role
+from redbox.core.yaml_document import parse_document
 from redbox.jobs.record.marks import SECRET_BYTES
 from redbox.server.certificates import CertificateAndKey, facts_of, is_issued_by, issue_server, make_authority
-from redbox.settings import RedboxSettings
+from redbox.settings import RedboxSettings, settings_from
 from redbox.setup.install.example_settings import render_settings
 from redbox.setup.install.layout import FileOwner, Layout
 from redbox.setup.install.manifest import SlurmClusterManifest
@@ -80,6 +81,7 @@ class InitPlan:
 
 
 def plan_init(options: InitOptions, existing: ExistingFiles, layout: Layout, now: datetime) -> InitPlan:
+    """Raises DocumentError for options that would give settings with a flaw."""
     plan = _PlanBuilder(options, existing, layout, now)
     audience = _plan_settings(plan)
     trusted = _plan_tls(plan)
@@ -115,9 +117,10 @@ def _plan_settings(plan: _PlanBuilder) -> str:
     options, path, settings = plan.options, plan.layout.settings, plan.existing.settings
     new_audience = f"{AUDIENCE_PREFIX}{options.name}/{secrets.token_hex(8)}"
     if settings is None:
-        content = render_settings(first_settings(options, new_audience, plan.layout)).encode()
+        text = render_settings(first_settings(options, new_audience, plan.layout))
+        settings_from(parse_document(text, f"{path} (not written)"))  # the options may be no names for them
         check = "redbox check --personal" if options.transport == "self" else "redbox check"
-        plan.write(path, content, 0o644, "root", f"review it, then run {check}")
+        plan.write(path, text.encode(), 0o644, "root", f"review it, then run {check}")
         return new_audience
     plan.keep(path, "redbox init never overwrites settings; remove the file to get a new one")
     if options.pods:
@@ -221,8 +224,12 @@ def _plan_certificate(plan: _PlanBuilder, authority: CertificateAndKey) -> None:
     ends = facts_of(server.certificate).not_after
     note = f"for {', '.join((*names, *addresses))} until {ends:%Y-%m-%d}; run redbox init again to renew it"
     chain = server.certificate + authority.certificate
-    plan.write(plan.layout.certificate, chain, 0o644, "root", note)
-    plan.write(plan.layout.key, server.key, 0o600, "service", "the certificate's key")
+    certificate, key = plan.layout.certificate, plan.layout.key
+    if plan.existing.server is not None and plan.existing.settings is not None:
+        tls = plan.existing.settings.tls  # where it was found, and where the server reads it
+        certificate, key = tls.certificate_file, tls.key_file
+    plan.write(certificate, chain, 0o644, "root", note)
+    plan.write(key, server.key, 0o600, "service", "the certificate's key")
 
 
 def _plan_mark_secret(plan: _PlanBuilder) -> None:

@@ -194,6 +194,22 @@ def test_a_rule_limits_accounts_and_partitions() -> None:
     assert mapped.limits == Limits(frozenset({"physics"}), frozenset({"GPU_big", "long"}))
 
 
+def test_operators_of_two_clusters_share_no_connections() -> None:
+    """They have one name in both, and one of them must not be able to take all that the other needs."""
+    names = []
+    for cluster in ("prod", "test"):
+        rule = {
+            "cluster": cluster,
+            "namespaces": ["redbox-system"],
+            "service_accounts": ["redbox-operator"],
+            "roles": ["operator"],
+        }
+        operator = pod_of("redbox-system", "redbox-operator", cluster)
+        names.append(map_caller_to_user(operator, rules(rule), HOST).name)
+    assert names[0] != names[1]
+    assert names[1] == "system:serviceaccount:redbox-system:redbox-operator of cluster test"
+
+
 def test_operators_and_readers_have_no_user() -> None:
     written = {
         "cluster": "prod",

@@ -133,9 +133,32 @@ def test_a_damaged_file_lets_nobody_in_and_is_not_overwritten(path: Path) -> Non
     assert path.read_text() == '{"tokens": [{"id": 1}]}'
 
 
-def test_a_token_must_live(path: Path) -> None:
-    with pytest.raises(ValueError, match="longer than 0"):
-        TokenStore(path, StoppedClock()).create("alice", 0)
+@pytest.mark.parametrize(
+    ("lives_s", "note", "words"),
+    [
+        (0, "", "longer than 0"),
+        (10_000 * 366 * DAY_S, "for ever", "before the year 10000"),
+        (DAY_S, os.fsdecode(b"caf\xe9"), "not in UTF-8"),
+    ],
+)
+def test_a_token_that_cannot_be_shown_or_stored_is_not_made(
+    path: Path, lives_s: float, note: str, words: str
+) -> None:
+    store = TokenStore(path, StoppedClock())
+    made = store.create("alice", DAY_S)
+    with pytest.raises(ValueError, match=words):
+        store.create("alice", lives_s, note=note)
+    assert TokenStore(path, StoppedClock()).list() == (made.record,)
+
+
+def test_a_file_that_may_be_there_does_not_count_as_empty(tmp_path: Path) -> None:
+    """As in a folder of another account: neither is the list empty, nor is a token unknown."""
+    (tmp_path / "folder").write_text("not one")
+    store = TokenStore(tmp_path / "folder/tokens.json", StoppedClock())
+    with pytest.raises(TokenFileError, match="cannot be read: Not a directory"):
+        store.list()
+    with pytest.raises(AuthenticationUnavailable):
+        store.holder(f"rbt_{'a' * 10}_{'A' * 43}")
 
 
 def _make_some(path: Path) -> None:

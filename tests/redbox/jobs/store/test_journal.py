@@ -132,7 +132,7 @@ def test_a_missing_directory_is_a_sentence(tmp_path: Path) -> None:
         Journal(tmp_path / "nowhere")
 
 
-MOUNTS = """\
+MOUNTS = b"""\
 22 1 8:1 / / rw - ext4 /dev/sda1 rw
 30 22 0:40 / /home rw - nfs4 server:/home rw
 31 30 8:2 / /home/local rw - xfs /dev/sdb1 rw
@@ -141,7 +141,9 @@ MOUNTS = """\
 34 22 8:3 / /usb rw - fuseblk /dev/sdc rw
 35 22 0:43 / /twice rw - ext4 /dev/sdd rw
 36 35 0:44 / /twice rw - nfs server:/x rw
-"""
+37 30 0:45 / /home/alice/caf\xe9 rw - fuse.sshfs x:/ rw
+38 30 0:46 / /home/alice/a\x0bb\rc\xe2\x80\xa8d rw - fuse.sshfs x:/ rw
+"""  # users choose the names of what they mount
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,8 @@ MOUNTS = """\
         ("/fuse", "fuse.sshfs", True),
         ("/usb/redbox", "fuseblk", False),
         ("/twice/x", "nfs", True),
+        (os.fsdecode(b"/home/alice/caf\xe9/x"), "fuse.sshfs", True),
+        ("/home/alice/a\x0bb\rc\u2028d", "fuse.sshfs", True),
     ],
 )
 def test_the_mount_that_a_path_is_on_decides(path: str, kind: str, *, network: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.cli import COMMANDS
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import parse_document, validate
@@ -182,3 +183,15 @@ def test_a_token_can_be_tried(tmp_path: Path) -> None:
     )
     bad = token(payload=claims(now=now - 7200, iss=ISSUER, aud=[AUDIENCE]))
     assert "the token expired at" in check_token(bad, settings, clock).what
+
+
+def test_an_opaque_token_can_be_tried(tmp_path: Path) -> None:
+    path, clock = tmp_path / "redbox.yaml", SystemClock()
+    path.write_text(f"name: hpc1\ncallers: {{tokens_file: {tmp_path}/tokens.json}}\n")
+    store, settings = TokenStore(tmp_path / "tokens.json", clock), load_settings(path)
+    made = store.create("alice", 60)
+    assert check_token(made.secret, settings, clock).what == f"the token is good: token:{made.record.id}"
+    store.revoke(made.record.id)
+    revoked = check_token(made.secret, settings, clock)
+    assert (revoked.level, "was revoked" in revoked.what) == (FAULT, True)
+    assert "redbox token create" in revoked.cure

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from redbox.cli import app
+from redbox.commands import setup
 from redbox.setup.install import host_service
 from redbox.setup.install.apply import InstallError
 from redbox.setup.install.host_service import host_files, is_written_by_init, write_host_file
@@ -56,6 +60,48 @@ def test_the_unit_starts_the_program_that_was_installed() -> None:
 def test_sudoers_can_be_read_by_root_alone() -> None:
     (sudoers,) = [file for file in host_files(Path("/x")) if file.path.parent.name == "sudoers.d"]
     assert sudoers.mode == 0o440
+
+
+def test_a_purge_says_what_it_could_not_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*command: str, may_fail: bool = False) -> bool:
+        assert may_fail == (command[0] != "systemctl")
+        return command == ("getent", "group", "redbox-users")  # somebody's primary group: groupdel fails
+
+    theirs = tmp_path / "etc/logrotate.d/redbox"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"# f\xfcr unser Haus\n")
+    monkeypatch.setattr(host_service, "refuse_beside_package", lambda: None)
+    monkeypatch.setattr(host_service, "host_files", partial(host_files, root=tmp_path))
+    monkeypatch.setattr(host_service, "PROGRAM", tmp_path)
+    monkeypatch.setattr(host_service, "_run", run)
+    layout = Layout(*(tmp_path / name for name in ("etc/redbox", "state", "run", "log", "libexec/agent")))
+    layout.agent.parent.mkdir()
+    notes = host_service.remove_from_host(layout, purge=True)
+    assert "removed the account redbox" in notes
+    assert "kept the group redbox-users: groupdel redbox-users does not remove it" in notes
+    assert theirs.exists()
+
+
+def test_init_keeps_the_group_of_the_settings_in_the_sudo_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each init writes the rule again: with another group red-box could start no agent any more."""
+    written: list[NewFile] = []
+    monkeypatch.setattr(setup, "Layout", lambda: Layout(tmp_path, tmp_path / "state", log=tmp_path / "log"))
+    monkeypatch.setattr(setup, "write_plan", lambda *_: None)
+    monkeypatch.setattr(setup, "refuse_beside_package", lambda: None)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(host_service, "PROGRAM", tmp_path)
+    monkeypatch.setattr(host_service, "write_host_file", written.append)
+    monkeypatch.setattr(host_service, "_make_accounts", lambda _: None)
+    monkeypatch.setattr(host_service, "_run", lambda *_: True)
+    monkeypatch.setattr(host_service, "is_written_by_init", lambda _: True)
+    (tmp_path / "redbox.yaml").write_text("name: hpc1\nmapping: {users_group: hpc}\n")
+    ended = CliRunner().invoke(app, ["init", "--name", "hpc1", "--cluster", "prod", "--host", "login"])
+    assert ended.exit_code == 0, ended.output
+    (rule,) = [file.content.decode() for file in written if file.path.parent.name == "sudoers.d"]
+    assert "redbox ALL = (%hpc) NOPASSWD: " in rule
+    assert "usermod -aG hpc USER" in ended.stderr
 
 
 @needs("visudo")

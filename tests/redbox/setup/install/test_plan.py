@@ -100,6 +100,16 @@ def test_secrets_are_readable_by_their_owner_only(layout: Layout) -> None:
     }
 
 
+def test_the_service_reaches_its_files_whatever_the_umask_of_init_is(layout: Layout) -> None:
+    before = os.umask(0o077)
+    try:
+        run_init(layout)
+    finally:
+        os.umask(before)
+    folders = (layout.configuration, layout.certificate.parent, layout.agent.parent)
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o755] * 3
+
+
 def test_a_second_run_renews_the_certificate_and_leaves_all_else(layout: Layout) -> None:
     first = run_init(layout)
     before = contents(layout)
@@ -176,6 +186,41 @@ def test_a_certificate_that_is_somewhere_else_is_the_sites_own(layout: Layout) -
     before = contents(layout)
     run_init(layout)
     assert contents(layout) == before
+
+
+def test_a_certificate_of_our_ca_is_renewed_where_the_server_reads_it(layout: Layout) -> None:
+    run_init(layout)
+    certificate, key = layout.configuration / "own.crt", layout.configuration / "own.key"
+    text = layout.settings.read_text()
+    for path, moved in ((layout.certificate, certificate), (layout.key, key)):
+        text = text.replace(str(path), str(moved))
+        path.rename(moved)
+    layout.settings.write_text(text)
+    later = NOW + dt.timedelta(days=300)
+    run_init(layout, now=later)
+    assert facts_of(certificate.read_bytes()).not_after == later + dt.timedelta(days=397)
+    assert fits(CertificateAndKey(certificate.read_bytes(), key.read_bytes()))
+    assert not layout.certificate.exists()
+
+
+@pytest.mark.parametrize("missing", ["server.key", "server.crt"])
+def test_half_of_the_sites_own_pair_is_left_alone(layout: Layout, missing: str) -> None:
+    run_init(layout)
+    own = issue_server(make_authority("the site's CA", NOW), ["login.example"], [], NOW)
+    layout.certificate.write_bytes(own.certificate)
+    layout.key.write_bytes(own.key)
+    (layout.configuration / "tls" / missing).unlink()
+    before = contents(layout)
+    with pytest.raises(InstallError, match=f"{missing} is missing"):
+        run_init(layout)
+    assert contents(layout) == before
+
+
+def test_a_certificate_of_our_ca_without_its_key_is_made_again(layout: Layout) -> None:
+    run_init(layout)
+    layout.key.unlink()
+    run_init(layout)
+    assert fits(CertificateAndKey(layout.certificate.read_bytes(), layout.key.read_bytes()))
 
 
 def test_a_ca_that_ends_soon_says_how_to_replace_it(layout: Layout) -> None:
