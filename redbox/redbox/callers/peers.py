@@ -161,7 +161,10 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
             self._parse()
 
     def _parse(self) -> None:
-        """Parse one piece; nothing more is read before the last one."""
+        """Parse one piece; nothing more is read before the last one.
+
+        After the end all is read, and dropped: a client that still writes has to reach its own end.
+        """
         if not (piece := bytes(self._unparsed[:PIECE])):
             return
         del self._unparsed[:PIECE]
@@ -171,7 +174,7 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         elif self._unparsed:
             self._pause_reading()
             self.loop.call_soon(self._parse)
-        elif self.read_paused and self.queue.empty():
+        elif self.read_paused and (self.close_sent or self.queue.empty()):
             self.read_paused = False
             self.transport.resume_reading()
 

@@ -12,6 +12,7 @@ from itertools import count
 
 import pytest
 
+from redbox.callers import peers
 from redbox.core.durations import Duration
 from redbox.sessions.settings import ExecSettings
 from redbox_api.client import RedboxClient
@@ -292,7 +293,12 @@ async def test_all_credit_comes_back_once_all_was_passed_on(stand: Stand) -> Non
         assert len((await reading)[0]) == 130_001
 
 
-async def test_more_than_its_credit_ends_the_forward(stand: Stand) -> None:
+@pytest.mark.parametrize("piece", [peers.PIECE, 512])
+async def test_more_than_its_credit_ends_the_forward(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """Its client writes on, and is read to its end: what has come before the end may not be parsed yet."""
+    monkeypatch.setattr(peers, "PIECE", piece)
     await running(stand)
     async with (
         stand.client() as client,
