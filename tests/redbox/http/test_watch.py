@@ -129,13 +129,13 @@ class SilentReader:
 
     async def rest(self) -> bytes:
         """All that comes until the connection ends."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.reader.read()
 
     async def answer(self) -> bytes:
         """All that comes until the answer ends as it should."""
         received = b""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not received.endswith(b"\r\n0\r\n\r\n"):
                 received += await self.reader.read(65536)
         return received
