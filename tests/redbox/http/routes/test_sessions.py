@@ -217,7 +217,7 @@ async def test_a_relay_that_is_killed_ends_its_sessions_with_a_reason(
     await running(stand)
     marker = "603.25"
     async with stand.client() as client:
-        command = (*SH, f"echo $PPID; sleep {marker}")
+        command = (*SH, f"echo $PPID; exec sleep {marker}")
         async with open_exec(client, "k1", ExecRequest(command=command)) as session:
             event = await session.receive()
             assert isinstance(event, SessionData)
