@@ -134,10 +134,7 @@ class TokenStore:
 
     def _read(self) -> Records:
         version = file_version(self._path)
-        if version is None:
-            _require_missing(self._path)
-            self._records, self._version = {}, None
-        elif version != self._version:
+        if version is None or version != self._version:
             self._records, self._version = _parse(self._path), version
         return self._records
 
@@ -166,22 +163,14 @@ def _digest(secret: str) -> str:
 def _parse(path: Path) -> Records:
     try:
         content = _FILE.validate_json(path.read_bytes())
+    except FileNotFoundError:  # the one file without tokens: one that cannot be read may have some
+        return {}
     except OSError as error:
         raise TokenFileError(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
         flaws = "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in error.errors()[:3])
         raise TokenFileError(f"{path} is not a valid file of tokens: {flaws}") from error
     return {record.id: record for record in content.get("tokens", ())}
-
-
-def _require_missing(path: Path) -> None:
-    """Raise TokenFileError for a file that may be there: without tokens is only what does not exist."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise TokenFileError(f"{path} cannot be read: {error.strerror}") from error
 
 
 @contextmanager
