@@ -13,7 +13,7 @@ from redbox_resourced.kubelet.logs import handler
 from redbox_resourced.kubelet.logs.lines import Write
 from redbox_resourced.pods.pod_view import BoundPod
 from tests.resourced.fakes import JOB, array
-from tests.resourced.kubelet.sessions.harness import kubelet_api
+from tests.resourced.kubelet.sessions.harness import Stand, kubelet_api
 from tests.resourced.pods.factories import running_pod
 
 LOG = "/containerLogs/alice/train/main"
@@ -36,6 +36,12 @@ async def find_endless_log(*given: Any) -> tuple[EndlessLog, Any]:
     return EndlessLog(), given[-1]
 
 
+async def until_there_is_room(stand: Stand, log: str) -> None:
+    async with asyncio.timeout(10):
+        while (await stand.request(log, method="GET")).status == 503:  # noqa: ASYNC110 (nothing says it)
+            await asyncio.sleep(0.01)
+
+
 async def test_one_namespace_leaves_readers_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler.LogHandler, "find_log", find_endless_log)
     monkeypatch.setattr(handler, "MOST_READERS", 2)
@@ -48,9 +54,7 @@ async def test_one_namespace_leaves_readers_to_the_others(monkeypatch: pytest.Mo
         assert [client.status for client in (first, refused, of_bob)] == [200, 503, 200]
         assert refused.body == b"1 logs of namespace alice are open now: end one of them, or retry later"
         first.writer.close()
-        async with asyncio.timeout(10):
-            while (await stand.request(LOG, method="GET")).status == 503:  # noqa: ASYNC110 (nothing says it)
-                await asyncio.sleep(0.01)
+        await until_there_is_room(stand, LOG)
 
 
 async def test_readers_of_large_arrays_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +73,7 @@ async def test_readers_of_large_arrays_are_fewer(monkeypatch: pytest.MonkeyPatch
         others = [await stand.request(log, method="GET") for log in (LOG, LOG.replace("train", "huge"))]
         assert [client.status for client in (small, *others)] == [200, 503, 503]
         small.writer.close()
-        async with asyncio.timeout(10):
-            while (await stand.request(LOG.replace("train", "huge"), method="GET")).status == 503:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until_there_is_room(stand, LOG.replace("train", "huge"))
 
 
 @pytest.mark.parametrize(("path", "method"), [(LOG, "GET"), ("/exec/alice/train/main", "POST")])
