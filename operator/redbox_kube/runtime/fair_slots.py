@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from weakref import WeakValueDictionary
+
+from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 
 class FairSlots:
@@ -16,21 +17,13 @@ class FairSlots:
 
     def __init__(self, at_once: int, *of_a_tenant: int) -> None:
         self._all = asyncio.Semaphore(at_once)
-        self._of_a_tenant = of_a_tenant
-        self._by_tenant: WeakValueDictionary[tuple[str, ...], asyncio.Semaphore] = WeakValueDictionary()
-        """As long as one of them holds a slot or waits for one."""
+        self._by_tenant = [KeyedSemaphores[tuple[str, ...]](limit) for limit in of_a_tenant]
 
     @asynccontextmanager
     async def of(self, *tenant: str) -> AsyncIterator[None]:
         """A slot of this tenant, or of a part of it, which is named after it."""
-        own = [self._own(tenant[:depth], limit) for depth, limit in enumerate(self._of_a_tenant, 1)]
+        own = [semaphores.of(tenant[:depth]) for depth, semaphores in enumerate(self._by_tenant, 1)]
         async with AsyncExitStack() as held:
             for semaphore in (*reversed(own), self._all):
                 await held.enter_async_context(semaphore)
             yield
-
-    def _own(self, tenant: tuple[str, ...], limit: int) -> asyncio.Semaphore:
-        own = self._by_tenant.get(tenant)
-        if own is None:
-            own = self._by_tenant[tenant] = asyncio.Semaphore(limit)
-        return own

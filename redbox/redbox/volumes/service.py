@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Self
-from weakref import WeakValueDictionary
 
 import structlog
 
@@ -38,6 +37,7 @@ from redbox.volumes.folders import folder_name, make_folder, remove_folder, user
 from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import VolumeIndex
 from redbox_api.models import OwnerRef, VolumeFolder, VolumeRequest
+from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 log = structlog.get_logger(__name__)
 ANSWER_WITHIN_S = 25.0
@@ -59,8 +59,9 @@ class VolumeService:
         self._clock = clock
         self._audit = audit
         self._buckets = OwnerBuckets(PUTS_PER_SECOND, PUT_BURST)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = KeyedSemaphores[str](1)
+        """One change of a handle at a time."""
+        self._slots = KeyedSemaphores[int](REMOVALS_OF_A_USER)
         """Of each user's removals, by uid."""
         self._unrecorded: Counter[int] = Counter()
         self._removals: dict[str, asyncio.Task[VolumeRecord | Exception]] = {}
@@ -172,7 +173,7 @@ class VolumeService:
     @asynccontextmanager
     async def _next_turn(self, handle: str) -> AsyncIterator[None]:
         """Wait no longer than an answer may take: a change hangs as long as its user's disk or agent does."""
-        turn = self._turn(handle)
+        turn = self._turns.of(handle)
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 await turn.acquire()
@@ -184,13 +185,6 @@ class VolumeService:
         finally:
             turn.release()
 
-    def _turn(self, handle: str) -> asyncio.Lock:
-        """One change of a handle at a time."""
-        lock = self._turns.get(handle)
-        if lock is None:
-            lock = self._turns[handle] = asyncio.Lock()
-        return lock
-
     # ------------------------------------------------------------------------------------------ deleting
 
     def _begin_removal(self, caller: Caller, handle: str) -> asyncio.Task[VolumeRecord | Exception]:
@@ -201,12 +195,12 @@ class VolumeService:
 
     async def _remove(self, caller: Caller, handle: str) -> VolumeRecord | Exception:
         """The outcome as a value: several callers may wait for it, or none."""
-        async with self._turn(handle):
+        async with self._turns.of(handle):
             record = self._index.get(handle)
             if record is None or record.deleted_at is not None:
                 return record or VolumeNotFound()
             try:
-                async with self._slot(record.user.uid):
+                async with self._slots.of(record.user.uid):
                     await remove_folder(await self._pool.agent(record.user, "files"), record)
                 record = replace(record, deleted_at=self._clock.now())
                 await self._index.save(record)
@@ -218,12 +212,6 @@ class VolumeService:
                 return error
         self._record(caller, DELETE, str(record), "done", record.path)
         return record
-
-    def _slot(self, uid: int) -> asyncio.Semaphore:
-        slots = self._slots.get(uid)
-        if slots is None:
-            slots = self._slots[uid] = asyncio.Semaphore(REMOVALS_OF_A_USER)
-        return slots
 
     def _record(self, caller: Caller, act: str, name: str, outcome: str, detail: str = "") -> None:
         user = caller.user.name if caller.user else None

@@ -13,7 +13,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from weakref import WeakValueDictionary
+
+from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 AT_ONCE = 128
 AT_ONCE_PER_ADDRESS = 32
@@ -32,13 +33,16 @@ class HandshakeLimits:
     _in_progress: Tasks = field(default_factory=dict)
     _waiting: Tasks = field(default_factory=dict)
     _silent: Tasks = field(default_factory=dict)
-    _per_address: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary)
+    _per_address: KeyedSemaphores[str] = field(init=False)
     """For addresses that have a handshake in progress or waiting."""
+
+    def __post_init__(self) -> None:
+        self._per_address = KeyedSemaphores(self.at_once_per_address)
 
     @asynccontextmanager
     async def slot(self, address: str) -> AsyncIterator[None]:
         """Wait for a slot of this address, and hold it during the handshake."""
-        slots = self._per_address.setdefault(address, asyncio.Semaphore(self.at_once_per_address))
+        slots = self._per_address.of(address)
         with _registered(self._waiting, self.max_waiting):
             await slots.acquire()
         try:
