@@ -9,14 +9,14 @@ import time
 
 from redbox_companion.log_relay import LogRelay, LogUnreadable
 from redbox_shared.job_end import FINAL_PHASES
-from redbox_shared.own_lines import REREAD_AT_ONCE, late_output, task_heading
+from redbox_shared.own_lines import REREAD_AT_ONCE, late_heading, task_heading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    # Of a task, by the stream's name; each calls its argument before its first byte.
+    # Of a task, by the stream's name; each calls its argument before it writes a piece.
     RelaysOf = Callable[[int, Callable[[], None]], Mapping[str, LogRelay]]
 
 POLL_S = 2.0
@@ -28,7 +28,8 @@ class ArrayTaskLog:
     def __init__(self, task: Mapping[str, Any], relays_of: RelaysOf, say: Callable[[str], None]) -> None:
         self.index: int = task["index"]
         self.is_shown = False
-        self._task = task
+        state = task.get("state") or task["phase"]
+        self._heading = task_heading(self.index, state, task.get("exitCode"), task.get("signal"))
         self._say = say
         self._relays = relays_of(self.index, self._show_heading)
 
@@ -39,22 +40,21 @@ class ArrayTaskLog:
 
     def finish(self) -> list[tuple[str, str]]:
         """Copy the rest, the array being final; returns the streams that cannot be read, and why."""
-        was_shown, unreadable = self.is_shown, []
-        self._show_heading()
+        if self.is_shown:
+            self._heading = late_heading(self.index)
+        else:
+            self._show_heading()
+        unreadable = []
         for stream, relay in self._relays.items():
-            before = relay.copied
             if why := _copy_unless_unreadable(relay.follow):
                 unreadable.append((stream, f"task {self.index}: {why}"))
-            if was_shown and (count := relay.copied - before):
-                self._say(late_output(self.index, count, stream))
         return unreadable
 
     def _show_heading(self) -> None:
-        if not self.is_shown:
-            self.is_shown = True
-            task = self._task
-            state = task.get("state") or task["phase"]
-            self._say(task_heading(self.index, state, task.get("exitCode"), task.get("signal")))
+        """The one that is due, if any."""
+        if self._heading:
+            self._say(self._heading)
+            self._heading, self.is_shown = "", True
 
 
 def follow_tasks(

@@ -196,8 +196,8 @@ class CompanionProcess:
             output.take_turns(turns)
         relays: dict[str, list[LogRelay]] = {name: [] for name in self._outputs}
 
-        def relays_of(task: int, before_first: Callable[[], None]) -> dict[str, LogRelay]:
-            made = {name: self._relay_of(name, before_first, task=task) for name in self._outputs}
+        def relays_of(task: int, before_piece: Callable[[], None]) -> dict[str, LogRelay]:
+            made = {name: self._relay_of(name, before_piece, task=task) for name in self._outputs}
             for name, relay in made.items():
                 relays[name].append(relay)
             return made
@@ -211,9 +211,9 @@ class CompanionProcess:
         for name, why in unreadable:
             self._record_unreadable(name, why, copied=any(relay.copied for relay in relays[name]))
 
-    def _relay_of(self, name: str, before_first: Callable[[], None] | None = None, **task: int) -> LogRelay:
+    def _relay_of(self, name: str, before_piece: Callable[[], None] | None = None, **task: int) -> LogRelay:
         query = {"attempt": self._settings.attempt, **task}
-        return LogRelay(self._redbox, f"{self._path}/logs/{name}", query, self._outputs[name], before_first)
+        return LogRelay(self._redbox, f"{self._path}/logs/{name}", query, self._outputs[name], before_piece)
 
     def _record_unreadable(self, name: str, why: str, *, copied: bool) -> None:
         self._logs[name] = CUT if copied else UNREAD

@@ -105,10 +105,10 @@ class LogRelay:
         path: str,
         query: Mapping[str, Any],
         output: OutputStream,
-        before_first: Callable[[], None] | None = None,
+        before_piece: Callable[[], None] | None = None,
     ) -> None:
-        """Begin at the first byte of the current generation; `before_first` runs before it is written."""
-        self._before_first = before_first
+        """Begin at the first byte of the current generation; `before_piece` runs before each is written."""
+        self._before_piece = before_piece
         self._redbox = redbox
         self._path = path
         self._query = query
@@ -150,8 +150,8 @@ class LogRelay:
             self._retrier.reset()
             before = self.copied
             while piece := stream.read_some(PIECE):
-                if self._before_first and not self.copied:
-                    self._before_first()
+                if self._before_piece:
+                    self._before_piece()
                 self._output.write(piece)
                 self._offset += len(piece)
                 self.copied += len(piece)

@@ -2,7 +2,7 @@
 
 The log of an array shows each task as a whole: its heading, its stdout, its stderr. A task without output so
 far is read again, `REREAD_AT_ONCE` at a time, and has its heading at the latest when the array is final. What
-arrives of a task after others is announced by a line below it.
+arrives of a task after others has a heading of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ def task_heading(index: int, state: str, exit_code: int | None, signal: int | No
     return f"task {index}: {state}{end}"
 
 
-def late_output(index: int, count: int, stream: str) -> str:
-    """For output of a task that stands below another task's."""
-    return f"task {index}: {count} bytes of {stream} came late, and stand above this line"
+def late_heading(index: int) -> str:
+    """Above output of a task that stands below another task's."""
+    return f"task {index}: more of its output, which came late"

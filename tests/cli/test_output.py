@@ -16,7 +16,7 @@ from kubectl_slurm.slurmjobs.redbox import requests
 from kubectl_slurm.slurmjobs.redbox.requests import RedboxNotReached
 from kubectl_slurm.slurmjobs.stream_output import copy_stream
 from redbox.logs.settings import LogSettings
-from redbox_shared.own_lines import own_line, task_heading
+from redbox_shared.own_lines import late_heading, own_line, task_heading
 from tests.cli.factories import slurmcluster, slurmjob, view
 from tests.cli.harness import Kubectl as ScriptedKubectl
 from tests.cli.harness import run, terminal
@@ -28,13 +28,14 @@ def heading(index: int) -> bytes:
 
 def test_one_task_is_picked_out_however_the_log_arrives_in_pieces() -> None:
     log = heading(0) + b"zero\n" + heading(1) + b"one\nstill one\n" + heading(11) + b"eleven\n" + heading(2)
+    log += own_line(late_heading(0)) + b"late zero\n" + own_line(late_heading(1)) + b"late one\n"
     for size in (1, 7, len(log)):
         parts: list[bytes] = []
         task = TaskFilter(1, parts.append)
         for start in range(0, len(log), size):
             task(log[start : start + size])
         task.finish()
-        assert b"".join(parts) == b"one\nstill one\n"
+        assert b"".join(parts) == b"one\nstill one\nlate one\n"
         assert task.found
     missing = TaskFilter(7, lambda _: None)
     missing(log)

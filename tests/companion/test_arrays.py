@@ -79,15 +79,13 @@ def test_a_task_that_cannot_be_read_is_named_and_the_others_come(redbox: Scripte
     assert pod.termination_message["logs"] == "cut"
 
 
-def test_what_of_a_task_is_shown_late_is_said_to_be_its_own(redbox: ScriptedServer, pod: Pod) -> None:
+def test_what_of_a_task_comes_late_has_a_heading_of_its_own(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = array("Succeeded", "Succeeded", "Succeeded")
     redbox.task_logs = {"stdout 0": b"ze", "stdout 1": b"one\n"}
     redbox.late = {"stdout 0": b"zero\n"}
     ended = pod.run()
     assert ended.stdout == b"zeone\nro\n"
-    assert ended.stderr.splitlines()[-1] == (
-        b"redbox: task 0: 3 bytes of stdout came late, and stand above this line"
-    )
+    assert ended.stderr.splitlines()[-1] == b"redbox: task 0: more of its output, which came late"
 
 
 def test_a_task_of_which_nothing_is_shown_yet_has_its_line_when_something_is(

@@ -12,7 +12,7 @@ from redbox_api.models import FINAL_PHASES, ArrayTask, Job, Phase
 from redbox_resourced.kubelet.logs.lines import LogWriter
 from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, Stream
 from redbox_resourced.kubelet.logs.streams import JobStreams, StreamCursor
-from redbox_shared.own_lines import REREAD_AT_ONCE, late_output, task_heading
+from redbox_shared.own_lines import REREAD_AT_ONCE, late_heading, task_heading
 
 
 class ArrayLog:
@@ -67,6 +67,7 @@ class _TaskLog:
     ) -> None:
         self.task = task
         self.is_shown = False
+        self._heading = task_heading(task.index, task.state or task.phase, task.exit_code, task.signal)
         self._has_own_lines = "stderr" in names  # as a companion's
         self._streams = streams
         self._out = out
@@ -75,14 +76,16 @@ class _TaskLog:
     async def begin_at_last(self, wanted: int) -> int:
         """Skip all but the last `wanted` lines, the heading among them; returns how many of these it has."""
         if not wanted:
-            self.is_shown, self._readings = True, []
+            self._skip_heading()
+            self._readings = []
             return 0
         lines = 0
         for reading in reversed(self._readings):
             count = await self._streams.count_lines(reading, wanted - lines)
             reading.start_at_last(count)
             lines += count
-        self.is_shown = lines == wanted  # without its heading, for which there is no room
+        if lines == wanted:  # there is no room for its heading
+            self._skip_heading()
         return lines + (self._has_own_lines and not self.is_shown)
 
     async def catch_up(self) -> None:
@@ -92,15 +95,13 @@ class _TaskLog:
 
     async def finish(self, *, follow: bool) -> None:
         """Show the heading at the latest now; a follower gets what a file system shows late."""
-        was_shown = self.is_shown
-        await self._show_heading()
+        if self.is_shown:
+            self._heading = late_heading(self.task.index)
+        else:
+            await self._show_heading()
         for reading in self._readings if follow else ():
             reading.follow()
-            before = reading.copied
             await self._copy(reading)
-            count = reading.copied - before
-            if count and was_shown and self._has_own_lines:
-                await self._out.write_message(late_output(self.task.index, count, reading.query.stream))
 
     async def report_unreadable(self) -> None:
         for reading in self._readings:
@@ -114,11 +115,14 @@ class _TaskLog:
         await self._streams.copy(reading, write, self._out.timestamps_of, self._show_heading)
 
     async def _show_heading(self) -> None:
-        was_shown, self.is_shown = self.is_shown, True
-        if self._has_own_lines and not was_shown:
-            task = self.task
-            heading = task_heading(task.index, task.state or task.phase, task.exit_code, task.signal)
+        """The one that is due, if any."""
+        heading = self._heading
+        self._skip_heading()
+        if heading and self._has_own_lines:
             await self._out.write_message(heading)
+
+    def _skip_heading(self) -> None:
+        self._heading, self.is_shown = "", True
 
 
 def shown_tasks(job: Job, *, follow: bool) -> list[ArrayTask]:

@@ -24,7 +24,6 @@ GIVE_UP_S = 15.0
 class StreamCursor(LogCursor):
     """Of the reader of one stream."""
 
-    copied: int = 0
     problem: str = ""
     """Why red-box refuses the rest of it."""
 
@@ -88,7 +87,6 @@ class JobStreams:
                         self.sightings.read(piece, cursor.query.generation, cursor.query.offset)
                     if before:
                         await before()
-                    cursor.copied += len(piece)
                     if whole := lines.add(piece):
                         await write(whole)
         except (NotAllowed, NotAccepted) as refused:

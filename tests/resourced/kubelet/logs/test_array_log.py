@@ -97,11 +97,11 @@ async def test_a_follower_from_the_last_lines_on_gets_new_tasks_whole() -> None:
     assert followed == b"c\n" + TWO + b"d\ne\n"
 
 
-async def test_what_of_a_task_is_shown_late_is_said_to_be_its_own() -> None:
+async def test_what_of_a_task_comes_late_has_a_heading_of_its_own() -> None:
     files = Files(stdout_0=[b"ze"], stdout_1=[b"one\n"])
     files.late = {"stdout_0": [b"ro"]}
-    late = b"redbox: task 0: 2 bytes of stdout came late, and stand above this line\n"
-    assert await read(files, array("SS"), follow=True) == ZERO + b"ze\n" + ONE + b"one\nro\n" + late
+    late = b"redbox: task 0: more of its output, which came late\n"
+    assert await read(files, array("SS"), follow=True) == ZERO + b"ze\n" + ONE + b"one\n" + late + b"ro"
 
 
 async def test_a_task_of_which_nothing_is_shown_yet_has_its_line_when_something_is() -> None:
