@@ -81,7 +81,7 @@ class Lease:
                 holder = await self._try()
             except ApiError as error:
                 self.leader = ""
-                log.warning("lease not read", name=self.name, error=str(error))
+                log.warning("lease not acquired", name=self.name, error=str(error))
             else:
                 self.leader = holder
                 if holder == self.holder:
@@ -107,7 +107,7 @@ class Lease:
                 raise LeaseLost(f"Lease {self.name} is held by {holder} now")
 
     async def _try(self) -> str:
-        """Acquire or renew it if possible; returns its holder."""
+        """Acquire or renew it unless another process holds it; returns its holder."""
         requested_at = _now()
         lease = await self.objects.get(self._where)
         if lease is None:
@@ -116,8 +116,8 @@ class Lease:
             written = await self.objects.replace(self._where, self._body(lease))
         else:
             return _holder(lease)
-        if written is None:  # another process was faster
-            return ""
+        if written is None:
+            raise ApiError(f"Lease {self.name} was changed by another client at the same moment")
         self._renewed_at = requested_at
         return _holder(written)
 

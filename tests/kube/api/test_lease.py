@@ -9,7 +9,7 @@ import pytest
 
 from redbox_kube.api import lease as leases
 from redbox_kube.api.lease import Lease, LeaseLost
-from redbox_kube.api.objects import ApiUnreachable, ResourcePath
+from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
 from tests.kube.fakes import FakeApiServer
 
 PATH = ResourcePath("Lease", "redbox-operator", "redbox-system", "coordination.k8s.io/v1")
@@ -86,6 +86,25 @@ async def test_whoever_cannot_renew_it_stops_before_another_may_begin(api: FakeA
     with pytest.raises(ExceptionGroup) as ended:
         await lead_for_ever(api, go_away)
     assert ended.group_contains(LeaseLost, match="could not be renewed")
+
+
+async def test_a_write_of_another_client_between_read_and_renewal_does_not_end_it(api: FakeApiServer) -> None:
+    """As `kubectl annotate`, or an earlier renewal of ours whose response was lost."""
+    lease = lease_of(api, "one")
+    async with asyncio.timeout(5), lease.leading():
+        replace, refused = lease.objects.replace, 0
+
+        async def replace_too_late(where: ResourcePath, body: Object) -> Object | None:
+            nonlocal refused
+            if refused < 2:
+                refused += 1
+                api.put(where, spec=api.objects[where]["spec"])
+            return await replace(where, body)
+
+        lease.objects.replace = replace_too_late  # type: ignore[method-assign]
+        await until(lambda: refused == 2)
+        renewed_at = lease._renewed_at
+        await until(lambda: lease._renewed_at > renewed_at)
 
 
 async def lead_for_ever(api: FakeApiServer, fault: Callable[[], None]) -> None:
