@@ -81,9 +81,16 @@ class LazyCommandGroup(TyperGroup):
         )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401 (as above)
-        """Import and return the command that is to be run."""
+        """Import and return the command that is to be run; its words can all be sent."""
+        if unreadable := [ascii(word) for word in args if not _is_utf8(word)]:
+            raise typer.BadParameter(f"{unreadable[0]} is not in UTF-8")
         name, command, rest = super().resolve_command(ctx, args)
         return name, load(name) if name and command else command, rest
+
+
+def _is_utf8(word: str) -> bool:
+    """Python decodes other bytes of the command line to surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def load(name: str) -> Any:  # noqa: ANN401 (typer's own type for it is private)

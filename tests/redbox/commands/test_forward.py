@@ -116,7 +116,9 @@ async def test_a_refusal_comes_before_anything_is_forwarded(redbox: Run) -> None
     [
         (["exec", "train", "--node", "n[1-2]", "--", "true"], "node: "),
         (["shell", "train", "--container", "Main"], "container: "),
-        (["exec", "train", "--", "cat", "caf\udce9"], "not in UTF-8"),
+        (["exec", "train", "--", "cat", "caf\udce9"], r"'caf\udce9' is not in UTF-8"),
+        (["logs", "caf\udce9"], r"'caf\udce9' is not in UTF-8"),
+        (["token", "add", "--user", "caf\udce9"], r"'caf\udce9' is not in UTF-8"),
         (["forward", "train", "8888", "--node", "n 1"], "node: "),
     ],
 )

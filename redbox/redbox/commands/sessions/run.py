@@ -75,15 +75,11 @@ def shell(
 
 
 def requested(**parts: Any) -> ExecRequest:  # noqa: ANN401 (fields of the model)
-    """Of the words of the command line; what cannot be sent is a usage error."""
+    """Of the words of the command line; what cannot be requested is a usage error."""
     try:
-        request = ExecRequest(**parts)
-        request.model_dump_json()
+        return ExecRequest(**parts)
     except ValidationError as error:
         raise wrong(error) from None
-    except ValueError:
-        raise typer.BadParameter("the command has a word that is not in UTF-8") from None
-    return request
 
 
 def wrong(error: ValidationError) -> typer.BadParameter:
