@@ -16,6 +16,7 @@ from redbox.callers.mapping.rules import MappingSettings
 from redbox.commands.config_option import ConfigOption
 from redbox.commands.exit_codes import exit_with
 from redbox.core.yaml_document import DocumentError
+from redbox.server.certificates import BadCertificate
 from redbox.settings import SETTINGS_FILE, load_settings
 from redbox.setup.install.apply import InstallError, host_names, read_existing, write_plan
 from redbox.setup.install.host_service import (
@@ -101,6 +102,8 @@ def init(
         write_plan(plan, layout)
     except (InstallError, DocumentError) as error:
         exit_with(str(error))
+    except BadCertificate as error:
+        exit_with(f"{layout.authority_certificate}: {error}")
     for note in (*plan.notes, *host_notes):
         typer.echo(note, err=True)
     typer.echo(key_instructions(cluster, layout.cluster_keys(cluster)), err=True)

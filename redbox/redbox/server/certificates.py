@@ -27,6 +27,7 @@ AUTHORITY_LIVES = timedelta(days=3650)
 SERVER_LIVES = timedelta(days=397)
 _PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
+NEW_AUTHORITY = "remove its folder, run redbox init again, and apply the new SlurmCluster in every cluster"
 BACKDATED = timedelta(minutes=5)
 """For clients whose clocks are a little behind."""
 
@@ -63,15 +64,15 @@ def make_authority(name: str, now: datetime) -> CertificateAndKey:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
-    return _pair(builder.sign(key, hashes.SHA256()), key)
+    return _pair(_sign(builder, key), key)
 
 
 def issue_server(
     authority: CertificateAndKey, names: Sequence[str], addresses: Sequence[str], now: datetime
 ) -> CertificateAndKey:
     issuer, issuer_key = _certificate(authority.certificate), _private_key(authority.key)
-    if isinstance(issuer_key, ed25519.Ed25519PrivateKey):
-        raise BadCertificate("not all clients accept a CA with an Ed25519 key")
+    if issuer.not_valid_after_utc <= now:
+        raise BadCertificate(f"the CA expired on {issuer.not_valid_after_utc:%Y-%m-%d}: {NEW_AUTHORITY}")
     key = ec.generate_private_key(ec.SECP256R1())
     lives = min(SERVER_LIVES, issuer.not_valid_after_utc - now)
     alternatives = [
@@ -87,7 +88,7 @@ def issue_server(
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(_identifier_of(issuer), critical=False)
     )
-    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
+    return _pair(_sign(builder, issuer_key), key)
 
 
 def facts_of(certificate: bytes) -> CertificateFacts:
@@ -161,7 +162,10 @@ def _builder(
 
 
 def _identifier_of(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    try:
+        identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        raise BadCertificate(f"the CA has no subject key identifier: {NEW_AUTHORITY}") from None
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
 
@@ -177,6 +181,10 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _sign(builder: x509.CertificateBuilder, key: _PrivateKey) -> x509.Certificate:
+    return builder.sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> CertificateAndKey:

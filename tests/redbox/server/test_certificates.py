@@ -9,6 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from redbox.server.certificates import (
@@ -84,6 +87,48 @@ def test_a_certificate_does_not_outlive_its_ca() -> None:
     authority = make_authority("hpc1", NOW - dt.timedelta(days=3649))
     server = issue_server(authority, ["login.example"], [], NOW)
     assert facts_of(server.certificate).not_after == facts_of(authority.certificate).not_after
+
+
+def sites_authority(
+    key: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey, *, identified: bool = True
+) -> CertificateAndKey:
+    name = x509.Name.from_rfc4514_string("CN=The site's CA")
+    usage = dict.fromkeys(
+        [
+            *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+            *("key_agreement", "encipher_only", "decipher_only"),
+        ],
+        False,
+    )
+    builder = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(NOW - dt.timedelta(days=1))
+        .not_valid_after(NOW + dt.timedelta(days=1000))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.KeyUsage(key_cert_sign=True, crl_sign=True, **usage), critical=True)
+    )
+    if identified:
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(identifier, critical=False)
+    made = builder.sign(key, hashes.SHA256() if isinstance(key, rsa.RSAPrivateKey) else None)
+    encoded = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return CertificateAndKey(made.public_bytes(Encoding.PEM), encoded)
+
+
+@pytest.mark.parametrize("key", [rsa_key(), ed25519.Ed25519PrivateKey.generate()], ids=["RSA", "Ed25519"])
+def test_a_sites_own_ca_signs_too(key: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey, tmp_path: Path) -> None:
+    authority = sites_authority(key)
+    server = issue_server(authority, ["login.example"], [], NOW)
+    assert shake_hands(server, authority.certificate, "login.example", tmp_path) is None
+
+
+def test_a_ca_that_cannot_sign_says_why_and_how_to_replace_it() -> None:
+    for authority, now, why in (
+        (make_authority("hpc1", NOW), NOW + dt.timedelta(days=3650), "the CA expired on 20"),
+        (sites_authority(rsa_key(), identified=False), NOW, "the CA has no subject key identifier"),
+    ):
+        with pytest.raises(BadCertificate, match=rf"{why}.*: remove its folder"):
+            issue_server(authority, ["login.example"], [], now)
 
 
 def test_a_key_fits_its_own_certificate_only() -> None:
