@@ -29,6 +29,7 @@ from redbox_resourced.kubelet import stats
 from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, NodeAccess
 from redbox_resourced.kubelet.listener import Handler
 from redbox_resourced.kubelet.logs.handler import LogHandler
+from redbox_resourced.kubelet.pod_finder import PodFinder
 from redbox_resourced.kubelet.sessions.handler import SessionHandler
 from redbox_resourced.kubelet.sessions.statuses import status_response
 from redbox_resourced.kubelet.usage import PodUsage
@@ -55,8 +56,9 @@ class KubeletApi:
         self._informer = pods.informer
         self._authorizer = authorizer
         self._usage = PodUsage(self._informer.pods.values, clusters, submitter)
-        self._logs = LogHandler(self._informer, clusters, submitter)
-        self._sessions = SessionHandler(self._informer, clusters, submitter, self._logs)
+        finder = PodFinder(self._informer, clusters, submitter)
+        self._logs = LogHandler(finder)
+        self._sessions = SessionHandler(finder, self._logs)
         pods.on_delete += [self._logs.end_readers, self._sessions.end_sessions]
 
     def runner(self) -> web.AppRunner:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_api.pod_report import ContainerReport
 from redbox_resourced.kubelet.logs.lines import LogTimes
-from redbox_resourced.kubelet.logs.query import LogRequest, LogRequestRejected
+from redbox_resourced.kubelet.logs.query import LogRequest
+from redbox_resourced.kubelet.rejection import RequestRejected
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.reported.container_states import ContainerView, container_views
 
@@ -31,13 +32,13 @@ class ReportedStart:
 
 
 def requested_start(pod: BoundPod, container: str, job: Job | None, request: LogRequest) -> ReportedStart:
-    """Raises LogRequestRejected."""
+    """Raises RequestRejected."""
     view = _view(pod, container, job)
     report = view.report if view else ContainerReport(name=container)
     state, last = report.state, report.last_state
     if request.previous and last.terminated is None:
         msg = f'previous terminated container "{container}" in pod "{pod.name}" not found'
-        raise LogRequestRejected(msg)
+        raise RequestRejected(msg)
     newest = report.restart_count
     if state.running is not None and not request.previous:
         return ReportedStart(container, newest, LogTimes(state.running.started_at, None))
@@ -45,9 +46,9 @@ def requested_start(pod: BoundPod, container: str, job: Job | None, request: Log
     if ended is None:
         shown = f'container "{container}" in pod "{pod.name}"'
         if job is not None and job.phase in FINAL_PHASES:
-            raise LogRequestRejected(f"{shown} is terminated: it never started")
+            raise RequestRejected(f"{shown} is terminated: it never started")
         reason = state.waiting.reason if state.waiting else _first_reason(pod)
-        raise LogRequestRejected(f"{shown} is waiting to start: {WAITING.get(reason, reason)}")
+        raise RequestRejected(f"{shown} is waiting to start: {WAITING.get(reason, reason)}")
     # A container that waits for its next start has not begun it: its newest start is the one that ended.
     is_newest = state.waiting is not None or not request.previous
     restart = newest if is_newest else max(0, newest - 1)
@@ -57,7 +58,7 @@ def requested_start(pod: BoundPod, container: str, job: Job | None, request: Log
 def one_stream(request: LogRequest) -> LogRequest:
     """Both streams of a container are in one file, in the order in which they were written."""
     if "stdout" not in request.streams:
-        raise LogRequestRejected("stdout and stderr of a container are one log here: use stream All")
+        raise RequestRejected("stdout and stderr of a container are one log here: use stream All")
     return replace(request, streams=("stdout",))
 
 

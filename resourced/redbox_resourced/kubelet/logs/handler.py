@@ -22,7 +22,6 @@ from redbox_resourced.kubelet.logs.lines import LogTimes
 from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
-    LogRequestRejected,
     ends_before,
     is_empty_since,
     read_query,
@@ -30,13 +29,10 @@ from redbox_resourced.kubelet.logs.query import (
 )
 from redbox_resourced.kubelet.logs.sightings import PodLogSightings
 from redbox_resourced.kubelet.logs.streams import JobStreams
+from redbox_resourced.kubelet.pod_finder import PodFinder
+from redbox_resourced.kubelet.rejection import RequestRejected
 from redbox_resourced.kubelet.shares import NamespaceShares, TooManyOpen
-from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
-from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.pod_status import NO_CLUSTER_MESSAGE, NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
-from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
-from redbox_resourced.pods.submission import PodSubmitter
 
 MOST_READERS, OF_A_NAMESPACE = 500, 250  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
 TASKS_OF_A_READER = 160
@@ -46,10 +42,8 @@ TASKS_OF_A_READER = 160
 class LogHandler:
     """Serves the logs of all pods, to a bounded number of readers, of which one namespace is never all."""
 
-    def __init__(self, informer: PodInformer, clusters: ClusterRegistry, submitter: PodSubmitter) -> None:
-        self._informer = informer
-        self._clusters = clusters
-        self._submitter = submitter
+    def __init__(self, finder: PodFinder) -> None:
+        self._finder = finder
         self._warnings = GroupedWarnings("logs interrupted")
         self._sightings = PodLogSightings()
         self._shares = NamespaceShares("logs", MOST_READERS, OF_A_NAMESPACE)
@@ -57,11 +51,11 @@ class LogHandler:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
-            pod, connection = self._find_pod(request)
+            pod, redbox = self._finder.find(request)
             query = read_query(request.query, datetime.now(UTC))
             with self._shares.taken(pod.namespace):
-                return await self._answer(request, pod, connection, query)
-        except LogRequestRejected as rejected:
+                return await self._answer(request, pod, redbox, query)
+        except RequestRejected as rejected:
             return web.Response(status=rejected.status, text=str(rejected))
         except TooManyOpen as busy:
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=str(busy))
@@ -78,26 +72,10 @@ class LogHandler:
             task.cancel()
         self._sightings.forget(pod.uid)
 
-    def _find_pod(self, request: web.Request) -> tuple[BoundPod, ClusterConnection]:
-        container = request.match_info["container"]
-        pod = self._informer.pods.get((request.match_info["namespace"], request.match_info["pod"]))
-        if pod is not None and pod.is_ephemeral(container):
-            raise LogRequestRejected(NO_EPHEMERAL)
-        if pod is None or container not in pod.container_names:
-            message = f"container {container} of this pod is not on a virtual node"
-            raise LogRequestRejected(message, HTTPStatus.NOT_FOUND)
-        if not pod.has_job:
-            raise LogRequestRejected(NOT_RUN_MESSAGE)
-        connection = self._clusters.of_node(pod.node)
-        if connection is None:
-            raise LogRequestRejected(NO_CLUSTER_MESSAGE, HTTPStatus.SERVICE_UNAVAILABLE)
-        return pod, connection
-
     async def _answer(
-        self, request: web.Request, pod: BoundPod, connection: ClusterConnection, query: LogRequest
+        self, request: web.Request, pod: BoundPod, redbox: RedboxClient, query: LogRequest
     ) -> web.StreamResponse:
         """All checks precede the first byte; after it, a failure can only break the connection."""
-        redbox = self._submitter.client_for(pod, connection)
         log, query = await self.find_log(redbox, pod, request.match_info["container"], query)
         with self.share_of_tasks(pod, log):
             return await self._stream(request, pod, log, query)
@@ -125,7 +103,7 @@ class LogHandler:
     async def find_log(
         self, redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest
     ) -> tuple[PodLog, LogRequest]:
-        """Raises LogRequestRejected where it does not exist."""
+        """Raises RequestRejected where it does not exist."""
         if pod.role is BoundPodKind.POD:
             return await self._log_of_container(redbox, pod, container, query)
         return await _log_of_attempt(redbox, pod, query), query
@@ -184,11 +162,11 @@ async def _get_job(redbox: RedboxClient, pod: BoundPod, attempt: int) -> Job:
         raise _not_at_redbox(pod, attempt) from None
 
 
-def _not_at_redbox(pod: BoundPod, attempt: int) -> LogRequestRejected:
+def _not_at_redbox(pod: BoundPod, attempt: int) -> RequestRejected:
     if attempt == pod.attempt and pod.not_submitted:
         why = f"the job was not submitted{'' if pod.has_ended else ' yet'}: {pod.not_submitted}"
     elif pod.has_ended or attempt != pod.attempt:
         why = "red-box no longer has this pod's job: its output is where Slurm wrote it"
     else:
         why = "the job is not submitted yet"
-    return LogRequestRejected(why)
+    return RequestRejected(why)

@@ -11,23 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 from typing import Literal
 
 from redbox_resourced.kubelet.logs.lines import LogTimes
+from redbox_resourced.kubelet.rejection import RequestRejected
 
 Stream = Literal["stdout", "stderr"]
 BOTH: tuple[Stream, ...] = ("stdout", "stderr")
 STREAMS: dict[str, tuple[Stream, ...]] = {"All": BOTH, "Stdout": ("stdout",), "Stderr": ("stderr",)}
 MOST_LINES = 1_000_000
-
-
-class LogRequestRejected(Exception):
-    """The request has no correct answer; the message says why, and what to request instead."""
-
-    def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class LogRequest:
 def read_query(query: Mapping[str, str], now: datetime) -> LogRequest:
     stream = query.get("stream") or "All"
     if stream not in STREAMS:
-        raise LogRequestRejected(f"stream must be one of All, Stdout and Stderr, not {stream[:64]!r}")
+        raise RequestRejected(f"stream must be one of All, Stdout and Stderr, not {stream[:64]!r}")
     return LogRequest(
         streams=STREAMS[stream],
         follow=_flag(query, "follow"),
@@ -63,12 +55,12 @@ def requested_attempt(request: LogRequest, attempt: int, run: int) -> int:
     if not request.previous:
         return attempt
     if run > 1:
-        raise LogRequestRejected(
+        raise RequestRejected(
             f"Slurm requeued this job: it is in run {run}, and writes to the same output file as the run "
             "before. With --open-mode=append among the job's options its log has all runs (no --previous)."
         )
     if attempt == 1:
-        raise LogRequestRejected(
+        raise RequestRejected(
             "there is no previous run: this is the job's first attempt, and it was not requeued"
         )
     return attempt - 1
@@ -80,14 +72,14 @@ def ends_before(request: LogRequest, times: LogTimes) -> bool:
 
 
 def is_empty_since(request: LogRequest, times: LogTimes) -> bool:
-    """Whether no line is newer; raises LogRequestRejected where that depends on the times of lines."""
+    """Whether no line is newer; raises RequestRejected where that depends on the times of lines."""
     since = request.since
     if since is None or times.started_at is None or since <= times.started_at:
         return False
     if ends_before(request, times):
         return True
     start = times.started_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    raise LogRequestRejected(
+    raise RequestRejected(
         "a Slurm job's output has no times of its lines, so --since and --since-time work only "
         f"for a time before its start ({start}) or after its end: use --tail"
     )
@@ -121,7 +113,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > len(str(1 << 63)):
-        raise LogRequestRejected(f"{name} must be a number that is not negative, not {text[:64]!r}")
+        raise RequestRejected(f"{name} must be a number that is not negative, not {text[:64]!r}")
     return int(text)
 
 
@@ -135,7 +127,7 @@ def _since(query: Mapping[str, str], now: datetime) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise LogRequestRejected(
+        raise RequestRejected(
             f"sinceTime must be a time as 2026-11-21T13:00:00Z, not {text[:64]!r}"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

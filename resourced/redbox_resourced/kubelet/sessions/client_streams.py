@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from redbox_api.sessions.client import SessionData
 from redbox_api.sessions.parts import SessionChannel, SessionStatus, TerminalSize
-from redbox_resourced.kubelet.sessions.statuses import SessionRejected, internal_error
+from redbox_resourced.kubelet.rejection import RequestRejected
+from redbox_resourced.kubelet.sessions.statuses import internal_error
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
 from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
@@ -49,7 +50,7 @@ class StreamOptions:
             wanted["input"], wanted["output"], wanted["error"] and not wanted["tty"], tty=wanted["tty"]
         )
         if not options.stdin and not options.stdout and not options.stderr:
-            raise SessionRejected("you must specify at least 1 of stdin, stdout, stderr")
+            raise RequestRejected("you must specify at least 1 of stdin, stdout, stderr")
         return options
 
     @property

@@ -23,7 +23,9 @@ from redbox_api.sessions.parts import ExecRequest, SessionChannel, SessionStatus
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.logs.pod_log import PodLog
-from redbox_resourced.kubelet.logs.query import LogRequest, LogRequestRejected
+from redbox_resourced.kubelet.logs.query import LogRequest
+from redbox_resourced.kubelet.pod_finder import PodFinder
+from redbox_resourced.kubelet.rejection import RequestRejected
 from redbox_resourced.kubelet.sessions import client_streams, port_forward
 from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
@@ -33,19 +35,13 @@ from redbox_resourced.kubelet.sessions.port_forward import PortForward
 from redbox_resourced.kubelet.sessions.remote_command import Body, RemoteCommand, serve_streams
 from redbox_resourced.kubelet.sessions.statuses import (
     SUCCESS,
-    SessionRejected,
     internal_error,
     refused_by_redbox,
     status_response,
 )
 from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable, negotiate, upgraded
-from redbox_resourced.partitions.slurmclusters import ClusterRegistry
-from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.pod_status import NO_CLUSTER_MESSAGE, NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, PodContainer
-from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
-from redbox_resourced.pods.submission import PodSubmitter
 
 log = structlog.get_logger(__name__)
 ONLY_POST = "exec, attach and portForward take only POST here, which needs the right to create on nodes/proxy"
@@ -77,12 +73,8 @@ class SessionRequest:
 class SessionHandler:
     """Serves the sessions of all pods, a bounded number of them."""
 
-    def __init__(
-        self, informer: PodInformer, clusters: ClusterRegistry, submitter: PodSubmitter, logs: LogHandler
-    ) -> None:
-        self._informer = informer
-        self._clusters = clusters
-        self._submitter = submitter
+    def __init__(self, finder: PodFinder, logs: LogHandler) -> None:
+        self._finder = finder
         self._logs = logs
         self._open = OpenSessions()
 
@@ -116,7 +108,7 @@ class SessionHandler:
             with self._registered(http) as request:
                 log.info("session", action=action, pod=f"{request.pod.namespace}/{request.pod.name}")
                 return await serve(request)
-        except (SessionRejected, LogRequestRejected) as rejected:
+        except RequestRejected as rejected:
             return status_response(rejected.status, str(rejected))
         except TooManyOpen as busy:
             return status_response(HTTPStatus.SERVICE_UNAVAILABLE, str(busy))
@@ -133,27 +125,11 @@ class SessionHandler:
     @contextmanager
     def _registered(self, http: web.Request) -> Iterator[SessionRequest]:
         """The request of one session, which ends with its pod."""
-        pod, redbox = self._find_pod(http)
+        pod, redbox = self._finder.find(http)
+        if pod.has_ended:
+            raise RequestRejected("this pod has ended: no session can be opened in its job")
         with self._open.opened(pod) as interrupt:
             yield SessionRequest(http, pod, redbox, interrupt)
-
-    def _find_pod(self, http: web.Request) -> tuple[BoundPod, RedboxClient]:
-        place = http.match_info["namespace"], http.match_info["pod"]
-        pod = self._informer.pods.get(place)
-        container = http.match_info.get("container")
-        if pod is not None and container is not None and pod.is_ephemeral(container):
-            raise SessionRejected(NO_EPHEMERAL)
-        if pod is None or (container is not None and container not in pod.container_names):
-            what = f"container {container} of this pod" if pod else "this pod"
-            raise SessionRejected(f"{what} is not on a virtual node", HTTPStatus.NOT_FOUND)
-        if not pod.has_job:
-            raise SessionRejected(NOT_RUN_MESSAGE)
-        connection = self._clusters.of_node(pod.node)
-        if connection is None:
-            raise SessionRejected(NO_CLUSTER_MESSAGE, HTTPStatus.SERVICE_UNAVAILABLE)
-        if pod.has_ended:
-            raise SessionRejected("this pod has ended: no session can be opened in its job")
-        return pod, self._submitter.client_for(pod, connection)
 
     async def _exec(self, request: SessionRequest) -> web.StreamResponse:
         options = StreamOptions.read(request.http.query)
@@ -179,7 +155,7 @@ class SessionHandler:
         if is_pod and container is not None and (container.has_stdin or container.has_terminal):
             return await self._attach_to_process(request, options, container)
         if options.stdin:
-            raise SessionRejected(NO_STDIN)
+            raise RequestRejected(NO_STDIN)
         protocol = negotiate(request.http, client_streams.PROTOCOLS)
         wanted = LogRequest(follow=True, tail_lines=0)
         pod_log, query = await self._logs.find_log(request.redbox, request.pod, request.container, wanted)
@@ -216,11 +192,11 @@ class SessionHandler:
 
 def _read_request(command: list[str], options: StreamOptions, container: str | None) -> ExecRequest:
     if not command:
-        raise SessionRejected("a command is required")
+        raise RequestRejected("a command is required")
     try:
         return ExecRequest(command=tuple(command), tty=options.tty, stdin=options.stdin, container=container)
     except ValidationError as error:
-        raise SessionRejected(f"the command is refused: {error.errors()[0]['msg']}") from None
+        raise RequestRejected(f"the command is refused: {error.errors()[0]['msg']}") from None
 
 
 async def _serve(
@@ -250,4 +226,4 @@ async def _copy_log(
 def _check_running(job: Job) -> None:
     if job.phase is not Phase.RUNNING:
         message = f"the Slurm job is {job.state or job.phase.value}: only a running job has ports to forward"
-        raise SessionRejected(message, HTTPStatus.CONFLICT)
+        raise RequestRejected(message, HTTPStatus.CONFLICT)

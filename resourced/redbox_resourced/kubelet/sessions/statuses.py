@@ -27,14 +27,6 @@ REASONS = {
 }
 
 
-class SessionRejected(Exception):
-    """The request opens no session; the message says why, and what to do instead."""
-
-    def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 def internal_error(message: str) -> SessionStatus:
     """A session that ended without an exit code."""
     cause = {"message": message}

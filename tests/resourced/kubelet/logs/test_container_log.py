@@ -9,8 +9,9 @@ import pytest
 from redbox_api.client import RedboxClient
 from redbox_api.models import Phase
 from redbox_resourced.kubelet.logs.container_log import one_stream, requested_start
-from redbox_resourced.kubelet.logs.query import LogRequest, LogRequestRejected
+from redbox_resourced.kubelet.logs.query import LogRequest
 from redbox_resourced.kubelet.logs.streams import JobStreams
+from redbox_resourced.kubelet.rejection import RequestRejected
 from tests.resourced.pods.factories import RUNS, WAITS, died, pod_job, report, running_pod
 
 INIT: dict[str, Any] = {"initContainers": [{"name": "setup", "image": "i"}]}
@@ -47,7 +48,7 @@ def test_an_init_container_has_a_log_of_its_own() -> None:
     ],
 )
 def test_a_container_that_waits_is_answered_as_a_kubelet_does(state: dict[str, Any], why: str) -> None:
-    with pytest.raises(LogRequestRejected) as rejected:
+    with pytest.raises(RequestRejected) as rejected:
         requested_start(running_pod(), "main", pod_job(pod=report(main=state)), LogRequest())
     assert str(rejected.value) == f'container "main" in pod "train" is waiting to start: {why}'
     assert rejected.value.status == 400
@@ -56,17 +57,17 @@ def test_a_container_that_waits_is_answered_as_a_kubelet_does(state: dict[str, A
 @pytest.mark.parametrize(("spec", "why"), [({}, "ContainerCreating"), (INIT, "PodInitializing")])
 def test_so_is_one_whose_job_does_not_run_yet(spec: dict[str, Any], why: str) -> None:
     for job in (None, pod_job(Phase.PENDING)):
-        with pytest.raises(LogRequestRejected, match=f"waiting to start: {why}$"):
+        with pytest.raises(RequestRejected, match=f"waiting to start: {why}$"):
             requested_start(running_pod(**spec), "main", job, LogRequest())
 
 
 def test_one_that_its_pods_end_left_without_a_start_is_not_said_to_wait() -> None:
-    with pytest.raises(LogRequestRejected, match=r"is terminated: it never started$"):
+    with pytest.raises(RequestRejected, match=r"is terminated: it never started$"):
         requested_start(running_pod(), "main", pod_job(Phase.CANCELLED), LogRequest())
 
 
 def test_without_a_previous_start_there_is_no_previous_log() -> None:
-    with pytest.raises(LogRequestRejected) as rejected:
+    with pytest.raises(RequestRejected) as rejected:
         requested_start(running_pod(), "main", pod_job(pod=report(main=RUNS)), LogRequest(previous=True))
     assert str(rejected.value) == 'previous terminated container "main" in pod "train" not found'
 
@@ -78,7 +79,7 @@ def test_a_container_that_slurm_killed_still_has_its_log() -> None:
 
 def test_both_streams_are_one() -> None:
     assert one_stream(LogRequest()).streams == ("stdout",)
-    with pytest.raises(LogRequestRejected, match="one log"):
+    with pytest.raises(RequestRejected, match="one log"):
         one_stream(LogRequest(streams=("stderr",)))
 
 

@@ -6,12 +6,12 @@ from redbox_api.models import Job, OwnerRef, Phase
 from redbox_resourced.kubelet.logs.lines import LogTimes, timestamp
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
-    LogRequestRejected,
     is_empty_since,
     read_query,
     requested_attempt,
     tail_shares,
 )
+from redbox_resourced.kubelet.rejection import RequestRejected
 
 START = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 END = START + timedelta(minutes=5)
@@ -57,7 +57,7 @@ def test_the_query_of_the_api_server_is_read_whole() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_by_its_name(query: dict[str, str]) -> None:
-    with pytest.raises(LogRequestRejected, match=next(iter(query))):
+    with pytest.raises(RequestRejected, match=next(iter(query))):
         read_query(query, NOW)
 
 
@@ -79,7 +79,7 @@ def test_since_is_honoured_where_no_time_of_a_line_is_needed(
 
 @pytest.mark.parametrize("row", [job(Phase.RUNNING), job(Phase.FAILED, ended=END)])
 def test_since_is_refused_in_the_midst_of_a_job(row: Job) -> None:
-    with pytest.raises(LogRequestRejected, match="--tail"):
+    with pytest.raises(RequestRejected, match="--tail"):
         is_empty_since(LogRequest(since=START + timedelta(seconds=1)), LogTimes.of_job(row))
 
 
@@ -121,5 +121,5 @@ def test_previous_is_the_attempt_before() -> None:
 
 @pytest.mark.parametrize(("attempt", "run", "why"), [(1, 1, "no previous run"), (2, 2, "requeued")])
 def test_previous_is_refused_where_nobody_has_it(attempt: int, run: int, why: str) -> None:
-    with pytest.raises(LogRequestRejected, match=why):
+    with pytest.raises(RequestRejected, match=why):
         requested_attempt(LogRequest(previous=True), attempt, run)

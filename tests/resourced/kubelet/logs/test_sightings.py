@@ -132,7 +132,7 @@ async def logged(handler: LogHandler, files: Files, **asked: Any) -> bytes:
 
 async def test_after_silent_minutes_a_reader_gets_what_has_come_since(clock: Clock) -> None:
     """As Airflow reads on: it is never refused, and gets no line twice."""
-    handler = LogHandler(cast("Any", None), cast("Any", None), cast("Any", None))
+    handler = LogHandler(cast("Any", None))
     files = PodFiles(stdout=[b"one\n", b"two\n"])
     assert await logged(handler, files) == b"one\ntwo\n"
     clock.now = after(300)
@@ -143,14 +143,14 @@ async def test_after_silent_minutes_a_reader_gets_what_has_come_since(clock: Clo
 
 
 async def test_what_nobody_has_read_comes_whole(clock: Clock) -> None:
-    handler = LogHandler(cast("Any", None), cast("Any", None), cast("Any", None))
+    handler = LogHandler(cast("Any", None))
     files = PodFiles(stdout=[b"one\n", b"two\n"])
     clock.now = after(300)
     assert await logged(handler, files, since=after(200)) == b"one\ntwo\n"
 
 
 async def test_last_lines_are_counted_first(clock: Clock) -> None:
-    handler = LogHandler(cast("Any", None), cast("Any", None), cast("Any", None))
+    handler = LogHandler(cast("Any", None))
     files = PodFiles(stdout=[b"one\n", b"two\n"])
     await logged(handler, files)
     clock.now = after(300)
