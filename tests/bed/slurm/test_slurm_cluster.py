@@ -1,6 +1,6 @@
 """What Slurm and the kernel say is read as it is meant."""
 
-from redbox_bed.slurm.slurm_cluster import listening_ports, parse_node_states
+from redbox_bed.slurm.slurm_cluster import are_in_service, listening_ports, parse_node_states
 
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -19,3 +19,10 @@ def test_an_answer_that_is_an_error_names_no_node() -> None:
 
 def test_only_listening_sockets_are_ports_that_serve() -> None:
     assert listening_ports(TCP) == {6817}
+
+
+def test_nodes_are_in_service_when_slurm_shows_each_of_them_so() -> None:
+    assert are_in_service(["n1", "n2"], {"n1": "idle", "n2": "mixed"})
+    assert not are_in_service(["n1", "n2"], {"n1": "idle", "n2": "down*"})
+    assert not are_in_service(["n1", "n2"], {"n1": "idle"})
+    assert not are_in_service(["n1"], {})  # slurmctld did not answer

@@ -35,7 +35,8 @@ CACHE = "/opt/bed/cache"
 BACKING = "/srv/home"
 """Where the real /home is when a slow one stands before it."""
 
-_BOOT_SECONDS = 30
+_BOOT_SECONDS = 120
+_START_SECONDS = 120
 _KILL_SECONDS = 60  # slurmctld saves its state first, which takes long on a busy machine
 
 _AS_ROOT = 'cd; unset OLDPWD; exec "$@"'
@@ -173,7 +174,9 @@ class Host:
                 unfinished = own.with_name(own.name + ".unfinished")
                 shutil.rmtree(unfinished, ignore_errors=True)
                 subprocess.run(
-                    ["cp", "-a", "--sparse=always", str(root / path), str(unfinished)], check=True, timeout=60
+                    ["cp", "-a", "--sparse=always", str(root / path), str(unfinished)],
+                    check=True,
+                    timeout=_START_SECONDS,
                 )
                 unfinished.rename(own)
         self._places.home(self.spec.cluster).mkdir(parents=True, exist_ok=True)
@@ -323,7 +326,7 @@ class Host:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             check=True,
-            timeout=30,
+            timeout=_START_SECONDS,
             cwd="/",
         )
         return True

@@ -12,6 +12,7 @@ from redbox_bed.core.errors import HostError
 from redbox_bed.core.plan import NETWORK, HostSpec, Plan
 
 BRIDGE = "bed0"
+_SECONDS = 120
 
 
 def hosts_file(plan: Plan) -> str:
@@ -86,7 +87,7 @@ def _inside(pid: int, script: str, *more: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=_SECONDS,
         cwd="/",
     )
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import signal
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from redbox_bed.core.errors import BedError, DaemonError
+from redbox_bed.core.errors import BedError, CommandError, DaemonError
 from redbox_bed.core.part_status import PartStatus
 from redbox_bed.core.plan import SLURMRESTD_PORT, Release, SlurmCluster
 from redbox_bed.hosts.host import Daemon, Host
@@ -33,9 +33,10 @@ from redbox_bed.slurm.daemons import (
 SLURMCTLD_PORT = 6817
 SLURMDBD_PORT = 6819
 SSH_PORT = 22
-_START_SECONDS = 60
-_NODES_SECONDS = 60
+_START_SECONDS = 120
+_NODES_SECONDS = 120
 _END_SECONDS = 20
+_ENDS_TRIED = 3
 _STATE = "/var/spool/slurmctld"
 _IN_SERVICE = frozenset(
     {"idle", "mixed", "allocated", "completing", "drained", "draining", "planned", "reserved", "maint"}
@@ -134,13 +135,16 @@ class Slurm:
 
     def _end_slurmctld(self) -> None:
         """In order. One that has only begun can miss the signal, or hang: it has no state yet to lose."""
-        try:
-            self._controller.kill(SLURMCTLD.name, signal.SIGTERM, _END_SECONDS)
-        except BedError:
-            self._controller.kill(SLURMCTLD.name)
-            self._controller.run("sh", "-c", f"rm -rf {_STATE}/*")
-            self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
-            self._controller.kill(SLURMCTLD.name, signal.SIGTERM)
+        for _ in range(_ENDS_TRIED):
+            try:
+                self._controller.kill(SLURMCTLD.name, signal.SIGTERM, _END_SECONDS)
+            except BedError:
+                self._controller.kill(SLURMCTLD.name)
+                self._controller.run("sh", "-c", f"rm -rf {_STATE}/*")
+                self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
+            else:
+                return
+        raise DaemonError(f"slurmctld on {self._controller.name} does not end by SIGTERM")
 
     # ------------------------------------------------------------------------- nodes
     def _ensure_nodes_in_service(self) -> None:
@@ -153,7 +157,7 @@ class Slurm:
                 self._controller.run(
                     "scontrol", "update", f"NodeName={','.join(down)}", "State=RESUME", check=False
                 )
-            return all(state in _IN_SERVICE for state in states.values())
+            return are_in_service((node.name for node in self.cluster.nodes), states)
 
         wait_until(
             in_service,
@@ -163,8 +167,11 @@ class Slurm:
         )
 
     def node_states(self) -> dict[str, str]:
-        """Each node's state; with a mark such as `*` where it does not respond to slurmctld."""
-        done = self._controller.run("sinfo", "-hN", "-o", "%N %T", check=False, timeout=30)
+        """Each node's state, with a mark such as `*` where it does not respond; empty without slurmctld."""
+        try:
+            done = self._controller.run("sinfo", "-hN", "-o", "%N %T", timeout=30)
+        except CommandError:
+            return {}
         return parse_node_states(done.stdout)
 
     # ------------------------------------------------------------------------- daemons
@@ -179,6 +186,10 @@ class Slurm:
 def parse_node_states(text: str) -> dict[str, str]:
     """From `sinfo -hN -o '%N %T'`: a node stands there once for each of its partitions."""
     return dict(line.split(maxsplit=1) for line in text.splitlines() if " " in line)
+
+
+def are_in_service(nodes: Iterable[str], states: Mapping[str, str]) -> bool:
+    return all(states.get(name) in _IN_SERVICE for name in nodes)
 
 
 def listening_ports(table: str) -> set[int]:
