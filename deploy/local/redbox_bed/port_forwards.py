@@ -29,7 +29,7 @@ from redbox_bed.core.processes import Process
 from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.cgroups import MACHINE
 
-_START_SECONDS = 20
+_START_SECONDS = 120
 _START = """
 set -e
 record=$1; shift
