@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from kubectl_slurm.commands.queue import place
+from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView, cluster_of
-from kubectl_slurm.slurmjobs.job import COMPACT, SlurmJobView, read_time
+from kubectl_slurm.slurmjobs.job import COMPACT, WITHOUT_CODE, SlurmJobView, read_time, states_in
 from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met, seconds_of
 from kubectl_slurm.slurmjobs.redbox.answers import RunningUsage, UsageAtEnd
 from kubectl_slurm.slurmjobs.usage import usage_of_ended, usage_of_running
@@ -23,9 +24,14 @@ from tests.cli.factories import slurmcluster, slurmjob, view
 
 
 def test_each_state_of_slurm_has_squeues_code() -> None:
-    without = {"EXPEDITING", "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL"}  # squeue has none for these
-    assert PHASES.keys() - COMPACT.keys() == without
+    assert PHASES.keys() - COMPACT.keys() == WITHOUT_CODE
     assert len(set(COMPACT.values())) == len(COMPACT)
+
+
+def test_each_state_of_slurm_may_be_asked_for() -> None:
+    assert states_in(",".join(PHASES).lower()) == PHASES.keys()
+    with pytest.raises(BadUsage, match="Slurm has no state SLEEPING"):
+        states_in("PD,sleeping")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,3 +81,17 @@ def test_a_module_that_a_page_names_is_there(page: Path) -> None:
         for name in named
         if not NOT_MODULES.search(name) and not any(path.endswith("/" + name) for path in paths)
     }
+
+
+NOT_IN_DETAIL = ("redbox_resourced.translation", "redbox_release")
+
+
+def layers() -> Iterator[str]:
+    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]:
+        if contract["type"] == "layers" and not contract["containers"][0].startswith(NOT_IN_DETAIL):
+            yield from (name for layer in contract["layers"] for name in layer.split(" | "))
+
+
+def test_the_architecture_names_each_layer() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    assert not {name for name in layers() if f"`{name}`" not in page} - {"__main__"}

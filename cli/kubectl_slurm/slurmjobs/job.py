@@ -23,8 +23,9 @@ COMPACT = {
     "RESIZING": "RS", "REVOKED": "RV", "SIGNALING": "SI", "STAGE_OUT": "SO",
 }  # fmt: skip
 """squeue's codes of Slurm's states."""
+WITHOUT_CODE = frozenset({"EXPEDITING", "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL"})
 NOT_IN_SLURM = "-"
-STATES = {*COMPACT, *COMPACT.values(), NOT_IN_SLURM, "ALL"}
+STATES = {*COMPACT, *COMPACT.values(), *WITHOUT_CODE, NOT_IN_SLURM, "ALL"}
 
 
 @dataclass(frozen=True)

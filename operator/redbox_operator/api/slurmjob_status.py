@@ -101,7 +101,9 @@ class SlurmJobStatus(SlurmClusterKind):
         description="Pending, Submitted, Running, Suspended, Succeeded, Failed or Cancelled.",
     )
     status: JobPhase = Field(
-        JobPhase.PENDING, description="The same as `phase`, for tools written for older operators."
+        JobPhase.PENDING,
+        description="For tools written for older operators: the same as `phase`; in Sylabs' kinds Pending, "
+        "Running, Succeeded or Failed.",
     )
     state: str | None = Field(None, description="The job's state in Slurm's terms.")
     reason: str | None = Field(

@@ -1,6 +1,7 @@
 """The list of images, the Dockerfile beside it, and what is read from tools."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_an_image_of_the_dockerfile_has_the_listed_layers_and_entry_point(progra
     assert f'title="{program.title}"' in stage
     needed = [Path(program.lock).stem] if program.lock else []
     assert re.findall(r"--from=build /layers/(\S+) /", stage) == [*needed, "project"]
+
+
+def test_the_dockerfile_has_all_packages_of_the_wheel() -> None:
+    """Hatch leaves out one that is not there: its program would not start."""
+    wheel = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    copied = re.findall(r"^COPY (\S+) /source/\1$", STAGES["build"], re.MULTILINE)
+    assert {package.split("/")[0] for package in wheel["packages"]} == set(copied)
 
 
 @pytest.mark.parametrize("lock", sorted({program.lock for program in LISTED.programs if program.lock}))

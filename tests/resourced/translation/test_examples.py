@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from redbox.slurm.text.values import read_duration
 from redbox_api.models import JobRequest
 from redbox_resourced.pods.selection import names_virtual_node
 from redbox_resourced.translation.errors import Unsupported
@@ -17,6 +18,7 @@ from tests.resourced.translation.factories import TOKEN_MOUNT, TOKEN_VOLUME, req
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "examples" / "pods").rglob("*.yaml"))
 NAMES = [str(file.relative_to(ROOT)) for file in FILES]
+HALF_AN_HOUR_S = 1800
 CLAIM = "/home/alice/redbox/volumes/alice-results"
 CA = {"kube-root-ca.crt": {"data": {"ca.crt": "PEM"}}}
 KINDS = {
@@ -69,8 +71,8 @@ each_template = pytest.mark.parametrize(
 )
 
 
-def request_of(template: dict[str, Any]) -> JobRequest:
-    return requested(stored(template), claims={"results": CLAIM}, config_maps=CA)
+def request_of(template: dict[str, Any], *, max_time_s: int | None = None) -> JobRequest:
+    return requested(stored(template), max_time_s=max_time_s, claims={"results": CLAIM}, config_maps=CA)
 
 
 def example(name: str) -> dict[str, Any]:
@@ -80,6 +82,15 @@ def example(name: str) -> dict[str, Any]:
 @each_template
 def test_an_example_becomes_a_job(template: dict[str, Any]) -> None:
     assert request_of(template).pod is not None
+
+
+@each_template
+def test_an_example_fits_a_partition_of_half_an_hour(template: dict[str, Any]) -> None:
+    """As `debug` of the demo, and of many sites, is."""
+    time = request_of(template, max_time_s=HALF_AN_HOUR_S).resources.time
+    seconds = read_duration(time) if time else 0
+    assert seconds is not None
+    assert seconds <= HALF_AN_HOUR_S
 
 
 @each_template
