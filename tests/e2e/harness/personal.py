@@ -92,6 +92,7 @@ class PersonalUser:
             "service": {"clusterIP": own},
             "endpoint": f"https://{own}:8443",
             "journal": {"storageClass": NAMESPACE},
+            "settings": {"exec": {"enabled": True}},
         }
 
     def kill_redbox(self) -> None:

@@ -87,6 +87,14 @@ def test_it_has_no_right_beyond_its_namespace(user: PersonalUser) -> None:
     assert names == {("person", "person")}
 
 
+def test_a_session_leads_into_its_job_over_ssh(user: PersonalUser, jobs: SlurmJobs) -> None:
+    job = slurm_job(jobs, "cd /tmp; sleep 600")
+    job_id = job.starts()["jobID"]
+    enter = f"kubectl exec {job.pod} -- redbox-companion exec --"
+    shown = user.types(f"{enter} sh -c 'echo $SLURM_JOB_ID; id -un; pwd'")
+    assert shown.split() == [job_id, ACCOUNT, "/tmp"]
+
+
 @pytest.mark.usefixtures("user")
 def test_a_slurmjob_of_another_namespace_cannot_use_it(jobs: SlurmJobs) -> None:
     job = jobs.apply("id -un", namespace="bob", endpoint=NAME)
