@@ -66,8 +66,8 @@ class Authority:
             .issuer_name(self._name)
             .public_key(public)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(NOW - timedelta(hours=1))
-            .not_valid_after(NOW + timedelta(hours=1))
+            .not_valid_before(NOW - timedelta(days=1))
+            .not_valid_after(NOW + timedelta(days=1))
         )
 
 
