@@ -134,6 +134,7 @@ def test_a_reader_that_pauses_gets_the_rest_and_one_that_stays_away_no_good_end(
     monkeypatch: pytest.MonkeyPatch, *, reads: bool, code: int
 ) -> None:
     monkeypatch.setattr("redbox_companion.streams.sessions.UNREAD_S", 0.5 if reads else 0.0)
+    received = bytearray()
     if reads:  # by this clock all pauses together are longer
         clock = SimpleNamespace(monotonic=lambda: len(received) / 100_000)
         monkeypatch.setattr("redbox_companion.streams.sessions.time", clock)
@@ -142,7 +143,6 @@ def test_a_reader_that_pauses_gets_the_rest_and_one_that_stays_away_no_good_end(
     os.set_blocking(inside, False)
     content = os.urandom(300_000)
     bridge = SessionBridge(ours, [-1, inside, -1], cast("Any", EndedChannel(content)))
-    received = bytearray()
 
     def read() -> None:
         while len(received) < len(content):
