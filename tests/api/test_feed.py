@@ -65,7 +65,7 @@ class Script:
     async def run(self, **options: Any) -> list[str]:
         """Until the script is at its end, which is an error that no feed retries."""
         with pytest.raises(ValueError, match=str(STOP)):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await self.feed(**options).run()
         return self.calls
 
@@ -125,7 +125,7 @@ async def test_errors_of_the_token_are_retried_where_the_user_says_so() -> None:
 
 
 async def eventually(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (nothing sets an event)
             await asyncio.sleep(0)
 

@@ -17,7 +17,7 @@ def test_a_build_that_fails_is_told_while_another_goes_on() -> None:
         raise BedError("the root node could not be built")
 
     def waits_for_the_word() -> None:
-        assert told.wait(timeout=30)
+        assert told.wait(timeout=60)
 
     def tell(text: str) -> None:
         assert text.startswith("the root node could not be built; ")

@@ -16,14 +16,15 @@ from redbox_bed.core.places import PACKAGE, Places
 from redbox_bed.core.plan import Forward, Options, make_plan
 from redbox_bed.forwarder import parse_route
 from redbox_bed.port_forwards import listening_inodes, port_owner, refuse_taken_ports, targets
+from tests.ports import free_port
 
 LARGE = bytes(range(256)) * 32768
 
 
 @pytest.fixture
 def target() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as target:
-        target.settimeout(20)
+    with socket.create_server(("127.0.0.1", free_port())) as target:
+        target.settimeout(60)
         yield target
 
 
@@ -45,7 +46,7 @@ def entrance(target: socket.socket) -> Iterator[tuple[str, int]]:
 
 
 def connect(address: tuple[str, int]) -> socket.socket:
-    return socket.create_connection(address, timeout=20)
+    return socket.create_connection(address, timeout=60)
 
 
 def send_all(connection: socket.socket, data: bytes) -> None:
@@ -63,7 +64,7 @@ def test_a_side_that_is_done_sending_still_receives(target: socket.socket, entra
         client.shutdown(socket.SHUT_WR)
         served, _ = target.accept()
         with served:
-            served.settimeout(20)
+            served.settimeout(60)
             assert receive_all(served) == b"question"
             served.sendall(b"answer")
         assert receive_all(client) == b"answer"
@@ -75,7 +76,7 @@ def test_much_data_arrives_whole_although_the_reader_is_late(
     with connect(entrance) as client:
         served, _ = target.accept()
         with served:
-            served.settimeout(20)
+            served.settimeout(60)
             sender = Thread(target=send_all, args=(client, LARGE))
             sender.start()
             first = served.recv(1)
@@ -99,7 +100,7 @@ def test_a_target_that_is_away_ends_the_connection_and_the_next_one_works_when_i
 
 def test_a_port_that_is_taken_is_named_with_its_owner(tmp_path: Path) -> None:
     places = Places(state=tmp_path, cache=tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
         port = taken.getsockname()[1]
         plan = replace(make_plan(Options()), forwards=(Forward(port, "k0", 6443),))
         assert str(port_owner(port)).endswith(f"(pid {os.getpid()})")

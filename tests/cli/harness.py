@@ -21,7 +21,7 @@ from typing import Any
 import pyte
 
 PROGRAM = str(Path(sys.executable).parent / "kubectl-slurm")
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 SCRIPTED = """\
 #!/bin/sh
 echo "$@" >>"$ANSWERS/calls"
@@ -145,6 +145,8 @@ class Terminal:
         self.process = process
         self.raw = b""
         self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
 
@@ -191,7 +193,7 @@ class Terminal:
         return self.process.returncode
 
     def _read(self) -> bool:
-        if not select.select([self._descriptor], [], [], 0.05)[0]:
+        if not self._poll.poll(50):
             return False
         try:
             data = os.read(self._descriptor, 65536)

@@ -34,7 +34,7 @@ def relayed(
     with inside:
         process = subprocess.Popen(argv, stdin=inside.fileno(), stdout=inside.fileno())
     with client, process:
-        client.settimeout(30.0)
+        client.settimeout(60)
         try:
             yield client, process
         finally:
@@ -60,4 +60,4 @@ def test_a_server_may_answer_with_more_than_it_has_read_and_not_read_meanwhile()
     with relayed(answer) as (client, process):
         threading.Thread(target=send, daemon=True).start()
         assert read_all(client) == 4 * SENT
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0

@@ -92,7 +92,7 @@ def test_a_kubectl_that_hangs_is_ended_with_its_reader(tmp_path: Path) -> None:
     with Kubectl(str(program)).process("get") as (process, _):
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
-    assert process.wait(30) != 0
+    assert process.wait(60) != 0
     assert isinstance(process, subprocess.Popen)
 
 

@@ -92,7 +92,7 @@ def test_what_a_login_program_leaves_running_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as the master of an ssh connection, which keeps the stderr that it was given."""
-    monkeypatch.setattr(program, "REST_S", 0.2)
+    monkeypatch.setattr(program, "REST_S", 2.0)
     kubectl = tmp_path / "kubectl"
     kubectl.write_text("#!/bin/sh\nsleep 600 >/dev/null & echo $!\necho 'error: no' >&2; exit 1\n")
     kubectl.chmod(0o755)

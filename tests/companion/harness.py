@@ -19,7 +19,7 @@ class Pod:
     folder: Path
     environ: dict[str, str]
 
-    def run(self, *arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[bytes]:
+    def run(self, *arguments: str, timeout: float = 90) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             [*COMMAND, *arguments], env=self.environ, capture_output=True, timeout=timeout, check=False
         )

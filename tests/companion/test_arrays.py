@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import subprocess
+from typing import IO
 
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import Pod
@@ -26,6 +27,12 @@ def array(phase: str, *tasks: str) -> dict[str, object]:
     }
 
 
+def is_readable(pipe: IO[bytes], within_ms: int | None) -> bool:
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(within_ms))
+
+
 def test_each_tasks_output_comes_whole_when_the_task_has_ended(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.refuse_log = {"stdout": IS_ARRAY, "stderr": IS_ARRAY}
     pod.environ["PYTHONUNBUFFERED"] = "1"
@@ -37,7 +44,7 @@ def test_each_tasks_output_comes_whole_when_the_task_has_ended(redbox: ScriptedS
         assert companion.stderr.readline() == b"redbox: task 1: SUCCEEDED\n"
         assert [companion.stdout.readline() for _ in range(9)] == [b"one\n"] * 9
         redbox.job = array("Failed", "Failed", "Succeeded")
-        out, err = companion.communicate(timeout=30)
+        out, err = companion.communicate(timeout=60)
     assert out == b"zero\n" * 9
     assert err == b"apart\nredbox: task 0: FAILED, exit code 2\n"
     assert pod.termination_message["logs"] == "complete"
@@ -50,11 +57,11 @@ def test_a_heading_waits_for_the_reader_of_the_output_above_it(redbox: ScriptedS
         assert companion.stdout
         assert companion.stderr
         assert os.read(companion.stderr.fileno(), 100) == b"redbox: task 0: SUCCEEDED\n"
-        select.select([companion.stdout], [], [])
-        assert not select.select([companion.stderr], [], [], 1)[0]
+        assert is_readable(companion.stdout, None)
+        assert not is_readable(companion.stderr, 1000)
         assert os.read(companion.stdout.fileno(), 100) == b"zero\n"
         assert os.read(companion.stderr.fileno(), 100) == b"redbox: task 1: SUCCEEDED\n"
-        companion.communicate(timeout=30)
+        companion.communicate(timeout=60)
 
 
 def test_a_reader_that_is_gone_is_not_waited_for(redbox: ScriptedServer, pod: Pod) -> None:
@@ -64,9 +71,9 @@ def test_a_reader_that_is_gone_is_not_waited_for(redbox: ScriptedServer, pod: Po
         assert companion.stdout
         assert companion.stderr
         assert companion.stderr.readline() == b"redbox: task 0: SUCCEEDED\n"
-        select.select([companion.stdout], [], [])
+        assert is_readable(companion.stdout, None)
         companion.stdout.close()
-        assert companion.wait(timeout=30) == 0
+        assert companion.wait(timeout=60) == 0
 
 
 def test_a_task_that_cannot_be_read_is_named_and_the_others_come(redbox: ScriptedServer, pod: Pod) -> None:
@@ -110,4 +117,4 @@ def test_a_task_of_which_nothing_was_shown_is_asked_for_again_while_others_run(
         assert companion.stderr.readline() == b"redbox: task 0: SUCCEEDED\n"
         assert companion.stdout.readline() == b"zero\n"
         redbox.job = array("Succeeded", "Succeeded", "Succeeded")
-        companion.communicate(timeout=30)
+        companion.communicate(timeout=60)

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from typing import Any
 
 import pytest
 
+from redbox_companion.companion import POLL_S
 from redbox_shared.wire import PROBLEMS
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import Pod
@@ -60,7 +62,7 @@ def test_a_submit_that_is_in_doubt_is_asked_for_again(redbox: ScriptedServer, po
 def test_answers_that_break_off_lose_and_double_no_byte(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.logs["stdout"] = bytes(range(256)) * 20
     redbox.break_after = 1500
-    assert pod.run(timeout=60).stdout == redbox.logs["stdout"]
+    assert pod.run().stdout == redbox.logs["stdout"]
 
 
 def test_a_red_box_that_is_not_ready_is_asked_again(redbox: ScriptedServer, pod: Pod) -> None:
@@ -112,13 +114,14 @@ def test_a_key_of_another_body_whose_submit_is_in_doubt_is_asked_for_with_pauses
 ) -> None:
     redbox.job = {"phase": "Submitting"}
     redbox.refuse_put = [(409, {"title": "The key is taken", "detail": "another body"})] * 10_000
+    began = time.monotonic()
     process = pod.start()
     while not redbox.bodies:
         threading.Event().wait(0.05)
     threading.Event().wait(1)
     process.kill()
     process.wait()
-    assert len(redbox.bodies) == 1
+    assert len(redbox.bodies) <= 1 + (time.monotonic() - began) / POLL_S
 
 
 def test_a_key_that_stands_for_nothing_any_more_is_a_refusal(redbox: ScriptedServer, pod: Pod) -> None:
@@ -174,7 +177,7 @@ def test_a_log_that_red_box_does_not_know_for_a_while_is_read_while_the_job_live
         while sum("/logs/stdout" in path for _, path in redbox.asked) < 2:
             assert companion.poll() is None
         redbox.refuse_log = {}
-        assert companion.communicate(timeout=30) == (b"late\n", b"")
+        assert companion.communicate(timeout=60) == (b"late\n", b"")
     assert pod.termination_message["logs"] == "complete"
 
 
@@ -185,7 +188,7 @@ def test_logs_are_asked_for_when_slurm_has_shown_the_job(redbox: ScriptedServer,
             assert companion.poll() is None
         assert not any("/logs/" in path for _, path in redbox.asked)
         redbox.job = DONE
-        assert companion.wait(timeout=30) == 0
+        assert companion.wait(timeout=60) == 0
 
 
 def test_a_job_that_red_box_knew_and_no_longer_knows_is_lost(redbox: ScriptedServer, pod: Pod) -> None:
@@ -195,7 +198,7 @@ def test_a_job_that_red_box_knew_and_no_longer_knows_is_lost(redbox: ScriptedSer
         while len(redbox.asked) < 3:  # attached, and following
             assert companion.poll() is None
         redbox.job = None
-        assert companion.wait(timeout=30) == 70
+        assert companion.wait(timeout=60) == 70
     assert [method for method, _ in redbox.asked if method == "PUT"] == []
 
 
@@ -209,7 +212,7 @@ def test_a_stdout_that_nobody_reads_holds_up_neither_stderr_nor_sigterm(
         assert companion.stderr
         assert companion.stderr.readline() == b"heard\n"
         companion.send_signal(signal.SIGTERM)
-        assert companion.wait(timeout=10) == 143
+        assert companion.wait(timeout=60) == 143
 
 
 def test_a_stdout_that_is_closed_cuts_the_log_and_leaves_the_outcome(
@@ -221,7 +224,7 @@ def test_a_stdout_that_is_closed_cuts_the_log_and_leaves_the_outcome(
     os.close(reader)
     with pod.start(stdout=writer) as companion:
         os.close(writer)
-        assert companion.wait(timeout=30) == 4
+        assert companion.wait(timeout=60) == 4
     assert pod.termination_message["logs"] == "cut"
 
 
@@ -327,6 +330,6 @@ def test_sigterm_ends_it_while_the_job_lives_on(redbox: ScriptedServer, pod: Pod
         while len(redbox.asked) < 4:  # attached, and following
             assert companion.poll() is None
         companion.send_signal(signal.SIGTERM)
-        assert companion.wait(timeout=10) == 143
+        assert companion.wait(timeout=60) == 143
     assert all(method != "DELETE" for method, _ in redbox.asked)
     assert not (pod.folder / "termination").exists()

@@ -10,6 +10,7 @@ import pytest
 from tests.companion.certificates import make_certificate
 from tests.companion.fakes import ScriptedServer, serving
 from tests.companion.harness import Pod
+from tests.ports import free_port
 
 DONE = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
 HTML = b"<html>under maintenance</html>"
@@ -53,7 +54,7 @@ def test_a_stranger_in_the_midst_of_a_log_leaves_no_trace_in_it(
         while not any("/logs/" in path for _, path in redbox.asked):
             assert companion.poll() is None
         redbox.strange = [stranger] * 2
-        assert companion.communicate(timeout=30) == (redbox.logs["stdout"], b"")
+        assert companion.communicate(timeout=60) == (redbox.logs["stdout"], b"")
     assert pod.termination_message["logs"] == "complete"
 
 
@@ -78,7 +79,7 @@ def test_a_name_that_does_not_resolve_is_waited_for_and_told(pod: Pod) -> None:
 def test_a_red_box_that_is_restarted_is_come_back_to_and_the_log_is_whole(
     certificate: tuple[Path, Path], pod: Pod
 ) -> None:
-    first = ScriptedServer(job=DONE | {"phase": "Running"}, break_after=300)
+    first = ScriptedServer(job=DONE | {"phase": "Running"}, break_after=300, port=free_port())
     first.logs["stdout"] = b"0123456789" * 100
     with serving(first, certificate):
         pod.environ["REDBOX_ENDPOINT"] = f"https://localhost:{first.port}"
@@ -86,7 +87,7 @@ def test_a_red_box_that_is_restarted_is_come_back_to_and_the_log_is_whole(
         while not any("offset=301" in path for _, path in first.asked):
             assert companion.poll() is None
     with companion, serving(ScriptedServer(logs=first.logs, job=DONE, port=first.port), certificate):
-        assert companion.communicate(timeout=30) == (first.logs["stdout"], b"")
+        assert companion.communicate(timeout=60) == (first.logs["stdout"], b"")
 
 
 def test_each_request_carries_the_token_that_the_kubelet_has_put_there_last(
@@ -99,7 +100,7 @@ def test_each_request_carries_the_token_that_the_kubelet_has_put_there_last(
             assert companion.poll() is None
         (pod.folder / "token").write_text("the-next-token\n")
         redbox.refuse_log, redbox.job = {}, DONE
-        assert companion.communicate(timeout=30)[1] == b""
+        assert companion.communicate(timeout=60)[1] == b""
         assert companion.returncode == 0
     assert redbox.tokens == {"Bearer the-token", "Bearer the-next-token"}
 
@@ -111,7 +112,7 @@ def test_a_token_that_is_none_yet_is_waited_for_and_never_shown(pod: Pod, token:
         assert companion.stderr
         assert companion.stderr.readline().endswith(f"there is no token yet in {pod.folder}/token\n".encode())
         (pod.folder / "token").write_text("the-token")
-        assert companion.wait(timeout=30) == 0
+        assert companion.wait(timeout=60) == 0
 
 
 def test_a_mapping_that_is_gone_for_a_moment_does_not_end_a_job_that_is_there(
@@ -125,5 +126,5 @@ def test_a_mapping_that_is_gone_for_a_moment_does_not_end_a_job_that_is_there(
         while sum("/logs/" in path for _, path in redbox.asked) < 4:
             assert companion.poll() is None
         redbox.refuse_log = {}
-        assert companion.communicate(timeout=30)[1] == b""
+        assert companion.communicate(timeout=60)[1] == b""
         assert companion.returncode == 0

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -34,9 +35,8 @@ def companion(pod: Pod, redbox: ScriptedServer) -> Iterator[subprocess.Popen[byt
     """A running one, which takes sessions."""
     redbox.job = dict(RUNNING)
     process = pod.start(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(400):
-        if pod.environ["REDBOX_KEY"] in unix_sockets():
-            break
+    while pod.environ["REDBOX_KEY"] not in unix_sockets():
+        assert process.poll() is None
         threading.Event().wait(0.05)
     yield process
     process.kill()
@@ -88,7 +88,7 @@ def test_a_terminal_passes_its_sizes_and_ctrl_c(pod: Pod) -> None:
         process.send_signal(signal.SIGWINCH)
         read_until(screen, b"120x44\n")
         os.write(screen, b"\x03")
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
         assert termios.tcgetattr(inside) == before
     finally:
         process.kill()
@@ -134,12 +134,15 @@ def test_a_reader_that_pauses_gets_the_rest_and_one_that_stays_away_no_good_end(
     monkeypatch: pytest.MonkeyPatch, *, reads: bool, code: int
 ) -> None:
     monkeypatch.setattr("redbox_companion.streams.sessions.UNREAD_S", 0.5 if reads else 0.0)
+    received = bytearray()
+    if reads:  # by this clock all pauses together are longer
+        clock = SimpleNamespace(monotonic=lambda: len(received) / 100_000)
+        monkeypatch.setattr("redbox_companion.streams.sessions.time", clock)
     ours, theirs = socket.socketpair()
     out, inside = os.pipe()
     os.set_blocking(inside, False)
     content = os.urandom(300_000)
     bridge = SessionBridge(ours, [-1, inside, -1], cast("Any", EndedChannel(content)))
-    received = bytearray()
 
     def read() -> None:
         while len(received) < len(content):
@@ -152,7 +155,7 @@ def test_a_reader_that_pauses_gets_the_rest_and_one_that_stays_away_no_good_end(
             reader.start()
         assert bridge.run()[1] == code
     if reads:
-        reader.join(30)
+        reader.join(60)
         assert received == content
     for descriptor in (out, inside):
         os.close(descriptor)
@@ -204,7 +207,7 @@ def test_a_session_ends_with_its_companion(pod: Pod, companion: subprocess.Popen
     with session(pod, "exec", "--", "cat") as process:
         assert is_echoed(process)
         companion.kill()
-        assert process.wait(30) == CANNOT_START
+        assert process.wait(60) == CANNOT_START
         assert process.stderr is not None
         assert b"the companion has ended, and this session with it" in process.stderr.read()
 

@@ -77,7 +77,7 @@ class PlayedForward:
 
     def _connect(self, number: bytes, request: dict[str, Any]) -> None:
         try:
-            connection = socket.create_connection(("127.0.0.1", request["port"]), timeout=10)
+            connection = socket.create_connection(("127.0.0.1", request["port"]), timeout=60)
         except OSError as error:
             failure = {"kind": "Status", "status": "Failure", "reason": "PortRefused", "message": str(error)}
             self._say(3, number, json.dumps(failure).encode())
@@ -105,7 +105,7 @@ class PlayedForward:
 
     def _spend(self, number: bytes, cost: int) -> None:
         with self._granted:
-            if not self._granted.wait_for(lambda: self._credit[number] >= cost, timeout=20):
+            if not self._granted.wait_for(lambda: self._credit[number] >= cost, timeout=60):
                 raise TimeoutError
             self._credit[number] -= cost
 

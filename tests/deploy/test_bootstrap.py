@@ -67,7 +67,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=60,
         )
 
     def apt_calls(self) -> list[str]:

@@ -63,7 +63,7 @@ async def test_tolerations_are_lifted_after_both_policies_refused(monkeypatch: p
     api = FakeApiServer()
     served = delivery(api)
     before = api.objects[P]["spec"]["tolerations"]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         task = asyncio.create_task(served._serve_pods())
         await probed(api, "Pod")
         api.fail(DENIED, verb="patch", name=OWN.name)

@@ -24,7 +24,7 @@ def response(*sent: bytes, closed: bool = True) -> Iterator[HttpResponse]:
     """Of a server that sends this and then closes the connection, or leaves it open."""
     server, ours = socket.socketpair()
     with server, ours:
-        ours.settimeout(20)
+        ours.settimeout(60)
         server.sendall(b"".join(sent))
         if closed:
             server.close()
@@ -152,7 +152,7 @@ def test_small_chunks_take_no_more_memory_than_their_bytes() -> None:
 def test_a_body_that_is_no_job_is_a_strangers(body: bytes) -> None:
     server, ours = socket.socketpair()
     with server, ours:
-        ours.settimeout(20)
+        ours.settimeout(60)
 
         def send() -> None:
             server.sendall(OK + b"\r\n" + body)

@@ -75,7 +75,7 @@ def read(raw: bytes, reader: Callable[[socket.socket], Answer]) -> Answer:
     """The answer of a server that sends this and closes the connection."""
     server, ours = socket.socketpair()
     with server, ours:
-        ours.settimeout(20)
+        ours.settimeout(60)
         server.sendall(raw)
         server.close()
         return reader(ours)

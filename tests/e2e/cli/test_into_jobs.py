@@ -14,6 +14,7 @@ from tests.e2e.harness.kubectl_slurm import NODE_PORT, SERVES, WITHIN_S, Plugin
 from tests.e2e.harness.terminals import read_until, terminal
 from tests.e2e.harness.virtual_chart import virtual_delivery
 from tests.e2e.harness.waiting import eventually
+from tests.ports import free_port
 
 
 def test_a_command_runs_in_the_job_and_files_go_both_ways(
@@ -50,7 +51,7 @@ def test_a_port_that_the_pod_does_not_serve_is_forwarded_through_sessions(
 
 
 def _forwarded(plugin: Plugin, name: str) -> str:
-    local = 28_000 + os.getpid() % 1000
+    local = free_port()
     argv = plugin.argv("forward", name, f"{local}:{NODE_PORT}")
     with subprocess.Popen(argv, env=plugin.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:

@@ -33,7 +33,7 @@ SECRET = "not-for-other-eyes"
 PASSWORD = f"p'a$(id) \"s\\{SECRET}"
 FOLDER = "/opt/image-registry"
 TRUSTED = "/usr/local/share/ca-certificates/image-registry.crt"
-STARTS_WITHIN_S = 20
+STARTS_WITHIN_S = 60
 ELF_MACHINE = 18  # of the header
 SETTINGS = """\
 version: 0.1

@@ -25,7 +25,7 @@ from kubernetes import config
 from redbox_bed import delivery
 from redbox_bed.core.errors import BedError
 
-ANSWERS_WITHIN_S = 30.0
+ANSWERS_WITHIN_S = 60.0
 GONE_WITHIN_S = 90.0
 PAUSE_S = 0.1
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tests.e2e.harness.slurmjobs import Applied
 
-ENDS_WITHIN_S = 30
+ENDS_WITHIN_S = 60
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Prometheus:
         return {target["scrapeUrl"]: target["lastError"] for target in active if target["health"] != "up"}
 
     def _get(self, path: str) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)["data"]
             return found
 
@@ -103,7 +103,7 @@ def scraping(bed: Bed, folder: Path, rules: dict[str, Any]) -> Iterator[Promethe
         yield prometheus
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
 
 
 def _is_ready(prometheus: Prometheus, process: subprocess.Popen[bytes], folder: Path) -> bool:

@@ -40,7 +40,7 @@ NAME = "redbox-e2e"
 CLUSTER = "played"
 ISSUER = "https://kubernetes.played.example"
 AUDIENCE = "redbox.dev/hpc1/e2e"
-STARTS_WITHIN_S = 60
+STARTS_WITHIN_S = 120
 MAKE_TOKEN = f"""\
 import sys
 sys.path.insert(0, {login_node.LIBRARY!r})

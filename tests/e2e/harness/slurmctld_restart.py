@@ -29,7 +29,7 @@ def save_state(login: Host, controller: Host) -> None:
     """Have slurmctld save all that it knows: it is saved when a job that came later is in its file."""
     later = f"later-{secrets.token_hex(6)}"
     login.run("sbatch", "--hold", f"--job-name={later}", "--wrap=true", user="alice")
-    wait_until(lambda: later.encode() in controller.read(STATE_FILE), 30, "slurmctld did not save its jobs")
+    wait_until(lambda: later.encode() in controller.read(STATE_FILE), 60, "slurmctld did not save its jobs")
     login.run("scancel", f"--name={later}", user="alice")
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from tests.e2e.harness.waiting import eventually
 
 COLUMNS, ROWS = 101, 33
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 PROMPT = rb"[$#>] (\x1b\[[?\w]+)*$"
 
 

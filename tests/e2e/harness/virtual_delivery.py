@@ -102,7 +102,7 @@ class InBed:
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=60)
             self._process = None
 
     def _is_ready(self) -> bool:

@@ -148,13 +148,19 @@ def test_a_container_that_failed_is_started_again_and_its_first_log_stays(pods: 
 
 def test_a_readiness_probe_makes_the_pod_ready(pods: SlurmPods) -> None:
     probe = {"exec": {"command": ["cat", "/data/ready"]}, "periodSeconds": 1}
-    script = "while [ ! -e /data/go ]; do sleep 0.2; done; : > /data/ready; sleep 600"
-    main = container(script, volumeMounts=AT_DATA, readinessProbe=probe)
-    waits = container("sleep 2; : > /data/go; sleep 600", "waits", volumeMounts=AT_DATA)
-    pod = pods.run(main, waits, volumes=DATA)
-    running = pod.until(lambda status: status.get("phase") == "Running", "Running")
-    assert condition(running, "Ready")["status"] == "False"
-    status = pod.is_ready()
+    go = f"{HOME}/{new_name()}"
+    script = f"while [ ! -e {go} ]; do sleep 0.2; done; : > /data/ready; sleep 600"
+    home = {"name": "home", "hostPath": {"path": HOME, "type": "Directory"}}
+    mounts = [*AT_DATA, {"name": "home", "mountPath": HOME}]
+    main = container(script, volumeMounts=mounts, readinessProbe=probe)
+    pod = pods.run(main, container("sleep 600", "beside"), volumes=[*DATA, home])
+    try:
+        running = pod.until(lambda status: status.get("phase") == "Running", "Running")
+        assert condition(running, "Ready")["status"] == "False"
+        pods.login.run("touch", go, user=USER)
+        status = pod.is_ready()
+    finally:
+        pods.login.run("rm", "-f", go)
     assert all(row["ready"] and row["started"] for row in status["containerStatuses"])
 
 
@@ -268,7 +274,7 @@ def test_a_pod_that_requests_gpus_has_them_in_slurm_and_in_its_environment(pods:
         assert pod.ends()["phase"] == "Succeeded", pod.log()
         shown, device = pod.log().splitlines()[-2:]
         assert (shown in devices, device) == (True, "/dev/nvidia0")
-        resources = pod.login.run("sacct", "-XnP", "-o", "AllocTRES%200", "-j", pod.job_id).stdout
-        assert f"gres/gpu={amount}" in resources
+        ask = ("sacct", "-XnP", "-o", "AllocTRES%200", "-j", pod.job_id)
+        eventually(lambda ask=ask, gpus=f"gres/gpu={amount}": gpus in pods.login.run(*ask).stdout)  # type: ignore[misc]
     assert refused.ends()["reason"] == "Refused"
     refused.has_in_slurm("FAILED")  # sbatch's row of what it refuses

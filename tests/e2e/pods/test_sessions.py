@@ -201,6 +201,7 @@ def run_on_slurm(kubectl: list[str], name: str, *options: str) -> list[str]:
     spec = on_slurm({"name": name, "image": IMAGE})
     overrides = json.dumps({"apiVersion": "v1", "spec": spec})
     command = [*kubectl, "run", name, "--image=busybox", "--restart=Never", "--override-type=strategic"]
+    command.append("--pod-running-timeout=2m")
     return [*command, f"--overrides={overrides}", *options]
 
 

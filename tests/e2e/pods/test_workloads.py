@@ -161,7 +161,7 @@ def test_a_node_lost_under_a_job_makes_another_pod_and_is_no_failure(bed: Bed, p
     finally:
         pods.login.run(*update, "state=resume", check=False)
         pods.login.run("rm", "-f", mark)
-    assert states_of(pods, lost.job_id) == {"NODE_FAIL"}
+    eventually(lambda: states_of(pods, lost.job_id) == {"NODE_FAIL"}, what="its row in sacct")
     eventually(lambda: not {row for row in left_behind(bed) if row.startswith("n3")}, what="a clean node")
 
 
@@ -185,7 +185,7 @@ def test_a_pod_that_its_node_cannot_launch_is_replaced_and_is_no_failure(bed: Be
     failed, succeeded = ends["Failed"].status, ends["Succeeded"]
     assert (failed["reason"], condition(failed, "DisruptionTarget")["status"]) == ("LaunchFailed", "True")
     assert ended(failed)["reason"] == "LaunchFailed"
-    assert states_of(pods, ends["Failed"].job_id) == {"CANCELLED"}
+    eventually(lambda: states_of(pods, ends["Failed"].job_id) == {"CANCELLED"}, what="its row in sacct")
     assert succeeded.log() == "launched\n"
 
 

@@ -70,7 +70,7 @@ async def set_up(server: RedboxServer) -> Scene:
             bobs_directory = str((await started(bob, bobs)).working_directory)
             links = f"ln -s {directory}/secret link; ln -s {directory} directory; ln -sf ../x up"
             server.login.run("sh", "-c", f"cd {bobs_directory}; {links}", user="bob")
-        http = httpx.Client(base_url=server.endpoint, verify=server.trust(), timeout=30)
+        http = httpx.Client(base_url=server.endpoint, verify=server.trust(), timeout=60)
         return Scene(server, key, str(job.job_id), directory, bobs, bobs_directory, http)
 
 

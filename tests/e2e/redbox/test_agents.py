@@ -108,7 +108,7 @@ async def read_when_there(agent: AgentClient, path: str, length: int) -> bytes:
 async def test_an_agent_is_its_user_with_all_groups(transport: Transport, login: Host) -> None:
     for user in (ALICE, BOB):
         async with server(transport, user) as agent:
-            done = await agent.run(["id", "-G"], deadline=10)
+            done = await agent.run(["id", "-G"], deadline=60)
         assert done.stdout.decode() == login.run("id", "-G", user=user.name).stdout
 
 
@@ -133,7 +133,7 @@ async def test_slurm_takes_script_and_environment_without_a_file(transport: Tran
             stdin=script,
             inherit={"{export}": export},
             cwd=folder,
-            deadline=30,
+            deadline=60,
         )
         assert (done.code, done.stderr) == (0, b"")
         assert int(done.stdout) > 0
@@ -162,7 +162,7 @@ async def test_nothing_of_a_request_is_seen_by_other_users(
             "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; ls -lR /tmp /dev/shm",
         ]
         async with asyncio.timeout(WAIT_S):
-            while b"read go" not in (seen := (await bob.run(look, deadline=30)).stdout):  # noqa: ASYNC110
+            while b"read go" not in (seen := (await bob.run(look, deadline=60)).stdout):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         login.run("sh", "-c", f"echo go >{os_pipe}", user="alice")
         assert (await run).code == 0
@@ -186,9 +186,9 @@ async def test_a_submit_outlives_its_server_and_is_known_to_the_next(
         kept = await recall_when(agent, keep, lambda kept: kept.state is not RecordedCommandState.RUNNING)
         assert kept.completed
         job_id = kept.completed.stdout.decode().strip()
-        listed = await agent.run(["squeue", "--noheader", "--format=%i", f"--name={keep}"], deadline=30)
+        listed = await agent.run(["squeue", "--noheader", "--format=%i", f"--name={keep}"], deadline=60)
         assert listed.stdout.decode().split() == [job_id]
-        await agent.run(["scancel", job_id], deadline=30)
+        await agent.run(["scancel", job_id], deadline=60)
 
 
 async def test_a_submit_is_found_although_the_way_to_its_agent_is_dead_and_not_closed(
@@ -206,7 +206,7 @@ async def test_a_submit_is_found_although_the_way_to_its_agent_is_dead_and_not_c
     async with server(ssh) as first:
         with pytest.raises(CommandDetached):
             await first.run(["/bin/sh", "-c", f"read go <{gate}; echo 4711"], keep=keep, deadline=0.5)
-        parent = await first.run(["/bin/sh", "-c", "cut -d' ' -f4 /proc/$PPID/stat"], deadline=10)
+        parent = await first.run(["/bin/sh", "-c", "cut -d' ' -f4 /proc/$PPID/stat"], deadline=60)
         session = parent.stdout.decode().strip()  # sshd's own process for this connection
         login.run("kill", f"-{signal.SIGSTOP.value}", session)
         try:

@@ -31,7 +31,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.images.node_images import BUSYBOX
 
 AUDIENCE = "redbox.dev/hpc1/4f0c5dd1e2"
-WITHIN_S = 60
+WITHIN_S = 110
 
 
 @dataclass(frozen=True)

@@ -198,11 +198,12 @@ async def test_a_miss_that_is_cached_long_hides_no_log(alice: RedboxClient, home
 async def test_a_hanging_file_server_holds_up_its_readers_only(
     alice: RedboxClient, bob: RedboxClient, home: Home
 ) -> None:
-    key = await submit(alice, AT_NODE, WRITER.format(seed=8))
     other = await submit(bob, "exec sleep 600")
     own = await submit(alice, "exec sleep 600")
-    for client, one in ((alice, key), (bob, other), (alice, own)):
+    for client, one in ((bob, other), (alice, own)):
         await started(client, one)
+    key = await submit(alice, AT_NODE, WRITER.format(seed=8))  # last: it writes for ten seconds
+    await started(alice, key)
     async with following(Reader(alice, key)) as first, following(Restless(alice, key)) as restless:
         home.login("hang")
         began = time.monotonic()

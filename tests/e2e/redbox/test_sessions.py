@@ -33,7 +33,7 @@ def server(bed: Bed) -> Iterator[RedboxServer]:
 
 async def collect(session: JobSession | PortConnection) -> tuple[bytes, bytes, SessionStatus]:
     outputs = {1: b"", 2: b""}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while isinstance(event := await session.receive(), SessionData):
             outputs[event.channel] += event.data
     return outputs[1], outputs[2], event
@@ -185,7 +185,7 @@ async def test_a_shell_on_the_login_node_is_a_terminal(server: RedboxServer, log
     body = json.dumps({"batch": "#!/bin/sh\nsleep 300\n"})
     login.run(*put, "http://localhost/v1/jobs/keep", "-d", body, user="alice")
     show = ("curl", "-sf", "--unix-socket", server.socket, "http://localhost/v1/jobs/keep")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while '"Running"' not in login.run(*show, user="alice").stdout:  # noqa: ASYNC110 (another host's)
             await asyncio.sleep(0.2)
     command = login.command(("redbox", "shell", "--socket", server.socket, "keep"), "alice", None)
@@ -231,7 +231,7 @@ async def test_nothing_remains_of_a_client_that_has_gone(server: RedboxServer, b
         async with open_exec(client, key, request) as session:
             await session.receive()
             assert processes_on_nodes(bed, "[6]21.25")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while processes_on_nodes(bed, "[6]21.25"):  # noqa: ASYNC110 (another host's)
                 await asyncio.sleep(0.2)
         assert (await client.get_job(key)).phase is Phase.RUNNING

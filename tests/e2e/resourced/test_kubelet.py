@@ -129,8 +129,8 @@ def test_a_session_that_redbox_does_not_allow_fails_with_its_sentence(
     if verb == "port-forward":  # it asks only once somebody comes
         assert asked.stdout is not None
         address = asked.stdout.readline().split()[2]
-        subprocess.run(["curl", "-s", "-m", "5", f"http://{address}"], check=False, timeout=20)
-    said, _ = asked.communicate(timeout=30)
+        subprocess.run(["curl", "-s", "-m", "5", f"http://{address}"], check=False, timeout=60)
+    said, _ = asked.communicate(timeout=60)
     assert "red-box" in said
     assert asked.returncode != 0
 
@@ -175,12 +175,13 @@ def test_a_log_of_300_megabytes_comes_whole(stand: Stand) -> None:
 def test_a_reader_of_a_pod_that_is_deleted_is_let_go(stand: Stand) -> None:
     companion = stand.submit(SLEEPS)
     companion.reaches("Running")
+    command = stand.kubernetes.command("logs", "--follow", "--namespace=alice", companion.pod_name)
     eventually(companion.logs)
-    with ThreadPoolExecutor() as pool:
-        follower = pool.submit(companion.logs, "--follow")
-        time.sleep(1)
-        stand.kubernetes("delete", "pod", companion.pod_name, "--namespace=alice", "--timeout=20s")
-        assert follower.result(timeout=30) == "begun\n"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "begun\n"
+        stand.kubernetes("delete", "pod", companion.pod_name, "--namespace=alice", "--timeout=60s")
+        assert (follower.communicate(timeout=60)[0], follower.returncode) == ("", 0)
 
 
 def test_a_node_tells_what_jobs_use_as_slurm_measured_it(stand: Stand, running: Companion) -> None:
@@ -214,7 +215,7 @@ def curl(stand: Stand, running: Companion, *options: str, path: str = "") -> sub
     path = path or f"/containerLogs/alice/{running.pod_name}/companion"
     url = f"https://{stand.resourced.address}:{PORT}{path}"
     command = [*stand.resourced.entering(), "curl", "-sk", "-m", "10", "-w", "%{http_code}", *options, url]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def shown(certificate: ClientCertificate) -> tuple[str, ...]:
@@ -240,7 +241,7 @@ def test_a_certificate_of_its_own_making_gets_no_answer(
         ],
         check=True,
         capture_output=True,
-        timeout=30,
+        timeout=60,
     )
     asked = curl(stand, running, "--key", files[0], "--cert", files[1])
     assert asked.returncode != 0

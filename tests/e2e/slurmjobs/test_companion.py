@@ -19,6 +19,7 @@ from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness import companion_pod
 from tests.e2e.harness.companion_pod import CompanionPod
 from tests.e2e.harness.redbox_server import RedboxServer, running
+from tests.e2e.harness.waiting import eventually
 
 CUT_S = float(os.environ.get("REDBOX_CUT_S", "45"))
 FAR_HOST = "n3"
@@ -87,7 +88,7 @@ def test_a_job_is_its_users_and_its_output_exit_code_and_word_are_the_companions
     word = pod.word
     job_id = word.pop("jobID")
     assert word == {"final": True, "logs": "complete", "phase": "Failed", "state": "FAILED", "exitCode": 3}
-    assert states(server, job_id) == {job_id: "alice FAILED"}
+    eventually(lambda: states(server, job_id) == {job_id: "alice FAILED"}, what="its row in sacct")
 
 
 def test_every_way_in_which_slurm_ends_a_job_has_its_exit_code(make_pod: MakePod) -> None:
@@ -116,11 +117,12 @@ def test_a_companion_that_is_told_to_go_leaves_the_job_and_the_next_one_has_the_
         assert first.stdout
         assert first.stdout.readline() == b"line 1\n"
         pod.host.run("kill", "-TERM", pod.pid())
-        assert first.wait(timeout=30) == 143
+        assert first.wait(timeout=60) == 143
     assert pod.host.run("test", "-e", f"{pod.folder}/termination", check=False).returncode
     second = pod.run()
     assert (second.returncode, second.stdout, second.stderr) == (0, COUNTED, COUNTED_APART)
-    assert states(server, pod.word["jobID"]) == {pod.word["jobID"]: "alice COMPLETED"}
+    job_id = pod.word["jobID"]
+    eventually(lambda: states(server, job_id) == {job_id: "alice COMPLETED"}, what="its row in sacct")
 
 
 def test_two_companions_of_one_key_are_one_job_and_both_have_its_log(
@@ -128,7 +130,7 @@ def test_two_companions_of_one_key_are_one_job_and_both_have_its_log(
 ) -> None:
     pod = make_pod("sleep 3", "echo once")
     with pod.start() as first, pod.start() as second:
-        assert first.communicate(timeout=60)[0] == second.communicate(timeout=60)[0] == b"once\n"
+        assert first.communicate(timeout=120)[0] == second.communicate(timeout=120)[0] == b"once\n"
     named = ("sacct", "-X", "-n", "-P", "-o", "JobID,SubmitLine%1000")
     assert sum(pod.key in line for line in server.login.run(*named).stdout.splitlines()) <= 1
 
@@ -140,7 +142,7 @@ def test_a_killed_red_box_loses_and_doubles_no_byte(server: RedboxServer, make_p
             time.sleep(4)  # into the midst of the log
             server.kill()
             server.start()
-        assert companion.communicate(timeout=90) == (COUNTED, COUNTED_APART)
+        assert companion.communicate(timeout=150) == (COUNTED, COUNTED_APART)
     assert (companion.returncode, pod.word["logs"]) == (0, "complete")
 
 
@@ -255,6 +257,6 @@ def test_collecting_goes_on_where_a_killed_companion_left_it(make_pod: MakePod) 
             lambda: pod.host.run("test", "-d", half, check=False).returncode == 0, 60, "nothing was collected"
         )
         pod.host.run("kill", "-KILL", pod.pid(), check=False)
-        companion.wait(timeout=30)
+        companion.wait(timeout=60)
     assert pod.run(REDBOX_MODE="results-only").returncode == 0
     assert (pod.word["results"]["outcome"], pod.word["results"]["files"]) == ("Collected", 3003)

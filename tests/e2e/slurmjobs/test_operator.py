@@ -22,12 +22,18 @@ from tests.e2e.harness.waiting import eventually
 pytestmark = pytest.mark.usefixtures("delivery")
 TICKS = "for i in $(seq 12); do echo tick $i; sleep 0.5; done"
 TICKED = [f"tick {number}" for number in range(1, 13)]
+WAITS = f"{TICKS}; until [ -e ~/$SLURM_JOB_NAME.end ]; do sleep 0.2; done; rm ~/$SLURM_JOB_NAME.end"
 LONG = "sleep 600"
 
 
 def ticks(job: Applied) -> list[str]:
     """Of its log, what the job itself has written."""
     return [line for line in job.log().splitlines() if line.startswith("tick")]
+
+
+def let_end(job: Applied) -> None:
+    """One that waits for that."""
+    job.login.run("touch", f"/home/alice/{job.name}.end", user="alice")
 
 
 def has_last_word(job: Applied) -> object:
@@ -77,12 +83,13 @@ def test_only_one_operator_holds_the_lease(jobs: SlurmJobs) -> None:
 
 
 def test_a_companion_that_is_deleted_is_made_again_and_the_log_is_whole(jobs: SlurmJobs) -> None:
-    job = jobs.apply(TICKS)
+    job = jobs.apply(WAITS)
     job.reaches("Running")
     first = job.status["companion"]["uid"]
     for _ in range(2):
         job("delete", "pod", job.pod, "--grace-period=0", "--force")
         eventually(lambda: job.get("pod", job.pod), what="another companion")
+    let_end(job)
     status = job.reaches("Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
     has_last_word(job)
@@ -95,13 +102,14 @@ def test_a_companion_trusts_whom_its_slurmcluster_trusts_now(jobs: SlurmJobs, de
     cluster = json.loads(jobs.kubectl("get", "slurmcluster", "hpc1", "--output=json"))
     bundle = cluster["spec"]["caBundle"]
     another = make_authority("another", datetime.now(UTC)).certificate
-    job = jobs.apply(TICKS)
+    job = jobs.apply(WAITS)
     job.reaches("Running")
     first = job.status["companion"]["uid"]
     try:
         trust(jobs, base64.b64encode(another + base64.b64decode(bundle)).decode())
         if delivery == "Container":
             eventually(lambda: job.status["companion"]["uid"] != first, what="another companion")
+        let_end(job)
         job.reaches("Succeeded")
         has_last_word(job)
         assert (job.status["companion"]["uid"] == first) == (delivery == "Virtual")
@@ -241,7 +249,7 @@ def test_an_abandoned_slurmjob_goes_at_once_and_its_job_runs_on(
     job.delete(wait=False)
     job.until(lambda status: "away" in status.get("message", ""))
     job.abandon()
-    job.is_gone(within_s=20)
+    job.is_gone()
     assert login.running(login_node.SERVICE) is False
 
 
@@ -260,6 +268,6 @@ def test_a_namespace_full_of_running_jobs_goes_and_takes_them_along(jobs: SlurmJ
     applied = [jobs.apply(LONG, namespace=name) for _ in range(8)]
     for job in applied:
         job.reaches("Running", "Submitted")
-    jobs.kubectl("delete", "namespace", name, "--timeout=90s")
+    jobs.kubectl("delete", "namespace", name, "--timeout=150s")
     for job in applied:
         job.has_in_slurm("CANCELLED")

@@ -106,7 +106,7 @@ def test_a_service_and_an_ingress_reach_the_job_while_it_runs(
         node = bed.host("k1")
         eventually(lambda: fetched(node, address) == page, what="the page")
         with port_forward(job, f"service/{NOTEBOOK}", 80) as forward:
-            assert forward.get() == page
+            eventually(lambda: forward.get() == page, what="the page through kubectl")
         with controller(node, bed.host("login"), job, NOTEBOOK) as entrance:
             eventually(lambda: entrance.get(HOST_NAME) == (200, page), what="the page by its name")
             assert entrance.get("other.example.org")[0] == 404
@@ -128,7 +128,7 @@ def test_a_dashboard_in_kubernetes_shows_what_a_job_measures(jobs: SlurmJobs) ->
         pod["hostAliases"] = [{"ip": address, "hostnames": [name]}]
         pod["containers"][0]["image"] = BUSYBOX
         with applied(job, dashboard):
-            job("rollout", "status", "deployment/dashboard", "--timeout=60s")
+            job("rollout", "status", "deployment/dashboard", "--timeout=110s")
             with port_forward(job, "deployment/dashboard", 8000) as forward:
                 eventually(lambda: "step 3 loss 0.997" in forward.get(), what="the job's losses")
 
@@ -162,7 +162,7 @@ def selected(job: Applied) -> list[str]:
 
 def fetched(node: Host, address: str, port: int = 80) -> str:
     ask = ("curl", "--silent", "--fail", "--max-time", "10", f"http://{address}:{port}/")
-    return node.run(*ask, check=False, timeout=30).stdout.strip()
+    return node.run(*ask, check=False, timeout=60).stdout.strip()
 
 
 @pytest.mark.timeout(600)
@@ -192,7 +192,7 @@ def test_what_is_killed_ends_sessions_and_forwards_and_never_the_job(
         of_job = commands(processes_on_nodes(bed))
         for name, part in parts(bed, job, delivery).items():
             with running_session(job, enter) as session, forward_of(job, delivery) as forward:
-                assert forward.get() == "n1", name
+                eventually(lambda: forward.get() == "n1", what=f"a forward before {name}")
                 part.kill()
                 check_end(bed, session, part, of_job, name)
                 eventually(lambda: forward.has_ended or forward.get() == "n1", what=f"a forward after {name}")

@@ -75,8 +75,8 @@ def test_deleting_a_slurmjob_cancels_its_job(bed: Bed, jobs: SlurmJobs) -> None:
     job = jobs.apply("sleep 600")
     job_id = job.starts()["jobID"]
     job.delete()
-    state = bed.host("login").run("sacct", "-X", "-n", "-P", "-o", "State", "-j", job_id).stdout
-    assert state.startswith("CANCELLED")
+    state = ("sacct", "-X", "-n", "-P", "-o", "State", "-j", job_id)
+    eventually(lambda: bed.host("login").run(*state).stdout.startswith("CANCELLED"))
 
 
 def test_values_of_secrets_come_by_a_pod_on_a_real_node(jobs: SlurmJobs) -> None:

@@ -23,8 +23,6 @@ def holder_of(api: FakeApiServer) -> str:
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
     monkeypatch.setattr(leases, "EVERY_S", 0.01)
-    monkeypatch.setattr(leases, "GIVES_UP_S", 0.1)
-    monkeypatch.setattr(leases, "HELD_S", 0.2)
     return FakeApiServer()
 
 
@@ -32,21 +30,30 @@ def lease_of(api: FakeApiServer, holder: str) -> Lease:
     return Lease(api.client, "redbox-system", "redbox-operator", holder)
 
 
-async def test_the_first_holds_it_and_the_second_waits_until_it_is_free(api: FakeApiServer) -> None:
+async def test_the_first_holds_it_and_the_second_waits_until_it_is_free(
+    api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order: list[str] = []
+    times = [0.0]
+    monkeypatch.setattr(leases, "_now", lambda: times[-1])
+    one, two = lease_of(api, "one"), lease_of(api, "two")
 
-    async def lead(holder: str, until: asyncio.Event) -> None:
-        async with lease_of(api, holder).leading():
+    async def lead(lease: Lease, until: asyncio.Event) -> None:
+        holder = lease.holder
+        async with lease.leading():
             order.append(f"{holder} begins")
             await until.wait()
             order.append(f"{holder} ends")
 
     first_may_end, second_may_end = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        group.create_task(lead("one", first_may_end))
+        group.create_task(lead(one, first_may_end))
         await until(lambda: order == ["one begins"])
-        group.create_task(lead("two", second_may_end))
-        await asyncio.sleep(0.5)  # longer than it is held unless it is renewed
+        group.create_task(lead(two, second_may_end))
+        await until(lambda: two.leader == "one")
+        for _ in range(10):  # longer than it is held unless it is renewed
+            times.append(times[-1] + leases.HELD_S / 3)
+            await until(lambda: one._renewed_at == times[-1])
         assert order == ["one begins"]
         first_may_end.set()
         await until(lambda: len(order) == 3)
@@ -54,17 +61,20 @@ async def test_the_first_holds_it_and_the_second_waits_until_it_is_free(api: Fak
     assert order == ["one begins", "one ends", "two begins", "two ends"]
 
 
-async def test_one_that_died_is_waited_for_and_then_replaced(api: FakeApiServer) -> None:
+async def test_one_that_died_is_waited_for_and_then_replaced(
+    api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "HELD_S", 0.2)
     async with lease_of(api, "dead").leading():
         left_behind = api.objects[PATH]
     api.put(PATH, {**left_behind, "spec": {**left_behind["spec"], "leaseDurationSeconds": 0}})
-    async with asyncio.timeout(5), lease_of(api, "next").leading():
+    async with asyncio.timeout(60), lease_of(api, "next").leading():
         assert holder_of(api) == "next"
 
 
 async def test_the_same_holder_goes_on_at_once_after_a_crash(api: FakeApiServer) -> None:
     api.put(PATH, spec={"holderIdentity": "pod-1", "leaseDurationSeconds": 3600, "renewTime": "x"})
-    async with asyncio.timeout(5), lease_of(api, "pod-1").leading():
+    async with asyncio.timeout(60), lease_of(api, "pod-1").leading():
         assert holder_of(api) == "pod-1"
 
 
@@ -79,7 +89,11 @@ async def test_whoever_loses_it_to_another_stops_at_once(api: FakeApiServer) -> 
     assert holder_of(api) == "two"
 
 
-async def test_whoever_cannot_renew_it_stops_before_another_may_begin(api: FakeApiServer) -> None:
+async def test_whoever_cannot_renew_it_stops_before_another_may_begin(
+    api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "GIVES_UP_S", 0.1)
+
     def go_away() -> None:
         api.fail(AWAY)
 
@@ -91,7 +105,7 @@ async def test_whoever_cannot_renew_it_stops_before_another_may_begin(api: FakeA
 async def test_a_write_of_another_client_between_read_and_renewal_does_not_end_it(api: FakeApiServer) -> None:
     """As `kubectl annotate`, or an earlier renewal of ours whose response was lost."""
     lease = lease_of(api, "one")
-    async with asyncio.timeout(5), lease.leading():
+    async with asyncio.timeout(60), lease.leading():
         replace, refused = lease.objects.replace, 0
 
         async def replace_too_late(where: ResourcePath, body: Object) -> Object | None:
@@ -108,13 +122,13 @@ async def test_a_write_of_another_client_between_read_and_renewal_does_not_end_i
 
 
 async def lead_for_ever(api: FakeApiServer, fault: Callable[[], None]) -> None:
-    async with asyncio.timeout(5), lease_of(api, "one").leading():
+    async with asyncio.timeout(60), lease_of(api, "one").leading():
         fault()
         await asyncio.Event().wait()
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (what is waited for sets no event)
             await asyncio.sleep(0.005)
 

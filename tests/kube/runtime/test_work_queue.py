@@ -12,7 +12,7 @@ from redbox_kube.runtime.work_queue import WorkQueue
 async def run_until(
     queue: WorkQueue[str], work: object, done: asyncio.Event, workers: int | None = 4
 ) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         running = asyncio.create_task(queue.run(work, workers=workers))  # type: ignore[arg-type]
         await done.wait()
         running.cancel()

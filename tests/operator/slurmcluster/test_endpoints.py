@@ -87,7 +87,7 @@ class Stage:
         return self.running is not None and not self.running.done()
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while self.is_running and not holds():  # noqa: ASYNC110 (what is waited for sets no event)
                 await asyncio.sleep(0.01)
         assert holds()

@@ -29,6 +29,7 @@ from redbox_operator.slurmcluster.status_lag import StatusLag
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_endpoint
+from tests.ports import free_port
 
 OWNER = OwnerRef(cluster="kube", namespace="farm", account="default")
 
@@ -44,13 +45,14 @@ def row_key(key: str) -> RowKey:
 class Following:
     """A link, and what it told."""
 
-    def __init__(self, redbox: ScriptedRedbox, cluster: SlurmCluster | None = None) -> None:
+    def __init__(
+        self, redbox: ScriptedRedbox, cluster: SlurmCluster | None = None, *, answer_s: float = 60
+    ) -> None:
         self.changed: list[str] = []
         self.turns: list[bool | None] = []
         self.partitions_changed: list[str] = []
-        client = RedboxClient(
-            redbox.endpoint, ca_bundle=redbox.ca.decode(), deadlines=Deadlines(connect=1, answer=2, quiet=20)
-        )
+        deadlines = Deadlines(connect=60, answer=answer_s, quiet=60)
+        client = RedboxClient(redbox.endpoint, ca_bundle=redbox.ca.decode(), deadlines=deadlines)
         self.link = RedboxLink(
             cluster or slurm_cluster(),
             client,
@@ -62,14 +64,16 @@ class Following:
         )
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not holds():  # noqa: ASYNC110 (what is waited for sets no event)
                 await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def following(redbox: ScriptedRedbox, cluster: SlurmCluster | None = None) -> AsyncIterator[Following]:
-    made = Following(redbox, cluster)
+async def following(
+    redbox: ScriptedRedbox, cluster: SlurmCluster | None = None, **more: float
+) -> AsyncIterator[Following]:
+    made = Following(redbox, cluster, **more)
     running = asyncio.create_task(made.link.run())
     try:
         await made.until(lambda: made.link.synced)
@@ -116,7 +120,7 @@ async def test_a_flood_of_changes_of_a_slurmendpoint_has_its_slurmjob_reconciled
 async def test_a_slow_slurm_makes_no_red_box_unreachable(redbox: ScriptedRedbox, tmp_path: Path) -> None:
     """Its answers about the cluster, and to a hold, wait for Slurm; the watch goes on all the while."""
     redbox.slurm_answers.clear()
-    async with redbox.serving(tmp_path), following(redbox) as seen:
+    async with redbox.serving(tmp_path), following(redbox, answer_s=2) as seen:
         turns = len(seen.turns)
         with pytest.raises(RedboxUnavailable) as away:
             await seen.link.describe()
@@ -209,8 +213,8 @@ async def test_a_page_in_the_place_of_a_watch_ends_no_link(redbox: ScriptedRedbo
 
 async def test_its_going_and_its_return_are_told_once_each(redbox: ScriptedRedbox, tmp_path: Path) -> None:
     redbox.put(job("one", Phase.RUNNING))
-    async with redbox.serving(tmp_path):
-        port = int(redbox.endpoint.rpartition(":")[2])
+    port = free_port()
+    async with redbox.serving(tmp_path, port=port):
         made = Following(redbox)
         running = asyncio.create_task(made.link.run())
         await made.until(lambda: made.link.synced)

@@ -65,7 +65,7 @@ class Status:
         return {} if isinstance(listed, int) else {item["name"]: item["free"]["cpus"] for item in listed}
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not holds():
                 self.shown()
                 await asyncio.sleep(0.01)

@@ -59,7 +59,7 @@ class Followed:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (what is waited for sets no event)
             await asyncio.sleep(0.01)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.deploy.debian_programs import unpacked
 
-WITHIN_S = 30
+WITHIN_S = 60
 JAIL = """\
 [DEFAULT]
 backend = polling

@@ -24,7 +24,7 @@ def tests_user() -> UnixUser:
 
 async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
     """Wait for what no event tells: another process's doing."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (  # noqa: ASYNC110
             outcome if isinstance(outcome := condition(), bool) else await outcome
         ):

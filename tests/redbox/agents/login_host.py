@@ -17,6 +17,7 @@ from redbox.agents.install_texts import render_agent_conf, render_sshd, render_s
 from redbox.agents.program_source import agent_source
 from redbox.agents.transports.sudo import SudoTransport
 from redbox.core.domain import UnixUser
+from tests.ports import free_port
 
 SERVER = UnixUser("redbox", 4001)
 ALICE = UnixUser("alice", 4101)  # sh
@@ -37,7 +38,7 @@ SHELLS = {
 }
 MEMBERS = (ALICE, BOB, CAROL, DAVE, ERIN, LEGACY)
 
-STARTS_WITHIN_S = 30
+STARTS_WITHIN_S = 60
 
 SCRIPT = """\
 set -eu
@@ -132,13 +133,6 @@ class SudoOnLoginHost(SudoTransport):
     def argv(self, user: UnixUser) -> tuple[str, ...]:
         drop = ("/usr/bin/setpriv", f"--reuid={SERVER.uid}", f"--regid={SERVER.uid}", "--clear-groups", "--")
         return self._host.enter(*drop, *super().argv(user))
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def wait_for_port(port: int, address: str = "127.0.0.1") -> None:

@@ -18,7 +18,8 @@ from redbox.agents.transports.base import Transport
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import KeyDirectory
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.login_host import ALICE, LoginHost, free_port, wait_for_port, wait_until_silent
+from tests.ports import free_port
+from tests.redbox.agents.login_host import ALICE, LoginHost, wait_for_port, wait_until_silent
 
 CONFIG = """\
 ListenAddress {address}
@@ -144,7 +145,7 @@ async def failure(
 
 async def whoami(transport: Transport, user: UnixUser = ALICE) -> str:
     async with AgentPool(transport) as pool:
-        ran = await (await pool.agent(user)).run(["id", "-un"], deadline=20)
+        ran = await (await pool.agent(user)).run(["id", "-un"], deadline=60)
     return ran.stdout.decode().strip()
 
 

@@ -96,7 +96,7 @@ async def test_dev_null_is_an_empty_file_and_nothing_else_is_one(agent: AgentCli
     os.mkfifo(folder / "fifo", 0o666)
     for path in (str(folder / "fifo"), "/dev/zero", "/dev/tty", str(folder)):
         with pytest.raises(SystemCallFailed):
-            await agent.read(path, deadline=10)
+            await agent.read(path, deadline=60)
 
 
 async def test_what_the_user_may_not_read_is_the_users_own_permission_error(
@@ -146,7 +146,7 @@ async def test_a_slow_reader_holds_up_nobody_and_is_given_no_more_than_its_windo
     path.write_bytes(bytes(20_000_000))
     async with aclosing(agent.download(str(path))) as slow:
         first = await anext(slow)
-        assert (await agent.run(["/bin/echo", "quick"], deadline=10)).stdout == b"quick\n"
+        assert (await agent.run(["/bin/echo", "quick"], deadline=60)).stdout == b"quick\n"
         assert len((await agent.read(str(path), limit=4_000_000)).data) == 4_000_000
         rest = [len(part) async for part in slow]
     assert len(first) + sum(rest) == 20_000_000

@@ -25,7 +25,7 @@ def test_sudo_understands_it(tmp_path: Path) -> None:
     (tmp_path / "sudoers").write_text(render_sudoers())
     (tmp_path / "sudoers").chmod(0o440)
     subprocess.run(
-        [str(VISUDO), "-c", "-f", tmp_path / "sudoers"], check=True, capture_output=True, timeout=30
+        [str(VISUDO), "-c", "-f", tmp_path / "sudoers"], check=True, capture_output=True, timeout=60
     )
 
 

@@ -39,7 +39,7 @@ def test_it_is_the_same_each_time() -> None:
 async def test_it_runs_with_every_python_there_is(python: str, user: UnixUser) -> None:
     async with AgentPool(LaunchedTransport(python=python)) as pool:
         agent = await pool.agent(user)
-        assert (await agent.run(["/bin/cat"], stdin=b"here", deadline=10)).stdout == b"here"
+        assert (await agent.run(["/bin/cat"], stdin=b"here", deadline=60)).stdout == b"here"
         assert (await agent.read("/etc/passwd", tail=True)).data == Path("/etc/passwd").read_bytes()
         assert [part async for part in agent.tar("/etc", ["passwd"])]
 
@@ -55,7 +55,7 @@ def test_the_command_means_the_same_to_every_shell(shell: str, tmp_path: Path) -
         input=b"%d\n%b" % (len(source), source),
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=60,
         env={"HOME": str(tmp_path), "SECRET": "1"},
     )
     assert done.stdout.startswith(b"1 1 {")

@@ -73,7 +73,7 @@ def gate(folder: Path) -> tuple[list[str], Path]:
 
 
 async def test_a_kept_command_answers_as_any_other_and_is_recalled(agent: AgentClient, identity: str) -> None:
-    done = await agent.run(["/bin/sh", "-c", "echo 1; echo 2 >&2; exit 3"], keep=identity, deadline=10)
+    done = await agent.run(["/bin/sh", "-c", "echo 1; echo 2 >&2; exit 3"], keep=identity, deadline=60)
     assert (done.code, done.stdout, done.stderr) == (3, b"1\n", b"2\n")
     assert (await agent.recall(identity)).completed == done
 
@@ -115,7 +115,7 @@ async def test_it_goes_on_when_its_agent_is_killed_and_its_end_is_said_to_be_uns
     transport: LaunchedTransport, pool: AgentPool, user: UnixUser, identity: str, folder: Path
 ) -> None:
     command, fifo = gate(folder)
-    run = asyncio.create_task((await pool.agent(user)).run(command, keep=identity, deadline=20))
+    run = asyncio.create_task((await pool.agent(user)).run(command, keep=identity, deadline=60))
     async with another_server(transport, user) as witness:
         await until_heard(witness, identity)
     os.kill(transport.started[0].pid, 9)
@@ -130,7 +130,7 @@ async def test_it_goes_on_when_its_agent_is_killed_and_its_end_is_said_to_be_uns
 
 async def test_a_cancelled_caller_does_not_end_it(agent: AgentClient, identity: str, folder: Path) -> None:
     command, fifo = gate(folder)
-    task = asyncio.create_task(agent.run(command, keep=identity, deadline=20))
+    task = asyncio.create_task(agent.run(command, keep=identity, deadline=60))
     await until_heard(agent, identity)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -143,9 +143,9 @@ async def test_a_cancelled_caller_does_not_end_it(agent: AgentClient, identity: 
 
 async def test_nothing_kept_runs_twice(agent: AgentClient, identity: str, folder: Path) -> None:
     command = ["/bin/sh", "-c", f"echo x >>{folder}/ran"]
-    await agent.run(command, keep=identity, deadline=10)
+    await agent.run(command, keep=identity, deadline=60)
     with pytest.raises(SystemCallFailed, match="begun before"):
-        await agent.run(command, keep=identity, deadline=10)
+        await agent.run(command, keep=identity, deadline=60)
     assert (folder / "ran").read_text() == "x\n"
 
 
@@ -153,7 +153,7 @@ async def test_a_kept_command_runs_again_only_in_place_of_the_outcome_that_is_na
     agent: AgentClient, identity: str, folder: Path
 ) -> None:
     command = ["/bin/sh", "-c", f"echo x >>{folder}/ran; exit 3"]
-    await agent.run(command, keep=identity, deadline=10)
+    await agent.run(command, keep=identity, deadline=60)
     first = await agent.recall(identity)
     await agent.run(command, keep=identity, deadline=10, replaces=first.outcome_id)
     assert (folder / "ran").read_text() == "x\nx\n"
@@ -169,7 +169,7 @@ async def test_a_kept_command_runs_again_only_in_place_of_the_outcome_that_is_na
 async def test_one_that_is_under_way_is_never_replaced(
     agent: AgentClient, identity: str, folder: Path
 ) -> None:
-    await agent.run(["/bin/false"], keep=identity, deadline=10)
+    await agent.run(["/bin/false"], keep=identity, deadline=60)
     ended = (await agent.recall(identity)).outcome_id
     command, fifo = gate(folder)
     with pytest.raises(CommandDetached):
@@ -183,14 +183,14 @@ async def test_one_that_is_under_way_is_never_replaced(
 
 
 async def test_one_that_could_not_be_started_has_an_outcome_too(agent: AgentClient, identity: str) -> None:
-    done = await agent.run(["no-such-tool"], keep=identity, deadline=10)
+    done = await agent.run(["no-such-tool"], keep=identity, deadline=60)
     assert done.code == 127
     assert b"not found" in done.stderr
     assert (await agent.recall(identity)).completed == done
 
 
 async def test_records_are_the_users_own(agent: AgentClient, identity: str, folder: Path) -> None:
-    await agent.run(["/bin/echo", "id"], keep=identity, deadline=10)
+    await agent.run(["/bin/echo", "id"], keep=identity, deadline=60)
     directory = folder / "redbox-kept"
     assert directory.stat().st_mode & 0o777 == 0o700
     assert (directory / identity).stat().st_mode & 0o777 == 0o600
@@ -199,7 +199,7 @@ async def test_records_are_the_users_own(agent: AgentClient, identity: str, fold
 @pytest.mark.parametrize("identity", ["a/b", "..", ".hidden", "x" * 201, "a b", "a\n"])
 async def test_an_identity_is_a_plain_name(agent: AgentClient, identity: str, folder: Path) -> None:
     with pytest.raises(RequestFailed, match="letters, digits"):
-        await agent.run(["/bin/true"], keep=identity, deadline=10)
+        await agent.run(["/bin/true"], keep=identity, deadline=60)
     assert list(folder.iterdir()) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ import os, socket, sys
 path, uid, header = sys.argv[1:]
 if uid != "-":
     os.setgroups([]); os.setgid(int(uid)); os.setuid(int(uid))
-s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(path)
+s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(path)
 s.sendall(("GET / HTTP/1.1\\r\\nHost: x\\r\\n" + header + "Connection: close\\r\\n\\r\\n").encode())
 answer = b""
 while part := s.recv(65536): answer += part
@@ -51,7 +52,7 @@ async def show_peer(scope: Any, _receive: Any, send: Callable[[Any], Awaitable[N
 async def ask(path: Path, uid: str = "-", header: str = "") -> Any:
     command = [sys.executable, "-c", ASK, str(path), uid, header]
     ended = await asyncio.to_thread(
-        subprocess.run, command, check=True, capture_output=True, text=True, timeout=30
+        subprocess.run, command, check=True, capture_output=True, text=True, timeout=60
     )
     return json.loads(ended.stdout)
 
@@ -104,7 +105,7 @@ async def test_who_connects_and_does_not_finish_asking_is_let_go(
 ) -> None:
     monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.05)
     path = open_folder / "redbox.sock"
-    async with serving(show_peer, uds=str(path)), asyncio.timeout(10):
+    async with serving(show_peer, uds=str(path)), asyncio.timeout(60):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(sent)
         assert await reader.read() == b""
@@ -117,7 +118,7 @@ async def test_an_answer_may_take_longer_than_asking_may(
     monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.05)
     path = open_folder / "redbox.sock"
     waited = asyncio.Event()
-    async with serving(show_peer, uds=str(path)) as server, asyncio.timeout(10):
+    async with serving(show_peer, uds=str(path)) as server, asyncio.timeout(60):
 
         async def answer_late(scope: Any, receive: Any, send: Any) -> None:
             asyncio.get_running_loop().call_later(0.2, waited.set)
@@ -125,8 +126,10 @@ async def test_an_answer_may_take_longer_than_asking_may(
             await show_peer(scope, receive, send)
 
         server.config.loaded_app = answer_late
-        reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        with socket.socket(socket.AF_UNIX) as asked:  # before the server looks at the connection
+            asked.connect(str(path))
+            asked.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            reader, writer = await asyncio.open_unix_connection(sock=asked.dup())
         assert (await reader.read()).startswith(b"HTTP/1.1 200")
         writer.close()
 
@@ -143,7 +146,7 @@ class Watched(PeerAwareProtocol):
 
 async def test_who_sends_thousands_of_requests_at_once_is_let_go(open_folder: Path) -> None:
     path = open_folder / "redbox.sock"
-    async with serving(show_peer, uds=str(path), http=Watched), asyncio.timeout(10):
+    async with serving(show_peer, uds=str(path), http=Watched), asyncio.timeout(60):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2000)
         answer = await reader.read()
@@ -154,7 +157,7 @@ async def test_who_sends_thousands_of_requests_at_once_is_let_go(open_folder: Pa
 
 async def test_a_few_requests_sent_at_once_are_answered_one_by_one(open_folder: Path) -> None:
     path = open_folder / "redbox.sock"
-    async with serving(show_peer, uds=str(path)), asyncio.timeout(10):
+    async with serving(show_peer, uds=str(path)), asyncio.timeout(60):
         reader, writer = await asyncio.open_unix_connection(path)
         asks = b"GET / HTTP/1.1\r\nHost: x\r\n"
         writer.write((asks + b"\r\n") * MAX_PIPELINED + asks + b"Connection: close\r\n\r\n")

@@ -22,7 +22,7 @@ import os, socket, sys
 host, port, uid, family = sys.argv[1:]
 if uid != "-":
     os.setgroups([]); os.setgid(int(uid)); os.setuid(int(uid))
-connected = socket.socket(getattr(socket, family)); connected.settimeout(20)
+connected = socket.socket(getattr(socket, family)); connected.settimeout(60)
 connected.connect((host, int(port)))
 assert connected.recv(10) == b""
 """

@@ -8,12 +8,13 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import uvicorn
 
 from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.callers.unix_accounts import UnixAccount
+from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
 from redbox.http.services import Readiness
@@ -47,6 +48,15 @@ class RunningClock(SimulatedClock):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
+
+
+class AdvancedClock(SystemClock):
+    """Whose wall time a test advances, so that tokens expire."""
+
+    ahead_s = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.ahead_s)
 
 
 class StrictSlurm(SimulatedSlurm):

@@ -61,6 +61,7 @@ from tests.redbox.agents.harness import LaunchedTransport, tests_user
 from tests.redbox.http.factories import NO_TLS, write_settings
 from tests.redbox.http.fakes import (
     SCRIPT,
+    AdvancedClock,
     Host,
     Ready,
     RunningClock,
@@ -97,6 +98,7 @@ class Stand:
     ready: Ready
     authority: str
     settings: Path
+    callers_clock: AdvancedClock  # by which tokens expire
     port: int = 0
     audited: list[AuditEntry] = field(default_factory=list)  # of sessions
     transport: LaunchedTransport = field(default_factory=LaunchedTransport)
@@ -113,14 +115,14 @@ class Stand:
     def at_socket(self, **options: Any) -> httpx.AsyncClient:
         """As alice."""
         options["transport"] = httpx.AsyncHTTPTransport(uds=str(self.socket), verify=NO_TLS)
-        return httpx.AsyncClient(base_url="http://redbox", timeout=20, **options)
+        return httpx.AsyncClient(base_url="http://redbox", timeout=60, **options)
 
     def by_token(self, token: str) -> httpx.AsyncClient:
         """Over TLS; `token` is a holder's name, or a token."""
         context = ssl.create_default_context(cadata=self.authority)
         headers = {"authorization": f"Bearer {self.tokens.get(token, token)}"} if token else {}
         return httpx.AsyncClient(
-            base_url=self.endpoint, verify=context, headers=headers, timeout=20, trust_env=False
+            base_url=self.endpoint, verify=context, headers=headers, timeout=60, trust_env=False
         )
 
     def client(self, token: str | None = None, deadlines: Deadlines | None = None) -> RedboxClient:
@@ -154,7 +156,7 @@ class Stand:
 
     async def until(self, key: str, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The job, once this holds of it."""
-        async with self.at_socket() as http, asyncio.timeout(20):
+        async with self.at_socket() as http, asyncio.timeout(60):
             while True:
                 change = asyncio.ensure_future(self.jobs.next_change())
                 job: dict[str, Any] = (await http.get(f"/v1/jobs/{key}")).json()
@@ -179,7 +181,8 @@ async def standing(
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-home-", dir="/dev/shm")))
         os.chown(home, ALICE_UID, -1)
         tokens, path = write_settings(directory)
-        authenticator = await stack.enter_async_context(_door(path))
+        callers_clock = AdvancedClock()
+        authenticator = await stack.enter_async_context(_door(path, callers_clock))
         clock = RunningClock()
         slurm = StrictSlurm(clock, next_id=os.getpid() * 1000)  # processes of jobs are found by their ids
         journal = Journal(directory / "journal")
@@ -239,6 +242,7 @@ async def standing(
             ready,
             ca,
             path,
+            callers_clock,
             audited=audited,
             transport=transport,
         )
@@ -248,7 +252,7 @@ async def standing(
 
 
 @asynccontextmanager
-async def _door(path: Path) -> AsyncIterator[Authenticator]:
+async def _door(path: Path, clock: AdvancedClock) -> AsyncIterator[Authenticator]:
     settings = load_settings(path)
     host = Host(
         {
@@ -256,7 +260,6 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
             "bob": UnixAccount("bob", 2002, frozenset({2002, 500})),
         }
     )
-    clock = SystemClock()
     directory = AccountResolver(host, NssPolicy(), clock)
     rules = rules_in_force(settings, path)
     async with Authenticator.from_settings(settings.callers, rules, clock, directory) as authenticator:
@@ -349,7 +352,7 @@ async def _listening(stand: Stand, pair: CertificateAndKey) -> AsyncIterator[Non
 
 async def eventually(holds: Callable[[], bool]) -> None:
     """Poll for what has no event: a file that is gone, a task that has ended."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.01)
 

@@ -89,7 +89,7 @@ def test_the_server_keeps_its_contract(
         checks=CHECKS,
         session=session,
         verify=session.verify,
-        timeout=20,
+        timeout=60,
     )
 
 

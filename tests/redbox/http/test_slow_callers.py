@@ -46,7 +46,7 @@ async def at_socket(stand: Stand) -> AsyncIterator[Wire]:
 async def all_said(reader: asyncio.StreamReader) -> bytes:
     """Up to the end of the connection, which may be a rude one."""
     received = b""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         try:
             while piece := await reader.read(65536):
                 received += piece
@@ -63,10 +63,8 @@ async def ask(wire: Wire, path: str = "/v1/whoami", token: str = "") -> bytes:
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_middleware, "BODY_GRACE_S", 0.2)
-    monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
 
 
 async def test_a_head_without_end_is_refused(stand: Stand) -> None:
@@ -75,33 +73,32 @@ async def test_a_head_without_end_is_refused(stand: Stand) -> None:
         assert (await all_said(reader)).startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.usefixtures("hurried")
+@pytest.mark.usefixtures("short_grace")
 async def test_a_body_that_does_not_come_is_waited_for_no_longer(stand: Stand) -> None:
     async with at_socket(stand) as (reader, writer):
         writer.write(PUT + b'Content-Length: 100\r\n\r\n{"batch"')
-        received = await all_said(reader)
-    assert received.startswith(b"HTTP/1.1 408")
-    assert b"send it faster" in received
+        assert b" 408 " in await reader.readline()
+        await reader.readuntil(b"send it faster")
 
 
-@pytest.mark.usefixtures("hurried")
+@pytest.mark.usefixtures("short_grace")
 async def test_a_body_that_drips_is_waited_for_no_longer(stand: Stand) -> None:
     async with at_socket(stand) as (reader, writer):
         writer.write(PUT + b"Content-Length: 100000\r\n\r\n")
-        answer = asyncio.create_task(all_said(reader))
+        answer = asyncio.create_task(reader.readline())
         while not answer.done():
             writer.write(b" ")
             await asyncio.sleep(0.02)
-        assert (await answer).startswith(b"HTTP/1.1 408")
+        assert b" 408 " in await answer
 
 
-@pytest.mark.usefixtures("hurried")
-async def test_a_file_that_drips_does_not_appear(stand: Stand) -> None:
+async def test_a_file_that_drips_does_not_appear(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     await stand.writing("k1")
+    monkeypatch.setattr(request_middleware, "BODY_GRACE_S", 0.2)
     before = sorted(stand.home.iterdir())
     async with at_socket(stand) as (reader, writer):
         writer.write(b"PUT /v1/jobs/k1/files/in HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nbegun")
-        assert (await all_said(reader)).startswith(b"HTTP/1.1 408")
+        assert b" 408 " in await reader.readline()
     await eventually(lambda: sorted(stand.home.iterdir()) == before)
 
 
@@ -160,15 +157,18 @@ def test_one_of_the_largest_bodies_always_finds_room() -> None:
         assert largest <= budget.per_caller <= budget.in_all
 
 
-@pytest.mark.usefixtures("hurried")
-async def test_the_rest_of_a_request_that_is_answered_is_not_waited_for(stand: Stand) -> None:
+async def test_the_rest_of_a_request_that_is_answered_is_not_waited_for(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with at_port(stand) as (reader, writer):
+        assert b"401" in await ask((reader, writer))
+        monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.2)
         writer.write(PUT + b"Content-Length: 100\r\n\r\n{")
         answer = asyncio.create_task(all_said(reader))
         while not answer.done():
             writer.write(b" ")
             await asyncio.sleep(0.05)
-        assert (await answer).startswith(b"HTTP/1.1 401")
+        assert b"HTTP/1.1 401" in await answer
 
 
 async def test_what_comes_behind_a_body_is_no_header(stand: Stand) -> None:
@@ -179,8 +179,8 @@ async def test_what_comes_behind_a_body_is_no_header(stand: Stand) -> None:
         assert (await reader.readline()).startswith(b"HTTP/1.1 401")
 
 
-@pytest.mark.usefixtures("hurried")
-async def test_who_shakes_no_hands_is_let_go(stand: Stand) -> None:
+async def test_who_shakes_no_hands_is_let_go(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
     async with at_port(stand, tls=False) as (reader, _):
         assert await all_said(reader) == b""
 

@@ -27,7 +27,7 @@ def jobs(tmp_path: Path) -> JobService:
 
 async def test_background_work_that_ends_by_a_fault_says_so(jobs: JobService) -> None:
     with patch.object(Retention, "run", side_effect=RuntimeError("a defect")):
-        async with jobs, asyncio.timeout(5):
+        async with jobs, asyncio.timeout(60):
             fault = await jobs.ended()
 
     assert not jobs.alive
@@ -40,7 +40,7 @@ async def test_background_work_that_cannot_begin_raises_instead_of_waiting(jobs:
         patch.object(Poller, "run", Mock(side_effect=RuntimeError("a defect"))),
         pytest.raises(ExceptionGroup),
     ):
-        async with asyncio.timeout(5), jobs:
+        async with asyncio.timeout(60), jobs:
             pytest.fail("it began")
 
 

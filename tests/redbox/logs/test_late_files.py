@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,8 +55,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "slurm-7.out"
 
 
-def late_reader(path: Path, **lateness: object) -> Reader:
-    reader = Reader(path)
+def late_reader(path: Path, clock: Callable[[], float] = time.monotonic, **lateness: object) -> Reader:
+    reader = Reader(path, clock=clock)
     reader.disk = LateDisk(network=True, **lateness)  # type: ignore[arg-type]
     return reader
 
@@ -68,7 +70,7 @@ async def test_a_file_that_its_directory_lists_is_waited_for_beyond_the_jobs_end
 
 async def test_nul_bytes_are_not_shown_at_once_because_the_job_is_final(path: Path) -> None:
     path.write_bytes(b"seen\n" + b"\0" * 100)
-    reader = late_reader(path)
+    reader = late_reader(path, clock=lambda: 0.0)
     reader.life.ends()
     async with reader.asks(FOLLOW) as answer:
         assert await anext(answer.pieces) == b"seen\n"
@@ -98,7 +100,7 @@ async def test_who_does_not_follow_is_told_that_nobody_could_look(path: Path) ->
 async def test_an_older_size_after_a_restart_is_not_taken_for_a_cut(path: Path) -> None:
     path.write_bytes(LINES)
     first, _ = await Reader(path).reads(LogReadRequest())
-    restarted = late_reader(path, short_for=2, short_size=100)
+    restarted = late_reader(path, clock=lambda: restarted.disk.reads / 200, short_for=2, short_size=100)
     restarted.life.ends()
     stand = LogReadRequest(generation=first.generation, offset=len(LINES) - 9, follow=True)
     answer, read = await restarted.reads(stand)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ async def test_many_readers_share_one_look(path: Path) -> None:
 
 async def test_a_requeued_run_that_truncates_is_read_from_its_first_byte(path: Path) -> None:
     path.write_bytes(b"first run\n")
-    reader = Reader(path)
+    reader = Reader(path, silent_s=0.3)
     answer, first = await reader.reads(FOLLOW)
     reader.life.waits()
     path.write_bytes(b"second run, longer\n")
@@ -114,7 +115,7 @@ async def test_the_only_reader_of_a_file_that_was_cut_and_grew_past_it_begins_an
 
 async def test_a_cut_between_two_answers_is_noticed_by_the_last_bytes(path: Path) -> None:
     path.write_bytes(LINES)
-    reader = Reader(path)
+    reader = Reader(path, silent_s=0.3)
     answer, _ = await reader.reads(FOLLOW)
     path.write_bytes(b"x" * (len(LINES) + 100))
     reader.life.ends()
@@ -206,12 +207,15 @@ async def test_a_file_that_never_appears_is_a_log_without_bytes(path: Path) -> N
 
 async def test_bytes_that_show_late_after_the_end_are_read(path: Path) -> None:
     path.write_bytes(b"early\n")
-    reader = Reader(path, network=True)
+    stands_still = True
+    reader = Reader(path, network=True, clock=lambda: 0.0 if stands_still else time.monotonic())
     following = asyncio.create_task(reader.follows_to_the_end())
-    await asyncio.sleep(0.01)
+    await reader.looked()
     reader.life.ends()
-    await asyncio.sleep(0.01)
+    await reader.looked()
     path.write_bytes(b"early\nlate\n")
+    await reader.looked()
+    stands_still = False
     assert await following == b"early\nlate\n"
 
 
@@ -240,6 +244,7 @@ async def test_who_follows_the_last_lines_misses_nothing_that_comes_after(
     new = LINES[-9 * 21 :]
     with path.open("ab") as file:
         file.write(new)
+    reader.life.ends()
     _, read = await following
     shown = (before or b"").splitlines(keepends=True)
     assert read == b"".join(shown[len(shown) - min(lines, len(shown)) :]) + new
@@ -279,7 +284,7 @@ async def test_the_last_bytes_and_a_limit(path: Path) -> None:
 
 async def test_a_silent_log_is_answered_with_a_clean_end_to_be_asked_again(path: Path) -> None:
     path.write_bytes(b"")
-    answer, read = await Reader(path).reads(FOLLOW)
+    answer, read = await Reader(path, silent_s=0.3).reads(FOLLOW)
     assert (answer.complete, read) == (False, b"")
 
 
@@ -290,7 +295,7 @@ async def test_asking_a_waiting_job_for_what_is_there_is_answered_at_once(path: 
 
 async def test_a_reader_keeps_its_place_while_the_job_waits_for_its_next_run(path: Path) -> None:
     path.write_bytes(b"first run\n")
-    reader = Reader(path)
+    reader = Reader(path, silent_s=0.3)
     answer, _ = await reader.reads(FOLLOW)
     reader.life.waits()
     again, read = await reader.reads(LogReadRequest(generation=answer.generation, offset=10, follow=True))

@@ -15,13 +15,14 @@ import pytest
 from redbox.node.program import job_processes, listeners
 from redbox.relay.program import ports
 from redbox.relay.program.ports import find_job_listener
+from tests.ports import free_port
 
 Found = Iterator[listeners.PortListener]
 WAYS = [listeners.ask_kernel, listeners.read_tables]
 JOB = "4714"
 SERVE = """\
-import socket, time
-server = socket.create_server(("127.0.0.1", 0))
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 print(server.getsockname()[1], flush=True)
 time.sleep(600)
 """
@@ -42,13 +43,15 @@ def _this_process_is_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
 def server_of(job: str | None) -> Iterator[int]:
     """In a process of its own, that is no child of this one: its port."""
     environment = {"SLURM_JOB_ID": job} if job else {}
-    start = ["setsid", "--fork", sys.executable, "-IS", "-c", SERVE]
+    start = ["setsid", "--fork", sys.executable, "-IS", "-c", SERVE, str(free_port())]
     with subprocess.Popen(start, env=environment, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         port = int(started.stdout.readline())
-        (listener,) = listeners.find_listeners(port)
+        inodes = [listener.inode for listener in listeners.find_listeners(port)]
         holders = [
-            pid for pid in job_processes.own_processes() if job_processes.holds_socket(pid, listener.inode)
+            pid
+            for pid in job_processes.own_processes()
+            if any(job_processes.holds_socket(pid, inode) for inode in inodes)
         ]
         try:
             yield port
@@ -59,7 +62,7 @@ def server_of(job: str | None) -> Iterator[int]:
 
 def server(address: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, 0), family=family)
+    return socket.create_server((address, free_port()), family=family)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -128,7 +131,7 @@ def test_a_server_of_both_families_is_reached_on_a_node_without_an_address_of_th
 
 def test_a_strangers_server_is_not_reached_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "has_v6_loopback", lambda: False)
-    with socket.create_server(("::", 0), family=socket.AF_INET6) as listener:
+    with server("::") as listener:
         port = listener.getsockname()[1]
         with socket.create_server(("127.0.0.1", port)):
             stranger = [row for row in listeners.find_listeners(port) if row.family == socket.AF_INET]

@@ -20,6 +20,7 @@ from tests.redbox.relay.harness import RelayProcess, started
 from tests.redbox.runner.harness import LIMIT_S, Node, Run, container, end_of, state_of
 
 JOB = "4711"
+LOOKS = "trap 'stty size' WINCH; echo ready; while :; do read x || :; done"
 SCRIPT = "echo ready; while read x; do echo got $x; done; echo over >&2; seq 300000"
 
 
@@ -34,12 +35,13 @@ def run(tmp_path: Path) -> Iterator[Run]:
     run = node.start(
         containers=[
             container("a", SCRIPT, stdin=True, stdinOnce=True),
-            container("b", "trap 'stty size' WINCH; while :; do read x || :; done", stdin=True, tty=True),
+            container("b", LOOKS, stdin=True, tty=True),
             container("c", "exec sleep 613.5"),
         ],
         terminationGraceS=0,
     )
     run.wait_for(lambda report: all(state_of(report, name).state.running for name in "abc"))
+    run.wait_for(lambda _: "ready" in run.log("b"))
     yield run
     run.delete()
     run.process.wait(LIMIT_S)
@@ -129,7 +131,7 @@ def test_a_listener_that_is_not_the_folders_holder_gets_no_keys(tmp_path: Path) 
         try:
             assert holder.stdout is not None
             holder.stdout.readline()
-            with started(heartbeat_s=5) as relay:
+            with started() as relay:
                 relay.open(1, kind="attach", job=JOB, container="x")
                 assert relay.until_status(1)[1]["reason"] == "CannotStart"
         finally:

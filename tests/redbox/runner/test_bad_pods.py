@@ -130,10 +130,11 @@ def test_a_signal_after_the_main_containers_end_stops_nothing(
     """
     source = node.program.read_text()
     node.program.write_text(re.sub(r"(?m)^SAME_S = .*$", f"SAME_S = {same_s}", source))
-    end = tmp_path / "end"
+    up, end = tmp_path / "up", tmp_path / "end"
     trap = f"trap 'until [ -e {end} ]; do sleep .05; done; exit 0' TERM"
-    sidecar = {**container("s", f"{trap}; while :; do sleep .05; done"), "alwaysRestarts": True}
-    run = node.start(initContainers=[sidecar], containers=[container("a", "sleep 0.5")])
+    sidecar = {**container("s", f"{trap}; touch {up}; while :; do sleep .05; done"), "alwaysRestarts": True}
+    main = container("a", f"until [ -e {up} ]; do sleep .05; done")
+    run = node.start(initContainers=[sidecar], containers=[main])
     run.wait_for(lambda report: "Killing" in reasons(report, "s"))
     run.delete()
     run.wait_for(lambda _: not signals_left(run.process.pid))

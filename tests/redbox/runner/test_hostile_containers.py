@@ -14,7 +14,7 @@ from redbox.runner.program.processes import DeviceMessage, read_end, read_text
 from redbox.runner.program.reports import MAX_EVENTS, ReportFile, StatusReport, terminated, waiting
 from redbox.runner.program.starts import make_below
 from redbox_api.pod_report import LONGEST_REPORT, PodReport
-from tests.redbox.runner.harness import BOX, Node, container, end_of, reasons
+from tests.redbox.runner.harness import BOX, LIMIT_S, Node, container, end_of, reasons
 
 
 def test_a_probe_runs_no_program_of_the_containers_path_on_the_node(node: Node, tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_probe_runs_no_program_of_the_containers_path_on_the_node(node: Node, 
     ]
     seen = f'test "$LD_LIBRARY_PATH" = {tmp_path}/own && touch {tmp_path}/inside'
     waits = f"until test -e {tmp_path}/inside -o -e {tmp_path}/outside; do sleep .05; done"
-    probe = {"exec": ["sh", "-c", seen], "periodS": 1}
+    probe = {"exec": ["sh", "-c", seen], "periodS": 1, "timeoutS": LIMIT_S}
     report = node.run(containers=[container("a", waits, env=env, readinessProbe=probe)])
     assert end_of(report, "a") == (0, "Completed")
     assert not (tmp_path / "outside").exists()

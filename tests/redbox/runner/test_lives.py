@@ -129,7 +129,8 @@ def test_init_containers_run_in_turn_and_a_sidecar_until_the_end(node: Node, tmp
     note = f"echo $0 >>{tmp_path}/order"
     trap = f"trap 'echo sidecar >>{tmp_path}/order; exit 0' TERM"
     sidecar = f"{trap}; touch {tmp_path}/up; while :; do sleep .05; done"
-    probe = {"exec": ["test", "-e", f"{tmp_path}/up"], "periodS": 1}
+    probe = {"exec": ["test", "-e", f"{tmp_path}/up"], "periodS": 1, "timeoutS": LIMIT_S}
+    probe["failureThreshold"] = LIMIT_S
     report = node.run(
         initContainers=[
             container("one", f"sleep .2; {note.replace('$0', 'one')}"),
@@ -199,8 +200,10 @@ def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_pa
 def test_a_signal_to_the_batch_script_is_the_programs(node: Node, tmp_path: Path) -> None:
     """As by sbatch --signal=B:USR1@300. It is for main containers alone."""
     script = f"trap 'exit 7' USR1; touch {tmp_path}/up; while :; do sleep .05; done"
-    sidecar = {**container("s", "trap 'exit 0' TERM; while :; do sleep .05; done"), "alwaysRestarts": True}
+    waits = f"trap 'exit 0' TERM; touch {tmp_path}/waits; while :; do sleep .05; done"
+    sidecar = {**container("s", waits), "alwaysRestarts": True}
     run = node.start(initContainers=[sidecar], containers=[container("a", script)])
+    run.wait_for(lambda _: (tmp_path / "waits").exists())
     run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
     run.process.send_signal(signal.SIGUSR1)
     report = run.wait()
@@ -219,13 +222,14 @@ def test_an_image_may_end_by_a_signal_without_a_name(node: Node, tmp_path: Path,
 
 def test_a_hook_that_sleeps_comes_before_the_signal(node: Node, tmp_path: Path) -> None:
     """Lifecycle Sleep Hook: valid prestop hook using sleep action."""
-    script = f"trap 'touch {tmp_path}/stopped; exit 9' TERM; while :; do sleep .05; done"
+    trap = f"trap 'touch {tmp_path}/stopped; exit 9' TERM"
+    script = f"{trap}; touch {tmp_path}/up; while :; do sleep .05; done"
     run = node.start(containers=[container("a", script, preStop={"sleepS": 1})])
-    run.wait_for(lambda report: state_of(report, "a").ready)
+    run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
     deleted_at = time.time()
     run.delete()
     assert end_of(run.wait(), "a") == (9, "Error")
-    assert (tmp_path / "stopped").stat().st_mtime - deleted_at >= 1
+    assert (tmp_path / "stopped").stat().st_mtime - deleted_at > 0.9
 
 
 def test_a_container_that_ignores_its_signal_is_killed_after_the_grace_period(node: Node) -> None:
@@ -246,6 +250,7 @@ def test_a_liveness_probe_restarts_a_container_and_a_readiness_probe_does_not(
 ) -> None:
     alive, ready = tmp_path / "alive", tmp_path / "ready"
     alive.touch()
+    often = {"periodS": 1, "timeoutS": LIMIT_S, "failureThreshold": 1}
     run = node.start(
         restartPolicy="Always",
         terminationGraceS=0,
@@ -253,8 +258,8 @@ def test_a_liveness_probe_restarts_a_container_and_a_readiness_probe_does_not(
             container(
                 "a",
                 "while :; do sleep .05; done",
-                livenessProbe={"exec": ["test", "-e", str(alive)], "periodS": 1, "failureThreshold": 1},
-                readinessProbe={"exec": ["test", "-e", str(ready)], "periodS": 1, "failureThreshold": 1},
+                livenessProbe={"exec": ["test", "-e", str(alive)], **often},
+                readinessProbe={"exec": ["test", "-e", str(ready)], **often},
             )
         ],
     )
@@ -273,11 +278,11 @@ def test_while_a_pod_is_deleted_its_liveness_is_not_probed(node: Node, tmp_path:
     alive = tmp_path / "alive"
     alive.touch()
     ends = f"rm {alive}; sleep 1.5; exit 9"
-    probe = {"exec": ["test", "-e", str(alive)], "periodS": 1, "timeoutS": 20, "failureThreshold": 1}
+    probe = {"exec": ["test", "-e", str(alive)], "periodS": 1, "timeoutS": LIMIT_S, "failureThreshold": 1}
     probe["terminationGraceS"] = 0
-    main = container("a", f"trap '{ends}' TERM; while :; do sleep .05; done", livenessProbe=probe)
-    run = node.start(containers=[main])
-    run.wait_for(lambda report: state_of(report, "a").ready)
+    script = f"trap '{ends}' TERM; touch {tmp_path}/up; while :; do sleep .05; done"
+    run = node.start(containers=[container("a", script, livenessProbe=probe)])
+    run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
     run.delete()
     report = run.wait()
     assert end_of(report, "a") == (9, "Error")

@@ -38,7 +38,7 @@ def shake_hands(server: CertificateAndKey, authority: bytes, name: str, director
     trusting.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
     here, there = socket.socketpair()
     for end in (here, there):
-        end.settimeout(20)
+        end.settimeout(60)
 
     def serve() -> None:
         try:
@@ -56,7 +56,7 @@ def shake_hands(server: CertificateAndKey, authority: bytes, name: str, director
         return error.verify_message
     finally:
         here.close()
-        thread.join(20)
+        thread.join(60)
 
 
 def test_a_client_that_trusts_the_ca_accepts_the_server_by_name_and_by_address(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def test_it_answers_that_it_is_too_early_and_goes_on_by_itself(
     naming_it = name_of(tmp_path, slurm, journal)
     transport = httpx.AsyncHTTPTransport(uds=f"{tmp_path}/socket", retries=8)
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         httpx.AsyncClient(transport=transport, base_url="http://redbox") as caller,
     ):
         ready = await caller.get("/readyz")
@@ -90,7 +90,7 @@ async def test_nothing_listens_where_slurm_answers_or_has_answered_before(
     assert again.contents is not None
     assert again.contents.facts[FACT] == "hpc1"
     assert await name_of(tmp_path, Slurm(there=False), again) == "hpc1"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await name_of(tmp_path, Slurm(there=True, silent=True), again) == "hpc1"
     again.close()
     assert not (tmp_path / "socket").exists()
@@ -105,7 +105,7 @@ async def test_a_service_manager_does_not_take_the_wait_for_a_start_that_failed(
         monkeypatch.setenv("NOTIFY_SOCKET", f"{tmp_path}/notify")
         slurm = Slurm(there=False)
         naming_it = name_of(tmp_path, slurm, journal)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await asyncio.get_running_loop().sock_recv(systemd, 64) == b"READY=1"
             slurm.there = True
             await naming_it

@@ -146,7 +146,7 @@ async def test_the_observers_uid_is_found_there_and_kept_for_a_start_without_the
     journal.close()
     again = Journal(tmp_path)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await observer_of(given, transport_to(login_host, port=1), again) == ALICE
     finally:
         again.close()
@@ -164,7 +164,7 @@ async def test_a_first_start_waits_for_the_right_key(
         assert not found.done()
         shutil.copy(login_host.keys / "alice", keys / "new")
         (keys / "new").replace(keys / "alice")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await found == ALICE
         assert node.log.count("Failed publickey for alice") <= 2
     assert "authorized_keys" in capsys.readouterr().out

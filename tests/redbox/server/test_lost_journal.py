@@ -62,7 +62,7 @@ async def look(folder: Path, journal: Journal, slurm: Slurm) -> None:
             "jobs": {"journal": folder},
         }
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await check_journal_not_lost(settings, journal, cast("WorkloadManager", slurm), MARKS)
 
 

@@ -19,7 +19,7 @@ def test_the_service_manager_is_told_once_and_no_child_can(
     name = str(tmp_path / "notify") if kind == "path" else f"@redbox-{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(name.replace("@", "\0"))
-        listening.settimeout(5)
+        listening.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", name)
         notify_ready()
         assert listening.recv(64) == b"READY=1"

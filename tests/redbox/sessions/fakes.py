@@ -71,6 +71,6 @@ async def served(
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for what has no event."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.01)

@@ -62,7 +62,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginHost]:
 
 
 def shell(host: LoginHost, script: str) -> None:
-    subprocess.run(host.enter("/bin/sh", "-ec", script), check=True, timeout=30, stdin=subprocess.DEVNULL)
+    subprocess.run(host.enter("/bin/sh", "-ec", script), check=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
 def findings_about_sudo(host: LoginHost) -> list[Finding]:

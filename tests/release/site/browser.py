@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,8 +15,10 @@ from typing import Any
 
 import httpx
 
+from tests.ports import free_port
+
 STARTS_WITHIN_S = 60
-WITHIN_S = 30
+WITHIN_S = 60
 # Without these, Chromium looks for updates and hosts of its maker at each start.
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
@@ -111,7 +112,7 @@ class Browser:
 @contextmanager
 def started() -> Iterator[Browser]:
     """A browser with an empty profile; its processes end with the driver."""
-    port = _free_port()
+    port = free_port()
     driver = subprocess.Popen(
         ["chromedriver", f"--port={port}", "--log-level=WARNING"],
         stdin=subprocess.DEVNULL,
@@ -138,11 +139,6 @@ def started() -> Iterator[Browser]:
     finally:
         driver.terminate()
         driver.wait(WITHIN_S)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _wait(look: Callable[[], bool]) -> None:

@@ -80,7 +80,7 @@ async def served(
     )
     running = asyncio.create_task(certificate.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await enough.wait()
     finally:
         running.cancel()

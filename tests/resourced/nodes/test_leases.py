@@ -32,7 +32,7 @@ async def test_a_lease_is_labelled_also_where_an_older_release_made_it(*, exists
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             if holds():
                 return

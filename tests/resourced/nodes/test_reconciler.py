@@ -60,7 +60,7 @@ async def reconciling(api: FakeApiServer, feed: PartitionFeed) -> AsyncIterator[
         registry=CollectorRegistry(),
     )
     task = asyncio.create_task(nodes.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         yield
     task.cancel()
     await asyncio.wait({task})

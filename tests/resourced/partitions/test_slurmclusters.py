@@ -38,7 +38,7 @@ async def synced(*clusters: Object) -> tuple[set[str], dict[str, str]]:
         api.put(ResourcePath("SlurmCluster", cluster["metadata"]["name"], api_version=API_VERSION), cluster)
     registry = ClusterRegistry(api.client, ServiceAccountName("redbox", "resourced"))
     running = asyncio.create_task(registry.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not registry.synced and not running.done():  # noqa: ASYNC110 (it sets no event)
             await asyncio.sleep(0)
     result = set(registry.followed), dict(registry.invalid)
@@ -88,7 +88,7 @@ async def test_a_node_may_be_of_a_slurm_cluster_that_cannot_be_used_or_is_not_li
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (nothing sets an event)
             await asyncio.sleep(0)
 

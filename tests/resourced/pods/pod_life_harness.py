@@ -201,7 +201,7 @@ class PodLife:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (nothing sets an event)
             await asyncio.sleep(0.01)
 

@@ -24,7 +24,7 @@ POD: Object = {
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (nothing sets an event)
             await asyncio.sleep(0)
 

@@ -64,7 +64,7 @@ async def test_rows_of_other_owners_and_attempts_with_a_pods_key_are_not_kept() 
         "hpc1", cast("RedboxClient", Redbox()), pods._is_row_of_pod, changed.append, lambda: None
     )
     running = asyncio.create_task(feed.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not changed:  # noqa: ASYNC110 (nothing sets an event)
             await asyncio.sleep(0)
     running.cancel()

@@ -105,7 +105,7 @@ async def test_a_pod_whose_check_takes_long_holds_up_no_other(monkeypatch: pytes
 
     def check_slowly(pod: dict[str, Any], partition: TargetPartition) -> None:
         if pod["metadata"]["name"] == "long":
-            waits.append(other_is_submitted.wait(10))
+            waits.append(other_is_submitted.wait(60))
         check(pod, partition)
 
     monkeypatch.setattr(pod_request, "check_supported", check_slowly)

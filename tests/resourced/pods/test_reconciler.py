@@ -89,7 +89,7 @@ async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
     api = away_at_first_write()
     pods = AllRefused(api.client, cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7")
     running = asyncio.create_task(pods.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await until(lambda: api.applied)
         assert "no mapping" in str(api.applied)
         pods.enqueue(("alice", "cow-job"))  # the event of its own write
@@ -157,7 +157,7 @@ class Harness:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             if holds():
                 return
@@ -208,7 +208,7 @@ async def test_a_job_that_red_box_does_not_know_for_long_is_lost() -> None:
 async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reconciler, "BACKOFF", Backoff(0.5, 60.0, jitter=0.0))
+    monkeypatch.setattr(reconciler, "BACKOFF", Backoff(2.0, 60.0, jitter=0.0))
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     api = away_at_first_write()
@@ -218,5 +218,5 @@ async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work(
     running.cancel()
     await asyncio.wait({running})
     pods.enqueue(PLACE)
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(2.2)
     assert (errors, pods.asked, api.writes) == ([], 1, 1)

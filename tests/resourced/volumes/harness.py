@@ -121,7 +121,7 @@ class World:
             await asyncio.wait({task})
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not holds():  # noqa: ASYNC110 (other tasks of this loop)
                 await asyncio.sleep(0.005)
 

@@ -14,7 +14,7 @@ import pytest
 from redbox.agents.program.session import MAX_REQUESTS, Session, WorkerStream
 from redbox.agents.program.wire import CREDIT, DATA, DONE, END, FAILED, REQUEST, frame_cost, read_frame
 
-SOON_S = 20
+SOON_S = 60
 
 
 class Secret:

@@ -63,5 +63,5 @@ def test_a_step_that_ends_leaves_nothing_that_waits_for_its_input() -> None:
     account = pwd.getpwuid(os.getuid())
     assert StepOperations(account, ["/usr/bin", "/bin"]).step(stream)["code"] == 0
     for thread in set(threading.enumerate()) - before:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()

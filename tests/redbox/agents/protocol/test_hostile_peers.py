@@ -84,7 +84,7 @@ class Peer:
 async def conversation() -> AsyncIterator[tuple[AgentClient, Peer]]:
     peer = Peer()
     connection = AgentConnection(peer)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         hello = await connection.greet()
         serving = tasks.create_task(connection.serve())
         yield AgentClient(connection, hello), peer

@@ -21,8 +21,9 @@ from redbox.agents.protocol.answers import RecordedCommandState
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import KeyDirectory
+from tests.ports import free_port
 from tests.redbox.agents.harness import until
-from tests.redbox.agents.login_host import ALICE, LoginHost, free_port
+from tests.redbox.agents.login_host import ALICE, LoginHost
 from tests.redbox.agents.sshd import sshd
 
 NAME = "login.example"
@@ -112,7 +113,7 @@ async def test_a_submit_that_a_reboot_ended_is_lost_and_not_begun_a_second_time(
     async with machines.agent() as agent:
         assert (await agent.recall("under-way")).state is RecordedCommandState.LOST
         with pytest.raises(SystemCallFailed, match="begun before"):
-            await agent.run(["true"], keep="under-way", deadline=20)
+            await agent.run(["true"], keep="under-way", deadline=60)
 
 
 async def test_a_submit_under_way_on_another_machine_is_not_begun_here(machines: Machines) -> None:
@@ -126,7 +127,7 @@ async def test_a_submit_under_way_on_another_machine_is_not_begun_here(machines:
     async with machines.agent() as agent:
         assert (await agent.recall("over-there")).state is RecordedCommandState.LOST
         with pytest.raises(SystemCallFailed, match="begun before"):
-            await agent.run(["true"], keep="over-there", deadline=20)
+            await agent.run(["true"], keep="over-there", deadline=60)
 
 
 @pytest.mark.parametrize("machines", ["own"], indirect=True)
@@ -156,7 +157,7 @@ async def test_a_machine_that_takes_connections_and_drops_them_is_left_for_anoth
                 with pytest.raises(AgentUnavailable, match="drops connections"):
                     await pool.agent(ALICE)
                 agent = await pool.agent(ALICE)
-                assert (await agent.run(["id", "-un"], deadline=20)).stdout == b"alice\n"
+                assert (await agent.run(["id", "-un"], deadline=60)).stdout == b"alice\n"
         finally:
             accepting.cancel()
 

@@ -20,8 +20,9 @@ from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import CertificateAuthority, KeyDirectory
 from redbox.agents.transports.ssh_login import SshHost
 from redbox.core.domain import UnixUser
+from tests.ports import free_port
 from tests.redbox.agents.harness import until
-from tests.redbox.agents.login_host import ALICE, BOB, LoginHost, free_port
+from tests.redbox.agents.login_host import ALICE, BOB, LoginHost
 from tests.redbox.agents.sshd import LOOPBACK, failure, key_of_alice, sshd, whoami
 
 # ---------------------------------------------------------------------------- what sshd asks for, and refuses
@@ -311,9 +312,9 @@ async def test_tools_are_looked_for_where_the_settings_say_and_their_absence_nam
         try:
             async with AgentPool(node.transport(path="/nowhere:/usr/bin")) as pool:
                 agent = await pool.agent(ALICE)
-                assert (await agent.run(["id", "-un"], deadline=20)).stdout == b"alice\n"
+                assert (await agent.run(["id", "-un"], deadline=60)).stdout == b"alice\n"
                 with pytest.raises(SystemCallFailed) as missing:
-                    await agent.run(["squeue-of-nowhere"], deadline=20)
+                    await agent.run(["squeue-of-nowhere"], deadline=60)
         finally:
             run(login_host, "mv", str(saved), conf)
     assert "not found in /nowhere:/usr/bin" in missing.value.detail
@@ -358,7 +359,7 @@ async def test_an_agent_leaves_nothing_on_the_host_but_the_records_of_submits(
         before = files()
         async with AgentPool(node.transport()) as pool:
             agent = await pool.agent(carol)
-            await agent.run(["id"], deadline=20)
+            await agent.run(["id"], deadline=60)
             await agent.run(["id"], deadline=20, keep="a-submit")
         left = {path for path in files() - before if "/fish" not in path and "/.cache" not in path}
     state = "/home/carol/.local/state"

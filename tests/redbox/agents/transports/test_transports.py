@@ -65,9 +65,9 @@ async def test_a_command_runs_as_its_user_in_a_clean_environment(
 ) -> None:
     async with AgentPool(transport) as pool:
         agent = await pool.agent(user)
-        who = await agent.run(["id", "-u"], deadline=10)
-        env = await agent.run(["env"], env={"ONLY": "this, 'that'\n☃"}, deadline=10)
-        base = await agent.run(["/usr/bin/env"], deadline=10)
+        who = await agent.run(["id", "-u"], deadline=60)
+        env = await agent.run(["env"], env={"ONLY": "this, 'that'\n☃"}, deadline=60)
+        base = await agent.run(["/usr/bin/env"], deadline=60)
     assert who.stdout == b"%d\n" % user.uid
     assert env.stdout.decode() == "ONLY=this, 'that'\n☃\n"
     names = {line.partition("=")[0] for line in base.stdout.decode().splitlines()}

@@ -63,7 +63,8 @@ class ScriptedSocket:
 
     async def receive(self) -> dict[str, Any]:
         if not self._messages:
-            await asyncio.sleep(0.01)  # the connections go on meanwhile
+            for _ in range(200):  # the connections go on meanwhile
+                await asyncio.sleep(0)
             raise WebSocketDisconnect(1000)
         return {"type": "websocket.receive", "bytes": self._messages.popleft()}
 

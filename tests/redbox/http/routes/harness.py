@@ -24,7 +24,7 @@ async def running(stand: Stand, key: str = "k1", **request: Any) -> str:
 
 async def collect(session: JobSession | PortConnection) -> tuple[bytes, bytes, SessionStatus]:
     outputs = {1: b"", 2: b""}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while isinstance(event := await session.receive(), SessionData):
             outputs[event.channel] += event.data
     return outputs[1], outputs[2], event

@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ from redbox_api.sessions.client import SessionData, open_exec
 from redbox_api.sessions.forward import JobForward, PortConnection, open_forward
 from redbox_api.sessions.parts import ExecRequest, SessionStatus
 from redbox_shared.wire import PORTS_WINDOW
-from tests.redbox.http.harness import Stand, eventually, standing
+from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
 from tests.redbox.http.routes.harness import collect, run, running
 
 ECHO = """
@@ -216,17 +218,27 @@ async def test_a_forward_ends_with_its_job_and_says_so(stand: Stand) -> None:
 
 
 async def test_an_idle_connection_ends_and_the_forward_goes_on() -> None:
-    settings = ExecSettings(enabled=True, idle_limit=Duration(1))
+    settings = ExecSettings(enabled=True, idle_limit=Duration(0.2))
     async with standing(exec_settings=settings) as stand:
-        await running(stand)
-        async with stand.client() as client:
-            request = ExecRequest(command=("/bin/sh", "-c", "while :; do echo; sleep 0.1; done"))
-            async with open_exec(client, "k1", request), open_forward(client, "k1") as forward:
-                with socket.socket() as listener:
-                    listener.bind(("127.0.0.1", 0))
-                    _, _, refused = await collect(await forward.connect(listener.getsockname()[1]))
-                assert refused.reason == "PortRefused"
+        job_id = await running(stand)
+        user: dict[str, Any] = {"user": ALICE_UID, "group": ALICE_UID, "extra_groups": []}
+        server = await asyncio.create_subprocess_exec(  # in no session, which would be idle as well
+            *("/usr/bin/python3", "-c", SILENT),
+            env={"SLURM_JOB_ID": job_id},
+            stdout=subprocess.PIPE,
+            **(user if os.geteuid() == 0 else {}),
+        )
+        try:
+            assert server.stdout is not None
+            port = int(await server.stdout.readline())
+            async with stand.client() as client, open_forward(client, "k1") as forward:
+                for _ in range(2):
+                    connection = await forward.connect(port)
+                    assert (await collect(connection))[2].reason == "Idle"
                 assert forward.failure is None
+        finally:
+            server.kill()
+            await server.wait()
 
 
 async def test_connections_of_a_user_are_bounded() -> None:
@@ -321,7 +333,7 @@ async def test_a_client_that_opens_and_never_reads_is_bounded(stand: Stand) -> N
         transport.pause_reading()
         numbers = count(1)
         with suppress(TimeoutError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while stand.services.sessions.count:
                     await forward._socket.send(opening(next(numbers), b'{"port":1,"node":"n9"}'))
         assert not stand.services.sessions.count

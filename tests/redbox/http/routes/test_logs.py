@@ -64,7 +64,7 @@ async def test_each_start_of_a_pods_container_is_a_log(stand: Stand, alice: http
     await stand.until("k1", lambda job: job.get("pod"))
     (stand.home / "c-0.log").write_bytes(b"first\n")
     (stand.home / "c-1.log").write_bytes(b"second\n")
-    async with asyncio.timeout(30), stand.client() as client:
+    async with asyncio.timeout(60), stand.client() as client:
         pieces = follow_log(client, "k1", LogQuery(container="c"))
         assert await anext(pieces) == b"first\n"
         report_container(stand, job_id, RUNNING, 1)
@@ -114,7 +114,7 @@ async def test_bytes_are_bytes(stand: Stand, alice: httpx.AsyncClient) -> None:
 async def test_a_follower_sees_what_is_appended_and_the_end(stand: Stand, alice: httpx.AsyncClient) -> None:
     job_id, path = await stand.writing("k1", b"one\n")
     read, generation = b"", ""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async with alice.stream("GET", f"{STDOUT}?follow=true") as answer:
             generation = answer.headers["redbox-generation"]
             async for piece in answer.aiter_raw():

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from redbox.http.middleware.stream_reauthorization import TICK_S
 from redbox_api.client import RedboxClient
 from redbox_api.sessions import client as sessions_client
 from redbox_api.sessions.client import JobSession, SessionData, open_exec
@@ -20,9 +19,20 @@ from tests.redbox.http.harness import Stand, eventually
 from tests.redbox.http.routes.harness import collect
 
 
-def expires_in_five_seconds() -> str:
-    """With the half minute that clocks may differ by."""
-    return token(payload=claims(now=time.time() - 3600 - 25))
+def token_that_lives(seconds: float) -> str:
+    return token(payload=claims(now=time.time(), lives_s=seconds))
+
+
+async def outlive(stand: Stand, first: str) -> None:
+    """Let the first token expire, once the newer one was sent, and check the session anew."""
+    streams = stand.services.reauthorization._streams
+    await eventually(lambda: any(stream.connection is not stream.opened_by for stream in streams))
+    stand.callers_clock.ahead_s = 1800
+    async with stand.by_token(first) as http:
+        assert (await http.get("/v1/whoami")).status_code == 401
+    for stream in streams:
+        stream.due = 0
+    await stand.services.reauthorization.check_due()
 
 
 @asynccontextmanager
@@ -36,7 +46,7 @@ async def client_by_tokens(stand: Stand, *sources: str) -> AsyncIterator[RedboxC
     async with stand.by_token(sources[0]) as http:
         body = {"batch": "#!/bin/sh\ntrue\n", "workingDirectory": str(stand.home)}
         stand.slurm.start((await http.put("/v1/jobs/k1", json=body)).json()["jobID"])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await http.get("/v1/jobs/k1")).json()["phase"] != "Running":  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     async with RedboxClient(stand.endpoint, token=current, ca_bundle=stand.authority) as client:
@@ -58,11 +68,9 @@ async def test_a_session_outlives_its_first_token_by_a_newer_one(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    first, newer = expires_in_five_seconds(), token(payload=claims(now=time.time()))
-    async with session_by_tokens(stand, first, newer) as session, stand.by_token(first) as http:
-        while (await http.get("/v1/whoami")).status_code == 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(2 * TICK_S)
+    first, newer = token_that_lives(600), token_that_lives(3600)
+    async with session_by_tokens(stand, first, newer) as session:
+        await outlive(stand, first)
         await session.send(b"still here")
         assert await session.receive() == SessionData(SessionChannel.STDOUT, b"still here")
 
@@ -71,21 +79,18 @@ async def test_a_forward_outlives_its_first_token_by_a_newer_one(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    first, newer = expires_in_five_seconds(), token(payload=claims(now=time.time()))
-    async with (
-        client_by_tokens(stand, first, newer) as client,
-        open_forward(client, "k1") as forward,
-        stand.by_token(first) as http,
-    ):
-        while (await http.get("/v1/whoami")).status_code == 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(2 * TICK_S)
+    first, newer = token_that_lives(600), token_that_lives(3600)
+    async with client_by_tokens(stand, first, newer) as client, open_forward(client, "k1") as forward:
+        await outlive(stand, first)
         _, _, status = await collect(await forward.connect(1))
     assert status.reason == "PortRefused"
 
 
 async def test_without_a_newer_token_a_session_ends_with_its_own_and_the_audit_says_so(stand: Stand) -> None:
-    async with session_by_tokens(stand, expires_in_five_seconds()) as session:
+    async with session_by_tokens(stand, token_that_lives(600)) as session:
+        await session.send(b"it runs")
+        await session.receive()
+        stand.callers_clock.ahead_s = 1800
         _, _, status = await collect(session)
     assert status.reason == "NotAuthorized"
     assert "NotAuthorized" in stand.audited[-1].detail
@@ -93,9 +98,10 @@ async def test_without_a_newer_token_a_session_ends_with_its_own_and_the_audit_s
 
 async def test_without_a_newer_token_a_forward_ends_with_its_own(stand: Stand) -> None:
     async with (
-        client_by_tokens(stand, expires_in_five_seconds()) as client,
+        client_by_tokens(stand, token_that_lives(600)) as client,
         open_forward(client, "k1") as forward,
     ):
+        stand.callers_clock.ahead_s = 1800
         await eventually(lambda: forward.failure is not None)
         assert forward.failure is not None
         assert forward.failure.reason == "NotAuthorized"
@@ -106,7 +112,7 @@ async def test_a_token_that_is_not_the_callers_ends_the_session(
     stand: Stand, monkeypatch: pytest.MonkeyPatch, foreign: str
 ) -> None:
     monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    async with session_by_tokens(stand, token(payload=claims(now=time.time())), foreign) as session:
+    async with session_by_tokens(stand, token_that_lives(3600), foreign) as session:
         _, _, status = await collect(session)
     assert status.reason == "NotAuthorized"
 
@@ -115,7 +121,7 @@ async def test_tokens_in_quick_succession_end_the_session(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    tokens = [token(payload=claims(now=time.time(), lives_s=3600 - extra)) for extra in range(3)]
+    tokens = [token_that_lives(3600 - extra) for extra in range(3)]
     async with session_by_tokens(stand, *tokens) as session:
         _, _, status = await collect(session)
     assert status.reason == "Invalid"

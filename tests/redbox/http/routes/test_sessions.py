@@ -103,7 +103,7 @@ async def test_a_terminal_has_the_clients_size_and_its_changes(stand: Stand) -> 
         size = TerminalSize(columns=100, rows=30)
         request = ExecRequest(command=(*SH, script), tty=True, size=size, term="vt100")
         async with open_exec(client, "k1", request) as session:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 text = b""
                 while b"ready" not in text:
                     event = await session.receive()
@@ -161,9 +161,14 @@ async def test_a_client_that_never_reads_is_idle_in_the_end() -> None:
     settings = ExecSettings(enabled=True, idle_limit=Duration(1))
     async with standing(stall_s=0.2, exec_settings=settings) as stand:
         await running(stand)
-        async with stand.client() as client, open_exec(client, "k1", ExecRequest(command=("yes",))):
+        async with (
+            stand.client() as client,
+            open_exec(client, "k1", ExecRequest(command=("yes", "610.25"))) as session,
+        ):
+            await session.receive()
+            assert processes_of("610.25")
             await eventually(lambda: any("Idle" in entry.detail for entry in stand.audited))
-    assert not processes_of("\0yes\0")
+            await eventually(lambda: not processes_of("610.25"))
 
 
 async def test_a_client_that_pauses_before_the_end_gets_the_status() -> None:

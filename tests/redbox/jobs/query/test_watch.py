@@ -230,6 +230,6 @@ async def test_ten_watchers_each_see_each_job(tmp_path: Path) -> None:
 
         readers = [asyncio.create_task(keys(20)) for _ in range(10)]
         await asyncio.gather(*(jobs.put(caller(), f"key-{n}", 1, request()) for n in range(20)))
-        everything = await asyncio.wait_for(asyncio.gather(*readers), 20)
+        everything = await asyncio.wait_for(asyncio.gather(*readers), 60)
         assert everything == [{f"key-{n}" for n in range(20)}] * 10
     journal.close()

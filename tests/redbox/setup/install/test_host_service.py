@@ -117,7 +117,7 @@ def test_sysusers_makes_the_account_and_the_group(tmp_path: Path) -> None:
     configuration = tmp_path / "redbox.conf"
     configuration.write_bytes(host_files(Path("/x"))[0].content)
     (tmp_path / "etc").mkdir()
-    subprocess.run(["systemd-sysusers", f"--root={tmp_path}", str(configuration)], check=True, timeout=30)
+    subprocess.run(["systemd-sysusers", f"--root={tmp_path}", str(configuration)], check=True, timeout=60)
     assert "redbox:" in (tmp_path / "etc/passwd").read_text()
     groups = (tmp_path / "etc/group").read_text()
     assert "redbox:" in groups

@@ -70,7 +70,7 @@ class Node:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=60,
             env={"PATH": path, "CALLS": str(self.folder / "calls"), **env},
         )
 
@@ -277,9 +277,9 @@ def test_a_job_that_is_cancelled_while_it_pulls_leaves_no_half_image(node: Node)
     path = f"{node.folder}/bin:/usr/bin:/bin"
     env = {"PATH": path, "CALLS": str(node.folder / "calls"), "PULL_HANGS": "60"}
     with subprocess.Popen(["/bin/sh", "-c", script], env=env, start_new_session=True) as job:
-        wait_until(lambda: any(cache.glob("*.sif.*.*")), 30, "the pull did not begin")
+        wait_until(lambda: any(cache.glob("*.sif.*.*")), 60, "the pull did not begin")
         os.killpg(job.pid, signal.SIGTERM)  # as Slurm does: to each of the job's processes
-    wait_until(lambda: not any(cache.glob("*.sif.*.*")), 30, "half an image was left")
+    wait_until(lambda: not any(cache.glob("*.sif.*.*")), 60, "half an image was left")
     assert not any(cache.glob("*.sif"))
     assert node.run(script).returncode == 0
 

@@ -37,7 +37,7 @@ async def find_endless_log(*given: Any) -> tuple[EndlessLog, Any]:
 
 
 async def until_there_is_room(stand: Stand, log: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await stand.request(log, method="GET")).status == 503:  # noqa: ASYNC110 (nothing says it)
             await asyncio.sleep(0.01)
 

@@ -199,7 +199,7 @@ class Client:
 
     async def until(self, reached: Callable[[Peer], object]) -> None:
         """Read until this is so; a connection that ends first fails."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not reached(self.peer):
                 piece = await self.reader.read(65536)
                 assert piece, f"the connection ended after {self.peer.received}"

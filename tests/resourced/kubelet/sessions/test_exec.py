@@ -133,7 +133,7 @@ async def test_a_client_that_leaves_ends_the_session_at_redbox(*, tls: bool) -> 
         client.send(data(client.streams["stdin"], b"x"))
         await client.until(lambda _: client.text("stdout") == b"x")
         client.writer.transport.abort()
-        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+        await asyncio.wait_for(stand.redbox.closed.wait(), 60)
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -148,7 +148,7 @@ async def test_a_client_that_leaves_while_its_input_waits_ends_the_session_at_re
         client.send(data(client.streams["stdin"], bytes(400_000)))
         await client.writer.drain()
         client.writer.close()
-        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+        await asyncio.wait_for(stand.redbox.closed.wait(), 60)
 
 
 async def test_a_client_that_says_goaway_ends_the_session_at_redbox() -> None:
@@ -157,7 +157,7 @@ async def test_a_client_that_says_goaway_ends_the_session_at_redbox() -> None:
         client.send(data(client.streams["stdin"], b"x"))
         await client.until(lambda _: client.text("stdout") == b"x")
         client.send(pair(harness.GOAWAY, 0, 0))
-        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+        await asyncio.wait_for(stand.redbox.closed.wait(), 60)
 
 
 async def test_a_deleted_pod_ends_its_sessions_with_a_status() -> None:
@@ -230,7 +230,7 @@ async def test_a_client_that_breaks_the_protocol_is_sent_away_and_its_session_en
         client.send(pair(harness.WINDOW, 0, 2**31 - 1))
         peer = await client.rest()
         assert peer.of("goaway")[0][1] == 1
-        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+        await asyncio.wait_for(stand.redbox.closed.wait(), 60)
 
 
 async def test_streams_that_were_not_asked_for_are_reset() -> None:

@@ -34,7 +34,7 @@ async def test_a_client_that_pauses_before_the_last_bytes_gets_them_and_the_stat
         await client.rest()
         assert (len(client.text("stdout")), client.final_status) == (count, SUCCESS)
         client.writer.close()
-        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+        await asyncio.wait_for(stand.redbox.closed.wait(), 60)
 
 
 async def test_over_tls_a_client_that_pauses_while_output_waits_keeps_its_session() -> None:

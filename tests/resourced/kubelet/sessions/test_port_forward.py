@@ -81,7 +81,7 @@ async def test_a_connection_whose_client_has_gone_is_closed_at_redbox() -> None:
         client.send(data(stream, b"x"))
         await client.until(lambda peer: peer.data_of(stream) == b"x")
         client.send(pair(harness.RST, stream, 5))
-        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+        await asyncio.wait_for(stand.redbox.closed.wait(), 60)
 
 
 async def test_a_connection_whose_client_has_gone_is_closed_though_its_server_reads_nothing() -> None:
@@ -95,9 +95,10 @@ async def test_a_connection_whose_client_has_gone_is_closed_though_its_server_re
         _, stream = connect(client, "0")
         client.send(data(stream, bytes(PORTS_WINDOW + 1000)))
         await client.writer.drain()
-        await asyncio.sleep(0.2)
+        while not any(len(b"".join(side.received)) > PORTS_WINDOW // 2 for side in stand.redbox.sides):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         client.send(pair(harness.RST, stream, 5))
-        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+        await asyncio.wait_for(stand.redbox.closed.wait(), 60)
 
 
 async def test_a_client_that_leaves_closes_its_connections() -> None:
@@ -107,7 +108,7 @@ async def test_a_client_that_leaves_closes_its_connections() -> None:
         client.send(data(stream, b"x"))
         await client.until(lambda peer: peer.data_of(stream) == b"x")
         client.writer.transport.abort()
-        await asyncio.wait_for(stand.redbox.closed.wait(), 10)
+        await asyncio.wait_for(stand.redbox.closed.wait(), 60)
 
 
 async def test_a_server_that_closes_first_ends_both_streams() -> None:
@@ -225,12 +226,13 @@ async def test_a_forward_without_connections_ends(monkeypatch: pytest.MonkeyPatc
     async with kubelet_api() as stand:
         client = await stand.forward()
         _, first = connect(client, "0")
-        client.send(data(first, b"x", is_last=True))
+        client.send(data(first, b"x"))
         await client.until(lambda peer: peer.data_of(first) == b"x")
         monkeypatch.setattr(port_forward, "UNUSED_S", 0.1)
         _, stream = connect(client, "1")
-        client.send(data(stream, b"x"))
+        client.send(data(stream, b"x") + data(first, b"", is_last=True))
         await client.until(lambda peer: peer.data_of(stream) == b"x")
+        await client.until(lambda peer: (first, None) in peer.of("fin"))
         await asyncio.sleep(0.5)
         client.send(data(stream, b"y"))
         await client.until(lambda peer: peer.data_of(stream) == b"xy")
@@ -291,7 +293,8 @@ async def test_a_job_that_sends_more_than_its_client_reads_waits() -> None:
         stand.redbox.script = flood
         client = await stand.forward()
         _, stream = connect(client, "0")
-        await asyncio.sleep(0.2)
+        while not stand.redbox.connections:  # noqa: ASYNC110 (it sets no event)
+            await asyncio.sleep(0.01)
         side = stand.redbox.connections[0]
         await client.until(lambda peer: len(peer.data_of(stream)) >= 32 << 10)
         client.send(pair(harness.WINDOW, stream, 1 << 20))

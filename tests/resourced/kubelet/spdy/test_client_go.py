@@ -44,7 +44,7 @@ async def test_client_go_gets_the_bytes_that_it_understood() -> None:
         wire.incoming.put_nowait(bytes.fromhex(sent))
         if kind == "error":  # its frame comes in two pieces
             continue
-        stream = await asyncio.wait_for(session.accept(), 5)
+        stream = await asyncio.wait_for(session.accept(), 60)
         assert stream
         streams[stream.headers["streamtype"]] = stream
     assert list(streams) == ["error", "stdin", "stdout", "stderr"]
@@ -62,5 +62,5 @@ async def test_client_go_gets_the_bytes_that_it_understood() -> None:
 
     wire.incoming.put_nowait(bytes.fromhex(RESETS))
     wire.incoming.put_nowait(b"")
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60)
     assert (session.problem, session.open_streams) == ("", 0)

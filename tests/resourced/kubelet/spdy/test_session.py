@@ -44,7 +44,7 @@ class Conversation:
 
     async def opened(self, **headers: str) -> SpdyStream:
         self.send(self.peer.open(headers)[1])
-        stream = await asyncio.wait_for(self.session.accept(), 5)
+        stream = await asyncio.wait_for(self.session.accept(), 60)
         assert stream is not None
         return stream
 
@@ -112,7 +112,7 @@ async def test_when_the_peer_leaves_whoever_waits_is_woken(end: bytes) -> None:
         stream = await talk.opened()
         reading, accepting = asyncio.create_task(stream.read()), asyncio.create_task(talk.session.accept())
         talk.send(end)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert (await reading, await accepting) == (b"", None)
             await talk.session.ended.wait()
 
@@ -129,7 +129,7 @@ async def test_when_the_peer_leaves_whoever_waits_is_woken(end: bytes) -> None:
 async def test_a_peer_that_breaks_the_protocol_is_sent_away(sent: Callable[[Peer], bytes]) -> None:
     async with conversation() as talk:
         talk.send(sent(talk.peer), b"\0" * 64)
-        await asyncio.wait_for(talk.session.ended.wait(), 5)
+        await asyncio.wait_for(talk.session.ended.wait(), 60)
         await talk.settle()
         assert [status for _, status in talk.peer.of("goaway")] == [1]
         assert talk.session.problem
@@ -168,7 +168,7 @@ async def test_a_session_that_wants_no_more_streams_refuses_them_whatever_their_
         talk.session.refuse_streams()
         talk.send(harness.control(harness.SYN_STREAM, struct.pack(">IIBB", 5, 0, 0, 0) + b"no zlib"))
         talk.send(data(5, b"x" * 300_000), data(1, b"in"))
-        assert await asyncio.wait_for(stream.read(), 5) == b"in"
+        assert await asyncio.wait_for(stream.read(), 60) == b"in"
         await talk.settle()
         assert talk.peer.of("reset") == [(3, 3), (5, 3)]
         assert (talk.session.open_streams, talk.session.held_bytes) == (1, 0)
@@ -182,7 +182,7 @@ async def test_a_full_inbox_stops_the_connection_until_it_is_read() -> None:
         assert talk.wire.incoming.qsize() == 8
         assert talk.session.held_bytes == 120
         read = 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while read < 600:
                 read += len(await stream.read())
         await talk.settle()
@@ -199,7 +199,7 @@ async def test_a_peer_that_goes_while_nothing_is_read_of_it_is_noticed(
         await asyncio.sleep(0.05)
         assert not talk.session.ended.is_set()
         talk.wire.has_gone = True
-        await asyncio.wait_for(talk.session.ended.wait(), 5)
+        await asyncio.wait_for(talk.session.ended.wait(), 60)
         assert await stream.read() == bytes(SMALL.stream_bytes)
 
 
@@ -232,14 +232,14 @@ async def test_a_peer_that_asks_and_does_not_read_the_answers_is_sent_away() -> 
     async with conversation(SMALL) as talk:
         talk.wire.is_blocked = True
         talk.send(*[ping(1) * 10 for _ in range(100)])
-        await asyncio.wait_for(talk.session.ended.wait(), 5)
+        await asyncio.wait_for(talk.session.ended.wait(), 60)
         assert len(talk.wire.sent) < 2 * SMALL.backlog_bytes
 
 
 async def test_a_peer_without_windows_gets_more_than_one_window() -> None:
     async with conversation() as talk:
         stream = await talk.opened()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await stream.write(b"x" * (3 * DEFAULT_WINDOW))
         talk.send(data(1, b"x" * GRANT_FROM))
         await stream.read()
@@ -258,7 +258,7 @@ async def test_a_peer_with_windows_is_kept_to_and_given_room() -> None:
         await talk.settle()
         assert talk.peer.data_of(1) == b"x" * 22
         talk.send(pair(harness.WINDOW, 1, 100))
-        await asyncio.wait_for(writing, 5)
+        await asyncio.wait_for(writing, 60)
         talk.send(data(1, b"x" * GRANT_FROM))
         await stream.read()
         await talk.settle()
@@ -282,12 +282,12 @@ async def test_a_writer_that_waits_for_a_window_ends_with_its_connection() -> No
         await talk.settle()
         talk.send(b"")
         with pytest.raises(StreamEnded):
-            await asyncio.wait_for(writing, 5)
+            await asyncio.wait_for(writing, 60)
 
 
 async def test_a_connection_without_frames_ends() -> None:
     async with conversation(SpdyLimits(idle_s=0.0)) as talk:
-        await asyncio.wait_for(talk.session.ended.wait(), 5)
+        await asyncio.wait_for(talk.session.ended.wait(), 60)
         assert "no frame" in talk.session.problem
 
 
@@ -301,7 +301,7 @@ async def test_a_reader_of_input_that_is_no_longer_wanted_returns() -> None:
         await asyncio.sleep(0)
         stream.finish(b"end")
         stream.discard_input()
-        assert await asyncio.wait_for(reading, 5) == b""
+        assert await asyncio.wait_for(reading, 60) == b""
 
 
 ACTS = ("read", "write", "reset", "finish", "discard")
@@ -344,8 +344,8 @@ async def _play(steps: list[tuple[object, ...]]) -> None:
     for stream in accepted:
         stream.discard_input()
     try:
-        await asyncio.wait_for(running, 5)  # it ends, and raises nothing
-        await asyncio.wait_for(asyncio.gather(*tasks), 5)
+        await asyncio.wait_for(running, 60)  # it ends, and raises nothing
+        await asyncio.wait_for(asyncio.gather(*tasks), 60)
     finally:
         for task in (running, *tasks):
             task.cancel()
