@@ -76,9 +76,11 @@ class AgentFiles:
         return FileChunk(stat, piece.data if piece.same else b"", replaced=not piece.same)
 
 
-def _log_error(fault: SystemCallFailed) -> LogFileMissing | LogFileUnreadable:
+def _log_error(fault: SystemCallFailed) -> LogFileMissing | LogFileUnreadable | LogFileUnavailable:
     if fault.errno == errno.EAGAIN:
         return LogFileNotVisible(str(fault))
+    if fault.is_passing:
+        return LogFileUnavailable(f"{fault.path} cannot be read now: {fault.strerror}")
     if fault.is_missing:
         return LogFileMissing(str(fault))
     return LogFileUnreadable(f"{fault.path}: {fault.strerror}, as the user of the job")

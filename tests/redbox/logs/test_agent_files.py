@@ -67,6 +67,8 @@ async def test_a_piece_comes_with_what_tells_its_file_from_another() -> None:
         (SystemCallFailed(errno.ENOENT, "No such file or directory", PATH), LogFileMissing),
         (SystemCallFailed(errno.EAGAIN, "its directory lists it", PATH), LogFileNotVisible),
         (SystemCallFailed(errno.EACCES, "Permission denied", PATH), LogFileUnreadable),
+        (SystemCallFailed(errno.ESTALE, "Stale file handle", PATH), LogFileUnavailable),
+        (SystemCallFailed(errno.EIO, "Input/output error", PATH), LogFileUnavailable),
         (AgentUnavailable("busy"), LogFileUnavailable),
     ],
 )
