@@ -27,6 +27,7 @@ LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "over
 REUSE_LOCAL_S = 5.0
 REUSE_NETWORK_S = 60.0  # between two opens that the reader requests
 READ_S = 20.0
+MOST_DEVICES = 64
 CONCURRENT_READS = 32  # of the requests that one agent takes; the rest are for other work with files
 
 
@@ -64,6 +65,8 @@ class AgentFiles:
                 facts = piece.facts
                 if facts.device not in self._is_network:
                     status = await agent.stat(path, deadline=READ_S)
+                    if len(self._is_network) >= MOST_DEVICES:  # a user's own program may name any
+                        self._is_network.clear()
                     self._is_network[status.device] = status.file_system not in LOCAL
             except SystemCallFailed as fault:
                 raise _log_error(fault) from fault
