@@ -26,12 +26,14 @@ from redbox.slurm.text.array_expressions import are_more
 from redbox.slurm.text.error_messages import words_of
 from redbox.slurm.text.job_row import JobRow
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
+from redbox.slurm.text.values import read_number
 from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
 from redbox.slurm.views.past_usages import build_past_usages
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 
 Row = TypeVar("Row", bound=JobRow)
 MOST_TASKS = 1_000_000  # of one user; each one that ended is an object of 200 bytes
+LARGEST_ID = 2**31 - 1  # of what squeue takes before 26.05; a federation of 32 clusters has larger ones
 JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
 
 
@@ -128,6 +130,7 @@ class JobQueries:
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
         """Single jobs; ids that Slurm does not know are left out."""
+        job_ids = known_ids(job_ids)
         if not await self._are_jobs_private():
             rows = await self.rows_of(self._commands.observer, job_ids)
             return FoundJobs(build_queue_jobs(rows)[0], complete=True)
@@ -219,7 +222,7 @@ class JobQueries:
     ) -> AccountingSnapshot:
         """`since` is not needed: sacct -j finds an id of any age."""
         del since
-        ordered = sorted(job_ids)
+        ordered = known_ids(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
         calls = [partial(sacct.jobs_argv, job_ids=chunk) for chunk in chunks]
         if not await self._cluster.is_history_private():
@@ -291,6 +294,14 @@ class JobQueries:
 def refuse_incomplete(report: ParseReport) -> None:
     if not report.complete:
         raise WorkloadManagerError("squeue's output could not be parsed completely")
+
+
+def known_ids(job_ids: Collection[str]) -> list[str]:
+    """Those that Slurm can know: with one that it cannot, its commands refuse the whole list.
+
+    A job's id is first what its user's agent says that sbatch has printed.
+    """
+    return sorted(job_id for job_id in job_ids if 0 < (read_number(job_id) or 0) <= LARGEST_ID)
 
 
 def own_rows(rows: Iterable[Row], reader: UnixUser) -> list[Row]:
