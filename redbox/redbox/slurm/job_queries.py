@@ -34,6 +34,7 @@ from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 Row = TypeVar("Row", bound=JobRow)
 MOST_TASKS = 1_000_000  # of one user; each one that ended is an object of 200 bytes
 LARGEST_ID = 2**31 - 1  # of what squeue takes before 26.05; a federation of 32 clusters has larger ones
+LONGEST_TEXTS = 256 * 1024  # of a job: a path has 4096 bytes, a list of thousands of nodes some 10,000
 JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
 
 
@@ -305,11 +306,22 @@ def known_ids(job_ids: Collection[str]) -> list[str]:
 
 
 def own_rows(rows: Iterable[Row], reader: UnixUser) -> list[Row]:
-    """The reader's; raises where they stand for more tasks than anyone has: `36_[0-4000000]` is one row."""
+    """The reader's; raises where they stand for more tasks than anyone has: `36_[0-4000000]` is one row.
+
+    Also where a row has longer texts than Slurm keeps: it is in the journal and in lists for all.
+    """
     own = [row for row in rows if row.uid == reader.uid]
+    if any(texts_of(row) > LONGEST_TEXTS for row in own):
+        raise WorkloadManagerError(f"{reader.name}'s jobs have longer texts than Slurm keeps")
     if are_more((row.array_task for row in own), MOST_TASKS):
         raise WorkloadManagerError(f"{reader.name}'s jobs have more than {MOST_TASKS} tasks")
     return own
+
+
+def texts_of(row: JobRow) -> int:
+    """The length of all but the expression of an array's tasks, which are counted."""
+    words = (row.state, row.reason, row.partition, row.account, row.qos, row.user, row.name, row.nodes)
+    return sum(len(text or "") for text in (*words, row.stdout, row.stderr, row.working_directory))
 
 
 def in_order(users: Collection[UnixUser]) -> list[UnixUser]:

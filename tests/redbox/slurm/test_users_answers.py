@@ -59,6 +59,17 @@ async def test_where_jobs_are_private_nobodys_agent_ends_the_poll_of_the_others_
     assert shows_all_jobs_of(BOB.uid, poll)
 
 
+@pytest.mark.parametrize("field", ["Name", "Reason", "Partition", "NodeList", "WorkDir", "STDOUT"])
+async def test_where_jobs_are_private_a_row_with_endless_text_is_as_no_answer(field: str) -> None:
+    """It would be in the journal, and in the lists of operators, who read 64 MiB."""
+    hers = queue(job("7", **{field: "x" * 1_000_000}))
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [hers, queue(bobs("8"))]})
+    poll = await manager(agents).poll(users=[ALICE, BOB])
+    assert [observed.job_id for observed in poll.jobs] == ["8"]
+    assert not shows_all_jobs_of(ALICE.uid, poll)
+    assert shows_all_jobs_of(BOB.uid, poll)
+
+
 @pytest.mark.parametrize("odd", ["0", "4000000000", "99999999999999999999", "9" * 200_000])
 async def test_an_id_that_no_job_can_have_keeps_no_answer_about_the_jobs_of_others_away(odd: str) -> None:
     """Squeue and sacct refuse the whole list: squeue 24.11 says `Invalid job id: 4000000000`, with code 1."""
