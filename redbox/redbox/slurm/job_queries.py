@@ -19,7 +19,7 @@ from redbox.core.workload_manager import (
     WorkloadManagerError,
 )
 from redbox.slurm.cluster_queries import ClusterQueries
-from redbox.slurm.command_runner import CommandRunner
+from redbox.slurm.command_runner import USER_LIMIT, CommandRunner
 from redbox.slurm.commands import ended_usage, sacct, squeue, sstat
 from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.text.array_expressions import are_more
@@ -286,7 +286,9 @@ class JobQueries:
         codes: dict[tuple[str, int], int] = {}
         for start in range(0, len(ids), JSON_CHUNK):
             argv = sacct.exit_codes_argv(ids[start : start + JSON_CHUNK])
-            completed = await self._commands.complete(reader, argv, env=sacct.ENVIRONMENT, deadline=deadline)
+            completed = await self._commands.complete(
+                reader, argv, env=sacct.ENVIRONMENT, deadline=deadline, of_user=USER_LIMIT
+            )
             if completed.code == 0:
                 codes.update(sacct.read_exit_codes(completed.stdout))
         return codes
