@@ -206,7 +206,7 @@ class FileOperations:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
         elif stream.request["recursive"]:
-            remove_tree(path)
+            shutil.rmtree(path)
         else:
             os.rmdir(path)
         return {}
