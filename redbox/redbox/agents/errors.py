@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import errno
 
+PASSING = frozenset({errno.EAGAIN, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE})
+"""What a network file system answers while its server is away, or another host has replaced a file."""
+
 
 class AgentError(Exception):
     """Base of all errors of this package."""
@@ -75,6 +78,11 @@ class SystemCallFailed(RequestFailed):
     @property
     def is_missing(self) -> bool:
         return self.errno in (errno.ENOENT, errno.ENOTDIR)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether a retry is right: it says nothing of the file."""
+        return self.errno in PASSING
 
     @property
     def is_denied(self) -> bool:

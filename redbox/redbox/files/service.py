@@ -117,7 +117,7 @@ class JobFileService:
         except SystemCallFailed as fault:
             if fault.is_missing:
                 raise JobNotFound(f"{fault.path}: {fault.strerror}") from fault
-            if fault.errno == errno.EAGAIN:
+            if fault.is_passing:
                 raise JobsBusy(f"{fault.path}: {fault.strerror}", retry_after=3) from fault
             raise Forbidden(f"{fault.path}: {fault.strerror}, as user {record.user.name}") from fault
         except RequestFailed as error:

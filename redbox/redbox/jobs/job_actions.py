@@ -28,6 +28,7 @@ from redbox_shared.backoff import Backoff
 log = structlog.get_logger(__name__)
 
 LONGEST_PAUSE_S = 300.0
+LONGEST_WARNING = 1000  # some are the words of a command, for which the user's agent may say anything
 
 
 class JobActions(JobsComponent):
@@ -154,6 +155,7 @@ def is_cancellable_duplicate(record: JobRecord, duplicate: Observation, states: 
 
 def with_warning(record: JobRecord, warning: str) -> JobRecord:
     """The record with this warning, once; the last few are kept."""
+    warning = warning[:LONGEST_WARNING]
     if warning in record.warnings:
         return record
     return replace(record, warnings=(*record.warnings[-7:], warning))

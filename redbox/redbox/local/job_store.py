@@ -7,7 +7,7 @@ begun          exists once a supervisor was started
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
 import os
 import shutil
@@ -27,6 +27,7 @@ from redbox_shared.wire import HELD_BY_USER
 
 HELD = "held"
 BEGUN = "begun"
+TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY})
 START_S = 5.0  # for a supervisor to write started.json
 
 
@@ -76,22 +77,32 @@ class LocalJobStore:
             job_id = str(max((int(path.name) for path in self._paths()), default=0) + 1)
             numbered = LocalJob(**{**asdict(job), **_outputs(job, job_id), "job_id": job_id})
             (part / JOB).write_text(json.dumps(asdict(numbered)))
-            with contextlib.suppress(FileExistsError, OSError):
+            try:
                 part.rename(self._directory / job_id)
+            except OSError as error:
+                if error.errno not in TAKEN:
+                    shutil.rmtree(part, ignore_errors=True)
+                    raise
+            else:
                 return numbered
 
     def _paths(self) -> Iterator[Path]:
         return (path for path in self._directory.iterdir() if path.name.isdigit())
 
     def all(self) -> list[LocalJobStatus]:
-        return [self._status(path) for path in sorted(self._paths(), key=lambda path: int(path.name))]
+        found = (self._status(path) for path in sorted(self._paths(), key=lambda path: int(path.name)))
+        return [status for status in found if status is not None]
 
     def get(self, job_id: str) -> LocalJobStatus | None:
         path = self._directory / job_id
         return self._status(path) if job_id.isdigit() and path.is_dir() else None
 
-    def _status(self, path: Path) -> LocalJobStatus:
-        job = LocalJob(**json.loads((path / JOB).read_text()))
+    def _status(self, path: Path) -> LocalJobStatus | None:
+        """None without a description, which may be lost where the host lost its power."""
+        described = _read(path / JOB)
+        if described is None:
+            return None
+        job = LocalJob(**described)
         started, ended = _read(path / STARTED), _read(path / ENDED)
         if ended is not None:
             return _ended(job, started, ended)
@@ -148,7 +159,7 @@ def _outputs(job: LocalJob, job_id: str) -> dict[str, str]:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         value: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # a file system may keep its name, and not its content
         return None
     return value
 

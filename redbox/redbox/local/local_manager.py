@@ -32,6 +32,7 @@ from redbox.core.workload_manager import (
     SubmitAccepted,
     SubmitOutcome,
     SubmitRejected,
+    SubmitUnavailable,
 )
 from redbox.local.job_store import LocalJob, LocalJobStatus, LocalJobStore
 from redbox.local.settings import LocalSettings
@@ -72,7 +73,10 @@ class LocalManager:
             return SubmitRejected(f"workingDirectory: {error}")
         earlier = (status.job for status in self._store.all() if status.job.mark == submission.mark)
         held = submission.request.hold or submission.held
-        job = next(earlier, None) or self._store.add(job, script, held=held)
+        try:
+            job = next(earlier, None) or self._store.add(job, script, held=held)
+        except OSError as error:
+            return SubmitUnavailable(f"the job's files cannot be written: {error}")
         self._start_waiting()
         return SubmitAccepted(job.job_id, working_directory=job.working_directory)
 

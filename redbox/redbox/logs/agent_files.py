@@ -27,6 +27,7 @@ LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "over
 REUSE_LOCAL_S = 5.0
 REUSE_NETWORK_S = 60.0  # between two opens that the reader requests
 READ_S = 20.0
+MOST_DEVICES = 64
 CONCURRENT_READS = 32  # of the requests that one agent takes; the rest are for other work with files
 
 
@@ -64,6 +65,8 @@ class AgentFiles:
                 facts = piece.facts
                 if facts.device not in self._is_network:
                     status = await agent.stat(path, deadline=READ_S)
+                    if len(self._is_network) >= MOST_DEVICES:  # a user's own program may name any
+                        self._is_network.clear()
                     self._is_network[status.device] = status.file_system not in LOCAL
             except SystemCallFailed as fault:
                 raise _log_error(fault) from fault
@@ -76,9 +79,11 @@ class AgentFiles:
         return FileChunk(stat, piece.data if piece.same else b"", replaced=not piece.same)
 
 
-def _log_error(fault: SystemCallFailed) -> LogFileMissing | LogFileUnreadable:
+def _log_error(fault: SystemCallFailed) -> LogFileMissing | LogFileUnreadable | LogFileUnavailable:
     if fault.errno == errno.EAGAIN:
         return LogFileNotVisible(str(fault))
+    if fault.is_passing:
+        return LogFileUnavailable(f"{fault.path} cannot be read now: {fault.strerror}")
     if fault.is_missing:
         return LogFileMissing(str(fault))
     return LogFileUnreadable(f"{fault.path}: {fault.strerror}, as the user of the job")

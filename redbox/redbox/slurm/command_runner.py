@@ -57,9 +57,13 @@ class CommandRunner:
         *,
         env: Mapping[str, str] | None = None,
         deadline: float | None = None,
+        of_user: int | None = None,
     ) -> CommandResult:
-        """Run a command that may safely run twice, to its end, whatever its exit code."""
-        started, limit = self.clock.monotonic(), self._limit(user, argv[0])
+        """Run a command that may safely run twice, to its end, whatever its exit code.
+
+        `of_user` is the limit of its output where a user's agent answers.
+        """
+        started, limit = self.clock.monotonic(), self._limit(user, argv[0], of_user)
         completed = None
         try:
             completed = await (await self._runner(user)).run(
@@ -72,6 +76,8 @@ class CommandRunner:
             where = "" if isinstance(error, AgentUnavailable) else f"{argv[0]}: "
             timed_out = isinstance(error, AgentTimeout)
             raise WorkloadManagerError(f"{where}{error.detail}", timed_out=timed_out) from error
+        except OSError as error:  # of this host: too many processes, or files
+            raise WorkloadManagerError(f"{argv[0]} could not be run: {error.strerror}") from error
         finally:
             answered = completed is not None and not completed.timed_out
             self.on_call(argv[0], self.clock.monotonic() - started, answered)
@@ -83,8 +89,10 @@ class CommandRunner:
             raise WorkloadManagerError(f"{argv[0]} wrote more than {limit} bytes")
         return completed
 
-    def _limit(self, user: UnixUser, command: str) -> int:
-        return OUTPUT_LIMIT if user == self.observer else USER_LIST_LIMITS.get(command, USER_LIMIT)
+    def _limit(self, user: UnixUser, command: str, of_user: int | None) -> int:
+        if user == self.observer:
+            return OUTPUT_LIMIT
+        return of_user or USER_LIST_LIMITS.get(command, USER_LIMIT)
 
     async def _runner(self, user: UnixUser) -> OwnAccountCommands | AgentClient:
         if self._own is not None and user == self.observer:

@@ -19,19 +19,22 @@ from redbox.core.workload_manager import (
     WorkloadManagerError,
 )
 from redbox.slurm.cluster_queries import ClusterQueries
-from redbox.slurm.command_runner import CommandRunner
+from redbox.slurm.command_runner import USER_LIMIT, CommandRunner
 from redbox.slurm.commands import ended_usage, sacct, squeue, sstat
 from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.text.array_expressions import are_more
 from redbox.slurm.text.error_messages import words_of
 from redbox.slurm.text.job_row import JobRow
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
+from redbox.slurm.text.values import read_number
 from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
 from redbox.slurm.views.past_usages import build_past_usages
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 
 Row = TypeVar("Row", bound=JobRow)
 MOST_TASKS = 1_000_000  # of one user; each one that ended is an object of 200 bytes
+LARGEST_ID = 2**31 - 1  # of what squeue takes before 26.05; a federation of 32 clusters has larger ones
+LONGEST_TEXTS = 256 * 1024  # of a job: a path has 4096 bytes, a list of thousands of nodes some 10,000
 JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
 
 
@@ -128,6 +131,7 @@ class JobQueries:
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
         """Single jobs; ids that Slurm does not know are left out."""
+        job_ids = known_ids(job_ids)
         if not await self._are_jobs_private():
             rows = await self.rows_of(self._commands.observer, job_ids)
             return FoundJobs(build_queue_jobs(rows)[0], complete=True)
@@ -219,7 +223,7 @@ class JobQueries:
     ) -> AccountingSnapshot:
         """`since` is not needed: sacct -j finds an id of any age."""
         del since
-        ordered = sorted(job_ids)
+        ordered = known_ids(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
         calls = [partial(sacct.jobs_argv, job_ids=chunk) for chunk in chunks]
         if not await self._cluster.is_history_private():
@@ -282,7 +286,9 @@ class JobQueries:
         codes: dict[tuple[str, int], int] = {}
         for start in range(0, len(ids), JSON_CHUNK):
             argv = sacct.exit_codes_argv(ids[start : start + JSON_CHUNK])
-            completed = await self._commands.complete(reader, argv, env=sacct.ENVIRONMENT, deadline=deadline)
+            completed = await self._commands.complete(
+                reader, argv, env=sacct.ENVIRONMENT, deadline=deadline, of_user=USER_LIMIT
+            )
             if completed.code == 0:
                 codes.update(sacct.read_exit_codes(completed.stdout))
         return codes
@@ -293,12 +299,31 @@ def refuse_incomplete(report: ParseReport) -> None:
         raise WorkloadManagerError("squeue's output could not be parsed completely")
 
 
+def known_ids(job_ids: Collection[str]) -> list[str]:
+    """Those that Slurm can know: with one that it cannot, its commands refuse the whole list.
+
+    A job's id is first what its user's agent says that sbatch has printed.
+    """
+    return sorted(job_id for job_id in job_ids if 0 < (read_number(job_id) or 0) <= LARGEST_ID)
+
+
 def own_rows(rows: Iterable[Row], reader: UnixUser) -> list[Row]:
-    """The reader's; raises where they stand for more tasks than anyone has: `36_[0-4000000]` is one row."""
+    """The reader's; raises where they stand for more tasks than anyone has: `36_[0-4000000]` is one row.
+
+    Also where a row has longer texts than Slurm keeps: it is in the journal and in lists for all.
+    """
     own = [row for row in rows if row.uid == reader.uid]
+    if any(texts_of(row) > LONGEST_TEXTS for row in own):
+        raise WorkloadManagerError(f"{reader.name}'s jobs have longer texts than Slurm keeps")
     if are_more((row.array_task for row in own), MOST_TASKS):
         raise WorkloadManagerError(f"{reader.name}'s jobs have more than {MOST_TASKS} tasks")
     return own
+
+
+def texts_of(row: JobRow) -> int:
+    """The length of all but the expression of an array's tasks, which are counted."""
+    words = (row.state, row.reason, row.partition, row.account, row.qos, row.user, row.name, row.nodes)
+    return sum(len(text or "") for text in (*words, row.stdout, row.stderr, row.working_directory))
 
 
 def in_order(users: Collection[UnixUser]) -> list[UnixUser]:

@@ -234,6 +234,16 @@ async def test_a_write_replaces_a_link_and_not_what_it_points_to(agent: AgentCli
         await agent.write("/etc/redbox-was-here", b"")
 
 
+async def test_a_directory_is_removed_however_deep_it_is(agent: AgentClient, folder: Path) -> None:
+    """Also with one in it that its owner may not write to."""
+    top = await agent.make_own_directory(str(folder / "top"), mode=0o700)
+    deep = "import os\nfor _ in range(1200):\n    os.mkdir('d')\n    os.chdir('d')\nos.chmod('.', 0o500)"
+    made = await agent.run(["/usr/bin/python3", "-c", deep], cwd=str(folder / "top"), deadline=60)
+    assert made.code == 0, made.stderr
+    await agent.remove_own_directory(str(folder / "top"), inode=top.inode, deadline=60)
+    assert not (folder / "top").exists()
+
+
 async def test_directories_are_made_and_removed(agent: AgentClient, folder: Path) -> None:
     path = folder / "a/b/c"
     facts, made = await agent.make_directory(str(path), mode=0o700)

@@ -84,6 +84,7 @@ class SimulatedSlurm:
     history_asked: list[list[str]] = field(default_factory=list)
     next_id: int = 1
     refuse_acts: str = ""
+    acts_take_s: float = 0.0  # from the action until it is read back
     boots: int = 1
     outputs: set[str] = field(default_factory=set)  # files that exist
     outputs_unknown: bool = False
@@ -251,6 +252,8 @@ class SimulatedSlurm:
             self.put(replace(job, reason="JobHeldUser"))
         elif act is JobAction.REQUEUE:
             self.requeue(job.job_id)
+        if self.acts_take_s:
+            await self.clock.sleep(self.acts_take_s)
         return ActionResult(done=True, detail=signal or "")
 
     async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 import signal
@@ -22,6 +23,7 @@ from redbox.core.workload_manager import (
     Submission,
     SubmitAccepted,
     SubmitRejected,
+    SubmitUnavailable,
     WorkloadManager,
 )
 from redbox.local.job_store import LocalJobStore
@@ -210,6 +212,36 @@ async def test_a_job_whose_supervisor_was_killed_is_not_said_to_run(
     end = await ended(manager, handle)
     assert (end.state, end.reason) == ("NODE_FAIL", "SupervisorDied")
     os.killpg(status.script_pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("lost", "shown"), [("job.json", []), ("started.json", ["NODE_FAIL"]), ("ended.json", ["NODE_FAIL"])]
+)
+async def test_a_file_that_lost_its_content_with_the_hosts_power_hides_no_other_job(
+    manager: LocalManager, settings: LocalSettings, tmp_path: Path, lost: str, shown: list[str]
+) -> None:
+    torn = await submit(manager, submission(tmp_path))
+    await ended(manager, torn)
+    folder = settings.directory / torn.job_id
+    (folder / "ended.json").unlink()
+    (folder / lost).write_bytes(b"")
+    os.utime(folder / "begun", (0, 0))
+    other = await submit(manager, submission(tmp_path))
+    await ended(manager, other)
+    history = await manager.history([torn.job_id, other.job_id], since=datetime.now(UTC))
+    assert [job.state for job in history.jobs] == [*shown, "COMPLETED"]
+
+
+async def test_a_full_disk_is_no_refusal(
+    manager: LocalManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rename(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "rename", rename)
+    outcome = await manager.submit(ME, submission(tmp_path))
+    assert isinstance(outcome, SubmitUnavailable)
+    assert "No space left" in outcome.detail
 
 
 async def test_what_the_queue_no_longer_shows_is_in_the_history(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 import pytest
@@ -13,7 +13,7 @@ from redbox.agents.errors import AgentUnavailable, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileAttributes, FileStatus, ReadResult
 from redbox.core.domain import UnixUser
-from redbox.logs.agent_files import CONCURRENT_READS, AgentFiles
+from redbox.logs.agent_files import CONCURRENT_READS, MOST_DEVICES, AgentFiles
 from redbox.logs.interfaces import (
     LogFileMissing,
     LogFileNotVisible,
@@ -61,12 +61,34 @@ async def test_a_piece_comes_with_what_tells_its_file_from_another() -> None:
     assert (chunk.data, chunk.replaced) == (b"bytes", False)
 
 
+class ChangingAgent(ReadingAgent):
+    """Its user's own program: it names another file system each time."""
+
+    device = 0
+
+    async def read(self, *_: Any, **__: Any) -> ReadResult:
+        self.device += 1
+        return replace(await super().read(), facts=replace(FACTS, device=self.device))
+
+    async def stat(self, *_: Any, **__: Any) -> FileStatus:
+        return replace(await super().stat(), device=self.device)
+
+
+async def test_an_agent_cannot_have_ever_more_file_systems_remembered() -> None:
+    files = AgentFiles(cast("AgentPool", ChangingAgent(AgentUnavailable("never"))), ALICE)
+    for _ in range(10 * MOST_DEVICES):
+        assert not (await files.read(PATH, 0, 10)).stat.network
+    assert len(files._is_network) <= MOST_DEVICES
+
+
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
         (SystemCallFailed(errno.ENOENT, "No such file or directory", PATH), LogFileMissing),
         (SystemCallFailed(errno.EAGAIN, "its directory lists it", PATH), LogFileNotVisible),
         (SystemCallFailed(errno.EACCES, "Permission denied", PATH), LogFileUnreadable),
+        (SystemCallFailed(errno.ESTALE, "Stale file handle", PATH), LogFileUnavailable),
+        (SystemCallFailed(errno.EIO, "Input/output error", PATH), LogFileUnavailable),
         (AgentUnavailable("busy"), LogFileUnavailable),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pwd
 
 import pytest
 
@@ -11,6 +13,7 @@ from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.command_runner import OUTPUT_LIMIT, USER_LIMIT, USER_LIST_LIMITS, CommandRunner
+from redbox.slurm.own_account_commands import OwnAccountCommands
 from redbox.slurm.settings import SlurmSettings
 from tests.redbox.slurm.fakes import ScriptedAgents
 
@@ -34,6 +37,21 @@ async def test_a_users_agent_may_answer_little_and_the_observers_much(
     with pytest.raises(WorkloadManagerError, match=f"{command} wrote more than {limit} bytes"):
         await CommandRunner(agents, OBSERVER, SlurmSettings(), SystemClock()).complete(user, [command])
     assert agents.limits == [limit]
+
+
+async def test_where_this_host_has_no_process_left_slurm_gives_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that a submit is tried again, which has sent nothing."""
+
+    async def run(*_: object, **__: object) -> CommandResult:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(OwnAccountCommands, "run", run)
+    own = UnixUser(pwd.getpwuid(os.geteuid()).pw_name, os.geteuid())
+    runner = CommandRunner(ScriptedAgents(), own, SlurmSettings(), SystemClock())
+    with pytest.raises(WorkloadManagerError, match="squeue could not be run: Resource temporarily"):
+        await runner.complete(own, ["squeue"])
 
 
 async def test_an_account_of_the_login_node_with_this_process_uid_is_asked_there() -> None:

@@ -134,7 +134,7 @@ async def test_without_accounting_there_is_no_history_and_nobody_asks() -> None:
 
 async def test_history_is_asked_for_a_thousand_ids_at_a_time() -> None:
     agents = ScriptedAgents({"sacct --noheader": done()})
-    await manager(agents).history([str(job_id) for job_id in range(2500)], since=NOW)
+    await manager(agents).history([str(job_id) for job_id in range(1, 2501)], since=NOW)
     asked = [argv[-1].removeprefix("--jobs=").split(",") for argv in agents.called("sacct --noheader")]
     assert [len(ids) for ids in asked] == [1000, 1000, 500]
     assert len(agents.called("sacct --helpformat")) == 1

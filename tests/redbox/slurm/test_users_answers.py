@@ -6,9 +6,10 @@ import pytest
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError, shows_all_jobs_of
+from redbox.slurm.command_runner import USER_LIMIT
 from redbox.slurm.per_user_queries import PerUserQueries
 from tests.redbox.slurm.factories import job
-from tests.redbox.slurm.fakes import ALICE, BOB, NOW, ScriptedAgents, SkippingClock, queue
+from tests.redbox.slurm.fakes import ALICE, BOB, NOW, ScriptedAgents, SkippingClock, done, queue
 from tests.redbox.slurm.test_job_queries import PRIVATE, ROW, bobs, manager, remembered
 
 MANY = [{"ArrayTaskID": "0-4000000"}, {"ArrayTaskID": ",".join(["0-1"] * 1_000_001)}]
@@ -44,6 +45,16 @@ async def test_a_users_history_of_countless_tasks_is_as_no_answer() -> None:
     assert [len(observed.tasks) for observed in (await few.history_of(ALICE, since=NOW)).jobs] == [100]
 
 
+async def test_a_users_json_may_be_shorter_than_a_users_list() -> None:
+    """Parsed it takes 27 times as much memory, and seconds: 32 MiB of `[],` are 860 MiB."""
+    agents = ScriptedAgents({"sacct --noheader": remembered(ROW), "sacct --json": done("{}")})
+    await manager(agents).history_of(ALICE, since=NOW)
+    limits = [
+        limit for (_, argv, _, _), limit in zip(agents.calls, agents.limits, strict=True) if "--json" in argv
+    ]
+    assert limits == [USER_LIMIT]
+
+
 @pytest.mark.parametrize(
     "field", ["UserID", "JobID", "RestartCnt", "SubmitTime", "HetJobOffset", "exit_code"]
 )
@@ -57,6 +68,31 @@ async def test_where_jobs_are_private_nobodys_agent_ends_the_poll_of_the_others_
     poll = await manager(agents).poll(users=[ALICE, BOB])
     assert "8" in {observed.job_id for observed in poll.jobs}
     assert shows_all_jobs_of(BOB.uid, poll)
+
+
+@pytest.mark.parametrize("field", ["Name", "Reason", "Partition", "NodeList", "WorkDir", "STDOUT"])
+async def test_where_jobs_are_private_a_row_with_endless_text_is_as_no_answer(field: str) -> None:
+    """It would be in the journal, and in the lists of operators, who read 64 MiB."""
+    hers = queue(job("7", **{field: "x" * 1_000_000}))
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [hers, queue(bobs("8"))]})
+    poll = await manager(agents).poll(users=[ALICE, BOB])
+    assert [observed.job_id for observed in poll.jobs] == ["8"]
+    assert not shows_all_jobs_of(ALICE.uid, poll)
+    assert shows_all_jobs_of(BOB.uid, poll)
+
+
+@pytest.mark.parametrize("odd", ["0", "4000000000", "99999999999999999999", "9" * 200_000])
+async def test_an_id_that_no_job_can_have_keeps_no_answer_about_the_jobs_of_others_away(odd: str) -> None:
+    """Squeue and sacct refuse the whole list: squeue 24.11 says `Invalid job id: 4000000000`, with code 1."""
+    answers = {"squeue": queue(job("7")), "sacct --noheader": remembered(ROW), "sacct --json": done("{}")}
+    agents = ScriptedAgents(answers)
+    asked = manager(agents)
+    assert [shown.job_id for shown in (await asked.find_live([odd, "7"])).jobs] == ["7"]
+    assert [shown.job_id for shown in (await asked.history([odd, "7"], since=NOW)).jobs] == ["7"]
+    assert agents.called("squeue")[-1][-1] == "--jobs=7"
+    assert agents.called("sacct --noheader")[-1][-1] == "--jobs=7"
+    assert (await asked.find_live([odd])).jobs == ()
+    assert (await asked.history([odd], since=NOW)).jobs == ()
 
 
 async def test_an_answer_that_cannot_be_read_is_as_none_of_its_user_alone() -> None:

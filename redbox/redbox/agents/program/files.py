@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 import threading
 import time
 from collections import OrderedDict
@@ -24,6 +25,7 @@ from redbox.agents.program.wire import CHUNK
 TAIL = 4096  # bytes before an offset whose hash identifies the file
 MAX_OPEN = 64
 NULL_DEVICE = os.makedev(1, 3)
+DEEP_REMOVAL = ((b"/bin/chmod", b"-R", b"u+rwx"), (b"/bin/rm", b"-rf"))  # deeper than Python recurses
 
 
 def path_bytes(text: str) -> bytes:
@@ -305,6 +307,21 @@ def glob_matches(directory: bytes, patterns: List[bytes]) -> Iterator[bytes]:
 
 def remove_tree(path: bytes) -> None:
     """Remove a directory, and directories below it that their owner may not write to."""
+    try:
+        remove_with_chmod(path)
+    except RecursionError:
+        for command in DEEP_REMOVAL:
+            subprocess.call(
+                [*command, b"--", path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        if os.path.lexists(path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path) from None
+
+
+def remove_with_chmod(path: bytes) -> None:
     try:
         shutil.rmtree(path)
     except PermissionError:

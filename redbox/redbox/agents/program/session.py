@@ -212,7 +212,7 @@ class Session:
             self._end(stream, FAILED, {"kind": "cancelled", "message": "cancelled"})
         except OSError as error:
             self._end(stream, FAILED, describe_error(error))
-        except (KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        except Exception as error:  # noqa: BLE001 # else its place is taken until the agent ends
             message = "{}: {}".format(type(error).__name__, error)
             self._end(stream, FAILED, {"kind": "request", "message": message})
         else:

@@ -260,6 +260,8 @@ def parse_made_directory(header: Mapping[str, Any]) -> tuple[FileAttributes, boo
 
 def parse_status(header: Mapping[str, Any]) -> FileStatus:
     real_path = read_text(header, "real_path") if "real_path" in header else ""  # an older agent has none
+    if real_path and not real_path.startswith("/"):
+        raise FrameError("real_path is not absolute")
     file_system = read_text(header, "file_system")
     return FileStatus(**_attributes(header), file_system=file_system, real_path=real_path)
 

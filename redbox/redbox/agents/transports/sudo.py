@@ -15,9 +15,10 @@ from redbox.core.domain import UnixUser
 SUDO = "/usr/bin/sudo"
 AGENT_PATH = "/usr/libexec/redbox/agent"
 LOGIN_UMASK = 0o022  # PAM's default at a login
-# sudo exits with 1 for every reason; these are final, a failed fork is not.
+# sudo exits with 1 for every reason; these are final, a failed fork is not. Nor is an unknown user:
+# red-box has just looked that user up on this host, so the directory of users is away.
 REFUSALS = re.compile(
-    r"not allowed|may not run|not in the sudoers|password is required|a terminal is required|unknown user"
+    r"not allowed|may not run|not in the sudoers|password is required|a terminal is required"
     r"|command not found|must be owned by|account validation failure"
 )
 

@@ -56,6 +56,7 @@ TASKS_UNKNOWN = (
     "keeps no accounting that could show them: they are not counted."
 )
 UNSAVED = timedelta(minutes=2)  # slurmctld saves every 5 s; the rest is for its restart
+MOST_AT_ONCE, FEWEST_AT_ONCE = 10_000, 500  # jobs in one query; fewer after one that the accounting left open
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 60.0  # a job that stays missing is queried ever more rarely
 
 
@@ -190,16 +191,19 @@ class MissingJobs(JobsComponent):
         self._boot_time = ""
         self._answers_since = float("-inf")  # since when the controller of this boot time answers
         self._outputs = OutputLookups(context)
+        self._at_once = MOST_AT_ONCE
         self.accounting = True
 
     def due(self, missing: MissingRecords) -> MissingRecords:
-        """Those whose next query is due."""
+        """Those whose next query is due: of many, the ones that were queried longest ago."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
         self._lookups = {r.key: self._lookups[r.key] for r in missing if r.key in self._lookups}
         self._silences = {r.key: self._silences.get(r.key, self._silent_since) for r in missing.whole}
         whole = [
             record for record in missing.whole if self._since_lookup(record, monotonic) >= _pause(record, now)
         ]
+        whole.sort(key=lambda record: self._since_lookup(record, monotonic), reverse=True)
+        del whole[self._at_once :]
         if monotonic < self._tasks_not_before:
             return MissingRecords(whole, ())
         in_part = [r for r in missing.in_part if self._since_lookup(r, monotonic) >= self._pause_of_tasks(r)]
@@ -285,7 +289,9 @@ class MissingJobs(JobsComponent):
             history = await self._context.call(query)
         except (WorkloadManagerError, TimeoutError) as fault:
             log.warning("missing jobs could not be looked up in the accounting: %s", fault)
+            self._at_once = max(FEWEST_AT_ONCE, len(records) // 2)
             return AccountingSnapshot((), complete=False)
+        self._at_once = min(MOST_AT_ONCE, 2 * self._at_once)
         self.accounting = history.available
         return history
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -18,13 +20,16 @@ KEPT_S = 600.0
 FAILED_S = 15.0
 RESOLVE_S = 2.0
 MOST = 20_000  # names that are kept
-AT_ONCE = 4  # each is a thread, and a resolver may hang
+AT_ONCE = 4
+THREADS = ThreadPoolExecutor(AT_ONCE, "resolver")
+"""A resolver that hangs keeps its thread past the deadline: here it takes none of those that others need."""
 Resolution = Callable[[str], Coroutine[Any, Any, tuple[str, ...]]]
 
 
 async def resolve_host(name: str) -> tuple[str, ...]:
     """All its addresses, but for those of the login node to itself; raises OSError."""
-    rows = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    resolve = partial(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM)
+    rows = await asyncio.get_running_loop().run_in_executor(THREADS, resolve)
     addresses = dict.fromkeys(str(row[4][0]) for row in rows)
     return tuple(address for address in addresses if not ip_address(address).is_loopback)
 

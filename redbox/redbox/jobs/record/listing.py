@@ -18,7 +18,7 @@ from redbox.jobs.record.record import JobRecord, Place, place
 from redbox_api.models import Job, JobList, Phase
 
 PAGE_WEIGHT = 4 << 20
-"""Characters of reports and of names of nodes in a page: each has up to 4 bytes, and clients read 64 MiB."""
+"""Characters of users' texts in a page: each has up to 6 bytes in JSON, and clients read 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,18 @@ def page_of(
     for outline in ordered[:size]:
         record = unpack(outline)
         items.append(view(record))
-        weight += len(record.pod_report) + sum(map(len, items[-1].nodes))
+        weight += _weight(record, items[-1])
         if weight >= PAGE_WEIGHT:
             break
     is_last = len(items) == len(ordered)
     token = None if is_last else _token(place(ordered[len(items) - 1].key), revision)
     return JobList(items=items, revision=revision, next=token)
+
+
+def _weight(record: JobRecord, job: Job) -> int:
+    texts = (record.pod_report, job.message, job.name, job.reason, job.partition, job.account, job.qos)
+    paths = (job.working_directory, job.logs.stdout, job.logs.stderr)
+    return sum(len(text) for text in (*texts, *paths, *job.nodes, *job.warnings) if text)
 
 
 def _token(last: Place, revision: str) -> str:

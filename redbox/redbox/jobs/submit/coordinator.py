@@ -38,7 +38,7 @@ from redbox.core.workload_manager import (
 )
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JobsBusy, JobsError, RefusedBySlurm
-from redbox.jobs.job_actions import JobActions
+from redbox.jobs.job_actions import JobActions, with_warning
 from redbox.jobs.queue_snapshot import SnapshotIndex, bind, match, sort_observations
 from redbox.jobs.record.record import JobDependency, JobRecord, Stage, lineage
 from redbox.jobs.record.state_machine import never_submitted
@@ -245,11 +245,12 @@ def after_submit(record: JobRecord, outcome: SubmitOutcome, *, held: bool, now: 
             bind(record, outcome.job_id, now),
             phase=Phase.PENDING,
             held_retry=held,
-            warnings=(*record.warnings, *outcome.warnings),
             working_directory=outcome.working_directory or record.working_directory,
             boot_time=outcome.boot_time,
             status=replace(record.status, stdout=outcome.stdout, stderr=outcome.stderr),
         )
+        for warning in outcome.warnings:
+            accepted = with_warning(accepted, warning)
         return Change(save=(accepted,))
     if isinstance(outcome, SubmitUnknown):
         return Change(save=(replace(record, last_submit_at=now),))

@@ -177,9 +177,11 @@ class UnconfirmedSubmits(JobsComponent):
         await self._change(record.key, lambda _, current: _proven(current, record))
 
     async def _adopt(self, record: JobRecord, winner: Observation) -> None:
-        """Cancel the record's job and bind the winner, which is to be proven in turn if it is held."""
-        if record.handle is not None and not await self._cancel(record.handle):
-            return
+        """Bind the winner, which is to be proven in turn if it is held, and cancel the job that was bound.
+
+        In this order: a poll that shows the former job as cancelled must not take that for the record's end.
+        Where the cancel fails, that job is a duplicate of the next poll, and cancelled as such.
+        """
         held = rank_of(winner, self._machine.states) is ClaimRank.HELD
 
         def adopt(now: datetime, current: JobRecord) -> JobRecord:
@@ -189,6 +191,10 @@ class UnconfirmedSubmits(JobsComponent):
             return self._machine.observe(adopted, winner, now)
 
         await self._change(record.key, adopt)
+        current = self._store.index.get(record.key)
+        is_bound = current is not None and current.job_id == winner.job_id
+        if is_bound and record.handle is not None:
+            await self._cancel(record.handle)
 
     async def _history(self, record: JobRecord) -> AccountingSnapshot:
         return await self._context.call(

@@ -28,7 +28,7 @@ from redbox_api.models import Check, JobRequest
 from redbox_shared.sbatch_options import read_directives
 
 CHECK_ENVIRONMENT = TIME_FORMAT
-JOB_ID = re.compile(r"^([0-9]+)(?:;(\S+))?$", re.MULTILINE)
+JOB_ID = re.compile(r"^([0-9]{1,10})(?:;(\S+))?$", re.MULTILINE)
 # From 25.05 on Slurm says "at TIME a using", and names a cluster in between where it asked several.
 WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+)(?: on cluster \S+)?(?: a)? using (.*)")
 HET_SEPARATOR = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)

@@ -142,7 +142,10 @@ def _pull(container: Container, paths: ContainerPaths) -> list[str]:
     if credentials is not None:
         lines += [
             f"credentials={quote(credentials)}",
-            'forget() { rm -f -- "$credentials"; rmdir -- "${credentials%/*}" 2>/dev/null; }',
+            # Where others may write in the folders above, one of theirs, or a link, could lie there by now.
+            'folder="${credentials%/*}"',
+            'is_own() { [ ! -L "$folder" ] && [ -O "$folder" ] && [ -O "$credentials" ]; }',
+            'forget() { rm -f -- "$credentials"; rmdir -- "$folder" 2>/dev/null; }',
             "trap forget EXIT",
             "trap 'exit 143' HUP INT TERM",
         ]
@@ -171,7 +174,7 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
         lines.append('    if [ -e "$image" ]; then touch -c -- "$image"; return 0; fi')
     if with_credentials:
         lines += [
-            '    if [ -r "$credentials" ]; then . "$credentials"',
+            '    if [ -r "$credentials" ] && is_own; then . "$credentials"',
             "    # They are gone if another task of this array, or an earlier run, has pulled it.",
             '    elif [ -e "$image" ]; then return 0; fi',
         ]

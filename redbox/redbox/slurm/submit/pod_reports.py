@@ -7,8 +7,6 @@ what the user may read anyway.
 
 from __future__ import annotations
 
-import errno
-
 from redbox.agents.agent import AgentClient
 from redbox.agents.errors import RequestFailed, SystemCallFailed
 from redbox.agents.protocol.answers import ReadPrecondition, ReadResult
@@ -18,7 +16,6 @@ from redbox_api.pod_report import LONGEST_REPORT
 FILE = "report.jsonl"
 MOST_BYTES = 2 * LONGEST_REPORT + 2  # a whole line, behind which another one is half written
 READ_S = 5.0
-PASSING = frozenset({errno.EAGAIN, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE})
 NOTHING = ReportPiece(b"", None)
 
 
@@ -32,7 +29,7 @@ async def read_report(agent: AgentClient, path: str, since: ReportPosition | Non
                 return last_line(found)
         return last_line(await _read(agent, path, -MOST_BYTES))
     except SystemCallFailed as fault:
-        if fault.errno in PASSING:
+        if fault.is_passing:
             raise
         return NOTHING
     except RequestFailed:

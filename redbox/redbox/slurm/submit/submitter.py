@@ -52,6 +52,7 @@ from redbox_api.models import Check
 from redbox_api.pod_parts import PodProgram
 
 PRINT_ENVIRONMENT = ("/usr/bin/env", "-0")
+LONGEST_ENVIRONMENT = 64 * 1024  # it has six variables; what the user's agent answers is kept
 TEMPORARY = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
 
 
@@ -197,7 +198,11 @@ class SlurmSubmitter:
         """HOME, USER, LOGNAME, SHELL, PATH and LANG of the account, and what Slurm's tools need here."""
         if user not in self._account_env:
             agent = await self._commands.agents.agent(user)
-            completed = await agent.run(PRINT_ENVIRONMENT, deadline=self._commands.settings.read_s)
+            completed = await agent.run(
+                PRINT_ENVIRONMENT,
+                deadline=self._commands.settings.read_s,
+                output_limit=LONGEST_ENVIRONMENT,
+            )
             if completed.timed_out or completed.truncated or completed.code != 0:
                 raise WorkloadManagerError(
                     f"the environment of {user.name} could not be read: {PRINT_ENVIRONMENT[0]} "

@@ -89,6 +89,23 @@ def test_at_the_users_limit_of_processes_a_request_is_refused_and_the_agent_serv
     assert read_frame(source)[:2] == (DONE, 2)
 
 
+def test_a_request_whose_operation_fails_in_any_way_is_answered_and_leaves_its_place(
+    answers: tuple[Any, int],
+) -> None:
+    """A directory deeper than Python recurses, for one: its requests took all places."""
+    source, writes = answers
+
+    def work(_: WorkerStream) -> dict[str, Any]:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    session = session_of(writes, work)
+    for number in range(MAX_REQUESTS + 1):
+        session._dispatch(REQUEST, number, {"op": "work"}, b"")
+        kind, answered, header, _ = read_frame(source)
+        assert (kind, answered, header["kind"]) == (FAILED, number, "request")
+        assert "RecursionError" in header["message"]
+
+
 def test_input_is_granted_again_for_many_frames_at_once(answers: tuple[Any, int]) -> None:
     source, writes = answers
 

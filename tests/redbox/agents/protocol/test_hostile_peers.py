@@ -153,6 +153,16 @@ async def test_an_answer_that_no_agent_gives_is_the_end_of_that_agent(answer: by
             await agent.stat("/f")
 
 
+async def test_a_real_path_that_is_not_absolute_is_the_end_of_that_agent() -> None:
+    """Compared with another path it would raise what nobody expects of an agent."""
+    async with conversation() as (agent, peer):
+        status = asyncio.create_task(agent.stat("/f"))
+        await asyncio.sleep(0)
+        peer.answer(encode_frame(FrameKind.DONE, 1, {**FACTS, "file_system": "ext4", "real_path": "f"}))
+        with pytest.raises(AgentDied, match="broke the protocol: real_path"):
+            await status
+
+
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(

@@ -16,6 +16,7 @@ from redbox.agents.transports.base import Transport
 from redbox.agents.transports.self_ import SelfTransport
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import CertificateAuthority, KeyDirectory
+from redbox.agents.transports.sudo import SudoTransport
 from redbox.core.domain import UnixUser
 from tests.redbox.agents.login_host import (
     ALICE,
@@ -82,6 +83,13 @@ async def test_a_user_below_min_uid_is_refused_with_the_reason(login_host: Login
 async def test_sudo_refuses_who_is_not_of_the_group(login_host: LoginHost) -> None:
     words = await refusal(SudoOnLoginHost(login_host), MALLORY)
     assert "password is required" in words or "not allowed" in words
+
+
+def test_a_user_whom_sudo_does_not_know_at_present_is_one_to_try_again() -> None:
+    """Red-box knows the user: the directory has just gone away, and a refusal would fail submits for good."""
+    assert not SudoTransport().is_refusal(1, "sudo: unknown user alice")
+    assert not SudoTransport().is_refusal(1, "sudo: unknown user: alice\nsudo: unable to initialize policy")
+    assert SudoTransport().is_refusal(1, "Sorry, user redbox is not allowed to execute that as alice.")
 
 
 @pytest.mark.parametrize("name", ["root", "#0", "-s", "%redbox-users", "alice bob", "alice\n", ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import tarfile
@@ -14,6 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from redbox.agents.agent import AgentClient
+from redbox.agents.errors import SystemCallFailed
 from redbox.agents.protocol.answers import GlobMatch, GlobResult
 from tests.redbox.http.harness import ALICE_UID, BODY_LIMIT, Stand, eventually, problem
 
@@ -64,6 +66,19 @@ async def test_a_file_that_cannot_be_looked_up_yet_is_asked_for_again(
     monkeypatch.setattr(AgentClient, "glob", glob)
     answer = await alice.get(FILES, params={"glob": "*.dat"})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "3"), answer.text
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
+@pytest.mark.usefixtures("home")
+async def test_a_file_server_that_is_away_is_asked_again(
+    alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    async def glob(*_: object, **__: object) -> GlobResult:
+        raise SystemCallFailed(number, os.strerror(number), "/home/alice")
+
+    monkeypatch.setattr(AgentClient, "glob", glob)
+    answer = await alice.get("/v1/jobs/k1/archive", params={"glob": "*.dat"})
+    assert (answer.status_code, problem(answer)["retry"]) == (503, True), answer.text
 
 
 @pytest.mark.parametrize("glob", ["/etc/*", "../*", "a/../../*"])

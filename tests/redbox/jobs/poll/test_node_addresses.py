@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 
 import pytest
 
@@ -39,6 +41,24 @@ async def test_a_resolver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch
         return ("10.1.0.7",)
 
     assert await NodeAddresses(SystemClock(), resolve).of("n1") == ()
+
+
+async def test_names_that_hang_take_no_threads_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+
+    def hang(*_: object, **__: object) -> list[object]:
+        answer.wait()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    monkeypatch.setattr(node_addresses, "RESOLVE_S", 0.01)
+    addresses = NodeAddresses(SystemClock())
+    try:
+        assert [await addresses.of(f"n{number}") for number in range(40)] == [()] * 40
+        async with asyncio.timeout(20):
+            assert await asyncio.to_thread(lambda: "done") == "done"
+    finally:
+        answer.set()
 
 
 async def test_the_login_nodes_address_to_itself_is_not_a_nodes() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from redbox.jobs.job_actions import with_warning
 from redbox.jobs.record.api_view import job_view
 from redbox.jobs.record.listing import PageRequest, page_of
 from redbox.jobs.record.pods import with_line
@@ -53,6 +54,20 @@ def test_pages_of_hostile_reports_are_read_by_clients(character: str) -> None:
         keys += [job.key for job in page.items]
         request = PageRequest(token=page.next) if page.next else None
     assert keys == [record.key.key for record in records]
+
+
+@pytest.mark.parametrize("character", ["x", "\1", "\N{GRINNING FACE}"])
+def test_pages_of_hostile_words_of_commands_are_read_by_clients(character: str) -> None:
+    """What scancel says comes from the user's own agent."""
+    told = RECORD
+    for number in range(20):
+        told = with_warning(told, f"{number} {character * 1_000_000}")
+    status = replace(told.status, name=character * 50_000, working_directory="/" + character * 50_000)
+    told = replace(told, status=status)
+    records = [replace(told, key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(JOBS)]
+    page = page_of(records, PageRequest(), "e.1", PAGE, view)
+    assert len(page.model_dump_json(by_alias=True, exclude_none=True).encode()) < LONGEST / 2
+    assert len(page.items[0].warnings) == 8
 
 
 def test_a_page_of_small_reports_is_full() -> None:

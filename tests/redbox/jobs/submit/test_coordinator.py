@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from redbox.core.workload_manager import JobAction
+from redbox.core.workload_manager import JobAction, SubmitAccepted
 from redbox.jobs.errors import JobConflict, JobNotFound, JobsBusy, RefusedBySlurm, Tombstoned
 from redbox.jobs.record.record import Stage
+from redbox.jobs.submit.coordinator import after_submit
 from redbox_api.models import Job, Phase
+from tests.redbox.jobs.factories import RECORD
 from tests.redbox.jobs.harness import BOB, World, caller, request
 from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, Manner, late
 
@@ -344,3 +346,14 @@ def test_an_sbatch_that_ends_between_a_look_and_the_question_for_it_is_not_taken
         world.advance(0.5)
         stages |= {record.stage for record in world.jobs}
     assert stages == {Stage.INTENT, Stage.BOUND}
+
+
+def test_of_what_sbatch_says_beside_an_id_some_lines_are_kept() -> None:
+    """The user's own agent may say anything."""
+    said = tuple(f"{number} {'x' * 200_000}" for number in range(100))
+    intent = replace(RECORD, stage=Stage.INTENT, job_id=None)
+    change = after_submit(intent, SubmitAccepted("7", warnings=said), held=False, now=RECORD.created_at)
+    (accepted,) = change.save
+    assert accepted.job_id == "7"
+    assert len(accepted.warnings) == 8
+    assert sum(map(len, accepted.warnings)) < 10_000

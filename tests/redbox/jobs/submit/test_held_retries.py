@@ -8,9 +8,10 @@ import pytest
 
 from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import JobNotFound, JobsBusy, RefusedBySlurm
+from redbox_api.models import Phase
 from tests.redbox.jobs.harness import World, caller, request
 from tests.redbox.jobs.submit.test_coordinator import KEY, put
-from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES, REFUSED
+from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES, REFUSED, late
 
 
 def put_without_an_answer(world: World, **facts: Any) -> None:
@@ -45,6 +46,27 @@ def test_a_held_retry_whose_answer_a_crash_took_is_released_all_the_same(world: 
     world.advance(20)
     assert world.slurm.acts == [(JobAction.RELEASE, "1")]
     assert world.slurm.jobs["1"].reason == "Priority"
+
+
+@pytest.mark.parametrize("acts_take_s", [0.0, 3.0])
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_submit_that_arrives_after_its_held_retry_is_the_job_whatever_polls_show_meanwhile(
+    world: World, acts_take_s: float, *, starts: bool
+) -> None:
+    """The retry is cancelled: a poll that shows that while scancel goes on shows no end of the job."""
+    world.slurm.acts_take_s = acts_take_s
+    world.slurm.manners.append(late(125))
+    with pytest.raises(JobsBusy):
+        put(world)
+    world.advance(100)
+    assert put(world)[0].job_id == "1"
+    world.advance(26)
+    if starts:
+        world.slurm.start("2")
+    world.advance(60)
+    job = world.run(world.jobs.get(caller(), KEY))
+    assert (job.job_id, job.phase) == ("2", Phase.RUNNING if starts else Phase.PENDING)
+    assert {act for act in world.slurm.acts if act[0] is JobAction.CANCEL} == {(JobAction.CANCEL, "1")}
 
 
 def test_a_retry_of_a_job_that_its_request_holds_is_a_held_retry_too_and_is_not_released(

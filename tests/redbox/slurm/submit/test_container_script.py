@@ -347,6 +347,27 @@ def test_credentials_are_removed_also_when_the_pull_fails(node: Node) -> None:
     assert not file.exists()
 
 
+@pytest.mark.parametrize("theirs", ["folder", "link"])
+def test_no_credentials_are_read_from_a_folder_that_others_have_put_there(node: Node, theirs: str) -> None:
+    """In a directory of a group: its name follows from the job's comment, and is free once a task ran."""
+    script, file = with_credentials(node)
+    assert node.run(script).returncode == 0
+    lair = file.parent if theirs == "folder" else node.folder / "lair"
+    lair.mkdir()
+    (lair / file.name).write_text(f"touch {node.folder}/entered\n")
+    (lair / file.name).chmod(0o644)
+    if theirs == "link":
+        file.parent.symlink_to(lair)
+    elif os.geteuid() == 0:
+        os.chown(lair, 65534, 65534)
+    else:
+        pytest.skip("only root gives a folder away")
+    for image in (node.folder / "cache").glob("*.sif"):  # as on another node, or where it is always pulled
+        image.unlink()
+    assert node.run(script).returncode == 0
+    assert not (node.folder / "entered").exists()
+
+
 def test_a_later_task_of_the_array_runs_the_image_that_the_first_has_pulled(node: Node) -> None:
     script, _ = with_credentials(node)
     assert node.run(script).returncode == 0

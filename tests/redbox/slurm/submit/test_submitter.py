@@ -362,3 +362,12 @@ async def test_while_slurms_configuration_cannot_be_read_nothing_is_submitted() 
     )
     assert isinstance(await submit(agents), SubmitUnavailable)
     assert agents.called("sbatch") == []
+
+
+async def test_no_more_is_kept_of_what_an_agent_says_of_its_account_than_an_account_has() -> None:
+    agents = ScriptedAgents({"sbatch": done("7\n")})
+    assert await SlurmManager(agents, REDBOX).submit(ALICE, submission()) == accepted("7")
+    limits = [
+        limit for (_, argv, _, _), limit in zip(agents.calls, agents.limits, strict=True) if "-0" in argv
+    ]
+    assert [0 < limit <= 64 * 1024 for limit in limits] == [True]

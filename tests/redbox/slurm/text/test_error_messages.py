@@ -97,6 +97,7 @@ def test_an_sbatch_that_was_killed_or_said_nothing_is_unknown() -> None:
     assert isinstance(classify(-9, b""), SubmitUnknown)
     assert isinstance(classify(1, b""), SubmitUnknown)
     assert isinstance(read_submit(0, b"", b"sbatch: something else"), SubmitUnknown)
+    assert isinstance(read_submit(0, b"9" * 100_000 + b"\n", b""), SubmitUnknown)
 
 
 def test_an_sbatch_that_is_not_there_is_unavailable() -> None:
