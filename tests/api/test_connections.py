@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -274,17 +274,17 @@ PAGE = b"<html>Sign in</html>\n"
 @pytest.mark.parametrize("sent", [answer(PAGE), answer(b"{}\n"), answer(b"[]\n")])
 async def test_a_page_with_200_is_no_answer_to_anything(sent: bytes) -> None:
     async with serving(sent) as server, RedboxClient(server.endpoint) as client:
-        asked = [
-            client.cancel_job("k1"),
-            client.get_job("k1"),
-            anext(client.list_jobs()),
-            anext(client.watch_jobs()),
-            anext(client.watch_partitions()),
-            anext(pieces_of(client)),
+        requests: list[Callable[[], Awaitable[object]]] = [
+            lambda: client.cancel_job("k1"),
+            lambda: client.get_job("k1"),
+            lambda: anext(client.list_jobs()),
+            lambda: anext(client.watch_jobs()),
+            lambda: anext(client.watch_partitions()),
+            lambda: anext(pieces_of(client)),
         ]
-        for one in asked:
+        for request in requests:
             with pytest.raises(Unreachable, match="did not come from red-box"):
-                await one
+                await request()
 
 
 @pytest.mark.parametrize(
