@@ -142,9 +142,16 @@ def _pull(container: Container, paths: ContainerPaths) -> list[str]:
     if credentials is not None:
         lines += [
             f"credentials={quote(credentials)}",
-            # Where others may write in the folders above, one of theirs, or a link, could lie there by now.
-            'folder="${credentials%/*}"',
-            'is_own() { [ ! -L "$folder" ] && [ -O "$folder" ] && [ -O "$credentials" ]; }',
+            'folder="${credentials%/*}" file="${credentials##*/}"',
+            # Where others may write above, they can put their own folder there at any moment: so this looks
+            # at the folder that it has entered, and reads from that one.
+            "read_credentials() {",
+            "    here=$PWD",
+            '    [ -r "$credentials" ] && [ ! -L "$folder" ] && cd -- "$folder" || return',
+            '    [ -O . ] && [ -O "$file" ] && . "./$file"',
+            "    found=$?",
+            '    cd -- "$here" && return "$found"',
+            "}",
             'forget() { rm -f -- "$credentials"; rmdir -- "$folder" 2>/dev/null; }',
             "trap forget EXIT",
             "trap 'exit 143' HUP INT TERM",
@@ -174,9 +181,8 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
         lines.append('    if [ -e "$image" ]; then touch -c -- "$image"; return 0; fi')
     if with_credentials:
         lines += [
-            '    if [ -r "$credentials" ] && is_own; then . "$credentials"',
             "    # They are gone if another task of this array, or an earlier run, has pulled it.",
-            '    elif [ -e "$image" ]; then return 0; fi',
+            '    if ! read_credentials && [ -e "$image" ]; then return 0; fi',
         ]
     if container.options.allow_unsigned:  # Apptainer has no such option: it allows them always
         lines.append(
