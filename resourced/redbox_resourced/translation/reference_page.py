@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from redbox_api.pod_parts import MAX_CONTAINERS, MAX_MOUNTS, MAX_VOLUMES
 from redbox_resourced.translation.annotations import MEANINGS, PREFIX
 from redbox_resourced.translation.fields.pod_table import POD
 from redbox_resourced.translation.fields.rules import FieldRule, FieldTable, Treatment
+from redbox_resourced.translation.limits import MOST_BYTES, MOST_VALUES
 
-HEAD = """\
+HEAD = f"""\
 # Fields of pods on virtual nodes
 
 Made by `make generate` from the table by which resourced translates; do not edit. A pod with a refused field,
 or with one that is not on this page, does not run: it fails with reason `Unsupported` and the field's name.
 An empty value counts as absent. `[]` are the items of a list; init containers have the fields of containers.
+
+A pod that is too large does not run either. It may have {MAX_CONTAINERS} containers and as many init
+containers, {MAX_VOLUMES} volumes, {MAX_MOUNTS} mounts in a container, {MOST_VALUES} values from Secrets,
+ConfigMaps and fields, and {MOST_BYTES // 1024**2} MiB of variables and files in all.
 
 """
 LISTED_ONCE = frozenset({"spec.initContainers[]"})

@@ -11,7 +11,7 @@ from redbox.setup.checks.findings import Finding, fault, warning
 from redbox.setup.checks.machine import Machine
 
 SOON = timedelta(days=30)
-RENEW = "run redbox init as root, or renew the site's own certificate; then systemctl reload redbox"
+RENEW = "run redbox init as root, or renew the site's own certificate"
 
 
 def check_certificate(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
