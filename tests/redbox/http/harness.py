@@ -181,8 +181,7 @@ async def standing(
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-home-", dir="/dev/shm")))
         os.chown(home, ALICE_UID, -1)
         tokens, path = write_settings(directory)
-        callers_clock = AdvancedClock()
-        authenticator = await stack.enter_async_context(_door(path, callers_clock))
+        authenticator = await stack.enter_async_context(_door(path, callers_clock := AdvancedClock()))
         clock = RunningClock()
         slurm = StrictSlurm(clock, next_id=os.getpid() * 1000)  # processes of jobs are found by their ids
         journal = Journal(directory / "journal")
@@ -232,20 +231,8 @@ async def standing(
         )
         authority = make_authority("tests", datetime.now(UTC))
         ca = authority.certificate.decode()
-        stand = Stand(
-            directory,
-            home,
-            tokens,
-            slurm,
-            jobs,
-            services,
-            ready,
-            ca,
-            path,
-            callers_clock,
-            audited=audited,
-            transport=transport,
-        )
+        facts = (directory, home, tokens, slurm, jobs, services, ready, ca, path, callers_clock)
+        stand = Stand(*facts, audited=audited, transport=transport)
         pair = issue_server(authority, ["localhost"], [], datetime.now(UTC))
         await stack.enter_async_context(_listening(stand, pair))
         yield stand

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,74 +20,11 @@ from redbox.slurm.submit.container_script import (
     ContainerPaths,
     build_container_script,
     container_environment,
-    credentials_file,
     pulls_always,
 )
-from redbox_api.job_parts import RegistryCredentials
 from redbox_api.models import JobRequest
 from redbox_bed.hosts.waiting import wait_until
-
-RUNTIME = f"""#!{sys.executable}
-import json, os, sys, time
-calls = os.environ["CALLS"]
-names = ("APPTAINER_DOCKER_USERNAME", "APPTAINER_DOCKER_PASSWORD", "SINGULARITY_DOCKER_PASSWORD")
-seen = {{"argv": sys.argv[1:], "credentials": {{name: os.environ.get(name) for name in names}}}}
-with open(calls, "a") as file:
-    file.write(json.dumps(seen) + "\\n")
-if sys.argv[1:3] == ["pull", "--help"]:
-    print("  -U, --allow-unsigned   do not require a signed container")
-elif sys.argv[2:3] == ["pull"]:
-    if os.environ.get("PULL_FAILS"):
-        sys.exit(13)
-    open(sys.argv[-2], "w").write(sys.argv[-1])
-    time.sleep(float(os.environ.get("PULL_HANGS", 0)))
-sys.exit(int(os.environ.get("EXIT", 0)))
-"""
-SRUN = f"""#!{sys.executable}
-import os, sys
-with open(os.environ["CALLS"], "a") as file:
-    file.write('{{"srun": ' + __import__("json").dumps(sys.argv[1:3]) + "}}\\n")
-words = [word for word in sys.argv[1:] if not word.startswith("--") or "srun" in word]
-first = next(i for i, word in enumerate(sys.argv) if i and not word.startswith("--"))
-os.execvp(sys.argv[first], sys.argv[first:])
-"""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A compute node: a PATH with the runtime, and what was called on it."""
-
-    folder: Path
-
-    def run(self, script: str, **env: str) -> subprocess.CompletedProcess[str]:
-        path = f"{self.folder}/bin:/usr/bin:/bin"
-        return subprocess.run(
-            ["/bin/sh"],
-            input=script,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            env={"PATH": path, "CALLS": str(self.folder / "calls"), **env},
-        )
-
-    def calls(self) -> list[dict[str, object]]:
-        lines = (self.folder / "calls").read_text().splitlines()
-        (self.folder / "calls").unlink()
-        return [json.loads(line) for line in lines]
-
-    @property
-    def places(self) -> ContainerPaths:
-        return ContainerPaths(str(self.folder / "cache dir"))
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Node:
-    (tmp_path / "bin").mkdir()
-    for name, text in (("apptainer", RUNTIME), ("srun", SRUN)):
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
-    return Node(tmp_path)
+from tests.redbox.slurm.submit.container_node import Node
 
 
 def request(
@@ -311,67 +245,7 @@ def test_unsigned_images_are_allowed_where_the_runtime_has_the_option(node: Node
     assert "--allow-unsigned" in pulls(node)[0]
 
 
-SECRET = "p'a\"s $(id)\nword"
-REGISTRY = {"username": "me", "password": SECRET}
-
-
-def with_credentials(node: Node) -> tuple[str, Path]:
-    asked = request("docker://registry/app:1.2", registry=REGISTRY)
-    folder = node.folder / "job" / ".redbox-12345678"
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "registry.sh"
-    assert asked.container is not None
-    assert asked.container.registry is not None
-    file.write_bytes(credentials_file(asked.container.registry))
-    return build_container_script(asked, ContainerPaths(str(node.folder / "cache"), str(file))), file
-
-
-def test_credentials_reach_the_pull_alone_and_are_gone_when_the_container_runs(node: Node) -> None:
-    script, file = with_credentials(node)
-    assert SECRET not in script
-    assert node.run(script).returncode == 0
-    pull, run = node.calls()
-    assert pull["credentials"] == {
-        "APPTAINER_DOCKER_USERNAME": "me",
-        "APPTAINER_DOCKER_PASSWORD": SECRET,
-        "SINGULARITY_DOCKER_PASSWORD": SECRET,
-    }
-    assert set(run["credentials"].values()) == {None}  # type: ignore[attr-defined]
-    assert not file.parent.exists()
-    assert SECRET not in json.dumps([pull["argv"], run["argv"]])
-
-
-def test_credentials_are_removed_also_when_the_pull_fails(node: Node) -> None:
-    script, file = with_credentials(node)
-    assert node.run(script, PULL_FAILS="1").returncode == NO_IMAGE
-    assert not file.exists()
-
-
-@pytest.mark.parametrize("theirs", ["folder", "link"])
-def test_no_credentials_are_read_from_a_folder_that_others_have_put_there(node: Node, theirs: str) -> None:
-    """In a directory of a group: its name follows from the job's comment, and is free once a task ran."""
-    script, file = with_credentials(node)
-    assert node.run(script).returncode == 0
-    lair = file.parent if theirs == "folder" else node.folder / "lair"
-    lair.mkdir()
-    (lair / file.name).write_text(f"touch {node.folder}/entered\n")
-    (lair / file.name).chmod(0o644)
-    if theirs == "link":
-        file.parent.symlink_to(lair)
-    elif os.geteuid() == 0:
-        os.chown(lair, 65534, 65534)
-    else:
-        pytest.skip("only root gives a folder away")
-    for image in (node.folder / "cache").glob("*.sif"):  # as on another node, or where it is always pulled
-        image.unlink()
-    assert node.run(script).returncode == 0
-    assert not (node.folder / "entered").exists()
-
-
-def test_a_later_task_of_the_array_runs_the_image_that_the_first_has_pulled(node: Node) -> None:
-    script, _ = with_credentials(node)
-    assert node.run(script).returncode == 0
-    assert node.run(script).returncode == 0
+REGISTRY = {"username": "me", "password": "secret"}
 
 
 @pytest.mark.parametrize(
@@ -380,7 +254,10 @@ def test_a_later_task_of_the_array_runs_the_image_that_the_first_has_pulled(node
         ({"image": "ubuntu:22.04"}, "perhaps docker://ubuntu:22.04"),
         ({"image": "images/a.sif"}, "neither an absolute path"),
         ({"image": "shub://a/b"}, "perhaps docker://..."),
-        ({"image": "/a.sif", "registry": REGISTRY}, "credentials can only be used"),
+        (
+            {"image": "/a.sif", "registry": {"username": "me", "password": "secret"}},
+            "credentials can only be used",
+        ),
         ({"image": "/a.sif", "options": {"cleanEnv": True, "mpi": "pmix"}}, "rank 0 of 1"),
     ],
 )
@@ -401,20 +278,3 @@ def test_env_is_handed_to_the_container_and_settings_to_the_runtime() -> None:
         "SINGULARITYENV_A": "$(id)",
         "APPTAINER_NOHTTPS": "1",
     }
-
-
-@settings(max_examples=50)
-@given(words.filter(lambda text: "\r" not in text), words)
-def test_any_password_survives_its_file(username: str, password: str) -> None:
-    file = credentials_file(
-        RegistryCredentials.model_construct(username=username, password=_secret(password))
-    )
-    show = b'\nprintf "%s\\0%s" "$APPTAINER_DOCKER_USERNAME" "$SINGULARITY_DOCKER_PASSWORD"'
-    shown = subprocess.run(
-        ["/bin/sh"], input=file + show, capture_output=True, check=True, env=dict(os.environ)
-    )
-    assert shown.stdout == f"{username}\0{password}".encode()
-
-
-def _secret(text: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    return RegistryCredentials.model_validate({"username": "", "password": text}).password
