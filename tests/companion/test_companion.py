@@ -148,7 +148,7 @@ def test_a_script_of_a_config_map_goes_into_the_request_as_it_is(redbox: Scripte
 
 
 def test_a_caller_who_stays_unknown_is_refused_in_the_end(redbox: ScriptedServer, pod: Pod) -> None:
-    pod.environ["REDBOX_LOST_AFTER"] = "1"
+    pod.environ["REDBOX_LOST_AFTER"] = "5"  # the third refusal is told, after a second
     redbox.failures = [401] * 100
     ended = pod.run()
     assert (ended.returncode, redbox.bodies) == (77, [])
