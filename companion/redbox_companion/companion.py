@@ -165,7 +165,8 @@ class CompanionProcess:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():  # a join without an end holds up a SIGTERM that another thread takes
+                thread.join(POLL_S)
 
     def _relay_stream(self, name: str) -> None:
         relay = self._relay_of(name)
