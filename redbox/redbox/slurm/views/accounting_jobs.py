@@ -11,17 +11,22 @@ from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import Exit, has_ended, has_not_begun, severity
 from redbox.slurm.views.observations import observe, observe_tasks, output_path
 
+RESIZED = "RESIZING"
+
 
 def build_accounting_jobs(rows: Iterable[AccountingRow]) -> tuple[Observation, ...]:
     """The jobs, run by run; tasks of an array that ran again count with their latest run.
 
-    An id that slurmctld has reused is two jobs: they differ in uid or mark.
+    An id that slurmctld has reused is two jobs: they differ in uid or mark. A run whose nodes were changed
+    has a row for each size, of which the last one has its end.
     """
     groups: dict[tuple[str, int, str, int], list[AccountingRow]] = {}
     runs: dict[tuple[str, int, str], int] = {}
+    resized: set[tuple[str, int, str]] = set()
     for row in sorted(rows, key=order_of_runs):
         part = (row.raw_id, row.uid, row.mark)
-        run = runs[part] = runs.get(part, -1) + 1
+        run = runs[part] = runs.get(part, -1) + (part not in resized)
+        (resized.add if row.state == RESIZED else resized.discard)(part)
         whole = (row.job_id, row.uid, row.mark, 0 if row.array_task is not None else run)
         groups.setdefault(whole, []).append(replace(row, restarts=max(run, row.restarts)))
     return tuple(_observe(parts) for parts in groups.values())
@@ -66,7 +71,7 @@ def _observe(rows: Sequence[AccountingRow]) -> Observation:
 
 
 def _decisive_row(parts: Sequence[AccountingRow]) -> AccountingRow:
-    alive = [row for row in parts if not has_ended(row.state)]
+    alive = [row for row in parts if not has_ended(row.state) and row.state != RESIZED]
     return alive[0] if alive else max(parts, key=lambda row: severity(row.state))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -170,6 +171,23 @@ def test_each_run_of_a_requeued_job_is_one_observation_in_the_order_of_time() ->
         ]
     )
     assert [(run.state, run.restarts) for run in runs] == [("NODE_FAIL", 0), ("COMPLETED", 1)]
+
+
+def test_a_run_whose_nodes_were_changed_is_one_run() -> None:
+    sizes = [
+        row(State="RESIZING", End="1795254190", NodeList="n[1-2]"),
+        row(State="RESIZING", Submit="1795254190", Start="1795254190", End="1795254195", NodeList="n1"),
+        row(State="COMPLETED", ExitCode="0:0", Submit="1795254195", Start="1795254195", End="1795254200"),
+    ]
+    (job,) = build_accounting_jobs(sizes)
+    assert (job.state, job.exit_code, job.restarts) == ("COMPLETED", 0, 0)
+    assert job.started_at == datetime.fromtimestamp(1795254170, UTC)
+    assert job.ended_at == datetime.fromtimestamp(1795254200, UTC)
+    again = row(Submit="1795254300", Start="1795254310", End="1795254320")
+    assert [run.restarts for run in build_accounting_jobs([*sizes, again])] == [0, 1]
+    (task,) = build_accounting_jobs([replace(size, array_task="1") for size in sizes])[0].tasks
+    assert (task.state, task.restarts) == ("COMPLETED", 0)
+    assert build_accounting_jobs(sizes[:2])[0].state == "RESIZING"
 
 
 def test_an_id_that_was_given_out_twice_is_two_jobs() -> None:
