@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Generator
-from functools import cache
+from collections.abc import Generator, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from redbox_api import client
 from tests.failures import FailuresAtOnce
 
 ROOT = Path(__file__).parent.parent
@@ -122,6 +123,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if fault := item.config.stash.get(bed_fault, ""):
         item.session.shouldfail = fault
         pytest.fail(fault, pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_connection_may_take_a_minute() -> Iterator[None]:
+    """Red-box's client gives up after five seconds, in which a busy machine may not give it a turn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "Deadlines", partial(client.Deadlines, connect=60))
+        yield
 
 
 def _chosen(config: pytest.Config) -> set[str]:
