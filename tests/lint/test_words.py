@@ -38,7 +38,7 @@ VARIABLES = {"known", "seen", "told", "said", "one"}
 PACKAGES = ("redbox", "companion", "operator", "resourced", "cli")
 PROSE = {".py", ".md", ".yaml", ".yml", ".tpl", ".txt", ".toml", ".sh", ".service", ".go", ".in"}
 NOT_OURS = {"CHANGELOG.md", "requirements.lock"}
-"""CHANGELOG.md is history. The rest is generated."""
+"""CHANGELOG.md has former names of settings. The rest is generated."""
 
 pattern = re.compile(r"\b(?:" + "|".join(GONE) + r")", re.IGNORECASE)
 
