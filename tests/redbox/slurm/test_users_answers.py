@@ -84,8 +84,9 @@ async def test_where_jobs_are_private_a_row_with_endless_text_is_as_no_answer(fi
 @pytest.mark.parametrize("odd", ["0", "4000000000", "99999999999999999999", "9" * 200_000])
 async def test_an_id_that_no_job_can_have_keeps_no_answer_about_the_jobs_of_others_away(odd: str) -> None:
     """Squeue and sacct refuse the whole list: squeue 24.11 says `Invalid job id: 4000000000`, with code 1."""
-    answers = {"squeue": queue(job("7")), "sacct --noheader": remembered(ROW), "sacct --json": done("{}")}
-    agents = ScriptedAgents(answers)
+    agents = ScriptedAgents(
+        {"squeue": queue(job("7")), "sacct --noheader": remembered(ROW), "sacct --json": done("{}")}
+    )
     asked = manager(agents)
     assert [shown.job_id for shown in (await asked.find_live([odd, "7"])).jobs] == ["7"]
     assert [shown.job_id for shown in (await asked.history([odd, "7"], since=NOW)).jobs] == ["7"]
