@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import logging
-from typing import TextIO
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
+
+
+class LossyFile:
+    """A line that cannot be written, as to a full disk or a closed pipe, is lost, and its writer goes on."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
 
 
 def configure_log(target: TextIO) -> None:
@@ -22,12 +38,13 @@ def configure_log(target: TextIO) -> None:
     renderer: structlog.types.Processor = (
         structlog.dev.ConsoleRenderer() if target.isatty() else structlog.processors.JSONRenderer()
     )
+    lossy = LossyFile(target)
     structlog.configure(
         processors=[*shared, renderer],
-        logger_factory=structlog.WriteLoggerFactory(file=target),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", lossy)),
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
-    handler = logging.StreamHandler(target)
+    handler = logging.StreamHandler(lossy)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

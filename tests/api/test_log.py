@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -37,3 +38,13 @@ def test_a_defect_is_logged_with_its_traceback_by_either_library(written: io.Str
         assert "Traceback" in record["exception"]
         assert "JSONDecodeError" in record["exception"]
     assert len(written.getvalue().splitlines()) == 2
+
+
+@pytest.mark.usefixtures("written")
+def test_a_full_disk_ends_no_part_that_logs() -> None:
+    full = Path("/dev/full").open("w")  # noqa: SIM115 (closing it fails)
+    configure_log(full)
+    for own in (structlog.get_logger("own"), logging.getLogger("redbox.jobs.background_tasks")):
+        own.warning("it is lost")
+    with pytest.raises(OSError, match="No space left"):
+        full.close()
