@@ -117,7 +117,7 @@ def test_a_job_lives_through_upgrade_and_rollback(site: Site, submit: Callable[[
     assert "upgraded" not in back["spec"]["template"]["metadata"]["annotations"]
     site.end(name)
     eventually(lambda: site.phase(name) == "Succeeded")
-    assert site.in_slurm(name) == ["COMPLETED"]
+    eventually(lambda: site.in_slurm(name) == ["COMPLETED"])
 
 
 def test_an_upgrade_brings_the_kinds_up_to_date_and_keeps_a_stored_version(site: Site) -> None:
@@ -155,7 +155,7 @@ def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
     assert (synced["status"], synced["reason"]) == ("False", "Uninstalled")
     of_job = f"redbox.dev/slurmjob-uid={kept['metadata']['uid']}"
     assert site.kubectl.list("pods", "alice", labels=of_job) == []
-    assert site.in_slurm(name) == ["RUNNING"]
+    eventually(lambda: site.in_slurm(name) == ["RUNNING"])
 
     login_node.start(site.login)
     site.install()
@@ -164,7 +164,7 @@ def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
     again = site.job(name)["status"]
     assert again["jobID"] == kept["status"]["jobID"]
     assert "Uninstalled" not in {one["reason"] for one in again["conditions"]}
-    assert site.in_slurm(name) == ["COMPLETED"]
+    eventually(lambda: site.in_slurm(name) == ["COMPLETED"])
 
 
 def test_after_an_uninstall_a_namespace_goes_at_once(site: Site) -> None:
@@ -204,8 +204,7 @@ def test_an_uninstall_that_cancels_leaves_no_job(site: Site, submit: Callable[[]
     name = submit()
     site.helm.install(site.values() | {"uninstall": {"jobs": "Cancel"}})
     site.helm("uninstall", RELEASE, "--wait")
-    (state,) = site.in_slurm(name)
-    assert state.startswith("CANCELLED")
+    eventually(lambda: [state[:9] for state in site.in_slurm(name)] == ["CANCELLED"])
     site.install()
 
 

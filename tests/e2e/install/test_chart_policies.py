@@ -62,8 +62,9 @@ def tenant(kubectl: Kubernetes) -> Iterator[str]:
 
 
 def allow(kubectl: Kubernetes, namespace: str, verb: str, resource: str, *names: str) -> None:
-    """The user una may do that in the namespace: to these objects, or to all."""
+    """The user una may do that in the namespace, to these objects or to all, and the API server knows."""
     role, api = f"r-{uuid4().hex[:6]}", "rbac.authorization.k8s.io"
+    what = "/".join([resource, *names[-1:]])
     resource, _, group = resource.partition(".")
     rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
     metadata = {"name": role, "namespace": namespace}
@@ -78,6 +79,8 @@ def allow(kubectl: Kubernetes, namespace: str, verb: str, resource: str, *names:
     ]
     for one in objects:
         kubectl.apply(json.dumps({"apiVersion": f"{api}/v1", **one}))
+    question = ("auth", "can-i", verb, what, "--as=una", f"--namespace={namespace}")
+    eventually(lambda: _answer(kubectl, *question) == "yes")
 
 
 # ------------------------------------------------------------------------------------------------ tokens
@@ -132,7 +135,7 @@ def unlimited(kubectl: Kubernetes) -> Iterator[None]:
 @pytest.mark.usefixtures("unlimited")
 def test_a_token_of_another_account_is_bound_to_a_pod(refused: Callable[..., str]) -> None:
     ask = ask_token(RESOURCED, "alice", "default")
-    assert "only bound to a pod" in refused(*ask, body=token_request())
+    eventually(lambda: "only bound to a pod" in refused(*ask, body=token_request()))
     secret = {"apiVersion": "v1", "kind": "Secret", "name": "x"}
     assert "only bound to a pod" in refused(*ask, body=token_request(boundObjectRef=secret))
     pod = {"apiVersion": "v1", "kind": "Pod", "name": "no-such-pod", "uid": "0"}
@@ -240,8 +243,8 @@ def test_what_a_role_of_a_namespace_brings(
     kubectl.apply(json.dumps(binding))
     what, _, subresource = what.partition("/")
     question = ["auth", "can-i", *what.split(), f"--as={user}", f"--namespace={tenant}"]
-    answer = _answer(kubectl, *question, *([f"--subresource={subresource}"] if subresource else []))
-    assert answer == may
+    question += [f"--subresource={subresource}"] if subresource else []
+    eventually(lambda: _answer(kubectl, *question) == may)
 
 
 def _answer(kubectl: Kubernetes, *question: str) -> str:

@@ -320,7 +320,7 @@ def test_a_horizontal_pod_autoscaler_follows_the_jobs_that_wait_in_a_partition(l
     access = access_to_redbox(kubernetes)
     target = ("deployment", "helpers", "alice")
     kubernetes.apply(yaml.safe_dump({**HELPERS, "metadata": {"name": "helpers", "namespace": "alice"}}))
-    submit = ("sbatch", "-o/dev/null", "-D/tmp", "-N3", "--exclusive", "--array=1-13", "-t1")
+    submit = ("sbatch", "-o/dev/null", "-D/tmp", "-N3", "--exclusive", "--array=1-13", "-t5")
     login.run(*submit, user="alice", stdin="#!/bin/sh\nsleep 300\n")
     login.run(*submit, "-H", user="alice", stdin="#!/bin/sh\n")  # held: no helper gets these to start
     try:

@@ -21,6 +21,7 @@ from tests.e2e.harness import slurmjobs
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.login_install import without_red_box
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 BEFORE = "68a80b9"
@@ -108,7 +109,8 @@ def test_jobs_of_the_version_before_run_on_and_end_as_they_should(bed: Bed, old_
     assert before.status["phase"] == "Succeeded"
     kept = [job for job in jobs.made if job is not deleted]
     assert {job.name: job.status["jobID"] for job in kept} == {job.name: ids[job.name] for job in kept}
-    assert [len(job.in_slurm()) for job in (well, fails, deleted, held, chained, before)] == [1] * 6
+    once = (well, fails, deleted, held, chained, before)
+    eventually(lambda: [len(job.in_slurm()) for job in once] == [1] * 6)
     assert upgraded.apply("echo new").finishes()["phase"] == "Succeeded"
     cluster = json.loads(jobs.kubectl("get", "slurmcluster", "hpc1", "--output=json"))["status"]
     assert {one["name"] for one in cluster["partitions"]} == set(cluster["partitionNames"])  # was a number

@@ -354,7 +354,7 @@ def test_a_pod_that_is_deleted_while_it_pulls_ends_at_once_and_leaves_no_part_of
         pod = pods.run(pulled(f"{image}:1", imagePullPolicy="Always"), imagePullSecrets=pull_secret)
         assert pod.has_event("Pulling")
         pod.delete()
-    assert {state for _, state in pod.in_slurm()} <= {"CANCELLED", "FAILED", "COMPLETED"}
+    eventually(lambda: {state for _, state in pod.in_slurm()} <= {"CANCELLED", "FAILED", "COMPLETED"})
     parts = f"find {HOME}/.cache/redbox -name '*.sif.*.*'"
     eventually(
         lambda: pods.login.run("sh", "-c", parts, user=USER, check=False).stdout == "",

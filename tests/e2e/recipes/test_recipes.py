@@ -138,7 +138,8 @@ def test_ten_lines_of_python_exit_as_the_job(
     )
     assert ended.returncode == code, ended.stderr
     (name, number) = re.findall(r"^(python-\w+): job (\d+) ended", ended.stdout)[0]
-    assert [row[0] for row in applied(jobs, name).in_slurm()] == [number]
+    job = applied(jobs, name)
+    eventually(lambda: [row[0] for row in job.in_slurm()] == [number])
 
 
 @pytest.mark.usefixtures("python_packages")

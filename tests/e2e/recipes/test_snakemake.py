@@ -20,6 +20,7 @@ from redbox_bed.core.places import CHECKOUT
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs
+from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)  # Snakemake is fetched first, once
 LOCK = Path(__file__).with_name("snakemake.lock")
@@ -115,10 +116,8 @@ def test_each_rule_is_a_job_in_slurm_and_their_files_are_the_result(study: Host)
     lines = re.findall(r"^(north|south) on n\d, job (\d+)$", total, re.MULTILINE)
     assert [sample for sample, _ in lines] == ["north", "south"], total
     assert len({number for _, number in lines}) == 2
-    names = study.run(
-        "sacct", "-X", "-n", "-P", "-o", "User,State", "-j", ",".join(job for _, job in lines)
-    ).stdout
-    assert names.splitlines() == ["alice|COMPLETED"] * 2
+    ask = ("sacct", "-X", "-n", "-P", "-o", "User,State", "-j", ",".join(job for _, job in lines))
+    eventually(lambda: study.run(*ask).stdout.splitlines() == ["alice|COMPLETED"] * 2)
 
 
 def test_a_rule_that_fails_fails_the_workflow(study: Host) -> None:

@@ -29,11 +29,11 @@ def federated(bed: Bed) -> Iterator[None]:
 
     controller.run("sacctmgr", "-iQ", "add", "federation", NAME, f"clusters={cluster}")
     try:
-        wait_until(is_in_it, 30, "the cluster did not join the federation")
+        wait_until(is_in_it, 120, "the cluster did not join the federation")
         yield
     finally:
         controller.run("sacctmgr", "-iQ", "delete", "federation", NAME)
-        wait_until(lambda: not is_in_it(), 30, "the cluster did not leave the federation")
+        wait_until(lambda: not is_in_it(), 120, "the cluster did not leave the federation")
 
 
 @pytest.mark.usefixtures("federated")

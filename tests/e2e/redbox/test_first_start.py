@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 import httpx
 import pytest
@@ -33,19 +34,20 @@ def new_server(bed: Bed) -> Iterator[RedboxServer]:
         server.remove()
 
 
-def answer(server: RedboxServer, path: str) -> str | None:
-    """What anybody is told there."""
+def is_told(server: RedboxServer, path: str, said: str) -> bool:
+    """Whether anybody is told this there."""
     try:
-        return httpx.get(f"{server.endpoint}{path}", verify=server.trust(), timeout=20).text
+        return said in httpx.get(f"{server.endpoint}{path}", verify=server.trust(), timeout=20).text
     except httpx.TransportError:
-        return None
+        return False
 
 
 async def test_it_listens_and_says_what_it_waits_for_and_goes_on_once_slurm_is_there(
     bed: Bed, new_server: RedboxServer
 ) -> None:
-    await asyncio.to_thread(wait_until, lambda: bool(answer(new_server, "/healthz")), STARTS_WITHIN_S, "deaf")
-    assert WHY in (answer(new_server, "/readyz") or "")
+    for path, said in (("/healthz", ""), ("/readyz", WHY)):
+        look = partial(is_told, new_server, path, said)
+        await asyncio.to_thread(wait_until, look, STARTS_WITHIN_S, f"{path} does not say {said!r}")
     async with new_server.client_of("alice") as alice:
         with pytest.raises(Busy, match=WHY) as busy:
             await submit(alice, "true")

@@ -21,7 +21,7 @@ from tests.e2e.harness.redbox_server import RedboxServer, running
 from tests.e2e.harness.slurmjobs import new_name
 
 CACHE = "/home/alice/.cache/redbox/images"
-PULLS_WITHIN_S = 60
+PULLS_WITHIN_S = 120
 
 
 @pytest.fixture(scope="module")

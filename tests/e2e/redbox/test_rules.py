@@ -13,6 +13,7 @@ from redbox_bed.bed import Bed
 from tests.e2e.harness.redbox_jobs import ended, started, submit, until
 from tests.e2e.harness.redbox_server import CLUSTER, RedboxServer, running
 from tests.e2e.harness.slurm_settings import configured
+from tests.e2e.harness.waiting import eventually
 
 ALLOWED = "debug physics"
 LIMITED = {
@@ -107,8 +108,12 @@ async def test_a_plugin_that_moves_a_later_component_takes_the_whole_job_out_of_
         job = await ended(alice, key)
     assert job.phase is Phase.CANCELLED
     assert "Slurm gave the job partition debug,long, which" in (job.message or "")
-    told = json.loads(limiting.login.read(f"{limiting.folder}/audit.log").splitlines()[-1])
-    assert (told["caller"], told["act"], told["job_id"]) == ("red-box", "cancel", job.job_id)
+
+    def last_told() -> tuple[str, str, str]:
+        told = json.loads(limiting.login.read(f"{limiting.folder}/audit.log").splitlines()[-1])
+        return told["caller"], told["act"], told["job_id"]
+
+    eventually(lambda: last_told() == ("red-box", "cancel", job.job_id))
 
 
 async def test_what_a_user_changes_later_is_between_the_user_and_slurm(limiting: RedboxServer) -> None:

@@ -59,11 +59,11 @@ def busy(login: Host) -> Iterator[None]:
         told = login.run("squeue", "-h", "-tall", f"-j{','.join(ids)}", "-o%T", check=False).stdout.split()
         return bool(told) and set(told) <= set(states)
 
-    wait_until(lambda: shows([*running, cancelled], "RUNNING"), 60, "the jobs do not run")
+    wait_until(lambda: shows([*running, cancelled], "RUNNING"), 120, "the jobs do not run")
     login.run("scancel", cancelled, gone, user="bob")
     wait_until(
         lambda: shows([*ended, cancelled, gone], "COMPLETED", "FAILED", "CANCELLED"),
-        60,
+        120,
         "the jobs do not end",
     )
     yield

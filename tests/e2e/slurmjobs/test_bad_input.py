@@ -184,7 +184,7 @@ def test_a_wrong_certificate_is_said_once_of_the_slurmcluster(jobs: SlurmJobs, o
     assert "certificate" in condition["message"].lower()
     stuck, healthy = jobs.apply("true", cluster=other_cluster), jobs.apply("true")
     healthy.reaches("Succeeded")
-    assert stuck.status["phase"] == "Pending"
+    stuck.comes_to(phase="Pending")
     stuck.abandon()
     stuck.delete()
 

@@ -73,10 +73,13 @@ def test_killed_in_the_middle_it_goes_on_with_the_same_jobs(bed: Bed, jobs: Slur
 
 def test_only_one_operator_holds_the_lease(jobs: SlurmJobs) -> None:
     get = ("get", f"--namespace={NAMESPACE}", "--output=json")
-    lease = json.loads(jobs.kubectl(*get, "lease", "redbox-operator"))
-    pods = json.loads(jobs.kubectl(*get, "pods", "--selector=app.kubernetes.io/name=redbox-operator"))
-    running = {pod["metadata"]["name"] for pod in pods["items"]}
-    assert lease["spec"]["holderIdentity"] in running
+
+    def held_by_one_that_runs() -> bool:
+        lease = json.loads(jobs.kubectl(*get, "lease", "redbox-operator"))
+        pods = json.loads(jobs.kubectl(*get, "pods", "--selector=app.kubernetes.io/name=redbox-operator"))
+        return lease["spec"]["holderIdentity"] in {pod["metadata"]["name"] for pod in pods["items"]}
+
+    eventually(held_by_one_that_runs)
 
 
 # ---------------------------------------------------------------------------------------------- companions
