@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -28,6 +27,7 @@ from tests.deploy.debian_programs import unpacked
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_settings import put_rule_first, settings_changed
 from tests.e2e.harness.waiting import eventually
+from tests.ports import free_port
 
 MONITORING = "monitoring"
 FAMILIES = ("jobs", "nodes", "partitions", "scheduler", "users-accounts")
@@ -87,8 +87,7 @@ def scraping(bed: Bed, folder: Path, rules: dict[str, Any]) -> Iterator[Promethe
     kubernetes = Kubernetes(bed)
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(_settings(bed, kubernetes, folder)))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     program = unpacked("prometheus") / "usr/bin/prometheus"
     options = ("--config.file=prometheus.yaml", "--storage.tsdb.path=data", f"--web.listen-address={address}")
     with (folder / "prometheus.log").open("w") as log:
