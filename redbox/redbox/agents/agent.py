@@ -188,14 +188,15 @@ class AgentClient:
 
     @asynccontextmanager
     async def open_step(
-        self, argv: Sequence[str], *, job: str, name: str, env: Mapping[str, str]
+        self, argv: Sequence[str], program: bytes, *, job: str, name: str, env: Mapping[str, str]
     ) -> AsyncIterator[StepConnection]:
-        """Start a step of the job by this command, and exchange bytes with it; it ends with the block.
+        """Start a Python program in a step of the job, and exchange bytes with it; it ends with the block.
 
+        The step's command ends with the bootstrap of such programs, which reads what the agent sends first.
         Agents of older releases lack this operation: RequestFailed.
         """
         parameters = {"argv": list(argv), "job": job, "name": name, "env": dict(env)}
-        request = AgentRequest("step", name, parameters, idempotent=False)
+        request = AgentRequest("run_program", name, parameters, idempotent=False, data=program)
         async with self._connection.open(request) as stream:
             yield StepConnection(stream, self._broke_protocol)
 

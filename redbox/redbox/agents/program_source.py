@@ -19,4 +19,4 @@ only. It takes no arguments and exchanges frames on stdin and stdout.
 
 @cache
 def agent_source() -> bytes:
-    return join_package(PACKAGE, MODULES, HEAD, node=("pipes",), shared=("credit",))
+    return join_package(PACKAGE, MODULES, HEAD, node=("pipes", "sent_programs"), shared=("credit",))

@@ -1,10 +1,11 @@
-"""The relay as one file, and the command and input that start it where nothing of Red Box is installed."""
+"""The relay as one file, and the command that starts it where nothing of Red Box is installed."""
 
 from __future__ import annotations
 
 from functools import cache
 
 from redbox.core.joined_program import join_package
+from redbox.node.program.sent_programs import BOOTSTRAP
 
 PACKAGE = "redbox.relay.program"
 MODULES = ("frames", "places", "children", "streams", "ports", "attached", "relay")
@@ -15,17 +16,6 @@ Made from redbox/relay/program by `redbox.relay.program_source`. Python 3.6 or n
 It takes no arguments and exchanges frames on stdin and stdout.
 """
 '''
-BOOTSTRAP = """import os
-def take(n):
-    b = b""
-    while len(b) < n:
-        part = os.read(0, n - len(b))
-        if not part: os._exit(1)
-        b += part
-    return b
-exec(compile(take(int(take(8))), "redbox-relay", "exec"))
-"""
-"""Reads no further than the source: what follows is the relay's own input."""
 PYTHON = "/usr/bin/python3"
 
 
@@ -41,10 +31,5 @@ def relay_source() -> bytes:
 
 
 def relay_command() -> list[str]:
+    """The agent sends it the packed source."""
     return [PYTHON, "-I", "-S", "-c", BOOTSTRAP]
-
-
-def relay_preamble() -> bytes:
-    """The command's input: eight digits of length, and the source."""
-    source = relay_source()
-    return b"%08d" % len(source) + source

@@ -14,12 +14,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from redbox.agents.errors import AgentError
+from redbox.agents.errors import AgentError, RequestFailed
 from redbox.relay.program import frames
 from redbox.relay.program.frames import BadFrame, RelayDecoder, RelayFrame
 from redbox.sessions.errors import SessionEnded
 from redbox_shared.credit import ReceiveCredit
 
+START_S = 30.0
 PING_S = 10.0
 SILENT_S = 40.0
 KILL_S = 10.0
@@ -160,22 +161,20 @@ class RelayConnection:
         self._pings = 0  # not answered yet
         self._late_frames = 0  # that may still come for streams that are over
         self._stuck = asyncio.Event()
-        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._started = asyncio.Event()
         self.failure: SessionEnded | None = None
 
     @property
     def is_used(self) -> bool:
         return bool(self._streams)
 
-    async def serve(self, preamble: bytes) -> None:
-        """Start the relay's program by its source, and read until it has ended; then all streams fail."""
+    async def serve(self) -> None:
+        """Read until the relay has ended; then all streams fail."""
         self._received_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.TaskGroup() as tasks:
-                checks = (self._keep_alive(), self._until_silent(), self._until_stuck())
+                checks = (self._until_late(), self._keep_alive(), self._until_silent(), self._until_stuck())
                 checking = [tasks.create_task(check) for check in checks]
-                async with self._writing:  # a ping may be due before a busy node has taken it
-                    await self._pipe.send(preamble)
                 await self._read()
                 for task in checking:
                     task.cancel()
@@ -183,7 +182,7 @@ class RelayConnection:
         except* BadFrame as group:
             self._fail(f"it broke the protocol: {group.exceptions[0]}")
         except* AgentError as group:
-            self._fail(str(group.exceptions[0]))
+            self._fail(explain(group.exceptions[0]))
         except* TimeoutError as group:
             self._fail(str(group.exceptions[0]))
         finally:
@@ -194,9 +193,6 @@ class RelayConnection:
             return
         where = f" on node {self._node}" if self._node else ""
         self.failure = SessionEnded(RELAY_LOST, f"The relay of this session{where} has ended: {reason}")
-        if not self.started.done():
-            self.started.set_exception(self.failure)
-            self.started.exception()  # read here: there may be no other reader
         for stream in self._streams.values():
             stream.fail(self.failure)
 
@@ -223,11 +219,11 @@ class RelayConnection:
         return b""
 
     def _dispatch(self, frame: RelayFrame) -> None:
-        if frame.kind == frames.HELLO and not self.started.done():
+        if frame.kind == frames.HELLO and not self._started.is_set():
             protocol = frames.read_document(frame.payload).get("protocol")
             if protocol != frames.RELAY_PROTOCOL:
                 raise BadFrame(f"a relay of protocol {protocol!r}")
-            self.started.set_result(None)
+            self._started.set()
         elif frame.kind == frames.PONG and self._pings:
             self._pings -= 1
         elif (stream := self._streams.get(frame.stream)) is not None and not stream.is_over:
@@ -236,6 +232,17 @@ class RelayConnection:
             self._late_frames -= 1
         else:
             raise BadFrame(f"kind {frame.kind} for no stream")
+
+    async def _until_late(self) -> None:
+        """Raise TimeoutError if Slurm does not start it."""
+        try:
+            async with asyncio.timeout(START_S):
+                await self._started.wait()
+        except TimeoutError:
+            raise TimeoutError(
+                f"Slurm did not start its step within {START_S:.0f} s: the job's node may be busy, or unable "
+                "to connect back to the login node (SrunPortRange in slurm.conf)."
+            ) from None
 
     async def _keep_alive(self) -> None:
         while True:
@@ -305,3 +312,12 @@ def read_status(document: Mapping[str, Any]) -> StreamStatus:
     if code is not None and (type(code) is not int or not 0 <= code <= 255):  # noqa: PLR2004 # a byte
         raise BadFrame("an exit code beyond a byte")
     return StreamStatus(code, reason[:100], message[:4096])
+
+
+def explain(error: Exception) -> str:
+    if type(error) is RequestFailed:
+        return (
+            f"The user's agent cannot start sessions ({error}): if it is of an older release, install it "
+            "again on the login node."
+        )
+    return str(error)

@@ -9,24 +9,23 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import structlog
 
-from redbox.agents.errors import AgentError, RequestFailed
+from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.relay.program_source import relay_command, relay_preamble
+from redbox.relay.program_source import relay_command, relay_source
 from redbox.sessions.errors import SessionEnded
-from redbox.sessions.relay_connection import RELAY_LOST, RelayConnection
+from redbox.sessions.relay_connection import RELAY_LOST, RelayConnection, explain
 from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
-START_S = 30.0
 LINGER_S = 45.0
 """After its last session a relay is kept for so long; without a server it ends itself a little later."""
 LIVES_S = 60.0
@@ -50,7 +49,8 @@ class RelayKey:
 
 @dataclass(eq=False)
 class _Relay:
-    started: asyncio.Future[RelayConnection]
+    opened: asyncio.Future[RelayConnection]
+    """Its streams may be opened: it reads what was sent once it has started."""
     is_suspended: Callable[[], bool]
     """Whether its job is: Slurm stops the relay with it."""
     task: asyncio.Task[None] | None = None
@@ -123,7 +123,7 @@ class RelayPool:
             relay.linger.cancel()
             relay.linger = None
         try:
-            yield await asyncio.shield(relay.started)
+            yield await asyncio.shield(relay.opened)
         finally:
             relay.users -= 1
             if not relay.users and relay.task is not None and not relay.task.done():
@@ -174,44 +174,17 @@ class RelayPool:
             self._note_end(key, began, fault)
             if self._relays.get(key) is relay:
                 del self._relays[key]
-            if not relay.started.done():
-                relay.started.set_exception(failure)
-                relay.started.exception()  # read here: there may be no other reader
+            if not relay.opened.done():
+                relay.opened.set_exception(failure)
+                relay.opened.exception()  # read here: there may be no other reader
 
     async def _serve(self, key: RelayKey, relay: _Relay) -> None:
         agent = await self._agents.agent(key.user, "sessions")
         name = f"rbx-{secrets.token_hex(8)}"
         argv = await self._step_command(key.user, key.job_id, key.node, name, relay_command())
-        async with agent.open_step(argv, job=key.job_id, name=name, env=self._environment) as step:
-            connection = RelayConnection(step, key.node, name, relay.is_suspended)
-            serving = asyncio.create_task(connection.serve(relay_preamble()))
-            try:
-                await self._await_start(connection)
-                relay.connection = connection
-                if not relay.started.done():
-                    relay.started.set_result(connection)
-                await serving
-            finally:
-                serving.cancel()
-                with suppress(asyncio.CancelledError):
-                    await serving
-
-    async def _await_start(self, connection: RelayConnection) -> None:
-        try:
-            async with asyncio.timeout(START_S):
-                await asyncio.shield(connection.started)
-        except TimeoutError:
-            message = (
-                f"Slurm did not start the session's step within {START_S:.0f} s: the job's node may be busy, "
-                "or unable to connect back to the login node (SrunPortRange in slurm.conf)."
-            )
-            raise SessionEnded(RELAY_LOST, message) from None
-
-
-def explain(error: AgentError) -> str:
-    if type(error) is RequestFailed:
-        return (
-            f"The user's agent cannot start sessions ({error}): if it is of an older release, install it "
-            "again on the login node."
-        )
-    return str(error)
+        step = agent.open_step(argv, relay_source(), job=key.job_id, name=name, env=self._environment)
+        async with step as pipe:
+            relay.connection = connection = RelayConnection(pipe, key.node, name, relay.is_suspended)
+            if not relay.opened.done():
+                relay.opened.set_result(connection)
+            await connection.serve()

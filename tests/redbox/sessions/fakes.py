@@ -23,20 +23,10 @@ class FakePipe:
         self.output.put_nowait(HELLO)
         self.takes_input = asyncio.Event()
         self.takes_input.set()
-        self.takes_source = asyncio.Event()
-        self.takes_source.set()
-        self.has_source = False
         self.sent: list[RelayFrame] = []
         self._decoder = RelayDecoder()
-        self._has_started = False
 
     async def send(self, data: bytes) -> None:
-        if not self._has_started:
-            self._has_started = True
-            await self.takes_source.wait()
-            self.has_source = True
-            return
-        assert self.has_source, "a frame in the middle of the relay's source"
         await self.takes_input.wait()
         for frame in self._decoder.feed(data):
             self.sent.append(frame)
@@ -60,9 +50,8 @@ async def served(
 ) -> AsyncIterator[RelayConnection]:
     """A connection to a relay, while it is served; and its end."""
     connection = RelayConnection(pipe, "n1", "rbx-0", is_suspended)
-    serving = asyncio.create_task(connection.serve(b"the relay's source"))
+    serving = asyncio.create_task(connection.serve())
     try:
-        await connection.started
         yield connection
     finally:
         serving.cancel()

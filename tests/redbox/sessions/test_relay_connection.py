@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from redbox.agents.errors import RequestFailed
 from redbox.relay.program import frames
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.relay_connection import FRAMES_A_TURN, LATE_FRAMES, MAX_PRINTED, StreamOutput
@@ -28,9 +29,39 @@ async def test_a_relay_that_prints_without_end_is_ended() -> None:
     pipe = FakePipe()
     pipe.output = asyncio.Queue()
     pipe.output.put_nowait(bytes(MAX_PRINTED + 1))
-    with pytest.raises(SessionEnded, match="before its first frame"):
-        async with asyncio.timeout(60), served(pipe):
-            pass
+    async with served(pipe) as connection, connection.open({"kind": "command"}) as stream:
+        with pytest.raises(SessionEnded, match="before its first frame"):
+            await stream.receive()
+
+
+async def test_a_session_is_opened_while_slurm_starts_the_relay() -> None:
+    """It is the relay's first input: what the relay says first need not be waited for."""
+    pipe = FakePipe()
+    hello = pipe.output.get_nowait()
+    async with served(pipe) as connection, connection.open({"kind": "command"}) as stream:
+        assert pipe.count_of(frames.OPEN) == 1
+        pipe.output.put_nowait(hello)
+        pipe.emit(frames.DATA, 1, b"\1there")
+        assert await stream.receive() == StreamOutput(1, b"there")
+
+
+async def test_a_relay_that_slurm_does_not_start_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redbox.sessions.relay_connection.START_S", 0.01)
+    pipe = FakePipe()
+    pipe.output.get_nowait()
+    async with served(pipe) as connection, connection.open({"kind": "command"}) as stream:
+        with pytest.raises(SessionEnded, match="on node n1 has ended: Slurm did not start its step"):
+            await stream.receive()
+
+
+async def test_an_agent_without_the_operation_is_to_be_installed_again() -> None:
+    class Old(FakePipe):
+        async def receive(self) -> bytes:
+            raise RequestFailed("KeyError: 'run_program'")
+
+    async with served(Old()) as connection, connection.open({"kind": "command"}) as stream:
+        with pytest.raises(SessionEnded, match="install it again on the login node"):
+            await stream.receive()
 
 
 async def test_a_stream_is_closed_once() -> None:
@@ -56,17 +87,6 @@ async def test_each_ping_may_be_answered_once(monkeypatch: pytest.MonkeyPatch) -
         pipe.emit(frames.PONG, 0)
         pipe.emit(frames.DATA, 1, b"\1still there")
         assert await stream.receive() == StreamOutput(1, b"still there")
-
-
-async def test_a_ping_that_is_due_waits_until_a_busy_node_has_taken_the_source(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("redbox.sessions.relay_connection.PING_S", 0.01)
-    pipe = FakePipe()
-    pipe.takes_source.clear()
-    asyncio.get_running_loop().call_later(0.1, pipe.takes_source.set)
-    async with served(pipe), asyncio.timeout(60):
-        await until(lambda: pipe.count_of(frames.PING) > 0)
 
 
 async def test_a_relay_is_silent_as_long_as_its_job_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:

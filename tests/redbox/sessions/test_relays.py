@@ -12,6 +12,7 @@ from redbox.agents.errors import AgentDied
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
+from redbox.relay.program_source import relay_source
 from redbox.sessions import relays
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.relays import RelayKey, RelayPool
@@ -36,8 +37,9 @@ class Agents:
 
     @asynccontextmanager
     async def open_step(
-        self, argv: Sequence[str], *, job: str, name: str, env: Mapping[str, str]
+        self, argv: Sequence[str], program: bytes, *, job: str, name: str, env: Mapping[str, str]
     ) -> AsyncIterator[Any]:
+        assert program == relay_source()
         assert (argv[0], job, name[:4]) == (f"srun for {ALICE.name}", "7", "rbx-")
         self.environments.append(env)
         if self.fails:

@@ -57,7 +57,7 @@ def build_operations(account: pwd.struct_passwd, path: List[str]) -> Dict[str, O
         "write": files.write,
         "tar": make_tar,
         "unpack": unpack_tar,
-        "step": StepOperations(account, path).step,
+        "run_program": StepOperations(account, path).run_program,
     }
 
 

@@ -1,4 +1,4 @@
-"""A step of a job whose program exchanges bytes with the server through this agent.
+"""A program of the server's in a step of a job, which exchanges bytes with the server through this agent.
 
 The step ends with its request, however that ends: its input is closed, then srun gets SIGTERM, and what is
 left of the step is cancelled by its name. The job itself is never touched.
@@ -18,6 +18,7 @@ from redbox.agents.program.commands import account_environment, find_tool, to_by
 from redbox.agents.program.session import RequestCancelled, WorkerStream, start_thread
 from redbox.agents.program.wire import CHUNK
 from redbox.node.program.pipes import enlarge_pipe
+from redbox.node.program.sent_programs import packed_program
 
 CLOSED_S = 2.5  # for a program to end once its input is closed
 TERMINATED_S = 3.0  # for srun to end its step
@@ -53,14 +54,17 @@ class RunningStep:
             enlarge_pipe(pipe.fileno())
 
     def feed(self, stream: WorkerStream) -> None:
-        """Pass on the request's input until it ends, or srun no longer reads it."""
+        """Pass on the program, and the request's input until it ends, or srun no longer reads it.
+
+        The program is compiled while Slurm starts the step.
+        """
         pipe = self._process.stdin
         assert pipe is not None  # noqa: S101 # PIPE, for the type checker
         os.set_blocking(pipe.fileno(), False)
         room = select.poll()
         room.register(pipe.fileno(), select.POLLOUT)
         try:
-            data = stream.receive()
+            data = packed_program(stream.first_input)
             while data:
                 rest = memoryview(data)
                 while rest:
@@ -135,13 +139,13 @@ class RunningStep:
 
 
 class StepOperations:
-    """The operation `step`."""
+    """The operation `run_program`."""
 
     def __init__(self, account: pwd.struct_passwd, directories: List[str]) -> None:
         self._environment = account_environment(account, directories)
         self._directories = directories
 
-    def step(self, stream: WorkerStream) -> Dict[str, Any]:
+    def run_program(self, stream: WorkerStream) -> Dict[str, Any]:
         request = stream.request
         job, name = request["job"], request["name"]
         if not JOB.fullmatch(job) or not STEP_NAME.fullmatch(name):

@@ -61,7 +61,7 @@ def test_a_step_that_ends_leaves_nothing_that_waits_for_its_input() -> None:
     stream = WorkerStream(1, request, b"", no_writer)
     before = set(threading.enumerate())
     account = pwd.getpwuid(os.getuid())
-    assert StepOperations(account, ["/usr/bin", "/bin"]).step(stream)["code"] == 0
+    assert StepOperations(account, ["/usr/bin", "/bin"]).run_program(stream)["code"] == 0
     for thread in set(threading.enumerate()) - before:
         thread.join(60)
         assert not thread.is_alive()
