@@ -35,7 +35,7 @@ from redbox_resourced.kubelet.spdy.frames import (
 from redbox_resourced.kubelet.spdy.headers import KEPT, HeaderPacker
 from redbox_resourced.kubelet.spdy.windows import FlowWindow
 
-MAX_PIECE = 32 * 1024
+MAX_PIECE = 64 * 1024
 """Of a DATA frame of ours, and of one read."""
 GONE_S = 10.0
 """Between looks whether the peer is still there, while nothing is read of it."""
