@@ -34,8 +34,9 @@ def test_a_sender_has_its_window_and_what_is_granted() -> None:
     ("window", "largest"),
     [
         (wire.WINDOW, wire.frame_cost(b"", b"") + wire.CHUNK),
-        (frames.WINDOW, frames.data_cost(frames.MAX_DATA)),
-        (frames.WINDOW, frames.data_cost(ATTACH_BYTES)),
+        (frames.OUTPUT_WINDOW, frames.data_cost(frames.MAX_DATA)),
+        (frames.INPUT_WINDOW, frames.data_cost(frames.MAX_DATA)),
+        (frames.OUTPUT_WINDOW, frames.data_cost(ATTACH_BYTES)),
         (PORTS_WINDOW, MESSAGE_COST + frames.MAX_DATA),
         (PORTS_WINDOW, MESSAGE_COST + LARGEST_PIECE),
     ],

@@ -31,7 +31,7 @@ FIRST_FRAME = frames.PREFIX.pack(frames.HELLO, 0, 0)[:5]
 MAX_PRINTED = 64 * 1024
 FRAMES_A_TURN = 256
 """A chunk of the agent's may hold thousands: others get a turn after so many."""
-LATE_FRAMES = 2 * frames.WINDOW // frames.FRAME_COST
+LATE_FRAMES = 2 * frames.OUTPUT_WINDOW // frames.FRAME_COST
 """More than a relay still sends for a stream that red-box has ended: output and credit under way."""
 RELAY_LOST = "RelayLost"
 
@@ -76,8 +76,8 @@ class RelayStreamHandle:
         self._events: deque[StreamOutput | StreamStatus] = deque()
         self._changed = asyncio.Event()
         self._failure: SessionEnded | None = None
-        self._received = ReceiveCredit(frames.WINDOW)
-        self._send_credit = frames.WINDOW
+        self._received = ReceiveCredit(frames.OUTPUT_WINDOW)
+        self._send_credit = frames.INPUT_WINDOW
         self._output_closed = False
         self.is_over = False
 
@@ -94,7 +94,8 @@ class RelayStreamHandle:
                 self._output_closed = True
                 self._events.append(StreamOutput(1, b""))
             case frames.CREDIT:
-                self._send_credit = min(frames.WINDOW, self._send_credit + frames.read_credit(frame.payload))
+                granted = frames.read_credit(frame.payload)
+                self._send_credit = min(frames.INPUT_WINDOW, self._send_credit + granted)
             case frames.STATUS if len(frame.payload) <= MAX_STATUS:
                 self._events.append(read_status(frames.read_document(frame.payload)))
                 self.is_over = True

@@ -69,7 +69,10 @@ def test_input_output_and_the_end_of_both(run: Run) -> None:
         read_until(relay, b"ready\n")
         relay.send(DATA, 1, b"\0one\n")
         read_until(relay, b"got one\n")
-        for _ in range(4):  # more than a message of the runner's has
+        pieces = (
+            frames.INPUT_WINDOW // 2 // frames.MAX_DATA
+        )  # each is more than a message of the runner's has
+        for _ in range(pieces):
             relay.send(DATA, 1, b"\0" + b"x" * frames.MAX_DATA)
         relay.send(DATA, 1, b"\0\n")
         relay.send(frames.CLOSE, 1, b"\0")
@@ -81,7 +84,7 @@ def test_input_output_and_the_end_of_both(run: Run) -> None:
                 read += frame.payload[1:]
                 relay.send(frames.CREDIT, 1, CREDIT_BYTES.pack(frames.data_cost(len(frame.payload) - 1)))
         assert json.loads(frame.payload) == {"code": 0}
-        assert granted == [frames.data_cost(4) + 4 * frames.data_cost(frames.MAX_DATA)]  # not of each frame
+        assert granted == [frames.data_cost(4) + pieces * frames.data_cost(frames.MAX_DATA)]  # not of each
         log = run.log("a")
         assert sorted(("ready\ngot one\n" + read.decode()).splitlines()) == sorted(log.splitlines())
         assert end_of(run.wait_for(has_ended), "a") == (0, "Completed")

@@ -113,7 +113,7 @@ def test_a_stream_without_credit_stops_alone() -> None:
         relay.open(1, "yes")
         relay.open(2, *SH, "cat; exit 3")
         got = 0
-        while got + frames.MAX_DATA < frames.WINDOW - 4096 - frames.FRAME_COST * 2000:
+        while got + frames.MAX_DATA < frames.OUTPUT_WINDOW - 4096 - frames.FRAME_COST * 2000:
             frame = relay.receive()
             assert frame.stream == 1
             got += len(frame.payload)
@@ -126,10 +126,10 @@ def test_a_stream_without_credit_stops_alone() -> None:
 def test_both_outputs_come_whole_through_a_window_that_is_full() -> None:
     """As one of them takes the last of the credit, the other one was to be read in the same turn."""
     with started() as relay:
-        count = 16 * frames.WINDOW
+        count = 16 * frames.OUTPUT_WINDOW
         relay.open(1, *SH, f"head -c {count} /dev/zero & head -c {count} /dev/zero >&2; wait; exit 5")
         received = {frames.STDOUT: 0, frames.STDERR: 0}
-        credit = ReceiveCredit(frames.WINDOW)
+        credit = ReceiveCredit(frames.OUTPUT_WINDOW)
         while (frame := relay.receive()).kind != frames.STATUS:
             received[frame.payload[0]] += len(frame.payload) - 1
             assert credit.receive(frames.data_cost(len(frame.payload) - 1))
@@ -141,10 +141,10 @@ def test_both_outputs_come_whole_through_a_window_that_is_full() -> None:
 
 def test_the_last_output_comes_whole_to_a_reader_that_pauses_after_the_commands_end() -> None:
     with started() as relay:
-        count = frames.WINDOW + 30_000  # the rest fits into the command's pipe, which it does not wait for
+        count = frames.OUTPUT_WINDOW + 30_000  # the rest fits into the command's pipe
         relay.open(1, "head", "-c", str(count), "/dev/zero")
         received = spent = 0
-        while spent <= frames.WINDOW - LEAST_READ:
+        while spent <= frames.OUTPUT_WINDOW - LEAST_READ:
             frame = relay.receive()
             received += len(frame.payload) - 1
             spent += frames.data_cost(len(frame.payload) - 1)

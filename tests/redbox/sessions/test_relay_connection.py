@@ -102,7 +102,7 @@ async def test_a_killed_stream_may_send_what_was_under_way_and_no_more() -> None
     async with served(pipe := FakePipe()) as connection:
         async with connection.open({"kind": "command"}):
             pass
-        pipe.emit(frames.DATA, 1, b"\1x", count=frames.WINDOW // frames.data_cost(1))
+        pipe.emit(frames.DATA, 1, b"\1x", count=frames.OUTPUT_WINDOW // frames.data_cost(1))
         async with connection.open({"kind": "command"}) as stream:
             pipe.emit(frames.DATA, 2, b"\1there")
             assert await stream.receive() == StreamOutput(1, b"there")

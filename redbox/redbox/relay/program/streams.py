@@ -26,12 +26,13 @@ from redbox.relay.program.frames import (
     CREDIT_BYTES,
     DATA,
     FRAME_COST,
+    INPUT_WINDOW,
     MAX_DATA,
+    OUTPUT_WINDOW,
     STATUS,
     STDERR,
     STDIN,
     STDOUT,
-    WINDOW,
     BadFrame,
     data_cost,
     document_bytes,
@@ -57,9 +58,9 @@ class RelayStream:
         self.number = number
         self.is_over = False
         self._send_frame = send
-        self._credit = WINDOW
+        self._credit = OUTPUT_WINDOW
         self._input: Deque[bytes] = deque()
-        self._received = ReceiveCredit(WINDOW)
+        self._received = ReceiveCredit(INPUT_WINDOW)
         self._input_closed = False
 
     def feed(self, payload: bytes) -> None:
@@ -73,7 +74,7 @@ class RelayStream:
         self._input_closed = True
 
     def grant(self, credit: int) -> None:
-        self._credit = min(self._credit + credit, WINDOW)
+        self._credit = min(self._credit + credit, OUTPUT_WINDOW)
 
     def may_read(self) -> bool:
         return self._credit >= LEAST_READ
