@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from redbox.relay.program import frames
@@ -225,6 +225,7 @@ def test_a_signal_ends_the_relay_and_its_sessions(signal_number: int) -> None:
         until_gone(pid)
 
 
+ODD_OPEN = b'{"kind":"command","job":7,"command":[1],"tty":1,"stdin":0}'
 FRAMES = st.lists(
     st.one_of(
         st.binary(max_size=200),
@@ -237,7 +238,7 @@ FRAMES = st.lists(
                 st.sampled_from(
                     [
                         b'{"kind":"command","job":"7","command":["true"],"tty":true,"stdin":false}',
-                        b'{"kind":"command","job":7,"command":[1],"tty":1,"stdin":0}',
+                        ODD_OPEN,
                         b'{"kind":"port","port":-1}',
                         b'{"kind":"port","port":1}',
                         b'{"columns":1e400,"rows":"x"}',
@@ -254,6 +255,7 @@ FRAMES = st.lists(
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(FRAMES)
+@example([frames.frame_bytes(frames.OPEN, 1, ODD_OPEN)])
 def test_a_relay_ends_cleanly_whatever_it_receives(parts: list[bytes]) -> None:
     with started(idle_s=1) as relay:
         with suppress(BrokenPipeError):

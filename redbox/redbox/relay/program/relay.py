@@ -167,7 +167,7 @@ class Relay:
         try:
             for frame in self._decoder.feed(data):
                 self._dispatch(frame)
-        except (BadFrame, KeyError, TypeError, ValueError, OverflowError):
+        except (BadFrame, AttributeError, KeyError, TypeError, ValueError, OverflowError):
             self._end()  # the rest cannot be read
 
     def _dispatch(self, frame: RelayFrame) -> None:
