@@ -3,10 +3,10 @@
 Its folder, or its program, may be on a file system that hangs: then the child waits, and no other stream.
 """
 
+import contextlib
 import errno
 import os
 import signal
-from contextlib import suppress
 from typing import Callable, Dict, List, Tuple
 
 OTHER_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -67,5 +67,19 @@ def keep_from_children() -> None:
     """Descriptors that this process has inherited itself, but for the first three."""
     for number in map(int, os.listdir("/proc/self/fd")):
         if number not in (0, 1, 2):
-            with suppress(OSError):  # that of the listing
+            with contextlib.suppress(OSError):  # that of the listing
                 os.set_inheritable(number, False)  # noqa: FBT003 (it has no keyword)
+
+
+def open_pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> Tuple[int, int]:
+    """A pipe's two ends, each of which its owner closes."""
+    read_end, write_end = os.pipe()
+    reader.callback(close_quietly, read_end)
+    writer.callback(close_quietly, write_end)
+    return read_end, write_end
+
+
+def close_quietly(descriptor: int) -> None:
+    if descriptor >= 0:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

@@ -20,7 +20,8 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
-from redbox.relay.program.children import start_child
+from redbox.node.program.pipes import enlarge_pipe
+from redbox.relay.program.children import close_quietly, open_pipe, start_child
 from redbox.relay.program.frames import (
     CREDIT,
     CREDIT_BYTES,
@@ -131,22 +132,23 @@ class RelayStream:
         return bool(data)
 
     def _write(self, descriptor: int) -> bool:
-        """Pass on the oldest input; return False once the command has closed it."""
-        chunk = self._input[0]
+        """Pass on as much input as the command takes now; return False once it has closed it."""
         try:
-            written = os.write(descriptor, chunk)
+            while self._input:
+                chunk = self._input[0]
+                written = os.write(descriptor, chunk)
+                if written < len(chunk):
+                    self._input[0] = chunk[written:]
+                    self._consumed(written)
+                else:
+                    self._input.popleft()
+                    self._consumed(data_cost(written))
         except BlockingIOError:
             return True
         except OSError as error:
             self._failed(error)
             self._drop_input()
             return False
-        if written < len(chunk):
-            self._input[0] = chunk[written:]
-            self._consumed(written)
-        else:
-            self._input.popleft()
-            self._consumed(data_cost(written))
         return True
 
     def _failed(self, error: OSError) -> None:
@@ -258,6 +260,7 @@ class CommandStream(RelayStream):
             their_in, our_in = open_pipe(theirs, ours if document["stdin"] else theirs)
             our_out, their_out = open_pipe(ours, theirs)
             our_err, their_err = open_pipe(ours, theirs)
+            enlarge_pipe(our_in)  # a turn of the relay, with its pauses, fills it once
             files = (their_in, their_out, their_err)
             self._leader, self._starting = start_child(argv, environment, folder, files, prepare_session)
             ours.pop_all()
@@ -359,14 +362,6 @@ class CommandStream(RelayStream):
         self._input.clear()
 
 
-def open_pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> Tuple[int, int]:
-    """A pipe's two ends, each of which its owner closes."""
-    read_end, write_end = os.pipe()
-    reader.callback(close_quietly, read_end)
-    writer.callback(close_quietly, write_end)
-    return read_end, write_end
-
-
 def word_bytes(word: str) -> bytes:
     """As its caller wrote it, whatever encoding Python takes for that of the node."""
     return word.encode("utf-8", "surrogateescape")
@@ -393,9 +388,3 @@ def exit_document(status: int) -> Dict[str, Any]:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return {"code": 128 - status, "message": f"the command was ended by {name}"}
     return {"code": status}
-
-
-def close_quietly(descriptor: int) -> None:
-    if descriptor >= 0:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
