@@ -80,6 +80,8 @@ class Relay:
         self._ending = self._gathers = False
         self._last_frame = self._last_stream = time.monotonic()
         self._wake, self._waker = os.pipe()
+        self._selector = selectors.PollSelector()  # whose list is no system call's: descriptors may be closed
+        self._watched: Dict[int, int] = {}
 
     def run(self) -> None:
         for descriptor in (self._wake, self._waker, self._sink):
@@ -110,15 +112,10 @@ class Relay:
 
     def _turn(self) -> None:
         """Wait for what can be read or written, do that, and what is due."""
-        with selectors.PollSelector() as selector:  # no system call for what is registered
-            selector.register(self._wake, selectors.EVENT_READ)
-            if len(self._output) < MAX_OUTPUT:
-                selector.register(self._source, selectors.EVENT_READ)
-            owners = self._register_streams(selector)
-            if self._output:
-                add_events(selector, self._sink, selectors.EVENT_WRITE)
-            for key, events in selector.select(self._pause()):
-                self._handle(key.fd, events, owners)
+        owners: Dict[int, RelayStream] = {}
+        self._watch(self._wanted_events(owners))
+        for key, events in self._selector.select(self._pause()):
+            self._handle(key.fd, events, owners)
         self._reap()
         self._kill_hung_up()
         for stream in list(self._streams.values()):
@@ -127,14 +124,28 @@ class Relay:
                 self._forget(stream)
         self._flush()
 
-    def _register_streams(self, selector: selectors.BaseSelector) -> Dict[int, RelayStream]:
-        owners: Dict[int, RelayStream] = {}
+    def _wanted_events(self, owners: Dict[int, RelayStream]) -> Dict[int, int]:
+        """Of each descriptor; those of streams get their owners."""
+        wanted = {self._wake: selectors.EVENT_READ}
         if len(self._output) < MAX_OUTPUT:
+            wanted[self._source] = selectors.EVENT_READ
             for stream in self._streams.values():
                 for descriptor, events in stream.interests():
                     owners[descriptor] = stream
-                    selector.register(descriptor, events)
-        return owners
+                    wanted[descriptor] = events
+        if self._output:  # the input and the output may be one socket
+            wanted[self._sink] = wanted.get(self._sink, 0) | selectors.EVENT_WRITE
+        return wanted
+
+    def _watch(self, wanted: Dict[int, int]) -> None:
+        for descriptor in self._watched.keys() - wanted.keys():
+            self._selector.unregister(descriptor)
+        for descriptor, events in wanted.items():
+            if descriptor not in self._watched:
+                self._selector.register(descriptor, events)
+            elif events != self._watched[descriptor]:
+                self._selector.modify(descriptor, events)
+        self._watched = wanted
 
     def _pause(self) -> float:
         busy = self._hung_up or any(stream.is_timed() for stream in self._streams.values())
@@ -256,14 +267,6 @@ class Relay:
             for pid in descendants(os.getpid()):
                 send_signal_to(pid, signal.SIGKILL)
             self._reap()
-
-
-def add_events(selector: selectors.BaseSelector, descriptor: int, events: int) -> None:
-    """The input and the output may be one socket."""
-    try:
-        selector.register(descriptor, events)
-    except KeyError:
-        selector.modify(descriptor, selector.get_key(descriptor).events | events)
 
 
 def signal_session(leader: int, number: int) -> None:
