@@ -77,7 +77,7 @@ class RelayStreamHandle:
         self._changed = asyncio.Event()
         self._failure: SessionEnded | None = None
         self._received = ReceiveCredit(frames.OUTPUT_WINDOW)
-        self._send_credit = frames.INPUT_WINDOW
+        self._send_credit = frames.INPUT_WINDOW if connection.has_started else 0
         self._output_closed = False
         self.is_over = False
 
@@ -94,13 +94,16 @@ class RelayStreamHandle:
                 self._output_closed = True
                 self._events.append(StreamOutput(1, b""))
             case frames.CREDIT:
-                granted = frames.read_credit(frame.payload)
-                self._send_credit = min(frames.INPUT_WINDOW, self._send_credit + granted)
+                self.grant(frames.read_credit(frame.payload))
             case frames.STATUS if len(frame.payload) <= MAX_STATUS:
                 self._events.append(read_status(frames.read_document(frame.payload)))
                 self.is_over = True
             case _:
                 raise BadFrame(f"kind {frame.kind} in a stream")
+        self._changed.set()
+
+    def grant(self, credit: int) -> None:
+        self._send_credit = min(frames.INPUT_WINDOW, self._send_credit + credit)
         self._changed.set()
 
     def fail(self, failure: SessionEnded) -> None:
@@ -166,6 +169,11 @@ class RelayConnection:
         self.failure: SessionEnded | None = None
 
     @property
+    def has_started(self) -> bool:
+        """Before that nothing takes input: a stream is opened, and has no credit."""
+        return self._started.is_set()
+
+    @property
     def is_used(self) -> bool:
         return bool(self._streams)
 
@@ -220,11 +228,13 @@ class RelayConnection:
         return b""
 
     def _dispatch(self, frame: RelayFrame) -> None:
-        if frame.kind == frames.HELLO and not self._started.is_set():
+        if frame.kind == frames.HELLO and not self.has_started:
             protocol = frames.read_document(frame.payload).get("protocol")
             if protocol != frames.RELAY_PROTOCOL:
                 raise BadFrame(f"a relay of protocol {protocol!r}")
             self._started.set()
+            for stream in self._streams.values():
+                stream.grant(frames.INPUT_WINDOW)
         elif frame.kind == frames.PONG and self._pings:
             self._pings -= 1
         elif (stream := self._streams.get(frame.stream)) is not None and not stream.is_over:

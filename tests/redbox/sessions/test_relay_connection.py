@@ -40,7 +40,12 @@ async def test_a_session_is_opened_while_slurm_starts_the_relay() -> None:
     hello = pipe.output.get_nowait()
     async with served(pipe) as connection, connection.open({"kind": "command"}) as stream:
         assert pipe.count_of(frames.OPEN) == 1
+        sending = asyncio.create_task(stream.send(b"nobody reads it yet"))
+        await asyncio.sleep(0)
+        assert pipe.count_of(frames.DATA) == 0
         pipe.output.put_nowait(hello)
+        await sending
+        assert pipe.count_of(frames.DATA) == 1
         pipe.emit(frames.DATA, 1, b"\1there")
         assert await stream.receive() == StreamOutput(1, b"there")
 

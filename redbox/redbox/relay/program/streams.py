@@ -45,6 +45,7 @@ Interest = Tuple[int, int]  # a descriptor, and the selectors' events
 Send = Callable[[int, int, bytes], None]
 ORPHANS_S = 0.3  # after the command's end: how long output of processes that it left behind is waited for
 LEAST_READ = 4096
+STDIN_PIPE = 256 * 1024  # the system counts it, and gives a user 64 MiB
 HANGUP_S = 1.0  # between SIGHUP and SIGKILL
 LARGEST_OOM_SCORE = b"1000"
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
@@ -260,7 +261,8 @@ class CommandStream(RelayStream):
             their_in, our_in = open_pipe(theirs, ours if document["stdin"] else theirs)
             our_out, their_out = open_pipe(ours, theirs)
             our_err, their_err = open_pipe(ours, theirs)
-            enlarge_pipe(our_in)  # a turn of the relay, with its pauses, fills it once
+            if document["stdin"]:  # a turn of the relay, with its pauses, fills it once
+                enlarge_pipe(our_in, STDIN_PIPE)
             files = (their_in, their_out, their_err)
             self._leader, self._starting = start_child(argv, environment, folder, files, prepare_session)
             ours.pop_all()
