@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +44,28 @@ def test_a_zombie_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert Process.of(sleeper.pid) is None
+
+
+LEADER_ENDS = """
+import ctypes, threading, time
+thread = threading.Thread(target=time.sleep, args=(60,))
+thread.start()
+print(flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+"""Its first thread alone, as where a process of many is killed."""
+
+
+def test_a_zombie_that_has_other_threads_is_not_gone() -> None:
+    with subprocess.Popen([sys.executable, "-c", LEADER_ENDS], stdout=subprocess.PIPE) as started:
+        stat = Path(f"/proc/{started.pid}/stat")
+        try:
+            while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.01)
+            process = Process.of(started.pid)
+        finally:
+            started.kill()
+    assert process is not None
 
 
 @pytest.mark.parametrize("text", ["", "12", "a b", "1 2 3"])

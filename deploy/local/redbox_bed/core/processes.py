@@ -23,13 +23,17 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """Return the process that has this pid now, or None if it does not exist or is a zombie."""
+        """Return the process that has this pid now, or None if it does not exist or is a zombie.
+
+        While a process of many threads ends, its first may be a zombie and others still hold its sockets.
+        """
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             return None
         state, *rest = stat.rpartition(")")[2].split()
-        return None if state in "ZX" else cls(pid, int(rest[18]))
+        has_ended = state == "X" or (state == "Z" and not _has_other_threads(pid))
+        return None if has_ended else cls(pid, int(rest[18]))
 
     @classmethod
     def load(cls, path: Path) -> Process | None:
@@ -67,6 +71,13 @@ class Process:
     def kill(self, number: int = signal.SIGKILL, seconds: float = 10) -> None:
         self.send(number)
         self.wait_until_gone(seconds)
+
+
+def _has_other_threads(pid: int) -> bool:
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def inner_pid(outer: int) -> int | None:
