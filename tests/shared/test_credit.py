@@ -7,7 +7,7 @@ import pytest
 from redbox.agents.program import wire
 from redbox.node.program.attachments import ATTACH_BYTES
 from redbox.relay.program import frames
-from redbox_api.sessions.client import LARGEST_PIECE
+from redbox_api.sessions.forward import PORT_PIECE
 from redbox_shared.credit import ReceiveCredit
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 
@@ -38,7 +38,7 @@ def test_a_sender_has_its_window_and_what_is_granted() -> None:
         (frames.INPUT_WINDOW, frames.data_cost(frames.MAX_DATA)),
         (frames.OUTPUT_WINDOW, frames.data_cost(ATTACH_BYTES)),
         (PORTS_WINDOW, MESSAGE_COST + frames.MAX_DATA),
-        (PORTS_WINDOW, MESSAGE_COST + LARGEST_PIECE),
+        (PORTS_WINDOW, MESSAGE_COST + PORT_PIECE),
     ],
 )
 def test_the_largest_message_costs_no_more_than_what_is_always_granted(window: int, largest: int) -> None:

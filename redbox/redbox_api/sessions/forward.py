@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from redbox_api.client import RedboxClient
 from redbox_api.sessions.client import (
-    LARGEST_PIECE,
     RenewedSocket,
     SessionData,
     lost,
@@ -35,6 +34,9 @@ from redbox_api.sessions.parts import (
 )
 from redbox_shared.credit import ReceiveCredit
 from redbox_shared.wire import MESSAGE_COST, PORTS_PROTOCOL, PORTS_WINDOW
+
+PORT_PIECE = 32 * 1024
+"""Of what is sent in one message: seven fill a window, so that some are under way while credit comes back."""
 
 
 class PortConnection:
@@ -75,8 +77,8 @@ class PortConnection:
 
     async def send(self, data: bytes) -> None:
         """To the job; waits while its server does not read. After the end it is dropped."""
-        for start in range(0, len(data), LARGEST_PIECE):
-            piece = data[start : start + LARGEST_PIECE]
+        for start in range(0, len(data), PORT_PIECE):
+            piece = data[start : start + PORT_PIECE]
             cost = MESSAGE_COST + len(piece)
             while self._credit < cost and self._status is None:
                 await self._change()

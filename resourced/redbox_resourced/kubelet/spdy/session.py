@@ -35,8 +35,10 @@ from redbox_resourced.kubelet.spdy.frames import (
 from redbox_resourced.kubelet.spdy.headers import KEPT, HeaderPacker
 from redbox_resourced.kubelet.spdy.windows import FlowWindow
 
-MAX_PIECE = 64 * 1024
-"""Of a DATA frame of ours, and of one read."""
+MAX_PIECE = 32 * 1024
+"""Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
+MAX_READ = 64 * 1024
+"""Of one read."""
 GONE_S = 10.0
 """Between looks whether the peer is still there, while nothing is read of it."""
 
@@ -117,8 +119,8 @@ class SpdyStream:
         while not self._inbox and not self._is_received and not self._discards:
             self._arrived.clear()
             await self._arrived.wait()
-        piece = bytes(self._inbox[:MAX_PIECE])
-        del self._inbox[:MAX_PIECE]
+        piece = bytes(self._inbox[:MAX_READ])
+        del self._inbox[:MAX_READ]
         self._session.on_read(self, len(piece))
         return piece
 
