@@ -233,8 +233,8 @@ class RelayConnection:
             if protocol != frames.RELAY_PROTOCOL:
                 raise BadFrame(f"a relay of protocol {protocol!r}")
             self._started.set()
-            for stream in self._streams.values():
-                stream.grant(frames.INPUT_WINDOW)
+            for waiting in self._streams.values():
+                waiting.grant(frames.INPUT_WINDOW)
         elif frame.kind == frames.PONG and self._pings:
             self._pings -= 1
         elif (stream := self._streams.get(frame.stream)) is not None and not stream.is_over:

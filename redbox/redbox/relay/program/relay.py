@@ -80,7 +80,7 @@ class Relay:
         self._ending = self._gathers = False
         self._last_frame = self._last_stream = time.monotonic()
         self._wake, self._waker = os.pipe()
-        self._selector = selectors.PollSelector()  # whose list is no system call's: descriptors may be closed
+        self._selector = selectors.PollSelector()  # its list is in this process: descriptors may be closed
         self._watched: Dict[int, int] = {}
 
     def run(self) -> None:
