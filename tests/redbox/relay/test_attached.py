@@ -69,9 +69,8 @@ def test_input_output_and_the_end_of_both(run: Run) -> None:
         read_until(relay, b"ready\n")
         relay.send(DATA, 1, b"\0one\n")
         read_until(relay, b"got one\n")
-        pieces = (
-            frames.INPUT_WINDOW // 2 // frames.MAX_DATA
-        )  # each is more than a message of the runner's has
+        # Each is more than a message of the runner's has; together they are granted again.
+        pieces = frames.INPUT_WINDOW // 2 // frames.MAX_DATA
         for _ in range(pieces):
             relay.send(DATA, 1, b"\0" + b"x" * frames.MAX_DATA)
         relay.send(DATA, 1, b"\0\n")

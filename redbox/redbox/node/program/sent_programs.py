@@ -1,7 +1,7 @@
 """A Python program that is sent to where nothing of Red Box is installed.
 
 It is compiled by its sender too: for a Python that is the same there, as on most hosts of one cluster. That
-spares each start the time of compiling it, which is most of what it needs.
+spares each start the time of compiling it: of the relay's own start a third.
 """
 
 import marshal
