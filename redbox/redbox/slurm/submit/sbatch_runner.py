@@ -30,6 +30,7 @@ from redbox.core.workload_manager import (
 from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.sbatch import SbatchCall
+from redbox.slurm.text.error_messages import words_of
 
 MOST_TRIES = 20  # runs of sbatch for one mark whose outcomes are unknown
 
@@ -129,7 +130,15 @@ class SbatchRunner:
         completed = await agent.run(argv, env={}, deadline=self._commands.settings.read_s)
         if completed.timed_out:
             raise WorkloadManagerError("ps gave no answer", timed_out=True)
-        return f"--comment={mark}".encode() in completed.stdout
+        if f"--comment={mark}".encode() in completed.stdout:
+            return True
+        if completed.truncated or completed.code != 0:  # without the mark, half a list shows nothing
+            words = words_of(completed.stderr) or f"exit code {completed.code}"
+            why = "wrote too much" if completed.truncated else f"failed ({words})"
+            raise WorkloadManagerError(
+                f"whether a submit of {user.name} is still under way could not be found out: ps {why}"
+            )
+        return False
 
     async def _recall_all(self, agent: AgentClient, mark: str) -> list[RecordedCommand]:
         """Every sbatch for this mark that the user's host has a record of, the last one last."""

@@ -17,7 +17,7 @@ from redbox.agents.errors import (
     CommandDetached,
     SystemCallFailed,
 )
-from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
+from redbox.agents.protocol.answers import CommandResult, RecordedCommand, RecordedCommandState
 from redbox.core.workload_manager import (
     Submission,
     SubmitAccepted,
@@ -354,6 +354,20 @@ async def test_whether_an_sbatch_with_the_mark_runs_on_the_host(
 ) -> None:
     agents = ScriptedAgents({"ps": done(processes)}, kept=kept)
     assert await SlurmManager(agents, REDBOX).submitting(ALICE, MARK) is expected
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        done("", "error: /proc must be mounted\n", code=1),
+        replace(done("bash\n", code=-9), truncated=True),
+    ],
+)
+async def test_a_list_of_processes_that_is_not_whole_shows_no_absence(listed: CommandResult) -> None:
+    with pytest.raises(WorkloadManagerError, match="still under way could not be found out: ps"):
+        await SlurmManager(ScriptedAgents({"ps": listed}), REDBOX).submitting(ALICE, MARK)
+    found = replace(listed, stdout=f"sbatch --parsable --comment={MARK}\n".encode())
+    assert await SlurmManager(ScriptedAgents({"ps": found}), REDBOX).submitting(ALICE, MARK)
 
 
 async def test_while_slurms_configuration_cannot_be_read_nothing_is_submitted() -> None:
