@@ -19,6 +19,7 @@ from redbox.agents.protocol.answers import (
     FileStatus,
     GlobMatch,
     GlobResult,
+    Hello,
     RecordedCommand,
     RecordedCommandState,
 )
@@ -28,6 +29,7 @@ from tests.redbox.slurm.captured import output
 
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+HELLO = Hello(1, 2001, "/home/alice", 4711)
 FACTS = FileAttributes("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
 Answer = Callable[[list[str]], CommandResult] | AgentError | CommandResult
 
@@ -101,6 +103,7 @@ class ScriptedAgents(AgentPool):
     no_directory: AgentError | None = None
     listed_only: bool = False  # a network file system has the names of the files cached as missing
     older: bool = False  # an agent of a release that names no outcomes
+    hello: Hello = HELLO
 
     async def agent(self, user: UnixUser, role: AgentRole = "commands") -> ScriptedAgent:
         if self.no_agent is not None:
@@ -123,6 +126,9 @@ class ScriptedAgent(AgentClient):
     agents: ScriptedAgents
     user: UnixUser
     role: str
+
+    def __post_init__(self) -> None:
+        self.hello = self.agents.hello
 
     async def run(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import translate
 
 from redbox.agents.agent import AgentClient
@@ -30,9 +30,8 @@ FOUND_AT_MOST = 10_000
 class OutputLookup:
     """Looks for output files through the agents of their users."""
 
-    def __init__(self, agents: AgentPool, home_of: Callable[[UnixUser], Awaitable[str]]) -> None:
+    def __init__(self, agents: AgentPool) -> None:
         self._agents = agents
-        self._home_of = home_of
 
     async def find(self, user: UnixUser, outputs: Collection[JobOutput]) -> dict[JobOutput, bool]:
         """Whether each exists, all of one user and directory; what cannot be found out is left out.
@@ -45,22 +44,28 @@ class OutputLookup:
             for part in _parts([*outputs]):
                 found |= await _list(agent, part)
             for directory in {output_glob(output)[0] for output, exists in found.items() if not exists}:
-                if not await self._is_shared(agent, user, directory):
+                if not await _is_shared(agent, directory):
                     return {output: exists for output, exists in found.items() if exists}
         except AgentError as fault:  # a directory that is missing shows nothing
             raise WorkloadManagerError(str(fault)) from fault
         return found
 
-    async def _is_shared(self, agent: AgentClient, user: UnixUser, directory: str) -> bool:
-        """Whether the nodes see this directory too, as far as that can be known here."""
-        status = await agent.stat(directory)
-        if status.file_system in NETWORK:
-            return True
-        home = await agent.stat(await self._home_of(user))
-        if not status.real_path or not home.real_path or home.real_path == "/":
-            return False
-        is_below = posixpath.commonpath([status.real_path, home.real_path]) == home.real_path
-        return is_below and status.device == home.device
+
+async def _is_shared(agent: AgentClient, directory: str) -> bool:
+    """Whether the nodes see this directory too, as far as that can be known here."""
+    status = await agent.stat(directory)
+    if status.file_system in NETWORK:
+        return True
+    home = await agent.stat(home_of(agent))
+    if not status.real_path or not home.real_path or home.real_path == "/":
+        return False
+    is_below = posixpath.commonpath([status.real_path, home.real_path]) == home.real_path
+    return is_below and status.device == home.device
+
+
+def home_of(agent: AgentClient) -> str:
+    """The home of the agent's account."""
+    return agent.hello.home or "/"
 
 
 def _parts(outputs: Sequence[JobOutput]) -> Iterator[Sequence[JobOutput]]:

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
+from redbox.agents.protocol.answers import Hello
 from redbox.core.domain import UnixUser
 from redbox.core.output_patterns import RUNNER_LOG, PatternValues, resolve_unless_array
 from redbox.core.workload_manager import (
@@ -38,7 +39,7 @@ from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit import container_script, pod_files, pod_reports
-from redbox.slurm.submit.output_lookup import OutputLookup
+from redbox.slurm.submit.output_lookup import OutputLookup, home_of
 from redbox.slurm.submit.pod_check import check_pod
 from redbox.slurm.submit.pod_script import build_pod_script
 from redbox.slurm.submit.private_folder import (
@@ -63,8 +64,9 @@ class SlurmSubmitter:
         self._commands = commands
         self._cluster = cluster
         self._sbatch = SbatchRunner(commands)
-        self._account_env: dict[UnixUser, dict[str, str]] = {}
-        self.find_outputs = OutputLookup(commands.agents, self._home).find
+        self._account_env: dict[UnixUser, tuple[Hello, dict[str, str]]] = {}
+        """With the agent that has shown it: the next one may have another home."""
+        self.find_outputs = OutputLookup(commands.agents).find
 
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
         """Rejected and Unavailable: certainly no job was made. Every other failure is Unknown."""
@@ -110,8 +112,8 @@ class SlurmSubmitter:
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         """Remove the private folder of a job that has ended."""
         try:
-            home = await self._home(user)
-            folder = private_folder(working_directory.replace("{home}", home), mark)
+            agent = await self._commands.agents.agent(user, "files")
+            folder = private_folder(working_directory.replace("{home}", home_of(agent)), mark)
             await remove_private_folder(self._commands.agents, user, folder)
         except (AgentError, TimeoutError) as error:
             raise WorkloadManagerError(f"a job's private folder could not be removed: {error}") from error
@@ -121,9 +123,8 @@ class SlurmSubmitter:
     ) -> ReportPiece:
         """Read on in what the runner of a pod reports."""
         try:
-            home = await self._home(user)
-            folder = private_folder(working_directory.replace("{home}", home), mark)
             agent = await self._commands.agents.agent(user, "files")
+            folder = private_folder(working_directory.replace("{home}", home_of(agent)), mark)
             return await pod_reports.read_report(agent, posixpath.join(folder, pod_reports.FILE), since)
         except AgentError as error:
             raise WorkloadManagerError(f"a pod's report could not be read: {error}") from error
@@ -161,7 +162,7 @@ class SlurmSubmitter:
         return sbatch.build_call(submission, script, account_env, f"{{export-{secrets.token_hex(8)}}}")
 
     async def _home(self, user: UnixUser) -> str:
-        return (await self._account_environment(user)).get("HOME", "/")
+        return home_of(await self._commands.agents.agent(user))
 
     async def _container_job(self, user: UnixUser, submission: Submission) -> tuple[Submission, str]:
         """The submission of a container as sbatch gets it, and its script."""
@@ -196,8 +197,9 @@ class SlurmSubmitter:
 
     async def _account_environment(self, user: UnixUser) -> dict[str, str]:
         """HOME, USER, LOGNAME, SHELL, PATH and LANG of the account, and what Slurm's tools need here."""
-        if user not in self._account_env:
-            agent = await self._commands.agents.agent(user)
+        agent = await self._commands.agents.agent(user)
+        shown_by, env = self._account_env.get(user, (None, {}))
+        if shown_by != agent.hello:
             completed = await agent.run(
                 PRINT_ENVIRONMENT,
                 deadline=self._commands.settings.read_s,
@@ -211,8 +213,9 @@ class SlurmSubmitter:
                 )
             entries = completed.stdout.decode("utf-8", "replace").split("\0")
             pairs = (entry.partition("=") for entry in entries)
-            self._account_env[user] = {name: value for name, equals, value in pairs if equals}
-        return {**self._account_env[user], **self._commands.settings.environment}
+            env = {name: value for name, equals, value in pairs if equals}
+            self._account_env[user] = agent.hello, env
+        return {**env, **self._commands.settings.environment}
 
     async def _create_files(self, user: UnixUser, submission: Submission) -> None:
         """Make the working directory, and in it what only the user can read."""

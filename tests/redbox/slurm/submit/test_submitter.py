@@ -88,6 +88,20 @@ async def test_an_environment_that_could_not_be_read_is_read_again(failed: Any) 
     assert outcome.working_directory == "/home/alice/work"
 
 
+async def test_a_home_that_has_moved_is_that_of_the_next_agent() -> None:
+    agents = ScriptedAgents({"sbatch": done("7\n")})
+    manager = SlurmManager(agents, REDBOX, SlurmSettings())
+    await manager.submit(ALICE, submission())
+    agents.hello = replace(agents.hello, home="/new/alice", pid=4712)
+    agents.answers["/usr/bin/env"] = done("HOME=/new/alice\0PATH=/usr/bin:/bin\0")
+    outcome = await manager.submit(ALICE, replace(submission(), mark="rb1.next"))
+    assert isinstance(outcome, SubmitAccepted)
+    assert outcome.working_directory == "/new/alice/work"
+    assert agents.directories[-1] == ("/new/alice/work", 0o777)
+    await manager.submit(ALICE, replace(submission(), mark="rb1.last"))
+    assert len(agents.called("/usr/bin/env")) == 2
+
+
 @pytest.mark.parametrize(
     "lost",
     [
