@@ -32,6 +32,10 @@ OnCall = Callable[[str, float, bool], None]
 """Called after each command with its name, how long it took, and whether an answer came."""
 
 
+class OutputTooLong(WorkloadManagerError):
+    """A command wrote more than its limit."""
+
+
 class CommandRunner:
     """Runs Slurm's commands as a user or as the observer: without an agent where that is its own account."""
 
@@ -86,7 +90,7 @@ class CommandRunner:
                 f"{argv[0]} gave no answer within {completed.took_s:.0f} s", timed_out=True
             )
         if completed.truncated:
-            raise WorkloadManagerError(f"{argv[0]} wrote more than {limit} bytes")
+            raise OutputTooLong(f"{argv[0]} wrote more than {limit} bytes")
         return completed
 
     def _limit(self, user: UnixUser, command: str, of_user: int | None) -> int:

@@ -19,11 +19,11 @@ from redbox.core.workload_manager import (
     WorkloadManagerError,
 )
 from redbox.slurm.cluster_queries import ClusterQueries
-from redbox.slurm.command_runner import USER_LIMIT, CommandRunner
+from redbox.slurm.command_runner import USER_LIMIT, CommandRunner, OutputTooLong
 from redbox.slurm.commands import ended_usage, sacct, squeue, sstat
 from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.text.array_expressions import are_more
-from redbox.slurm.text.error_messages import words_of
+from redbox.slurm.text.error_messages import is_unavailable, words_of
 from redbox.slurm.text.job_row import JobRow
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
 from redbox.slurm.text.values import read_number
@@ -282,16 +282,32 @@ class JobQueries:
         self, rows: Iterable[sacct.AccountingRow], reader: UnixUser, deadline: float
     ) -> dict[tuple[str, int], int]:
         """The exit codes whose text form may lack 128; empty where this release's JSON has none."""
-        ids = sorted({row.raw_id for row in rows if sacct.may_have_lost_128(row)})
+        ids = sorted({sacct.id_of_one(row) for row in rows if sacct.may_have_lost_128(row)})
         codes: dict[tuple[str, int], int] = {}
         for start in range(0, len(ids), JSON_CHUNK):
-            argv = sacct.exit_codes_argv(ids[start : start + JSON_CHUNK])
+            codes |= await self._exit_codes_of(ids[start : start + JSON_CHUNK], reader, deadline)
+        return codes
+
+    async def _exit_codes_of(
+        self, ids: Sequence[str], reader: UnixUser, deadline: float
+    ) -> dict[tuple[str, int], int]:
+        """In as many calls as it takes: some jobs have paths and command lines of many kilobytes."""
+        argv = sacct.exit_codes_argv(ids)
+        try:
             completed = await self._commands.complete(
                 reader, argv, env=sacct.ENVIRONMENT, deadline=deadline, of_user=USER_LIMIT
             )
-            if completed.code == 0:
-                codes.update(sacct.read_exit_codes(completed.stdout))
-        return codes
+        except OutputTooLong:
+            if len(ids) == 1:
+                raise
+            middle = len(ids) // 2
+            first = await self._exit_codes_of(ids[:middle], reader, deadline)
+            return first | await self._exit_codes_of(ids[middle:], reader, deadline)
+        if completed.code == 0:
+            return sacct.read_exit_codes(completed.stdout)
+        if is_unavailable(words := words_of(completed.stderr)):
+            raise WorkloadManagerError(f"sacct failed: {words}")
+        return {}  # this release has no JSON
 
 
 def refuse_incomplete(report: ParseReport) -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError, shows_all_jobs_of
 from redbox.slurm.command_runner import USER_LIMIT
 from redbox.slurm.per_user_queries import PerUserQueries
 from tests.redbox.slurm.factories import job
-from tests.redbox.slurm.fakes import ALICE, BOB, NOW, ScriptedAgents, SkippingClock, done, queue
+from tests.redbox.slurm.fakes import (
+    ALICE,
+    BOB,
+    NOW,
+    ScriptedAgents,
+    SkippingClock,
+    argv_option,
+    done,
+    queue,
+)
 from tests.redbox.slurm.test_job_queries import PRIVATE, ROW, bobs, manager, remembered
 
 MANY = [{"ArrayTaskID": "0-4000000"}, {"ArrayTaskID": ",".join(["0-1"] * 1_000_001)}]
@@ -53,6 +66,34 @@ async def test_a_users_json_may_be_shorter_than_a_users_list() -> None:
         limit for (_, argv, _, _), limit in zip(agents.calls, agents.limits, strict=True) if "--json" in argv
     ]
     assert limits == [USER_LIMIT]
+
+
+async def test_exit_codes_that_are_too_long_for_one_call_are_read_in_several() -> None:
+    rows = [ROW | {"JobID": f"7_{n}", "JobIDRaw": str(107 - n)} for n in range(100)]
+
+    def codes_of(argv: list[str]) -> CommandResult:
+        asked = argv_option(argv, "--jobs").split(",")
+        code = {"return_code": {"set": True, "number": 255}}
+        jobs = [
+            {"job_id": 107 - int(name.partition("_")[2]), "time": {"end": 1795254180}, "exit_code": code}
+            for name in asked
+        ]
+        return replace(done(json.dumps({"jobs": jobs})), truncated=len(jobs) > 30)
+
+    agents = ScriptedAgents({"sacct --noheader": remembered(*rows), "sacct --json": codes_of})
+    (array,) = (await manager(agents).history_of(ALICE, since=NOW)).jobs
+    assert {task.exit_code for task in array.tasks} == {255}
+    assert len(array.tasks) == 100
+    assert len(agents.called("sacct --json")) == 7
+
+
+async def test_while_exit_codes_cannot_be_read_the_cut_ones_are_not_taken_for_whole() -> None:
+    down = done("", "sacct: error: Problem talking to the database: Connection refused\n", 1)
+    agents = ScriptedAgents({"sacct --noheader": remembered(ROW), "sacct --json": down})
+    with pytest.raises(WorkloadManagerError, match="Connection refused"):
+        await manager(agents).history_of(ALICE, since=NOW)
+    agents.answers["sacct --json"] = done("", "sacct: unrecognized option '--json'\n", 1)
+    assert [seen.exit_code for seen in (await manager(agents).history_of(ALICE, since=NOW)).jobs] == [127]
 
 
 @pytest.mark.parametrize(

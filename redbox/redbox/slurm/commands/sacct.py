@@ -131,9 +131,14 @@ def mark_in(submit_line: str) -> str:
     return found[-1] if found else ""
 
 
-def exit_codes_argv(raw_ids: Collection[str]) -> list[str]:
+def id_of_one(row: AccountingRow) -> str:
+    """What sacct finds this job or task alone by: the last task's own id is its array's, so of all tasks."""
+    return f"{row.job_id}_{row.array_task}" if (row.array_task or "").isdigit() else row.raw_id
+
+
+def exit_codes_argv(job_ids: Collection[str]) -> list[str]:
     """These jobs as JSON, for their complete exit codes."""
-    return ["sacct", "--json", "--allocations", "--duplicates", "--local", f"--jobs={','.join(raw_ids)}"]
+    return ["sacct", "--json", "--allocations", "--duplicates", "--local", f"--jobs={','.join(job_ids)}"]
 
 
 def may_have_lost_128(row: AccountingRow) -> bool:
