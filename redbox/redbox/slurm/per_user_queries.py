@@ -15,13 +15,14 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 AT_ONCE = 8
 SHORTEST_S, SLOWER = 2.0, 4  # the deadline after silence, and how much longer than the slowest other it is
+IN_ALL_S = 20.0  # after silence, for all commands of a query: jobs.call_limit_s is for the query of all users
 
 UserQuery = Callable[[UnixUser, float | None], Awaitable[T]]
 """Run as a user, within a deadline in seconds if one is given; raises WorkloadManagerError."""
 
 
 class PerUserQueries:
-    """A user who alone did not answer the last time gets a shorter deadline."""
+    """A user who alone did not answer the last time gets a shorter deadline, and one for all commands."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -37,11 +38,15 @@ class PerUserQueries:
         async def run_as(user: UnixUser) -> None:
             nonlocal slowest_s
             async with slots:
-                started = self._monotonic()
+                started, deadline = self._monotonic(), self._deadlines_s.get(user)
                 try:
-                    answers[user] = await query(user, self._deadlines_s.get(user))
+                    async with asyncio.timeout(None if deadline is None else IN_ALL_S):
+                        answers[user] = await query(user, deadline)
                 except WorkloadManagerError as error:
                     errors[user] = error
+                except TimeoutError:
+                    detail = f"the agent of {user.name} took more than {IN_ALL_S:.0f} s for all its answers"
+                    errors[user] = WorkloadManagerError(detail, timed_out=True)
                 except Exception as fault:  # what one user's agent answers must not end the query of all
                     log.exception("an answer could not be read", user=user.name)
                     errors[user] = WorkloadManagerError(f"an answer of {user.name}'s agent: {fault}")

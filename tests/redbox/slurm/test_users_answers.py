@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError, shows_all_jobs_of
+from redbox.slurm import per_user_queries
 from redbox.slurm.command_runner import USER_LIMIT
 from redbox.slurm.per_user_queries import PerUserQueries
 from tests.redbox.slurm.factories import job
@@ -148,3 +150,23 @@ async def test_an_answer_that_cannot_be_read_is_as_none_of_its_user_alone() -> N
     assert await queries.run([ALICE, BOB], query) == {BOB: "bob"}
     with pytest.raises(WorkloadManagerError, match="JSON in JSON"):
         await queries.run([ALICE], query)
+
+
+async def test_a_user_whose_answers_never_end_keeps_those_of_the_others_away_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A history of countless failed jobs takes a command for each two hundred of them."""
+    monkeypatch.setattr(per_user_queries, "IN_ALL_S", 0.05)
+
+    async def query(user: UnixUser, deadline: float | None) -> str:
+        del deadline
+        if user == ALICE:
+            await asyncio.Event().wait()
+        return user.name
+
+    queries = PerUserQueries(SkippingClock().monotonic)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await queries.run([ALICE, BOB], query)
+    async with asyncio.timeout(30):
+        assert await queries.run([ALICE, BOB], query) == {BOB: "bob"}
