@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -73,6 +74,18 @@ def test_what_slurm_did_not_measure_is_unknown_and_not_zero(measured: str) -> No
 def test_a_step_that_ended_before_its_memory_was_measured() -> None:
     (used,) = usages(run(), step("batch", "00:01.250", 0))
     assert (used.cpu_s, used.memory_bytes) == (1.25, None)
+
+
+def test_of_a_job_whose_nodes_were_changed_all_sizes_count() -> None:
+    large = run(State="RESIZING", ElapsedRaw="60", AllocCPUS="8", AllocTRES="cpu=8,mem=4000M,node=2")
+    small = run(Submit="1764000070", Start="1764000070", ElapsedRaw="40", TimelimitRaw="20")
+    (used,) = usages(small, step("1", "00:30", 8), large, step("0", "05:00", 99))
+    assert (used.cpus, used.elapsed_s, used.allocated_cpu_s) == (8, 100, 8 * 60 + 4 * 40)
+    assert (used.cpu_s, used.memory_bytes, used.allocated_memory_bytes) == (330, 99 * MIB, 4000 * MIB)
+    assert (used.submitted_at, used.time_limit_s) == (datetime.fromtimestamp(1764000000, UTC), 1200)
+    again = run(State="COMPLETED", Submit="1764000200", Start="1764000300", ElapsedRaw="7")
+    (used,) = usages(large, {**small, "State": "REQUEUED"}, again)
+    assert (used.elapsed_s, used.allocated_cpu_s) == (7, 28)
 
 
 def test_of_a_requeued_job_the_last_run_counts() -> None:
