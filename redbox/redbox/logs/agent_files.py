@@ -10,12 +10,13 @@ import asyncio
 import errno
 from dataclasses import dataclass, field
 
-from redbox.agents.errors import AgentError, RequestFailed, SystemCallFailed
+from redbox.agents.errors import AgentError, AgentRefused, RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import ReadPrecondition
 from redbox.core.domain import UnixUser
 from redbox.logs.interfaces import (
     FileChunk,
+    LogFileFailing,
     LogFileMissing,
     LogFileNotVisible,
     LogFileStat,
@@ -73,7 +74,8 @@ class AgentFiles:
             except RequestFailed as error:
                 raise LogFileUnreadable(f"{path}: {error}") from error
             except AgentError as error:
-                raise LogFileUnavailable(f"{path} cannot be read now: {error}") from error
+                kind = LogFileFailing if isinstance(error, AgentRefused) else LogFileUnavailable
+                raise kind(f"{path} cannot be read now: {error}") from error
             is_network = self._is_network.get(facts.device, True)
         stat = LogFileStat(facts.device, facts.inode, facts.size, facts.modified_ns, is_network)
         return FileChunk(stat, piece.data if piece.same else b"", replaced=not piece.same)
@@ -83,7 +85,8 @@ def _log_error(fault: SystemCallFailed) -> LogFileMissing | LogFileUnreadable | 
     if fault.errno == errno.EAGAIN:
         return LogFileNotVisible(str(fault))
     if fault.is_passing:
-        return LogFileUnavailable(f"{fault.path} cannot be read now: {fault.strerror}")
+        kind = LogFileFailing if fault.errno == errno.EIO else LogFileUnavailable
+        return kind(f"{fault.path} cannot be read now: {fault.strerror}")
     if fault.is_missing:
         return LogFileMissing(str(fault))
     return LogFileUnreadable(f"{fault.path}: {fault.strerror}, as the user of the job")

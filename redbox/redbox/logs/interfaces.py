@@ -5,6 +5,7 @@ LogError
 │   └── LogFileNotVisible   its directory lists it, but this host cannot open it yet
 ├── LogFileUnreadable   the job's user has no permission, or it is not a regular file
 ├── LogFileUnavailable  the file system or the agent does not answer; a retry may succeed
+│   └── LogFileFailing      one of them answers with an error that may pass, or stay for ever
 ├── NoSuchContainer     the job is not a pod's, or has no such container or start of it
 └── JobRecordDeleted    the job was deleted while its log was read: whether the log is complete is unknown
 """
@@ -33,6 +34,10 @@ class LogFileUnreadable(LogError):
 
 class LogFileUnavailable(LogError):
     """Whether the file exists is unknown: a file system hangs, or an agent died."""
+
+
+class LogFileFailing(LogFileUnavailable):
+    """An I/O error, or no agent for this user: while the job lives, it is waited for."""
 
 
 class NoSuchContainer(LogError):

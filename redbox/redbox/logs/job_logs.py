@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from redbox.agents.pool import AgentPool
+from redbox.core.clock import Clock, SystemClock
 from redbox.core.domain import JobKey, JobRef
 from redbox.core.output_patterns import PatternValues, resolve_pattern
 from redbox.core.workload_manager import WorkloadManager
@@ -16,11 +17,19 @@ from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.logs.agent_files import AgentFiles
 from redbox.logs.container_logs import ContainerOutputSource, LoggedStart, container_start
-from redbox.logs.interfaces import JobRecordDeleted, OutputSource, OutputState
+from redbox.logs.interfaces import (
+    JobRecordDeleted,
+    LogFileFailing,
+    LogFileUnreadable,
+    OutputSource,
+    OutputState,
+)
 from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
 from redbox_api.models import FINAL_PHASES, Phase
 
 STARTED = frozenset({Phase.RUNNING, Phase.SUSPENDED})
+WAITED_FOR_S = 900.0
+"""After a job's end, for a file system whose error may pass: its companion ends only with its logs."""
 
 
 @dataclass
@@ -31,6 +40,7 @@ class JobLogReader:
     pool: AgentPool
     logs: LogService
     workload: WorkloadManager
+    clock: Clock = field(default_factory=SystemClock)
     _files: WeakValueDictionary[int, AgentFiles] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
@@ -79,8 +89,17 @@ class JobLogReader:
         self, record: JobRecord, name: tuple[str, ...], output: OutputSource, request: LogReadRequest
     ) -> AsyncIterator[LogReadResponse]:
         files = self._files.setdefault(record.user.uid, AgentFiles(self.pool, record.user))
-        async with self.logs.read(name, record.user, files, output, request) as response:
-            yield response
+        try:
+            async with self.logs.read(name, record.user, files, output, request) as response:
+                yield response
+        except LogFileFailing as error:
+            ended_at = record.final_at
+            if ended_at is None or (self.clock.now() - ended_at).total_seconds() < WAITED_FOR_S:
+                raise
+            raise LogFileUnreadable(
+                f"{error}. The job has ended, and this is not waited for any longer: read the file itself "
+                "once that is repaired"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

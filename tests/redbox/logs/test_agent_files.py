@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from redbox.agents.errors import AgentUnavailable, SystemCallFailed
+from redbox.agents.errors import AgentRefused, AgentUnavailable, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileAttributes, FileStatus, ReadResult
 from redbox.core.domain import UnixUser
 from redbox.logs.agent_files import CONCURRENT_READS, MOST_DEVICES, AgentFiles
 from redbox.logs.interfaces import (
+    LogFileFailing,
     LogFileMissing,
     LogFileNotVisible,
     LogFileStat,
@@ -88,7 +89,8 @@ async def test_an_agent_cannot_have_ever_more_file_systems_remembered() -> None:
         (SystemCallFailed(errno.EAGAIN, "its directory lists it", PATH), LogFileNotVisible),
         (SystemCallFailed(errno.EACCES, "Permission denied", PATH), LogFileUnreadable),
         (SystemCallFailed(errno.ESTALE, "Stale file handle", PATH), LogFileUnavailable),
-        (SystemCallFailed(errno.EIO, "Input/output error", PATH), LogFileUnavailable),
+        (SystemCallFailed(errno.EIO, "Input/output error", PATH), LogFileFailing),
+        (AgentRefused("redbox may not act as alice"), LogFileFailing),
         (AgentUnavailable("busy"), LogFileUnavailable),
     ],
 )

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
+import errno
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from redbox.core.domain import JobKey, Owner, UnixUser
+from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
+from redbox.agents.pool import AgentPool
+from redbox.agents.protocol.answers import ReadResult
+from redbox.core.clock import SystemClock
+from redbox.core.domain import Caller, JobKey, JobRef, Owner, UnixUser
 from redbox.core.workload_manager import TaskObservation, WorkloadManager
 from redbox.jobs.record.record import JobRecord, ObservedStatus
 from redbox.jobs.service import JobService
-from redbox.logs.interfaces import JobRecordDeleted
-from redbox.logs.job_logs import JobOutputSource
+from redbox.logs.interfaces import JobRecordDeleted, LogFileUnavailable, LogFileUnreadable
+from redbox.logs.job_logs import JobLogReader, JobOutputSource
+from redbox.logs.service import LogReadRequest, LogService
+from redbox.logs.settings import LogSettings
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
 
@@ -208,3 +216,57 @@ def test_the_log_of_a_task_is_its_own_where_the_path_has_its_id_or_its_node() ->
     assert output_of(jobs, 5, stream="stderr").current().path is None
     jobs.current = lambda _: replace(shown, status=replace(status, stdout="/h/%A_%a.out"))
     assert output_of(jobs, 5).current().path == "/h/7_5.out"
+
+
+@dataclass
+class BrokenDisk:
+    """Stands for the pool and for the agent: each read ends with this error."""
+
+    error: AgentError
+
+    async def agent(self, *_: object) -> BrokenDisk:
+        return self
+
+    async def read(self, *_: object, **__: object) -> ReadResult:
+        raise self.error
+
+
+EIO = SystemCallFailed(errno.EIO, "Input/output error", "/home/alice/out")
+REFUSED = AgentRefused("the agent of alice did not start: alice may not log in")
+
+
+@pytest.mark.parametrize("error", [EIO, REFUSED])
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_log_that_cannot_be_read_is_waited_for_and_at_last_given_up(
+    error: AgentError,
+    follow: bool,  # noqa: FBT001
+) -> None:
+    """Its companion ends only with its logs, and says then which of them it could not read."""
+    ended = replace(record(Phase.SUCCEEDED, "COMPLETED", 1), final_at=NOW)
+    clock = ManualClock(NOW + timedelta(minutes=14))
+
+    async def locate(*_: object) -> JobRecord:
+        return ended
+
+    jobs = cast("JobService", SimpleNamespace(locate=locate, current=lambda _: ended))
+    workload = cast("WorkloadManager", SimpleNamespace(states=JOB_STATES, appends=lambda: False))
+    logs = LogService(LogSettings(), time.monotonic)
+    reader = JobLogReader(jobs, cast("AgentPool", BrokenDisk(error)), logs, workload, clock)
+    ref, request = JobRef(cast("Caller", None), "k", 1), LogReadRequest(follow=follow)
+    with pytest.raises(LogFileUnavailable):
+        async with reader.read(ref, "stdout", None, request):
+            pass
+    clock.at += timedelta(minutes=2)
+    with pytest.raises(LogFileUnreadable, match="not waited for any longer"):
+        async with reader.read(ref, "stdout", None, request):
+            pass
+
+
+class ManualClock(SystemClock):
+    """It shows what a test says."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        return self.at
