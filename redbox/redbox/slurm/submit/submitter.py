@@ -48,6 +48,7 @@ from redbox.slurm.submit.private_folder import (
     private_folder_of,
     remove_private_folder,
 )
+from redbox.slurm.submit.refusal_policy import RefusalPolicy
 from redbox.slurm.submit.sbatch_runner import SbatchRunner
 from redbox_api.models import Check
 from redbox_api.pod_parts import PodProgram
@@ -64,6 +65,7 @@ class SlurmSubmitter:
         self._commands = commands
         self._cluster = cluster
         self._sbatch = SbatchRunner(commands)
+        self._refusals = RefusalPolicy(commands.clock.monotonic)
         self._account_env: dict[UnixUser, tuple[Hello, dict[str, str]]] = {}
         """With the agent that has shown it: the next one may have another home."""
         self.find_outputs = OutputLookup(commands.agents).find
@@ -76,10 +78,13 @@ class SlurmSubmitter:
             call = await self._build_call(user, submission)
             await self._create_files(user, submission)
             agent = await self._commands.agents.agent(user)
-        except (RequestRefused, AgentRefused) as refused:
+        except RequestRefused as refused:
             return SubmitRejected(refused.detail)
+        except AgentRefused as refused:
+            return self._refusals.outcome_of(user, refused)
         except (AgentError, WorkloadManagerError) as fault:
             return SubmitUnavailable(fault.detail)
+        self._refusals.note_agent(user)
         outcome = await self._sbatch.submit(agent, call, submission.mark, held_retry=submission.held)
         if isinstance(outcome, SubmitAccepted):
             directory = submission.working_directory

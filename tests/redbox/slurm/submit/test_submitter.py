@@ -11,13 +11,12 @@ import pytest
 from redbox.agents.errors import (
     AgentDied,
     AgentError,
-    AgentRefused,
     AgentTimeout,
     AgentUnavailable,
     CommandDetached,
     SystemCallFailed,
 )
-from redbox.agents.protocol.answers import CommandResult, RecordedCommand, RecordedCommandState
+from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.core.workload_manager import (
     Submission,
     SubmitAccepted,
@@ -125,9 +124,6 @@ async def test_an_sbatch_that_gave_no_answer_in_its_time_is_unknown() -> None:
 
 async def test_without_an_agent_nothing_was_submitted() -> None:
     assert isinstance(await submit(ScriptedAgents(no_agent=AgentUnavailable("busy"))), SubmitUnavailable)
-    assert isinstance(
-        await submit(ScriptedAgents(no_agent=AgentRefused("never"))), SubmitUnavailable | SubmitRejected
-    )
 
 
 async def test_a_submit_that_is_tried_again_gets_the_outcome_of_the_first() -> None:
@@ -341,47 +337,6 @@ async def test_a_check_of_a_wrong_request_does_not_ask_slurm() -> None:
     agents = ScriptedAgents()
     check = await SlurmManager(agents, REDBOX).check(ALICE, submission(batch=""))
     assert (check.valid, agents.called("sbatch")) == (False, [])
-
-
-@pytest.mark.parametrize(
-    ("kept", "processes", "expected"),
-    [
-        ({f"{MARK}.1": RecordedCommand(RecordedCommandState.RUNNING)}, "", True),
-        (
-            {
-                f"{MARK}.1": RecordedCommand(RecordedCommandState.ENDED),
-                f"{MARK}.2": RecordedCommand(RecordedCommandState.RUNNING),
-            },
-            "",
-            True,
-        ),
-        ({f"{MARK}.1": RecordedCommand(RecordedCommandState.ENDED)}, "", False),
-        ({f"{MARK}.1": RecordedCommand(RecordedCommandState.LOST)}, "", False),
-        ({}, f"sbatch --parsable --comment={MARK} --hold\n", True),
-        ({}, "sbatch --parsable --comment=rb1.other\n", False),
-    ],
-)
-async def test_whether_an_sbatch_with_the_mark_runs_on_the_host(
-    kept: dict[str, RecordedCommand],
-    processes: str,
-    expected: bool,  # noqa: FBT001
-) -> None:
-    agents = ScriptedAgents({"ps": done(processes)}, kept=kept)
-    assert await SlurmManager(agents, REDBOX).submitting(ALICE, MARK) is expected
-
-
-@pytest.mark.parametrize(
-    "listed",
-    [
-        done("", "error: /proc must be mounted\n", code=1),
-        replace(done("bash\n", code=-9), truncated=True),
-    ],
-)
-async def test_a_list_of_processes_that_is_not_whole_shows_no_absence(listed: CommandResult) -> None:
-    with pytest.raises(WorkloadManagerError, match="still under way could not be found out: ps"):
-        await SlurmManager(ScriptedAgents({"ps": listed}), REDBOX).submitting(ALICE, MARK)
-    found = replace(listed, stdout=f"sbatch --parsable --comment={MARK}\n".encode())
-    assert await SlurmManager(ScriptedAgents({"ps": found}), REDBOX).submitting(ALICE, MARK)
 
 
 async def test_while_slurms_configuration_cannot_be_read_nothing_is_submitted() -> None:
