@@ -23,9 +23,10 @@ FIRST = re.compile(r"([^,\[]*)(?:\[([0-9]+)[^\]]*\])?([^,]*)")
 
 
 def expand(hostlist: str) -> list[str]:
-    """The names in a host list, in its order."""
+    """The names in a host list, in its order, each once: parts of one job may share nodes."""
     parts = (found[0] for found in PART.finditer(hostlist[:LONGEST_TEXT]))
-    return list(islice((name for part in parts for name in _expand_part(part)), LONGEST))
+    names = islice((name for part in parts for name in _expand_part(part)), LONGEST)
+    return list(dict.fromkeys(names))
 
 
 def _expand_part(part: str) -> Iterator[str]:

@@ -69,6 +69,7 @@ def test_the_first_host_of_a_list(hostlist: str, first: str | None) -> None:
         (f"n{'[1]' * 9}", [f"n{'[1]' * 9}"]),
         (f"{'n' * 256}[1-2]", [f"{'n' * 256}[1-2]"]),
         (f"n[{'0' * 40}1]", [f"n[{'0' * 40}1]"]),
+        ("n1,n[1-2],n2", ["n1", "n2"]),
     ],
 )
 def test_a_host_list_is_expanded_and_other_text_is_kept(text: str, names: list[str]) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from redbox.slurm.commands.squeue import StartRow
 from redbox.slurm.text.states import JOB_STATES, has_not_begun
+from redbox_api.hostlists import expand, fold
 from redbox_api.models import ExpectedStart
 
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -28,8 +29,8 @@ def build_expected_start(rows: Sequence[StartRow]) -> ExpectedStart | None:
     reason, at = decisive.job.reason, _start_of(decisive)
     if at is None or reason in UNCONSIDERED:
         return ExpectedStart(reason=reason, not_before=at)
-    parts = waiting if is_het else [decisive]
-    nodes = ",".join(dict.fromkeys(row.nodes for row in parts if row.nodes))
+    lists = [row.nodes for row in (waiting if is_het else [decisive]) if row.nodes]
+    nodes = lists[0] if len(lists) == 1 else fold(expand(",".join(lists)))
     return ExpectedStart(reason=reason, starts_at=at, nodes=nodes or None)
 
 

@@ -72,8 +72,9 @@ def test_of_an_array_the_earliest_task_counts() -> None:
 
 def test_a_het_job_starts_when_all_its_components_can() -> None:
     first, second = row(ONE, "n1", het_job_id="7"), row(TWO, "n[2-3]", het_job_id="7", het_offset=1)
-    both = ExpectedStart(reason="Priority", starts_at=TWO, nodes="n1,n[2-3]")
+    both = ExpectedStart(reason="Priority", starts_at=TWO, nodes="n[1-3]")
     assert build_expected_start([first, second]) == both
+    assert build_expected_start([first, replace(second, nodes="n[1-3]")]) == both
     assert build_expected_start([first, replace(second, at=None)]) == ExpectedStart(reason="Priority")
 
 
