@@ -182,13 +182,27 @@ async def _start_of_lines(tail: Tail, generation: str, lines: int) -> int:
         start = max(0, end - BLOCK_BYTES)
         block = await _block(tail, generation, start, end)
         searched = block[:-1] if end == newest and block.endswith(b"\n") else block
-        position = len(searched)
-        while missing and (position := searched.rfind(b"\n", 0, position)) >= 0:
-            missing -= 1
-        if not missing:
-            return start + position + 1
+        found = searched.count(b"\n")
+        if found >= missing:
+            return start + newline_from_end(searched, missing) + 1
+        missing -= found
         end = start
     return earliest
+
+
+def newline_from_end(block: bytes, number: int) -> int:
+    """Return where the newline is of which the block has `number`, itself included, to its end.
+
+    By counts of halves: to go from one newline to the next takes 0.2 s for a million, of the event loop.
+    """
+    first, last = 0, len(block) - 1
+    while first < last:
+        middle = (first + last + 1) // 2
+        if block.count(b"\n", middle) >= number:
+            first = middle
+        else:
+            last = middle - 1
+    return first
 
 
 async def _block(tail: Tail, generation: str, start: int, end: int) -> bytes:

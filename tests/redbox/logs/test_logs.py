@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from redbox.logs.interfaces import LogFileUnreadable
-from redbox.logs.service import LogReadRequest
+from redbox.logs.service import LogReadRequest, newline_from_end
 from tests.redbox.logs.fakes import Life
 from tests.redbox.logs.harness import FOLLOW, LINES, Reader
 
@@ -254,6 +256,20 @@ async def test_the_last_lines_of_a_file_of_many_blocks_without_a_last_newline(pa
     path.write_bytes(b"a" * 1_100_000 + b"\n" + b"b" * 2_500_000 + b"\n" + b"c" * 10)
     _, read = await Reader(path).reads(LogReadRequest(tail_lines=2))
     assert read == b"b" * 2_500_000 + b"\n" + b"c" * 10
+
+
+@given(st.binary(max_size=40).map(lambda block: block.replace(b"0", b"\n")), st.integers(1, 40))
+def test_the_newline_of_which_so_many_are_left_is_found_by_counts(block: bytes, number: int) -> None:
+    newlines = [position for position, byte in enumerate(block) if byte == ord("\n")]
+    if number <= len(newlines):
+        assert newline_from_end(block, number) == newlines[-number]
+
+
+async def test_the_last_million_of_many_empty_lines(path: Path) -> None:
+    path.write_bytes(b"\n" * 1_200_000)
+    reader = Reader(path)
+    async with reader.asks(LogReadRequest(tail_lines=1_000_000)) as answer:
+        assert answer.offset == 200_000
 
 
 async def test_looking_for_lines_where_there_are_none_reads_each_piece_once(path: Path) -> None:
