@@ -9,7 +9,7 @@ import time
 
 from redbox_companion.log_relay import LogRelay, LogUnreadable
 from redbox_shared.job_end import FINAL_PHASES
-from redbox_shared.own_lines import REREAD_AT_ONCE, late_heading, task_heading
+from redbox_shared.own_lines import REREAD_AT_ONCE, late_heading, task_heading, tasks_not_listed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def follow_tasks(
         if job["phase"] in FINAL_PHASES:
             break
         time.sleep(POLL_S)
+    if job.get("array") and job.get("tasks") is None:
+        return [("stdout", tasks_not_listed(job.get("workingDirectory")))]
     return [stream for index in sorted(tasks) for stream in tasks[index].finish()]
 
 

@@ -24,3 +24,9 @@ def task_heading(index: int, state: str, exit_code: int | None, signal: int | No
 def late_heading(index: int) -> str:
     """Above output of a task that stands below another task's."""
     return f"task {index}: more of its output, which came late"
+
+
+def tasks_not_listed(directory: str | None) -> str:
+    """Of an array whose tasks red-box does not list: there are too many for one answer."""
+    where = directory or "the job's working directory"
+    return f"the array has too many tasks for one log: the output of each is in a file of its own, in {where}"

@@ -118,3 +118,14 @@ def test_a_task_of_which_nothing_was_shown_is_asked_for_again_while_others_run(
         assert companion.stdout.readline() == b"zero\n"
         redbox.job = array("Succeeded", "Succeeded", "Succeeded")
         companion.communicate(timeout=60)
+
+
+def test_of_tasks_that_are_too_many_to_be_listed_it_says_where_their_output_is(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
+    redbox.job = array("Succeeded", "Succeeded") | {"tasks": None, "workingDirectory": "/home/alice/work"}
+    ended = pod.run()
+    assert ended.returncode == 0
+    assert b"stdout cannot be read: the array has too many tasks" in ended.stderr
+    assert b"/home/alice/work" in ended.stderr
+    assert pod.termination_message["logs"] == "unread"

@@ -9,11 +9,14 @@ from redbox.jobs.record.launches import launch_failed
 from redbox.jobs.record.messages import ABSENT
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.pods import failed_container, final_report, stored_report
-from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
+from redbox.jobs.record.record import UNCLAIMED, JobRecord, ObservedStatus, Stage
 from redbox.jobs.record.state_machine import StateMachine
 from redbox_api.hostlists import expand
 from redbox_api.models import ArrayTask, Job, LogPath, OwnerRef, Phase
 from redbox_shared.wire import LAUNCH_FAILED
+
+MOST_LISTED = 60_000
+"""Tasks in one answer, of some 100 bytes each: companions take 8 MiB."""
 
 
 def visible(record: RecordSummary) -> bool:
@@ -63,9 +66,7 @@ def job_view(
         working_directory=status.working_directory or record.working_directory or None,
         logs=LogPath(stdout=status.stdout, stderr=status.stderr),
         array=machine.count_tasks(status) if status.array_size else None,
-        tasks=[_task(task, machine.states) for task in status.tasks]
-        if with_tasks and status.array_size
-        else None,
+        tasks=_tasks(status, machine.states) if with_tasks else None,
         pod=stored_report(record.pod_report),
         is_pod=record.is_pod,
         no_sign_of_start=record.no_sign_of_start,
@@ -103,6 +104,13 @@ def _signal(record: JobRecord) -> int | None:
         failed = failed_container(report)
         return failed[1].signal if failed else None
     return record.status.signal
+
+
+def _tasks(status: ObservedStatus, states: JobStates) -> list[ArrayTask] | None:
+    """None of a job that is no array, and of too many for readers who hold an answer in memory."""
+    if not status.array_size or len(status.tasks) > MOST_LISTED:
+        return None
+    return [_task(task, states) for task in status.tasks]
 
 
 def _task(task: TaskObservation, states: JobStates) -> ArrayTask:

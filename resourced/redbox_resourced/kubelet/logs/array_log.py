@@ -12,7 +12,7 @@ from redbox_api.models import FINAL_PHASES, ArrayTask, Job, Phase
 from redbox_resourced.kubelet.logs.lines import LogWriter
 from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, Stream
 from redbox_resourced.kubelet.logs.streams import JobStreams, StreamCursor
-from redbox_shared.own_lines import REREAD_AT_ONCE, late_heading, task_heading
+from redbox_shared.own_lines import REREAD_AT_ONCE, late_heading, task_heading, tasks_not_listed
 
 
 class ArrayLog:
@@ -41,6 +41,8 @@ class ArrayLog:
             await task.finish(follow=self._request.follow)
         for task in tasks:
             await task.report_unreadable()
+        if job.tasks is None:
+            await self._out.write_message(f"stdout cannot be read: {tasks_not_listed(job.working_directory)}")
 
     def _add_tasks(self, job: Job) -> list[_TaskLog]:
         """The tasks that can be shown and could not be before."""

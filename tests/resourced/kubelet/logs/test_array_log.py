@@ -124,3 +124,11 @@ async def test_a_task_that_cannot_be_read_is_named_and_the_others_come(*, follow
     files.refused = {"stdout_0"}
     said = b"redbox: stdout cannot be read: task 0: HTTP 403: it is locked\n"
     assert await read(files, array("SS"), follow=follow) == ONE + b"one\n" + ZERO + said
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_of_tasks_that_are_too_many_to_be_listed_it_says_where_their_output_is(*, follow: bool) -> None:
+    many = array("SS").model_copy(update={"tasks": None, "working_directory": "/home/alice/work"})
+    said = await read(Files(**TASKS), many, follow=follow)
+    assert said.startswith(b"redbox: stdout cannot be read: the array has too many tasks")
+    assert said.endswith(b"/home/alice/work\n")
