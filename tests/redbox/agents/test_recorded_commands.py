@@ -272,6 +272,18 @@ class TestRecords:
         path.write_bytes(whole)
         assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "ended"
 
+    def test_an_outcome_after_a_line_that_a_full_disk_has_cut_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else every submit of the job, and every look for one under way, fails for a day."""
+        outcomes, record = self.begin(tmp_path)
+        write = os.write
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:9]))
+            record.add({"child": {"boot": "b", "pid": 1, "start": "s"}})
+        outcomes.end(record, {"code": 0})
+        assert CommandRecordStore([str(tmp_path)]).recall("id") == {"code": 0, "state": "ended"}
+
     def test_records_of_yesterday_are_forgotten(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path, "old")
         outcomes.end(record, {"code": 0})

@@ -79,6 +79,8 @@ class CommandRecord:
         if self._descriptor is None:
             return
         encoded = json.dumps(line).encode() + b"\n"
+        if not self.written:  # the one before may have been cut: this one is whole
+            encoded = b"\n" + encoded
         try:
             self.written = os.write(self._descriptor, encoded) == len(encoded) and self.written
         except OSError:  # disk full; this agent keeps the line in memory
@@ -173,7 +175,16 @@ class CommandRecordStore:
 def read_lines(path: str) -> List[Dict[str, Any]]:
     with open(path, "rb") as file:
         lines = file.read().split(b"\n")[:-1]  # a line without its end was not written completely
-    return [json.loads(line.decode()) for line in lines] or [{}]
+    return [line for line in map(parse_line, lines) if line] or [{}]
+
+
+def parse_line(line: bytes) -> Dict[str, Any]:
+    """Return a line of a record; empty for one that a full disk has cut."""
+    try:
+        value = json.loads(line.decode())
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def state_of(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
