@@ -68,12 +68,9 @@ class ClusterQueries:
         """
         if not (await self.configuration()).accounting:
             return False
-        completed = await self._commands.complete(
-            self._commands.observer,
-            sacctmgr.configuration_argv(),
-            deadline=self._commands.settings.accounting_s,
-        )
-        return sacctmgr.hides_jobs(decode(completed.stdout))
+        deadline = self._commands.settings.accounting_s
+        text = await self._commands.read(sacctmgr.configuration_argv(), deadline=deadline)
+        return sacctmgr.hides_jobs(text)
 
     async def _ask_mpi_kinds(self) -> frozenset[str]:
         completed = await self._commands.complete(self._commands.observer, srun.mpi_kinds_argv())

@@ -27,7 +27,12 @@ def configuration_argv() -> list[str]:
 
 
 def hides_jobs(text: str) -> bool:
-    """Whether PrivateData of slurmdbd, in the second part of the output, names jobs."""
-    _, _, database = text.partition("SlurmDBD configuration:")
+    """Whether PrivateData of slurmdbd, in the second part of the output, names jobs, or may do so.
+
+    Sacctmgr leaves that part out where slurmdbd did not give it.
+    """
+    _, shown, database = text.partition("SlurmDBD configuration:")
+    if not shown:
+        return True
     found = re.search(r"^PrivateData\s*=\s*(.*)$", database, re.MULTILINE)
     return found is not None and "jobs" in found[1].lower().split(",")

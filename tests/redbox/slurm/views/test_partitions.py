@@ -206,6 +206,7 @@ def test_a_federation_and_a_private_slurmdbd_are_noticed() -> None:
     text = "PrivateData = jobs\n\nSlurmDBD configuration:\nPrivateData            = accounts,jobs\n"
     assert sacctmgr.hides_jobs(text)
     assert not sacctmgr.hides_jobs("PrivateData = jobs\n\nSlurmDBD configuration:\nPrivateData = none\n")
+    assert sacctmgr.hides_jobs("PrivateData = none\n")  # then each user's agent is asked, as for hidden ones
 
 
 @pytest.mark.parametrize("release", RELEASES)

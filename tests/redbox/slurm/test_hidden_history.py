@@ -1,0 +1,25 @@
+"""Whether slurmdbd hides the jobs of others: where it does, an empty answer to red-box shows nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbox.core.workload_manager import WorkloadManagerError
+from tests.redbox.slurm.captured import output
+from tests.redbox.slurm.fakes import ALICE, NOW, ScriptedAgents, done
+from tests.redbox.slurm.test_job_queries import HIDDEN, askers, manager, remembered
+
+
+async def test_while_slurmdbd_does_not_say_whether_it_hides_jobs_no_empty_history_is_whole() -> None:
+    """Sacctmgr then shows slurmctld's part, and fails: that nothing is hidden would be kept for minutes."""
+    down = done(
+        output("24.11", "sacctmgr-config.txt").partition("\nSlurmDBD")[0],
+        "sacctmgr: error: Problem talking to the database: Connection refused\n",
+        1,
+    )
+    agents = ScriptedAgents({"sacctmgr": [down, HIDDEN], "sacct --noheader": remembered()})
+    asked = manager(agents)
+    with pytest.raises(WorkloadManagerError, match="Connection refused"):
+        await asked.history(["7"], since=NOW, users=[ALICE])
+    await asked.history(["7"], since=NOW, users=[ALICE])
+    assert askers(agents, "sacct")[1:] == ["alice"]
