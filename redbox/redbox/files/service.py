@@ -11,15 +11,16 @@ import posixpath
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import structlog
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import RequestFailed, SystemCallFailed
+from redbox.agents.errors import AgentRefused, RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileStatus, GlobMatch, GlobResult, OmittedFile
+from redbox.core.clock import Clock, SystemClock
 from redbox.core.domain import JobRef
 from redbox.jobs.errors import Forbidden, JobNotFound, JobsBusy, NotAcceptable
 from redbox.jobs.service import JobService
@@ -29,6 +30,9 @@ from redbox_api.models import FileEntry, FileList
 MAX_FOUND = 10_000
 MAX_ARCHIVED = 4_000
 UPLOAD_S = 3600.0
+WAITED_FOR_S = 900.0
+"""After a job's end, for an error that may pass or stay: an I/O error, or a refused agent, as in an outage of
+the directory of users. A job's companion ends only with its results."""
 WILDCARD = re.compile(r"[*?[]")
 log = structlog.get_logger(__name__)
 
@@ -59,6 +63,7 @@ class JobFileService:
 
     jobs: JobService
     pool: AgentPool
+    clock: Clock = field(default_factory=SystemClock)
 
     async def find(self, ref: JobRef, patterns: list[str]) -> FileList:
         """Return the files that the globs match, sorted by path."""
@@ -111,13 +116,19 @@ class JobFileService:
         directory = record.status.working_directory or record.working_directory
         if not directory:
             raise JobNotFound("Slurm has not reported the job's working directory yet")
-        agent = await self.pool.agent(record.user, "files")
+        ended_at = record.final_at
+        waits = ended_at is None or (self.clock.now() - ended_at).total_seconds() < WAITED_FOR_S
         try:
+            agent = await self.pool.agent(record.user, "files")
             yield agent, directory
+        except AgentRefused as refused:
+            if not waits:
+                raise
+            raise JobsBusy(refused.detail, retry_after=10) from refused
         except SystemCallFailed as fault:
             if fault.is_missing:
                 raise JobNotFound(f"{fault.path}: {fault.strerror}") from fault
-            if fault.is_passing:
+            if fault.is_passing and (waits or fault.errno != errno.EIO):
                 raise JobsBusy(f"{fault.path}: {fault.strerror}", retry_after=3) from fault
             raise Forbidden(f"{fault.path}: {fault.strerror}, as user {record.user.name}") from fault
         except RequestFailed as error:
