@@ -107,7 +107,7 @@ def _signal(record: JobRecord) -> int | None:
 
 
 def _tasks(status: ObservedStatus, states: JobStates) -> list[ArrayTask] | None:
-    """None of a job that is no array, and of too many for readers who hold an answer in memory."""
+    """None of a job other than an array, and of too many for readers who hold an answer in memory."""
     if not status.array_size or len(status.tasks) > MOST_LISTED:
         return None
     return [_task(task, states) for task in status.tasks]
