@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -71,7 +71,11 @@ class Authenticator:
         rules: ActiveRules,
         clock: Clock,
         accounts: AccountResolver | None = None,
+        *,
+        job_users: Sequence[str] = (),
     ) -> Self:
+        """`job_users` are those of the latest jobs, the newest last."""
+        host = OutageDetectingLookup(NssLookup(), job_users=job_users)
         return cls(
             clusters=trusted_clusters(settings, clock),
             reviewers={
@@ -81,7 +85,7 @@ class Authenticator:
             },
             tokens=TokenStore(settings.tokens_file, clock),
             rules=rules,
-            accounts=accounts or AccountResolver(OutageDetectingLookup(NssLookup()), NssPolicy(), clock),
+            accounts=accounts or AccountResolver(host, NssPolicy(), clock),
             clock=clock,
         )
 

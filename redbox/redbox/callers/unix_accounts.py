@@ -17,7 +17,7 @@ import grp
 import os
 import pwd
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -79,13 +79,21 @@ class NssLookup:
 class OutageDetectingLookup:
     """Raises OSError for an account that NSS does not find during an outage of the directory.
 
-    The canaries are the accounts that were found last, except those of /etc/passwd (`is_in_file`). At the
-    start there are none, and a negative result counts.
+    The canaries are the accounts that were found last, except those of /etc/passwd (`is_in_file`). Until one
+    is found they are `job_users`, the users of the latest jobs: a directory may be down when red-box starts.
+    Without any a negative result counts.
     """
 
-    def __init__(self, host: AccountLookup, is_in_file: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        host: AccountLookup,
+        is_in_file: Callable[[str], bool] | None = None,
+        *,
+        job_users: Sequence[str] = (),
+    ) -> None:
         self._host = host
         self._is_in_file = is_in_file or _is_in_file
+        self._job_users = tuple(job_users[-MAX_CANARIES:])
         self._canaries: dict[str, None] = {}  # the latest last
         self._lock = threading.Lock()
 
@@ -120,6 +128,9 @@ class OutageDetectingLookup:
     def _check_canaries(self, *, except_name: str | None = None) -> None:
         with self._lock:
             names = [name for name in reversed(self._canaries) if name != except_name]
+            is_first = not self._canaries
+        if is_first:
+            names = [name for name in self._job_users if name != except_name and not self._is_in_file(name)]
         for name in names:
             if self._host.account(name) is not None:
                 self._add_canary(name)  # so that it is the first one next time

@@ -114,7 +114,9 @@ def _no_answer(argv: Sequence[str], result: CommandResult) -> OSError:
     return OSError(errno.EIO, f"{' '.join(argv)} on {WHERE} ended with {status}: {reason}")
 
 
-def login_node_accounts(pool: AgentPool, observer: UnixUser, clock: Clock) -> AccountResolver:
+def login_node_accounts(
+    pool: AgentPool, observer: UnixUser, clock: Clock, job_users: Sequence[str] = ()
+) -> AccountResolver:
     """Accounts of the login node, cached, with the deadlines and the detection of outages of a host's own."""
     loop = asyncio.get_running_loop()
 
@@ -128,7 +130,7 @@ def login_node_accounts(pool: AgentPool, observer: UnixUser, clock: Clock) -> Ac
             raise OSError(errno.EHOSTUNREACH, f"no answer of {WHERE}: {error}") from error
 
     lookup = LoginNodeLookup(run)
-    detecting = OutageDetectingLookup(lookup, is_in_file=lookup.is_in_file)
+    detecting = OutageDetectingLookup(lookup, is_in_file=lookup.is_in_file, job_users=job_users)
     return AccountResolver(detecting, NssPolicy(deadline_s=2 * COMMAND_S), clock, where=WHERE)
 
 

@@ -11,7 +11,7 @@ import contextlib
 import gc
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Readiness, Services
 from redbox.jobs.expected_starts import ExpectedStarts
 from redbox.jobs.record.marks import Marks, read_secret
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
@@ -196,9 +197,11 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         )
         clock = SystemClock()
         on_login_node = settings.agents.accounts_on_login_node
-        accounts = login_node_accounts(pool, observer, clock) if on_login_node else None
+        job_users = _users_of(jobs)
+        accounts = login_node_accounts(pool, observer, clock, job_users) if on_login_node else None
+        rules = rules_in_force(settings, path)
         authenticator = await stack.enter_async_context(
-            Authenticator.from_settings(settings.callers, rules_in_force(settings, path), clock, accounts)
+            Authenticator.from_settings(settings.callers, rules, clock, accounts, job_users=job_users)
         )
         reauthorization = StreamReauthorization(authenticator, SystemClock())
         streams = streams_budget(settings.limits.streams_per_user, settings.limits.streams)
@@ -256,6 +259,15 @@ def _relays(settings: RedboxSettings, pool: AgentPool, workload: WorkloadManager
     if not isinstance(workload, SlurmManager):
         return None
     return RelayPool(pool, workload.session_argv, settings.slurm.environment)
+
+
+def _users_of(records: Iterable[RecordSummary]) -> tuple[str, ...]:
+    """The names of the users of all jobs, of the one that changed last at the end."""
+    names: dict[str, None] = {}
+    for record in records:
+        names.pop(record.user.name, None)
+        names[record.user.name] = None
+    return tuple(names)
 
 
 def _age(jobs: JobService) -> float:

@@ -236,6 +236,24 @@ async def test_a_directory_that_has_lost_all_whom_it_had_is_not_believed(server:
     assert await directory.evaluate(asks_for("rb-carol")) is None
 
 
+def test_a_directory_that_is_away_when_red_box_starts_is_not_believed_either(server: Directory) -> None:
+    """By the users of the jobs that there are: else new jobs of theirs fail for good."""
+    server.is_away = True
+    host = OutageDetectingLookup(server, job_users=["root", "rb-alice", "rb-bob"])
+    with pytest.raises(OSError, match="rb-bob"):
+        host.account("rb-alice")
+    with pytest.raises(OSError, match="rb-alice"):
+        host.group("rb-users")
+    server.is_away = False
+    assert host.account("rb-carol") is None
+    assert host.account("rb-alice")
+    server.names.remove("rb-bob")
+    assert host.account("rb-bob") is None
+    only_of_this_host = OutageDetectingLookup(server, job_users=["root"])
+    server.is_away = True
+    assert only_of_this_host.account("rb-carol") is None
+
+
 def test_who_was_removed_is_nobody_while_others_are_there(server: Directory) -> None:
     host = OutageDetectingLookup(server)
     assert host.account("rb-alice")
