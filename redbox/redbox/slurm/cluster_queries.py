@@ -29,6 +29,7 @@ class ClusterQueries:
     def __init__(self, commands: CommandRunner) -> None:
         self._commands = commands
         self._node_fields: tuple[str, ...] = sinfo.FIELDS
+        self._newest: scontrol.SlurmConfiguration | None = None  # without its federation
         cache = partial(TtlCache, ttl_s=commands.settings.facts_s, clock=commands.clock)
         self._configuration = cache(self._ask_configuration)
         self.is_history_private = cache(self._ask_is_history_private).get
@@ -42,8 +43,12 @@ class ClusterQueries:
 
     def appends(self) -> bool:
         """Whether a run appends to its output file where the job does not say."""
-        configuration = self._configuration.last
-        return configuration is not None and configuration.appends
+        return self._newest is not None and self._newest.appends
+
+    async def are_jobs_private(self) -> bool:
+        """By the newest answer: where an administrator turns that on, red-box sees no jobs from then on."""
+        newest = await self.recent_configuration()
+        return "jobs" in (self._newest or newest).private_data
 
     async def boot_time(self) -> str:
         return (await self._read_configuration()).boot_time
@@ -52,7 +57,9 @@ class ClusterQueries:
         return (await self.recent_configuration()).boot_time
 
     async def _read_configuration(self) -> scontrol.SlurmConfiguration:
-        return scontrol.read_configuration(await self._commands.read(scontrol.configuration_argv()))
+        text = await self._commands.read(scontrol.configuration_argv())
+        self._newest = scontrol.read_configuration(text)
+        return self._newest
 
     async def _ask_configuration(self) -> scontrol.SlurmConfiguration:
         configuration = await self._read_configuration()

@@ -66,7 +66,7 @@ class JobQueries:
         """Records that `wanted` rejects by id and comment are never parsed."""
         at, started = self._clock.now(), self._clock.monotonic()
         self._rows.start_poll()
-        private, boot_time = await self._are_jobs_private(), await self._cluster.recent_boot_time()
+        private, boot_time = await self._cluster.are_jobs_private(), await self._cluster.recent_boot_time()
         if users is not None:
             self._users = frozenset(users)
         own = private and users is not None
@@ -110,12 +110,9 @@ class JobQueries:
             return ()
         return tuple(sorted(str(user.uid) for user in users))
 
-    async def _are_jobs_private(self) -> bool:
-        return "jobs" in (await self._cluster.configuration()).private_data
-
     async def glance(self, job_ids: Collection[str]) -> int | None:
         """None where squeue lacks the option (before 23.11), or where Slurm hides jobs from the observer."""
-        if not self._has_job_states_only or await self._are_jobs_private():
+        if not self._has_job_states_only or await self._cluster.are_jobs_private():
             return None
         argv = squeue.states_argv()
         completed = await self._commands.complete(self._commands.observer, argv, env=squeue.ENVIRONMENT)
@@ -132,7 +129,7 @@ class JobQueries:
     ) -> FoundJobs:
         """Single jobs; ids that Slurm does not know are left out."""
         job_ids = known_ids(job_ids)
-        if not await self._are_jobs_private():
+        if not await self._cluster.are_jobs_private():
             rows = await self.rows_of(self._commands.observer, job_ids)
             return FoundJobs(build_queue_jobs(rows)[0], complete=True)
 

@@ -233,14 +233,13 @@ async def test_calls_are_told_with_their_duration_and_whether_they_were_answered
     assert reported[-1] == ("squeue", False)
 
 
-async def test_what_slurm_conf_says_is_asked_once_in_a_while() -> None:
+async def test_what_slurm_conf_says_is_asked_twice_a_minute() -> None:
     agents, clock = ScriptedAgents({"squeue": queue()}), SkippingClock()
     manages = SlurmManager(agents, REDBOX, clock=clock)
     for moment in (0.0, 298.0, 301.0):
         clock.ahead = moment
         await manages.poll()
-    for_settings, for_boot_time = 2, 2  # which is asked twice a minute
-    assert len(agents.called("scontrol show config")) == for_settings + for_boot_time
+    assert len(agents.called("scontrol show config")) == 2
 
 
 NO_NODES = done(output("24.11", "config.txt").replace("= none", "= nodes"))
