@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -110,15 +111,15 @@ def read_words(words: list[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def _read_short(letters: str, rest: Iterator[str]) -> Iterator[tuple[str, str | None]]:
-    while letters:
-        letter, letters = letters[0], letters[1:]
+    for end, letter in enumerate(letters, 1):
         name = SHORT.get(letter, letter)
         if letter not in SHORT_FLAGS:
-            yield name, letters or next(rest, None)
+            yield name, letters[end:] or next(rest, None)
             return
         yield name, None
 
 
+@lru_cache(maxsize=1024)
 def full_name(name: str) -> str:
     """Getopt accepts an abbreviation that only one name begins with."""
     longer = [full for full in NAMES if full.startswith(name)]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 
 from redbox.core.domain import Caller, JobKey, UnixUser
 from redbox.core.workload_manager import Submission
-from redbox.jobs.errors import Forbidden, JobConflict, Tombstoned
+from redbox.jobs.errors import Forbidden, JobConflict, NotAcceptable, Tombstoned
 from redbox.jobs.record.limits import violation_of
 from redbox.jobs.record.marks import Marks, key8
 from redbox.jobs.record.packed_records import RecordSummary
@@ -28,13 +28,14 @@ from redbox_shared.sbatch_options import read_directives
 
 DEFAULT_NAME = "redbox"
 LONGEST_PATH = 4096
+LONGEST_DIRECTIVES = 32 * 1024
 LONGEST_GRACE_S = 10**6
 RUNNERS_END_S = 15
 """Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""
 NAME_DIRECTIVE = re.compile(
     r"""#SBATCH\s+(?:-J\s*|--job-name(?:=|\s+))(?:["'](?P<quoted>[^"']+)["']|(?P<plain>[^\s"']+))"""
 )
-OPEN_MODE = re.compile(r"""--op[a-z-]*(?:=|\s+)["']?(?P<appends>a)?""", re.IGNORECASE)
+OPEN_MODE = re.compile(r"""--op[a-z-]{0,16}(?:=|\s+)["']?(?P<appends>a)?""", re.IGNORECASE)
 HET_SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
 
 
@@ -53,6 +54,7 @@ def put_request(
     caller: Caller, user: UnixUser, key: JobKey, request: JobRequest, *, marks: Marks, settings: JobsSettings
 ) -> PutRequest:
     """The PUT with everything that its record and its submission need."""
+    refuse_endless_directives(request)
     body_digest = marks.body_digest(request)
     body_id = marks.body_id(request, body_digest)
     submission = Submission(
@@ -110,6 +112,22 @@ def _directives(script: str) -> Iterator[str]:
     """The lines that sbatch reads for its first component: up to the first command."""
     comments = takewhile(lambda line: line.lstrip()[:1] in {"", "#"}, script.splitlines())
     return takewhile(lambda line: HET_SEPARATOR.match(line) is None, comments)
+
+
+def refuse_endless_directives(request: JobRequest) -> None:
+    """Before they are parsed, which takes a microsecond of the event loop for each character."""
+    script = request.batch or ""
+    comments = takewhile(lambda line: line.strip()[:1] in {"", "#"}, script.split("\n"))
+    length = max(_length_of_directives(lines) for lines in (comments, _directives(script)))
+    if length > LONGEST_DIRECTIVES:
+        raise NotAcceptable(
+            f"batch: its #SBATCH lines have {length} characters in all, more than {LONGEST_DIRECTIVES}. Give "
+            "options by fields of the request, or shorter ones."
+        )
+
+
+def _length_of_directives(lines: Iterable[str]) -> int:
+    return sum(len(line) for line in lines if line.startswith(("#SBATCH", "#PBS")))
 
 
 def refuse_new_pod(request: JobRequest, record: RecordSummary | None, settings: JobsSettings) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.core.domain import JobKey, Owner
-from redbox.jobs.submit.submit_request import appends, default_directory, directory_of
+from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
+from redbox.jobs.errors import NotAcceptable
+from redbox.jobs.record.marks import Marks
+from redbox.jobs.settings import JobsSettings
+from redbox.jobs.submit.submit_request import appends, default_directory, directory_of, put_request
 from redbox_api.models import JobRequest
 
 KEY = JobKey(Owner("prod", "physics", "default"), "0aa61111-2222")
+ALICE = UnixUser("alice", 2001)
+CALLER = Caller("alice", KEY.owner, frozenset({Role.SUBMIT}), ALICE)
 TEMPLATE = "{home}/redbox/{namespace}/{name}"
 
 
@@ -70,3 +75,30 @@ def test_a_job_says_whether_its_runs_append_to_one_file(
     said: bool | None,  # noqa: FBT001 (what a job says, or nothing)
 ) -> None:
     assert appends(JobRequest(batch=f"#!/bin/sh\n{lines}\necho\n", options=options)) is said
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#SBATCH " + "--op" * 20_000,
+        "#SBATCH -" + "h" * 80_000,
+        "#PBS " + "-o " * 20_000,
+        "# comment\x0c#SBATCH -" + "h" * 80_000,
+        "#SBATCH --time=1\n" * 3_000,
+    ],
+    ids=["abbreviations", "letters", "PBS", "form feed", "lines"],
+)
+def test_a_script_with_endless_options_is_refused_before_they_are_parsed(script: str) -> None:
+    """Of the longest script it would keep red-box from all others for hours: time grows with the square."""
+    request = JobRequest(batch=f"#!/bin/sh\n{script}\n")
+    with pytest.raises(NotAcceptable, match="#SBATCH lines have"):
+        put_request(CALLER, ALICE, KEY, request, marks=Marks(b"secret", "hpc1"), settings=JobsSettings())
+
+
+@pytest.mark.parametrize("options", ["--op" * 8_000, "-" + "h" * 32_000, "--open" * 5_000])
+def test_options_as_long_as_they_may_be_are_parsed(options: str) -> None:
+    request = JobRequest(
+        batch=f"#!/bin/sh\n#SBATCH {options}\n#SBATCH --open-mode=append\n" + "x\n" * 1_000_000
+    )
+    put = put_request(CALLER, ALICE, KEY, request, marks=Marks(b"secret", "hpc1"), settings=JobsSettings())
+    assert appends(put.submission.request)
