@@ -12,7 +12,7 @@ from redbox.agents.protocol.answers import CommandResult
 from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.slurm.command_runner import OUTPUT_LIMIT, USER_LIMIT, USER_LIST_LIMITS, CommandRunner
+from redbox.slurm.command_runner import OUTPUT_LIMIT, USER_LIMIT, USER_LIMITS, CommandRunner
 from redbox.slurm.own_account_commands import OwnAccountCommands
 from redbox.slurm.settings import SlurmSettings
 from tests.redbox.slurm.fakes import ScriptedAgents
@@ -24,10 +24,10 @@ OBSERVER, ALICE = UnixUser("redbox", 900), UnixUser("alice", 2001)
     ("user", "command", "limit"),
     [
         (OBSERVER, "squeue", OUTPUT_LIMIT),
-        (ALICE, "squeue", USER_LIST_LIMITS["squeue"]),
-        (ALICE, "sacct", USER_LIST_LIMITS["sacct"]),
+        (ALICE, "squeue", USER_LIMITS["squeue"]),
+        (ALICE, "sacct", USER_LIMITS["sacct"]),
+        (ALICE, "sstat", USER_LIMITS["sstat"]),
         (ALICE, "scancel", USER_LIMIT),
-        (ALICE, "sstat", USER_LIMIT),
     ],
 )
 async def test_a_users_agent_may_answer_little_and_the_observers_much(

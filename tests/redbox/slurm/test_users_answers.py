@@ -10,10 +10,11 @@ import pytest
 
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import WorkloadManagerError, shows_all_jobs_of
+from redbox.core.workload_manager import SubmitUnknown, WorkloadManagerError, shows_all_jobs_of
 from redbox.slurm import per_user_queries
 from redbox.slurm.command_runner import USER_LIMIT
 from redbox.slurm.per_user_queries import PerUserQueries
+from redbox.slurm.text.error_messages import classify, is_unavailable, words_of
 from tests.redbox.slurm.factories import job
 from tests.redbox.slurm.fakes import (
     ALICE,
@@ -170,3 +171,23 @@ async def test_a_user_whose_answers_never_end_keeps_those_of_the_others_away_onc
             await queries.run([ALICE, BOB], query)
     async with asyncio.timeout(30):
         assert await queries.run([ALICE, BOB], query) == {BOB: "bob"}
+
+
+@pytest.mark.parametrize("said", [b"slurm_bufs_sendto(" * 58_000, b"slurm_bufs_sendto(" + b")" * 1_000_000])
+def test_the_words_of_an_agent_are_read_at_their_beginning_and_end(said: bytes) -> None:
+    """A mebibyte of them kept red-box from all others for minutes: time grew with the square."""
+    words = words_of(said + b"\nsbatch: error: Socket timed out on send/recv operation\n")
+    assert len(words) < 32 * 1024
+    assert isinstance(classify(1, words.encode()), SubmitUnknown)
+    assert not is_unavailable(words_of(said))
+
+
+async def test_what_a_caller_may_ask_for_at_any_time_is_short() -> None:
+    """Each line of an answer takes microseconds, in which all callers wait."""
+    agents = ScriptedAgents({"sstat": done(), "sacctmgr --noheader --parsable2": done()})
+    asked = manager(agents)
+    await asked.usage(ALICE, ["7"])
+    await asked.associations(ALICE)
+    limits = {argv[0]: limit for (_, argv, _, _), limit in zip(agents.calls, agents.limits, strict=True)}
+    assert limits["sstat"] <= 1024 * 1024
+    assert limits["sacctmgr"] <= 1024 * 1024

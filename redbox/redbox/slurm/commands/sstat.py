@@ -26,7 +26,9 @@ def read_usage(text: str) -> Iterator[StepUsage]:
     for line in text.splitlines():
         step, _, amounts = line.partition(SEPARATOR)
         job_id, _, name = step.partition(".")
+        if not amounts or read_number(job_id) is None:
+            continue
         used = read_tres(amounts)
         cpu, memory = read_duration(used.get("cpu", "")), read_number(used.get("mem", ""))
-        if read_number(job_id) is not None and cpu is not None and memory is not None:
+        if cpu is not None and memory is not None:
             yield StepUsage(job_id, name, float(cpu), memory)

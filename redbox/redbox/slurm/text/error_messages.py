@@ -14,7 +14,7 @@ CONNECTION_LOST = re.compile(
     "Socket timed out on send/recv operation|Zero Bytes were transmitted or received|"
     "Message (?:send|receive) failure|Unexpected message received|Header lengths are longer|"
     "Connection reset by peer|Broken pipe|missing socket error|Insane message length|"
-    r"Communication shutdown failure|slurm_bufs_sendto\(\S*\) failed|"
+    r"Communication shutdown failure|slurm_bufs_sendto\([^\s)]{0,100}\) failed|"
     r"Unable to contact slurm controller \((?:send|receive|shutdown) failure\)|"
     "Connection timed out (?:reading|writing)",
     re.IGNORECASE,
@@ -54,6 +54,7 @@ REMEDIES = (
 )
 """What a user can do about a message; the commands are for a login node."""
 COULD_NOT_START = 127
+HALF = 8 * 1024
 PROGRAM = re.compile(
     r"^(?:\S*/)?(?:sbatch|scancel|scontrol|squeue|sacct|sinfo|sacctmgr|srun|sstat): (?:error: |fatal: )?"
 )
@@ -65,6 +66,9 @@ def words_of(output: bytes) -> str:
 
 
 def lines_of(output: bytes) -> list[str]:
+    """Of what is longer than any message of Slurm, the beginning and the end: it may be an agent's own."""
+    if len(output) > 2 * HALF:
+        output = output[:HALF] + b"\n" + output[-HALF:]
     lines = (PROGRAM.sub("", line).strip() for line in output.decode("utf-8", "replace").splitlines())
     return [line for line in lines if line]
 
