@@ -10,9 +10,15 @@ import pytest
 
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import SubmitUnknown, WorkloadManagerError, shows_all_jobs_of
+from redbox.core.workload_manager import (
+    SubmitAccepted,
+    SubmitUnknown,
+    WorkloadManagerError,
+    shows_all_jobs_of,
+)
 from redbox.slurm import per_user_queries
 from redbox.slurm.command_runner import USER_LIMIT
+from redbox.slurm.commands.sbatch import read_submit
 from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.text.error_messages import classify, is_unavailable, words_of
 from tests.redbox.slurm.factories import job
@@ -180,6 +186,13 @@ def test_the_words_of_an_agent_are_read_at_their_beginning_and_end(said: bytes) 
     assert len(words) < 32 * 1024
     assert isinstance(classify(1, words.encode()), SubmitUnknown)
     assert not is_unavailable(words_of(said))
+
+
+def test_of_countless_warnings_those_are_read_that_a_record_keeps() -> None:
+    said = "".join(f"sbatch: warning: {number}\n" for number in range(1000))
+    accepted = read_submit(0, b"7\n", said.encode())
+    assert isinstance(accepted, SubmitAccepted)
+    assert [warning[-3:] for warning in accepted.warnings] == [str(number) for number in range(992, 1000)]
 
 
 async def test_what_a_caller_may_ask_for_at_any_time_is_short() -> None:

@@ -28,6 +28,7 @@ from redbox_api.models import Check, JobRequest
 from redbox_shared.sbatch_options import read_directives
 
 CHECK_ENVIRONMENT = TIME_FORMAT
+MOST_WARNINGS = 8  # as many as a record keeps; each is a new record in between
 JOB_ID = re.compile(r"^([0-9]{1,10})(?:;(\S+))?$", re.MULTILINE)
 # From 25.05 on Slurm says "at TIME a using", and names a cluster in between where it asked several.
 WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+)(?: on cluster \S+)?(?: a)? using (.*)")
@@ -163,7 +164,7 @@ def read_submit(code: int, stdout: bytes, stderr: bytes) -> SubmitOutcome:
     """An id means that Slurm has accepted the job, whatever the exit code and stderr."""
     found = JOB_ID.findall(stdout.decode("utf-8", "replace"))
     if found:
-        return SubmitAccepted(job_id=found[-1][0], warnings=tuple(lines_of(stderr)))
+        return SubmitAccepted(job_id=found[-1][0], warnings=tuple(lines_of(stderr)[-MOST_WARNINGS:]))
     if code != 0:
         return classify(code, stderr)
     return SubmitUnknown(f"sbatch ended with exit code 0 but printed no job id. {words_of(stderr)}".strip())
