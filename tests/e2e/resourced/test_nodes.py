@@ -137,11 +137,15 @@ def test_a_partition_whose_nodes_are_powered_down_stays_open_as_slurm_starts_the
         comes_to_be_as_in_slurm(look, login, "GPU_big")
         eventually(lambda: condition(look(), "PartitionUp")["reason"] == "Up")
         login.run("scontrol", "update", "node=n3", "state=power_up")
+        eventually(lambda: "POWER_UP" not in login.run("scontrol", "show", "node", "n3").stdout)  # it has begun
     eventually(lambda: is_in_service(bed, "n3"))
 
 
 def is_in_service(bed: Bed, node: str) -> bool:
-    """Slurm 22.05 drops what is left of power saving as it reads its settings, not always the first time."""
+    """Slurm 22.05 drops what is left of power saving as it reads its settings, not always the first time.
+
+    A request to power a node up that it had not begun by then stays for ever, and nothing runs on the node.
+    """
     if "POWER" not in bed.host("login").run("scontrol", "show", "node", node).stdout:
         return True
     bed.host("ctl").run("scontrol", "reconfigure")
