@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -166,6 +166,7 @@ class RelayConnection:
         self._late_frames = 0  # that may still come for streams that are over
         self._stuck = asyncio.Event()
         self._started = asyncio.Event()
+        self._failed = asyncio.Event()
         self.failure: SessionEnded | None = None
 
     @property
@@ -204,6 +205,7 @@ class RelayConnection:
         self.failure = SessionEnded(RELAY_LOST, f"The relay of this session{where} has ended: {reason}")
         for stream in self._streams.values():
             stream.fail(self.failure)
+        self._failed.set()
 
     async def _read(self) -> None:
         turn = itertools.count(1)
@@ -294,9 +296,9 @@ class RelayConnection:
             raise SessionEnded("TooManyRequests", message)
         stream = RelayStreamHandle(next(self._numbers), self)
         self._streams[stream.number] = stream
-        opening = frames.document_bytes(dict(document))
+        opening = self.write(frames.OPEN, stream.number, frames.document_bytes(dict(document)))
         try:
-            await asyncio.shield(asyncio.ensure_future(self.write(frames.OPEN, stream.number, opening)))
+            await asyncio.shield(asyncio.ensure_future(self._unless_failed(opening)))
             yield stream
         finally:
             if not stream.is_over:
@@ -304,6 +306,17 @@ class RelayConnection:
                 self._late_frames += LATE_FRAMES
                 await asyncio.shield(asyncio.ensure_future(self._kill(stream.number)))
             self._streams.pop(stream.number, None)
+
+    async def _unless_failed(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Write, or end with the relay: an agent that reads nothing would have it wait for ever."""
+        tasks = [asyncio.ensure_future(writing), asyncio.ensure_future(self._failed.wait())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if tasks[0] in done:
+            await tasks[0]
 
     async def _kill(self, number: int) -> None:
         """End a stream; a relay that does not even read this is given up, with all its sessions."""

@@ -148,3 +148,17 @@ async def test_a_session_ends_although_its_relay_takes_no_input(monkeypatch: pyt
             pipe.takes_input.clear()
         with pytest.raises(SessionEnded, match="did not end a session"):
             await other.receive()
+
+
+async def test_a_session_that_is_not_even_written_ends_with_its_relay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("redbox.sessions.relay_connection.START_S", 0.01)
+    pipe = FakePipe()
+    pipe.output.get_nowait()
+    pipe.takes_input.clear()
+    async with served(pipe) as connection, asyncio.timeout(60):
+        with pytest.raises(SessionEnded, match="Slurm did not start its step"):
+            async with connection.open({"kind": "command"}) as stream:
+                await stream.receive()
+    assert not pipe.sent
