@@ -11,8 +11,9 @@ from redbox.sessions.settings import ExecSettings
 from redbox_api.sessions.client import open_exec
 from redbox_api.sessions.forward import open_forward
 from redbox_api.sessions.parts import ExecRequest
-from tests.redbox.http.harness import eventually, standing
+from tests.redbox.http.harness import Stand, eventually, standing
 from tests.redbox.http.routes.harness import collect, running
+from tests.redbox.http.routes.test_session_tokens import session_by_tokens, token_that_lives
 
 
 @pytest.mark.parametrize("command", [("cat",), ("sleep", "611.25")], ids=["reads", "reads nothing"])
@@ -34,3 +35,19 @@ async def test_a_red_box_that_stops_says_so_to_clients_and_in_the_audit(command:
     assert forward.failure is not None
     assert forward.failure.reason == "ServiceUnavailable"
     assert "is restarted" in stand.audited[-1].detail
+
+
+async def test_the_end_of_a_token_before_a_command_begins_is_no_client_that_has_gone(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def step_that_slurm_does_not_name(*_: object) -> list[str]:
+        await asyncio.Future()
+        return []
+
+    monkeypatch.setattr(stand.services.sessions._relays, "_step_command", step_that_slurm_does_not_name)
+    async with session_by_tokens(stand, token_that_lives(600)) as session:
+        await eventually(lambda: bool(stand.audited))
+        stand.callers_clock.ahead_s = 1800
+        _, _, status = await collect(session)
+    assert status.reason == "NotAuthorized"
+    assert "no longer authorized" in stand.audited[-1].detail
