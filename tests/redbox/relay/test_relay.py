@@ -74,6 +74,23 @@ def test_the_end_of_input_ends_a_terminals_line_that_has_begun() -> None:
         assert relay.until_status(1) == (b"no newline", {"code": 5})
 
 
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        ("sleep 0.3", b""),
+        ("sleep 0.3; echo again > /dev/tty", b"again\r\n"),
+        ("sleep 0.3; read line < /dev/tty; echo $line > /dev/tty", b"typed\r\n"),
+    ],
+)
+def test_a_command_that_closes_its_terminal_goes_on(script: str, output: bytes) -> None:
+    """As cat, sort and others do before they exit: the relay's end, closed too, would be their SIGHUP."""
+    with started() as relay:
+        relay.open(1, *SH, f"stty -echo; echo ready; exec <&- >&- 2>&-; {script}; exit 5", tty=True)
+        assert first_output(relay) == b"ready\r\n"
+        relay.send(frames.DATA, 1, b"\0typed\n")
+        assert relay.until_status(1) == (output, {"code": 5})
+
+
 def test_a_killed_stream_ends_its_processes_and_no_others() -> None:
     with started() as relay:
         relay.open(1, *SH, "trap '' HUP; echo $$; sleep 613.25", tty=True)
