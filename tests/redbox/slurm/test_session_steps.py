@@ -28,6 +28,12 @@ async def test_a_job_is_not_looked_up() -> None:
     assert not agents.calls
 
 
+async def test_a_step_shares_what_the_job_has_on_one_node_and_does_not_wait() -> None:
+    """Each option has its reason: without --overlap it waits, without -u a prompt stays in srun."""
+    argv = "srun -Q -u --jobid=7 --overlap -N1 -n1 -w n1 --immediate=10 -J rbx-1 relay"
+    assert await step_in("7", ScriptedAgents({})) == argv.split()
+
+
 async def test_a_task_is_named_by_its_own_id_as_its_user_sees_it() -> None:
     agents = ScriptedAgents({"squeue": ARRAY})
     assert "--jobid=9" in await step_in("7_1", agents)
