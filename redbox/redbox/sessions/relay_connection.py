@@ -301,11 +301,13 @@ class RelayConnection:
             await asyncio.shield(asyncio.ensure_future(self._unless_failed(opening)))
             yield stream
         finally:
-            if not stream.is_over:
-                stream.is_over = True
-                self._late_frames += LATE_FRAMES
-                await asyncio.shield(asyncio.ensure_future(self._kill(stream.number)))
-            self._streams.pop(stream.number, None)
+            try:
+                if not stream.is_over:
+                    stream.is_over = True
+                    self._late_frames += LATE_FRAMES
+                    await asyncio.shield(asyncio.ensure_future(self._kill(stream.number)))
+            finally:  # also if it is cancelled once more
+                self._streams.pop(stream.number, None)
 
     async def _unless_failed(self, writing: Coroutine[Any, Any, None]) -> None:
         """Write, or end with the relay: an agent that reads nothing would have it wait for ever."""

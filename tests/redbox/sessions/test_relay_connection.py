@@ -162,3 +162,23 @@ async def test_a_session_that_is_not_even_written_ends_with_its_relay(
             async with connection.open({"kind": "command"}) as stream:
                 await stream.receive()
     assert not pipe.sent
+
+
+async def test_a_session_that_is_cancelled_twice_leaves_no_stream() -> None:
+    """As a forwarded connection that its client gives up just before the forward ends."""
+    async with served(pipe := FakePipe()) as connection:
+
+        async def carry() -> None:
+            async with connection.open({"kind": "port"}) as stream:
+                await stream.receive()
+
+        carrying = asyncio.create_task(carry())
+        await until(lambda: pipe.count_of(frames.OPEN) == 1)
+        pipe.takes_input.clear()
+        for _ in range(2):
+            carrying.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(carrying, return_exceptions=True)
+        assert not connection.is_used
+        pipe.takes_input.set()
+        await until(lambda: pipe.count_of(frames.KILL) == 1)
