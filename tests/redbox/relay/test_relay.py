@@ -232,6 +232,29 @@ def test_a_container_that_does_not_run_is_refused() -> None:
         assert "Container main" in status["message"]
 
 
+NO_DESCRIPTOR = b"""FAULTS = [OSError(24, "Too many open files")] * 5
+
+
+def list_processes():
+    if FAULTS:
+        raise FAULTS.pop()
+    return os.listdir("/proc")
+
+
+class HungUpGroup:"""
+
+
+def test_a_relay_whose_descriptors_are_all_taken_ends_a_session_once_it_has_one_again() -> None:
+    changes = {b'os.listdir("/proc")\n    except': b"list_processes()\n    except"}
+    with started(changes={**changes, b"class HungUpGroup:": NO_DESCRIPTOR}) as relay:
+        relay.open(1, *SH, "trap '' HUP; echo $$; exec sleep 617.25")
+        (pid,) = pids_in(first_output(relay))
+        relay.send(frames.KILL, 1)
+        until_gone(pid)
+        relay.open(2, "echo", "there")
+        assert relay.until_status(2) == (b"there\n", {"code": 0})
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_relay_and_its_sessions(signal_number: int) -> None:
     with started() as relay:

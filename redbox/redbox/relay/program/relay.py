@@ -250,8 +250,8 @@ class Relay:
     def _kill_hung_up(self) -> None:
         now = time.monotonic()
         for group in [group for group in self._hung_up if group.until <= now]:
-            signal_session(group.leader, signal.SIGKILL)
-            self._hung_up.remove(group)
+            if signal_session(group.leader, signal.SIGKILL):
+                self._hung_up.remove(group)
 
     def _end_all(self) -> None:
         """Leave no process behind: the sessions', and what they left in sessions of its own."""
@@ -269,15 +269,23 @@ class Relay:
             self._reap()
 
 
-def signal_session(leader: int, number: int) -> None:
-    """Signal each process of the leader's session, whichever group its shell put it in."""
-    for name in os.listdir("/proc"):
+def signal_session(leader: int, number: int) -> bool:
+    """Signal each process of the leader's session, whichever group its shell put it in.
+
+    False where no descriptor is left to list them by: connections may have all that this user is allowed.
+    """
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return False
+    for name in names:
         if name.isdigit():
             try:
                 if os.getsid(int(name)) == leader:
                     os.kill(int(name), number)
             except OSError:
                 continue
+    return True
 
 
 def descendants(pid: int) -> Set[int]:
