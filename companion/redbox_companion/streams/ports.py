@@ -132,9 +132,9 @@ class JobPorts:
 
     def _report_what_lasts(self, name: str, reason: str, why: object) -> None:
         """Once for each reason: red-box's sentences count the seconds until a next try."""
-        known, since = self._failing.get(name, ("", 0.0))
+        before, since = self._failing.get(name, ("", 0.0))
         now = time.monotonic()
-        if known != reason:
+        if before != reason:
             self._failing[name] = reason, now
         elif now - since >= LASTS_S:
             self._failing[name] = reason, float("inf")

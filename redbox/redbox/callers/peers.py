@@ -227,7 +227,7 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_cont(event)
 
     def shutdown(self) -> None:
-        """The server stops: the application sends why, and closes. To one that does not read nobody can."""
+        """The server stops: the application sends why, and closes. Who does not read gets no reason."""
         if self.conn.state is not State.OPEN or not self.writable.is_set():
             super().shutdown()
             return
