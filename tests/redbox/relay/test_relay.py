@@ -119,6 +119,26 @@ def test_a_relay_without_a_heartbeat_ends_with_its_sessions() -> None:
         until_gone(pid)
 
 
+STOPS_ONCE = b"""self._send(PONG, 0)
+            if STOPS:
+                os.kill(os.getpid(), STOPS.pop())"""
+
+
+def test_a_relay_that_was_stopped_with_its_job_goes_on_wherever_it_was() -> None:
+    """Frames have come meanwhile, which it has not read: only in its pauses it would see them first."""
+    changes = {
+        b"class HungUpGroup:": b"STOPS = [signal.SIGSTOP]\n\n\nclass HungUpGroup:",
+        b"self._send(PONG, 0)": STOPS_ONCE,
+    }
+    with started(heartbeat_s=2, changes=changes) as relay:
+        relay.send(frames.PING, 0)
+        os.waitpid(relay.process.pid, os.WUNTRACED)
+        time.sleep(3)
+        relay.send(frames.PING, 0)
+        relay.process.send_signal(signal.SIGCONT)
+        assert [relay.receive().kind for _ in range(2)] == [frames.PONG, frames.PONG]
+
+
 def test_a_ping_is_answered() -> None:
     with started() as relay:
         relay.send(frames.PING, 0)
