@@ -165,6 +165,7 @@ class RelayConnection:
         self._pings = 0  # not answered yet
         self._late_frames = 0  # that may still come for streams that are over
         self._stuck = asyncio.Event()
+        self._late_kills: list[int] = []  # of streams that ended while the relay was stopped with its job
         self._started = asyncio.Event()
         self._failed = asyncio.Event()
         self.failure: SessionEnded | None = None
@@ -260,6 +261,9 @@ class RelayConnection:
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(PING_S)
+            while self._late_kills:
+                await self.write(frames.KILL, self._late_kills[-1])
+                self._late_kills.pop()
             self._pings += 1
             await self.write(frames.PING, 0)
 
@@ -326,7 +330,10 @@ class RelayConnection:
             async with asyncio.timeout(KILL_S):
                 await self.write(frames.KILL, number)
         except TimeoutError:
-            self._stuck.set()
+            if self._is_suspended():
+                self._late_kills.append(number)
+            else:
+                self._stuck.set()
         except AgentError:
             return
 

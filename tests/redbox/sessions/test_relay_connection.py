@@ -150,6 +150,22 @@ async def test_a_session_ends_although_its_relay_takes_no_input(monkeypatch: pyt
             await other.receive()
 
 
+async def test_a_client_that_leaves_a_suspended_job_ends_no_other_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it had sent fills the way to a relay that Slurm has stopped."""
+    monkeypatch.setattr("redbox.sessions.relay_connection.KILL_S", 0.01)
+    monkeypatch.setattr("redbox.sessions.relay_connection.PING_S", 0.01)
+    pipe = FakePipe()
+    async with served(pipe, lambda: True) as connection, connection.open({"kind": "command"}) as other:
+        async with connection.open({"kind": "command"}):
+            pipe.takes_input.clear()
+        pipe.takes_input.set()
+        await until(lambda: pipe.count_of(frames.KILL) == 1)
+        pipe.emit(frames.DATA, other.number, b"\1resumed")
+        assert await other.receive() == StreamOutput(1, b"resumed")
+
+
 async def test_a_session_that_is_not_even_written_ends_with_its_relay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
