@@ -53,12 +53,15 @@ def still_runs(record: JobRecord | None, target: SessionTarget, states: JobState
     try:
         return _running_part(record, states, task).run == target.run
     except JobsError:
-        state, phase = _shown(record, states, task)
-        return state in ENDING or phase is Phase.SUSPENDED
+        return _shown(record, states, task)[0] in ENDING or is_suspended(record, states, task)
 
 
 def is_suspended(record: JobRecord | None, states: JobStates, task: int | None) -> bool:
-    return record is not None and _shown(record, states, task)[1] is Phase.SUSPENDED
+    """Whether its processes stand still: of a job that is held between two runs none is left."""
+    if record is None:
+        return False
+    state, phase = _shown(record, states, task)
+    return phase is Phase.SUSPENDED and not states.has_not_begun(state)
 
 
 def _shown(record: JobRecord, states: JobStates, task: int | None) -> tuple[str, Phase | None]:
@@ -86,6 +89,8 @@ def _running_part(record: JobRecord, states: JobStates, task: int | None) -> Ses
 def _check_state(state: str, phase: Phase | None, states: JobStates, what: str) -> None:
     if state in ENDING:
         raise JobConflict(f"{what} is ending: no session can begin in it.")
+    if state in states.held_between_runs:
+        raise JobConflict(f"{what} was requeued and is held ({state}): it has no node until it is released.")
     if phase is Phase.SUSPENDED:
         raise JobConflict(f"{what} is suspended: nothing can be started in it until it is resumed.")
     if phase in FINAL_PHASES:

@@ -33,12 +33,30 @@ def test_an_open_session_looks_at_no_node(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("state", "runs"),
-    [("RUNNING", True), ("COMPLETING", True), ("SUSPENDED", True), ("COMPLETED", False), ("PENDING", False)],
+    [
+        ("RUNNING", True),
+        ("COMPLETING", True),
+        ("SUSPENDED", True),
+        ("REQUEUE_HOLD", False),
+        ("SPECIAL_EXIT", False),
+        ("COMPLETED", False),
+        ("PENDING", False),
+    ],
 )
 def test_a_session_lasts_as_long_as_its_job(state: str, runs: bool) -> None:  # noqa: FBT001
     target = choose_target(RUNNING, JOB_STATES, None, None)
     record = after(seen(state, nodes="n[1-2000]"), record=RUNNING)
     assert still_runs(record, target, JOB_STATES, None) is runs
+
+
+@pytest.mark.parametrize(
+    ("state", "cure"), [("SUSPENDED", "until it is resumed"), ("REQUEUE_HOLD", "until it is released")]
+)
+def test_what_stands_still_is_not_entered_and_says_what_to_wait_for(state: str, cure: str) -> None:
+    record = after(seen(state, nodes="n1"), record=RUNNING)
+    with pytest.raises(JobConflict, match=cure):
+        choose_target(record, JOB_STATES, None, None)
+    assert is_suspended(record, JOB_STATES, None) is (state == "SUSPENDED")
 
 
 def test_a_session_ends_with_its_run() -> None:
