@@ -65,11 +65,11 @@ def is_suspended(record: JobRecord | None, states: JobStates, task: int | None) 
 
 
 def _shown(record: JobRecord, states: JobStates, task: int | None) -> tuple[str, Phase | None]:
-    """State and phase of the job, or of the task that is meant."""
+    """State and phase of the job, or of the task that is meant; none of a task that Slurm no longer shows."""
+    if task is None:
+        return record.status.state, record.phase
     chosen = record.status.task(task)
-    if chosen is not None:
-        return chosen.state, states.phase_of(chosen.state)
-    return record.status.state, record.phase
+    return (chosen.state, states.phase_of(chosen.state)) if chosen is not None else ("", None)
 
 
 def _running_part(record: JobRecord, states: JobStates, task: int | None) -> SessionTarget:

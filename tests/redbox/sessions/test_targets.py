@@ -11,6 +11,7 @@ from redbox.jobs.errors import JobConflict
 from redbox.sessions import targets
 from redbox.sessions.targets import choose_target, is_suspended, still_runs
 from redbox.slurm.text.states import JOB_STATES
+from redbox_api.models import Phase
 from tests.redbox.jobs.factories import after, seen
 
 RUNNING = after(seen("RUNNING", nodes="n[1-2000]"))
@@ -78,5 +79,9 @@ def test_of_an_array_the_task_counts() -> None:
     assert still_runs(suspended, target, JOB_STATES, 1)
     ended = replace(array, status=replace(array.status, tasks=(tasks[0], tasks[2])))
     assert not still_runs(ended, target, JOB_STATES, 1)
+    for state, phase in (("COMPLETING", Phase.RUNNING), ("SUSPENDED", Phase.SUSPENDED)):  # of the others
+        of_others = replace(ended, phase=phase, status=replace(ended.status, state=state))
+        assert not still_runs(of_others, target, JOB_STATES, 1)
+        assert not is_suspended(of_others, JOB_STATES, 1)
     with pytest.raises(JobConflict, match="Task 1"):
         choose_target(ended, JOB_STATES, None, 1)
