@@ -23,14 +23,15 @@ class SessionTarget:
 
 
 def check_running(record: JobRecord, states: JobStates) -> None:
-    """Raise JobConflict unless the job runs."""
+    """Raise JobConflict unless the job runs, or a task of it."""
     if record.final:
         raise JobConflict(
             f"The job has ended ({record.status.state or record.phase}): there is nothing to enter."
         )
     if record.cancel_requested or record.ending_since is not None:
         raise JobConflict("The job is ending: no session can begin in it.")
-    _check_state(record.status.state, record.phase, states, "The job")
+    if not any(states.phase_of(task.state) is Phase.RUNNING for task in record.status.tasks):
+        _check_state(record.status.state, record.phase, states, "The job")
 
 
 def choose_target(record: JobRecord, states: JobStates, node: str | None, task: int | None) -> SessionTarget:

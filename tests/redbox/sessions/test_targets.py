@@ -9,7 +9,7 @@ import pytest
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.errors import JobConflict
 from redbox.sessions import targets
-from redbox.sessions.targets import choose_target, is_suspended, still_runs
+from redbox.sessions.targets import check_running, choose_target, is_suspended, still_runs
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
 from tests.redbox.jobs.factories import after, seen
@@ -85,3 +85,19 @@ def test_of_an_array_the_task_counts() -> None:
         assert not is_suspended(of_others, JOB_STATES, 1)
     with pytest.raises(JobConflict, match="Task 1"):
         choose_target(ended, JOB_STATES, None, 1)
+
+
+@pytest.mark.parametrize(("state", "phase"), [("SUSPENDED", Phase.SUSPENDED), ("COMPLETING", Phase.RUNNING)])
+def test_a_task_is_entered_and_its_sessions_go_on_whatever_the_array_is_as_a_whole(
+    state: str, phase: Phase
+) -> None:
+    """That is what one of its other tasks is."""
+    tasks = (TaskObservation(0, "7", state), TaskObservation(1, "8", "RUNNING"))
+    array = replace(
+        RUNNING, phase=phase, status=replace(RUNNING.status, state=state, array_size=2, tasks=tasks)
+    )
+    check_running(array, JOB_STATES)
+    target = choose_target(array, JOB_STATES, None, 1)
+    assert still_runs(array, target, JOB_STATES, 1)
+    with pytest.raises(JobConflict, match="Task 0 is "):
+        choose_target(array, JOB_STATES, None, 0)
