@@ -23,12 +23,18 @@ class SessionTarget:
 
 
 def check_running(record: JobRecord, states: JobStates) -> None:
-    """Raise JobConflict unless the job runs, or a task of it."""
+    """Raise JobConflict unless the job runs, or a task of it, and is to go on."""
+    if record.cancel_requested and not record.final:
+        raise JobConflict("The job is ending: no session can begin in it.")
+    _check_lives(record, states)
+
+
+def _check_lives(record: JobRecord, states: JobStates) -> None:
     if record.final:
         raise JobConflict(
             f"The job has ended ({record.status.state or record.phase}): there is nothing to enter."
         )
-    if record.cancel_requested or record.ending_since is not None:
+    if record.ending_since is not None:
         raise JobConflict("The job is ending: no session can begin in it.")
     if not any(states.phase_of(task.state) is Phase.RUNNING for task in record.status.tasks):
         _check_state(record.status.state, record.phase, states, "The job")
@@ -36,6 +42,7 @@ def check_running(record: JobRecord, states: JobStates) -> None:
 
 def choose_target(record: JobRecord, states: JobStates, node: str | None, task: int | None) -> SessionTarget:
     """The target of a session; JobConflict or NotAcceptable for what cannot be."""
+    check_running(record, states)
     target = _running_part(record, states, task)
     if record.status.array_size:
         return replace(target, node=node or "")
@@ -48,7 +55,7 @@ def choose_target(record: JobRecord, states: JobStates, node: str | None, task: 
 
 
 def still_runs(record: JobRecord | None, target: SessionTarget, states: JobStates, task: int | None) -> bool:
-    """Whether the job of an open session runs on, in the same run."""
+    """Whether the job of an open session runs on, in the same run; if it is cancelled, until its end."""
     if record is None:
         return False
     try:
@@ -75,7 +82,7 @@ def _shown(record: JobRecord, states: JobStates, task: int | None) -> tuple[str,
 
 def _running_part(record: JobRecord, states: JobStates, task: int | None) -> SessionTarget:
     """The job, or the task of an array, without a node: of a large job these take milliseconds to list."""
-    check_running(record, states)
+    _check_lives(record, states)
     if record.job_id is None:
         raise JobConflict("The job is still being submitted: it has no node yet.")
     if record.status.array_size:

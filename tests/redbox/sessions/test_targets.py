@@ -67,6 +67,19 @@ def test_a_session_ends_with_its_run() -> None:
     assert not still_runs(None, target, JOB_STATES, None)
 
 
+def test_a_session_lasts_until_its_job_that_is_cancelled_has_ended() -> None:
+    """A job may have minutes to end in order, and Slurm may not answer: no other session begins meanwhile."""
+    target = choose_target(RUNNING, JOB_STATES, None, None)
+    cancelled = replace(RUNNING, cancel_requested=True)
+    assert still_runs(cancelled, target, JOB_STATES, None)
+    with pytest.raises(JobConflict, match="is ending"):
+        check_running(cancelled, JOB_STATES)
+    with pytest.raises(JobConflict, match="is ending"):
+        choose_target(cancelled, JOB_STATES, None, None)
+    ended = after(seen("CANCELLED", nodes="n1"), record=cancelled)
+    assert not still_runs(ended, target, JOB_STATES, None)
+
+
 def test_of_an_array_the_task_counts() -> None:
     tasks = tuple(TaskObservation(index, str(index + 10), "RUNNING") for index in range(3))
     array = replace(RUNNING, status=replace(RUNNING.status, array_size=3, tasks=tasks))
