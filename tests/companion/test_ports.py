@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -253,6 +254,19 @@ def test_a_red_box_that_allows_nobody_in_is_one_sentence_in_the_log(
     redbox.job = {**RUNNING, "phase": "Succeeded", "state": "COMPLETED", "exitCode": 0}
     _, errors = process.communicate(timeout=60)
     assert errors.decode().count("the job's ports cannot be reached: Forbidden: exec is turned off") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_connections_of_a_companion_that_is_moved_or_killed_are_reset(
+    pod: Pod, start: Start, parrot: int, number: int
+) -> None:
+    process = start(parrot)
+    with connect(pod) as connection:
+        connection.sendall(b"half of an answer")
+        assert connection.recv(65536)
+        process.send_signal(number)
+        with pytest.raises(ConnectionResetError):
+            connection.recv(65536)
 
 
 HTTP, METRICS = JobPort("http", 8080, 80, ""), JobPort("metrics", 9090, 90, "n9")
