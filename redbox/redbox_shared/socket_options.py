@@ -12,3 +12,5 @@ KEEP_ALIVE = (
 """A peer that vanished without a word is noticed in 30 s, also where only it would have spoken."""
 RESET_ON_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 """The peer does not take what it got for the whole."""
+CLOSE_IN_ORDER = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+"""As without the option before."""

@@ -119,6 +119,14 @@ def test_an_array_is_named_as_the_queue_shows_it_and_a_task_of_it_is_refused(kub
     assert cancelled(kubectl) == ["wait-def34"]
 
 
+def test_a_task_may_be_entered_while_the_scheduler_has_suspended_another_one(kubectl: Kubectl) -> None:
+    kubectl.answers("job", slurmjob(phase="Suspended", spec={"array": "0-1"}))
+    assert run(kubectl, "exec", "train-abc12", "--task", "1", "--", "true").returncode == 0
+    kubectl.answers("job", slurmjob(phase="Suspended"))
+    ended = run(kubectl, "exec", "train-abc12", "--", "true")
+    assert (ended.returncode, "does not run yet: it is Suspended" in ended.stderr) == (1, True)
+
+
 def test_a_kubectl_that_is_named_is_found_as_a_shell_finds_it(kubectl: Kubectl) -> None:
     missing = run(kubectl, "queue", env=kubectl.environment(KUBECTL="/nowhere/kubectl"))
     assert missing.returncode == 1

@@ -9,15 +9,40 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from kubectl_slurm.commands.forwards import RELAY
+from tests.ports import free_port
 
 SENT = 16_000_000
 PIECE = 65536
 
 
+def refused(source: str, port: int) -> str:
+    argv = [sys.executable, "-c", source, str(port)]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, input="")
+    assert ended.returncode == 1
+    return ended.stderr
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+def test_a_server_of_another_user_is_not_reached(address: str) -> None:
+    with socket.create_server((address, 0)) as listener:
+        as_another = RELAY.replace("os.getuid()", "4711")
+        why = refused(as_another, listener.getsockname()[1])
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert "no server of this job's user listens at 127.0.0.1:" in why
+
+
+def test_a_port_without_a_server_is_one_sentence() -> None:
+    assert len(refused(RELAY, free_port()).splitlines()) == 1
+
+
 @contextmanager
 def relayed(
-    serve: Callable[[socket.socket], None],
+    serve: Callable[[socket.socket], None], address: str = "127.0.0.1", family: int = socket.AF_INET
 ) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]]]:
     """A client of a server that serves one connection so."""
 
@@ -25,7 +50,8 @@ def relayed(
         with listener, listener.accept()[0] as connection:
             serve(connection)
 
-    listener = socket.create_server(("127.0.0.1", 0))
+    is_v6 = family == socket.AF_INET6
+    listener = socket.create_server((address, 0), family=family, dualstack_ipv6=is_v6)
     for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         listener.setsockopt(socket.SOL_SOCKET, buffer, PIECE)
     threading.Thread(target=accept, daemon=True).start()
@@ -61,3 +87,12 @@ def test_a_server_may_answer_with_more_than_it_has_read_and_not_read_meanwhile()
         threading.Thread(target=send, daemon=True).start()
         assert read_all(client) == 4 * SENT
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "family"),
+    [("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6), ("::ffff:127.0.0.1", socket.AF_INET6)],
+)
+def test_a_server_is_reached_however_it_listens(address: str, family: int) -> None:
+    with relayed(lambda connection: connection.sendall(b"there"), address, family) as (client, _):
+        assert read_all(client) == len(b"there")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -12,10 +13,19 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from redbox_companion.streams.local_connection import LocalConnection, reset
+from redbox_companion.redbox_client import RedboxAnswer, UpgradeRefused
+from redbox_companion.settings import JobPort
+from redbox_companion.streams import forward, ports
+from redbox_companion.streams.forward import ForwardedPorts
+from redbox_companion.streams.job_channel import STATUS
+from redbox_companion.streams.local_connection import NUMBER, LocalConnection, reset
+from redbox_companion.streams.ports import JobPorts
+from redbox_companion.streams.statuses import RemoteEnded
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import Pod
@@ -244,6 +254,109 @@ def test_a_red_box_that_allows_nobody_in_is_one_sentence_in_the_log(
     redbox.job = {**RUNNING, "phase": "Succeeded", "state": "COMPLETED", "exitCode": 0}
     _, errors = process.communicate(timeout=60)
     assert errors.decode().count("the job's ports cannot be reached: Forbidden: exec is turned off") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_connections_of_a_companion_that_is_moved_or_killed_are_reset(
+    pod: Pod, start: Start, parrot: int, number: int
+) -> None:
+    process = start(parrot)
+    with connect(pod) as connection:
+        connection.sendall(b"half of an answer")
+        assert connection.recv(65536)
+        process.send_signal(number)
+        with pytest.raises(ConnectionResetError):
+            connection.recv(65536)
+
+
+HTTP, METRICS = JobPort("http", 8080, 80, ""), JobPort("metrics", 9090, 90, "n9")
+ELSEWHERE = RemoteEnded("Invalid", "Node n9 is not one of the job's nodes: n1.")
+BUSY = "alice has 100 sessions open: end some (exec.max_sessions_per_user)."
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def job_ports(said: list[str]) -> JobPorts:
+    pod: Any = SimpleNamespace(ports=[HTTP, METRICS], attempt=1, readiness_port=1)
+    redbox: Any = None
+    return JobPorts(pod, redbox, "/v1/jobs/k1", said.append)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    clock = SimpleNamespace(now=0.0)
+    for module in (forward, ports):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def test_why_a_port_is_never_reached_is_one_line_in_the_log(
+    job_ports: JobPorts, said: list[str], clock: SimpleNamespace
+) -> None:
+    """Behind a Service no client would ever ask, as its pod is not ready."""
+    for clock.now in range(0, 600, 3):
+        job_ports.port_answers(HTTP, answers=True)
+        why = RemoteEnded("RelayLost", f"no python3 on the node It is tried again in {600 - clock.now} s")
+        job_ports.probe_failed(METRICS, why if clock.now >= 300 else ELSEWHERE)
+    assert [line[:40] for line in said] == [
+        "port metrics cannot be reached: Node n9 ",
+        "port metrics cannot be reached: no pytho",
+    ]
+
+
+def test_what_passes_as_a_job_ends_or_starts_is_not_reported(
+    job_ports: JobPorts, said: list[str], clock: SimpleNamespace
+) -> None:
+    lost = RemoteEnded("RelayLost", "srun: Slurm job 7 has expired")
+    ended = UpgradeRefused(RedboxAnswer(409, {"title": "Conflict", "detail": "The job has ended"}))
+    for clock.now in range(0, 30, 3):
+        job_ports.probe_failed(HTTP, lost)
+    for clock.now in range(30, 600, 15):
+        job_ports.forward_failed(ended)
+    for clock.now in range(600, 630, 3):
+        job_ports.probe_failed(HTTP, lost)
+    for clock.now in range(630, 900, 3):
+        job_ports.probe_failed(HTTP, RemoteEnded("PortRefused", "nothing of the job listens"))
+    assert not said
+
+
+def test_a_limit_that_lasts_is_one_line_in_the_log(
+    job_ports: JobPorts, said: list[str], clock: SimpleNamespace
+) -> None:
+    busy = UpgradeRefused(RedboxAnswer(429, {"title": "Too many requests", "detail": BUSY}))
+    for clock.now in range(0, 600, 15):
+        job_ports.forward_failed(busy)
+    assert said == [f"the job's ports cannot be reached: Too many requests: {BUSY}"]
+
+
+def test_the_reason_of_a_probe_may_come_late(
+    job_ports: JobPorts, monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace
+) -> None:
+    """Slurm may take half a minute until it does not start a relay."""
+    failed: list[str] = []
+    monkeypatch.setattr(job_ports, "probe_failed", lambda port, why: failed.append(f"{port.name}: {why}"))
+    listeners: Any = [(SimpleNamespace(fileno=lambda: 3), HTTP)]
+    upgrade: Any = None
+    forwarded = ForwardedPorts(upgrade, listeners, job_ports)
+    clock.now = 1.0
+    forwarded._probe()
+    (number,) = forwarded._probes
+    for clock.now in range(4, 31, 3):
+        forwarded._probe()
+        assert list(forwarded._probes) == [number]
+    late = {"status": "Failure", "reason": "RelayLost", "message": "Slurm did not start its step"}
+    forwarded._take(STATUS, NUMBER.pack(number) + json.dumps(late).encode())
+    assert failed == ["http: Slurm did not start its step"]
+    clock.now = 31.0
+    forwarded._probe()
+    (unanswered,) = forwarded._probes
+    clock.now += forward.FORGOTTEN_S + 4
+    forwarded._probe()
+    assert unanswered not in forwarded._probes
 
 
 def test_connections_end_with_the_job(pod: Pod, redbox: ScriptedServer, start: Start, echo: int) -> None:

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import termios
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,9 +22,16 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_companion.streams.sessions import SessionBridge, received_request
+from redbox_companion.streams.sessions import (
+    MOST_SESSIONS,
+    SILENT_S,
+    SessionBridge,
+    SessionServer,
+    received_request,
+)
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import COMMAND, Pod
+from tests.companion.test_job_channel import PlainSocket
 
 RUNNING = {"phase": "Running", "state": "RUNNING", "jobID": "7"}
 SH = ("exec", "--", "sh", "-c")
@@ -127,6 +135,46 @@ def test_a_session_that_stalls_holds_back_no_other_and_there_are_at_most_four(po
         for _ in range(3):
             assert is_echoed(others.enter_context(session(pod, "exec", "--", "cat")))
         assert b"at most 4 sessions" in pod.run("exec", "--", "true").stderr
+
+
+@pytest.mark.timeout(60)
+def test_where_all_places_are_taken_the_longest_silent_session_gives_way() -> None:
+    """A kubectl that was killed leaves its program in the container: four of them let no other one in."""
+    ends = ExitStack()
+
+    def upgrade(*_: Any) -> Any:
+        ours, theirs = socket.socketpair()
+        remotes.append(ends.enter_context(theirs))
+        return SimpleNamespace(socket=PlainSocket(ours), received=b"", token=lambda: "token")
+
+    def begin() -> socket.socket:
+        program, companion = socket.socketpair()
+        ends.enter_context(program).settimeout(60)
+        socket.send_fds(program, [b"{"], [inside, inside, inside])
+        program.sendall(b"}\n")
+        server.take(companion)
+        return program
+
+    remotes: list[socket.socket] = []
+    redbox: Any = SimpleNamespace(upgrade=upgrade)
+    server = SessionServer(redbox, "/v1/jobs/k1", 1)
+    inside, outside = os.pipe()
+    for descriptor in (inside, outside):
+        ends.callback(os.close, descriptor)
+    with ends:
+        programs = []
+        for count in range(1, MOST_SESSIONS + 1):
+            programs.append(begin())
+            while len(server._bridges) < count:
+                time.sleep(0.01)
+        assert b"at most 4 sessions" in begin().recv(65536)
+        server._bridges[1].moved_at -= SILENT_S + 60
+        server._bridges[2].moved_at -= SILENT_S
+        begin()
+        assert b"took this one's place: it was silent for 11 min" in programs[1].recv(65536)
+        while len(remotes) <= MOST_SESSIONS:
+            time.sleep(0.01)
+        assert select.select(programs[:1] + programs[2:], [], [], 0)[0] == []
 
 
 @pytest.mark.parametrize(("reads", "code"), [(True, 3), (False, CANNOT_START)])

@@ -25,8 +25,20 @@ PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
 HIGHEST = 65535
 AT_ONCE = 4
 RELAY = """\
-import os, socket, sys, threading
-s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+import os, socket, struct, sys, threading
+port, listeners = int(sys.argv[1]), []
+for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    if os.path.exists(table):
+        rows = [row.split() for row in open(table)][1:]
+        listeners += [row for row in rows if row[3] == "0A" and int(row[1].partition(":")[2], 16) == port]
+here = "%08X" % struct.unpack("=I", socket.inet_aton("127.0.0.1"))
+for address in (here, "0" * 16 + "FFFF0000" + here, "0" * 8, "0" * 32):
+    owners = {int(row[7]) for row in listeners if row[1].partition(":")[0] == address}
+    if owners:
+        break
+if owners != {os.getuid()}:
+    sys.exit("no server of this job's user listens at 127.0.0.1:%d of node %s" % (port, os.uname()[1]))
+s = socket.create_connection(("127.0.0.1", port))
 def copy(source, target):
     data = os.read(source, 65536)
     while data:
@@ -42,7 +54,10 @@ def send():
 threading.Thread(target=send, daemon=True).start()
 copy(s.fileno(), 1)
 """
-"""In the job: neither direction waits for the other, as of a server that does not read while it answers."""
+"""In the job: to no server of another user, of which a node has several.
+
+Neither direction waits for the other, as of a server that does not read while it answers.
+"""
 
 
 @dataclass(frozen=True)

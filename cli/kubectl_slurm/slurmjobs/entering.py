@@ -13,6 +13,7 @@ from kubectl_slurm.slurmjobs.access import get_job
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import printable
 
+SUSPENDED = "Suspended"
 TAINT_SLURM = "redbox.dev/slurm"
 COMPANION = ("redbox-companion", "exec")
 SHELL = ("/bin/sh", "-c", 'if [ -x "$SHELL" ]; then exec "$SHELL" -l; fi; exec /bin/sh')
@@ -53,11 +54,14 @@ class JobEntry:
 
 
 def entry_of(kubectl: Kubectl, name: str) -> JobEntry:
-    """The way into a job; Refusal where it does not run."""
+    """The way into a job; Refusal where it does not run. Of an array red-box decides: a task may run.
+
+    An array is Suspended as soon as the scheduler has suspended one of its tasks.
+    """
     job = get_job(kubectl, name)
     if job.finished:
         raise Refusal(f"{job.name} has ended ({job.state or job.phase}): only a running job can be entered")
-    if not job.running:
+    if not job.running and not (job.is_array and job.phase == SUSPENDED):
         why = printable(job.message) or job.reason
         raise Refusal(f"{job.name} does not run yet: it is {job.phase}{f' ({why})' if why else ''}")
     return JobEntry(job, kubectl.json("get", "pod", "--", job.pod))

@@ -33,6 +33,8 @@ MOST_CONNECTIONS = 64
 PROBE_EVERY_S = 3.0
 UNANSWERED_S = 15.0
 """After so long a probe has found no server: the relay gives up after ten seconds."""
+FORGOTTEN_S = 60.0
+"""For its answer, which has the reason where Slurm does not start a relay within half a minute."""
 RETRY_S = 10.0
 BACKOFF = Backoff(0.2, 2.0)
 REFUSED_BACKOFF = Backoff(PROBE_EVERY_S, 15.0)
@@ -44,6 +46,8 @@ class Observer(Protocol):
     """What the forward reports."""
 
     def port_answers(self, port: JobPort, *, answers: bool) -> None: ...
+
+    def probe_failed(self, port: JobPort, why: RemoteEnded) -> None: ...
 
     def connection_failed(self, port: JobPort, why: RemoteEnded) -> None: ...
 
@@ -165,7 +169,10 @@ class ForwardedPorts:
             raise failure_of(data) or RemoteEnded("Ended", "red-box ended the forward")
         if number in self._probes:
             port, _ = self._probes.pop(number)
-            self._observer.port_answers(port, answers=failure_of(data) is None)
+            if (failure := failure_of(data)) is None:
+                self._observer.port_answers(port, answers=True)
+            else:
+                self._observer.probe_failed(port, failure)
         elif number in self._connections:
             self._take_of_connection(number, channel, data)
 
@@ -246,8 +253,9 @@ class ForwardedPorts:
         self._probe_at = now + PROBE_EVERY_S
         for number, (port, began) in list(self._probes.items()):
             if now - began > UNANSWERED_S:
-                del self._probes[number]
                 self._observer.port_answers(port, answers=False)
+            if now - began > FORGOTTEN_S:
+                del self._probes[number]
         under_way = {port.name for port, _ in self._probes.values()}
         for _, port in self._listeners.values():
             if port.name not in under_way:

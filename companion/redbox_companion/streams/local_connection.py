@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from redbox_companion.streams.frames import ProtocolError
 from redbox_companion.streams.job_channel import AGAIN, END, PIECE, send_held
 from redbox_shared.credit import ReceiveCredit
-from redbox_shared.socket_options import KEEP_ALIVE, RESET_ON_CLOSE
+from redbox_shared.socket_options import CLOSE_IN_ORDER, KEEP_ALIVE, RESET_ON_CLOSE
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LocalConnection:
     def __init__(self, client: socket.socket, send: Callable[[int, bytes], None]) -> None:
         """`send` takes a channel and its content; it holds what cannot be sent yet."""
         client.settimeout(0.0)
-        for option in KEEP_ALIVE:
+        for option in (*KEEP_ALIVE, RESET_ON_CLOSE):  # until the job has ended it: this process may be killed
             client.setsockopt(*option)
         self.socket = client
         self._send = send
@@ -83,6 +83,7 @@ class LocalConnection:
             self._send(CREDIT, NUMBER.pack(granted))
         if self._job_ended and not self._to_client:
             with contextlib.suppress(OSError):  # the client may have gone
+                self.socket.setsockopt(*CLOSE_IN_ORDER)
                 self.socket.shutdown(socket.SHUT_WR)
 
     # -- of the job

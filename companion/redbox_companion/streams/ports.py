@@ -11,6 +11,7 @@ import contextlib
 import select
 import socket
 import threading
+import time
 from collections import deque
 from functools import partial
 from http import HTTPStatus
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 MOST_PROBES = 32
 STACK_BYTES = 256 << 10
 REFUSED = "PortRefused"
+LASTS_S = 60.0
+"""A failure that lasts for so long is reported: that a job has ended is shown sooner."""
+WHOLE = "the job's ports"
+DENIED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+NOT_RUNNING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
 class JobPorts:
@@ -42,6 +48,8 @@ class JobPorts:
         self._say = say
         self._readiness_port = pod.readiness_port
         self._answers = {port.name: False for port in pod.ports}
+        self._failing: dict[str, tuple[str, float]] = {}
+        """How, and since when; for ever once that was reported."""
         self._last_said = ""
 
     def start(self) -> None:
@@ -57,23 +65,39 @@ class JobPorts:
 
     def port_answers(self, port: JobPort, *, answers: bool) -> None:
         self._answers[port.name] = answers
+        if answers:
+            self._failing.pop(_name_of(port), None)
+            self._failing.pop(WHOLE, None)
+
+    def probe_failed(self, port: JobPort, why: RemoteEnded) -> None:
+        """That no server listens is the job's own matter; all else keeps the pod from ever being ready."""
+        self._answers[port.name] = False
+        if why.reason == REFUSED:
+            self._failing.pop(_name_of(port), None)
+        else:
+            self._report_what_lasts(_name_of(port), why.reason, why)
 
     def connection_failed(self, port: JobPort, why: RemoteEnded) -> None:
         if why.reason == REFUSED:
             self._answers[port.name] = False
-        self._report(f"port {port.name}: {why}")
+        self._report(f"{_name_of(port)}: {why}")
 
     def forward_failed(self, why: Exception) -> None:
-        """Report only a caller who may not enter: a job may not have started yet, or have ended.
+        """Report a caller who may not enter, and what else lasts: a job may not have started, or have ended.
 
         That red-box cannot be reached is reported by the log relay, which asks the same one.
         """
         self._answers = dict.fromkeys(self._answers, False)
-        if isinstance(why, UpgradeRefused) and why.answer.status in {
-            HTTPStatus.UNAUTHORIZED,
-            HTTPStatus.FORBIDDEN,
-        }:
-            self._report(f"the job's ports cannot be reached: {why.answer.explanation}")
+        if isinstance(why, RemoteEnded):
+            self._report_what_lasts(WHOLE, why.reason, why)
+        elif isinstance(why, UpgradeRefused):
+            status, explanation = why.answer.status, why.answer.explanation
+            if status in DENIED:
+                self._report(f"{WHOLE} cannot be reached: {explanation}")
+            elif status in NOT_RUNNING:
+                self._failing.clear()
+            else:
+                self._report_what_lasts(WHOLE, str(status), explanation)
 
     # -- readiness
 
@@ -106,6 +130,16 @@ class JobPorts:
 
     # -- reports
 
+    def _report_what_lasts(self, name: str, reason: str, why: object) -> None:
+        """Once for each reason: red-box's sentences count the seconds until a next try."""
+        before, since = self._failing.get(name, ("", 0.0))
+        now = time.monotonic()
+        if before != reason:
+            self._failing[name] = reason, now
+        elif now - since >= LASTS_S:
+            self._failing[name] = reason, float("inf")
+            self._report(f"{name} cannot be reached: {why}")
+
     def _report(self, sentence: str) -> None:
         """The same sentence once: it stands in the job's log."""
         if sentence != self._last_said:
@@ -115,6 +149,10 @@ class JobPorts:
     @staticmethod
     def _thread(work: Callable[..., None], *arguments: object) -> None:
         threading.Thread(target=work, args=arguments, daemon=True).start()
+
+
+def _name_of(port: JobPort) -> str:
+    return f"port {port.name}"
 
 
 def _listener(port: int) -> socket.socket:

@@ -45,7 +45,13 @@ REQUEST_S = 10.0
 UNREAD_S = 3600.0
 """As long as a session may be idle by default: `kubectl exec ... | less`."""
 STACK_BYTES = 256 << 10
+SILENT_S = 600.0
+"""Of a session that gives way where all places are taken."""
 PEER = struct.Struct("iII")  # pid, uid and gid of the other end of a Unix socket
+
+
+class GaveWay(Exception):
+    """A newer session has the place of this one."""
 
 
 class SessionServer:
@@ -56,6 +62,7 @@ class SessionServer:
         self._path = path
         self._attempt = attempt
         self._free = threading.BoundedSemaphore(MOST_SESSIONS)
+        self._bridges: list[SessionBridge] = []
 
     def take(self, client: socket.socket) -> None:
         """Begin a session, and do not wait for it."""
@@ -73,7 +80,7 @@ class SessionServer:
                 answer(client, f"the session was not begun: {error}")
 
     def _run_if_free(self, client: socket.socket, request: dict[str, Any], streams: list[int]) -> None:
-        if not self._free.acquire(blocking=False):
+        if not self._free.acquire(blocking=False) and not self._took_a_silent_ones_place():
             answer(client, f"the pod of a SlurmJob has at most {MOST_SESSIONS} sessions: end one of them")
             return
         try:
@@ -81,12 +88,28 @@ class SessionServer:
         finally:
             self._free.release()
 
+    def _took_a_silent_ones_place(self) -> bool:
+        """The program of a kubectl that was killed stays in the container, and would keep its place."""
+        since = time.monotonic() - SILENT_S
+        silent = [bridge for bridge in self._bridges if bridge.moved_at <= since and not bridge.gives_way]
+        if not silent:
+            return False
+        min(silent, key=lambda bridge: bridge.moved_at).give_way()
+        return self._free.acquire(timeout=REQUEST_S)
+
     def _run(self, client: socket.socket, request: dict[str, Any], streams: list[int]) -> None:
         try:
             remote = self._redbox.upgrade(f"{self._path}/exec", {"attempt": self._attempt}, EXEC_PROTOCOL)
             channel = JobChannel(remote)
             channel.send_text(request)
-            message, code = SessionBridge(client, streams, channel).run()
+            bridge = SessionBridge(client, streams, channel)
+            self._bridges.append(bridge)
+            try:
+                message, code = bridge.run()
+            finally:
+                self._bridges.remove(bridge)
+        except GaveWay as reason:
+            message, code = str(reason), CANNOT_START
         except UpgradeRefused as refusal:
             message, code = refusal.answer.explanation, CANNOT_START
         except (RedboxUnreachable, ProtocolError) as error:
@@ -145,6 +168,9 @@ class SessionBridge:
         self._held = {STDOUT: bytearray(), STDERR: bytearray()}
         self._remote = remote
         self._has_input = True
+        self.moved_at = time.monotonic()
+        """When something came, from either side."""
+        self.gives_way = False
         self._end: tuple[str, int] | None = None
 
     def run(self) -> tuple[str, int]:
@@ -158,6 +184,12 @@ class SessionBridge:
         finally:
             self._remote.close(whole=whole)
         return self._end
+
+    def give_way(self) -> None:
+        """From another thread: end, as if the program had ended, and say why."""
+        self.gives_way = True
+        with contextlib.suppress(OSError):
+            self._client.shutdown(socket.SHUT_RD)
 
     def _step(self) -> None:
         reads_remote = all(len(held) < MOST_HELD for held in self._held.values())
@@ -186,6 +218,9 @@ class SessionBridge:
         """New sizes of the terminal, or the end of the program."""
         with contextlib.suppress(*AGAIN):
             data = self._client.recv(PIECE)
+            if not data and self.gives_way:
+                minutes = f"{(time.monotonic() - self.moved_at) / 60:.0f} min"
+                raise GaveWay(f"another session took this one's place: it was silent for {minutes}")
             if not data:
                 raise ConnectionResetError("the program has ended")
             self._lines += data
@@ -204,10 +239,12 @@ class SessionBridge:
         except OSError:  # a terminal that was hung up
             data = b""
         self._has_input = bool(data)
+        self.moved_at = time.monotonic()
         self._remote.send(*((STDIN, data) if data else (END, bytes((STDIN,)))))
 
     def _read_remote(self) -> None:
         for channel, data in self._remote.read():
+            self.moved_at = time.monotonic()
             if channel in self._held:
                 self._held[channel] += data
             elif channel == STATUS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -197,7 +197,7 @@ class AgentClient:
         """
         parameters = {"argv": list(argv), "job": job, "name": name, "env": dict(env)}
         request = AgentRequest("run_program", name, parameters, idempotent=False, data=program)
-        async with self._connection.open(request) as stream:
+        async with self._begun(request) as stream:
             yield StepConnection(stream, self._broke_protocol)
 
     async def _call(
@@ -217,11 +217,22 @@ class AgentClient:
         except FrameError as error:
             raise self._broke_protocol(request, error) from None
 
+    @asynccontextmanager
+    async def _begun(self, request: AgentRequest) -> AsyncIterator[RequestStream]:
+        """A request whose answer may last: an agent that its user has stopped does not even read it."""
+        async with AsyncExitStack() as opened:
+            try:
+                async with asyncio.timeout(FILE_S):
+                    stream = await opened.enter_async_context(self._connection.open(request))
+            except TimeoutError:
+                raise self._timed_out(request, f"{request} was not read within {FILE_S:g} s") from None
+            yield stream
+
     async def _parts(
         self, request: AgentRequest, parse_part: Callable[[AgentFrame], Part]
     ) -> AsyncGenerator[Part, None]:
         """Yield the parts of an answer of any length, with at most `FILE_S` between two of them."""
-        async with self._connection.open(request) as stream:
+        async with self._begun(request) as stream:
             while True:
                 try:
                     async with asyncio.timeout(FILE_S):

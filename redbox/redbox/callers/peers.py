@@ -18,7 +18,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
-from websockets.frames import Frame
+from websockets.frames import CloseCode, Frame
+from websockets.protocol import State
 
 from redbox.callers.connection_limits import ClientConnection
 from redbox.callers.identities import Peer
@@ -27,6 +28,7 @@ from redbox_shared.socket_options import KEEP_ALIVE
 STATE_KEY = "redbox.peer"
 CONNECTION_KEY = "redbox.connection"
 GONE_KEY = "redbox.gone"
+STOPPING_KEY = "redbox.stopping"
 HEAD_TIMEOUT_S = 30.0  # from the connection to the end of a request's headers
 MAX_HEAD = 65_536  # a request line, its query and a token
 GONE_MS = 90_000
@@ -142,8 +144,9 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._gone = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._unparsed = bytearray()
-        self.app_state = {**self.app_state, GONE_KEY: self._gone}
+        self.app_state = {**self.app_state, GONE_KEY: self._gone, STOPPING_KEY: self._stopping}
         super().connection_made(transport)
         self.close_timeout = UNREAD_S
         connection = self.app_state.get(CONNECTION_KEY)
@@ -223,6 +226,16 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
             return
         super().handle_cont(event)
 
+    def shutdown(self) -> None:
+        """The server stops: the application sends why, and closes. Who does not read gets no reason."""
+        if self.conn.state is not State.OPEN or not self.writable.is_set():
+            super().shutdown()
+            return
+        self.stop_keepalive()
+        self._stopping.set()
+        self._gone.set()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.SERVICE_RESTART})
+
     def connection_lost(self, exc: Exception | None) -> None:
         connection = self.app_state.get(CONNECTION_KEY)
         if isinstance(connection, ClientConnection):
@@ -252,9 +265,19 @@ def connection_in(scope: Mapping[str, Any]) -> ClientConnection | None:
 
 
 def gone_in(scope: Mapping[str, Any]) -> asyncio.Event | None:
-    """Set when the WebSocket's connection is lost, whether or not anything is received."""
-    gone = scope.get("state", {}).get(GONE_KEY)
-    return gone if isinstance(gone, asyncio.Event) else None
+    """Set when the WebSocket's connection is lost, or the server stops, whether or not one receives."""
+    return _event_in(scope, GONE_KEY)
+
+
+def is_stopping(scope: Mapping[str, Any]) -> bool:
+    """Whether the server stops: its application has a few seconds to end the WebSocket."""
+    stopping = _event_in(scope, STOPPING_KEY)
+    return stopping is not None and stopping.is_set()
+
+
+def _event_in(scope: Mapping[str, Any], key: str) -> asyncio.Event | None:
+    event = scope.get("state", {}).get(key)
+    return event if isinstance(event, asyncio.Event) else None
 
 
 def _overflow_uid() -> int:

@@ -8,7 +8,7 @@ from redbox.core.joined_program import join_package
 from redbox.node.program.sent_programs import BOOTSTRAP
 
 PACKAGE = "redbox.relay.program"
-MODULES = ("frames", "places", "children", "streams", "ports", "attached", "relay")
+MODULES = ("frames", "places", "children", "terminals", "streams", "ports", "attached", "relay")
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's relay: runs sessions and connections of one caller on a node of a job, as the job's user.
 

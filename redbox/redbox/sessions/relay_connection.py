@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -165,7 +165,9 @@ class RelayConnection:
         self._pings = 0  # not answered yet
         self._late_frames = 0  # that may still come for streams that are over
         self._stuck = asyncio.Event()
+        self._late_kills: list[int] = []  # of streams that ended while the relay was stopped with its job
         self._started = asyncio.Event()
+        self._failed = asyncio.Event()
         self.failure: SessionEnded | None = None
 
     @property
@@ -204,6 +206,7 @@ class RelayConnection:
         self.failure = SessionEnded(RELAY_LOST, f"The relay of this session{where} has ended: {reason}")
         for stream in self._streams.values():
             stream.fail(self.failure)
+        self._failed.set()
 
     async def _read(self) -> None:
         turn = itertools.count(1)
@@ -258,6 +261,9 @@ class RelayConnection:
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(PING_S)
+            while self._late_kills:
+                await self.write(frames.KILL, self._late_kills[-1])
+                self._late_kills.pop()
             self._pings += 1
             await self.write(frames.PING, 0)
 
@@ -294,16 +300,29 @@ class RelayConnection:
             raise SessionEnded("TooManyRequests", message)
         stream = RelayStreamHandle(next(self._numbers), self)
         self._streams[stream.number] = stream
-        opening = frames.document_bytes(dict(document))
+        opening = self.write(frames.OPEN, stream.number, frames.document_bytes(dict(document)))
         try:
-            await asyncio.shield(asyncio.ensure_future(self.write(frames.OPEN, stream.number, opening)))
+            await asyncio.shield(asyncio.ensure_future(self._unless_failed(opening)))
             yield stream
         finally:
-            if not stream.is_over:
-                stream.is_over = True
-                self._late_frames += LATE_FRAMES
-                await asyncio.shield(asyncio.ensure_future(self._kill(stream.number)))
-            self._streams.pop(stream.number, None)
+            try:
+                if not stream.is_over:
+                    stream.is_over = True
+                    self._late_frames += LATE_FRAMES
+                    await asyncio.shield(asyncio.ensure_future(self._kill(stream.number)))
+            finally:  # also if it is cancelled once more
+                self._streams.pop(stream.number, None)
+
+    async def _unless_failed(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Write, or end with the relay: an agent that reads nothing would have it wait for ever."""
+        tasks = [asyncio.ensure_future(writing), asyncio.ensure_future(self._failed.wait())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if tasks[0] in done:
+            await tasks[0]
 
     async def _kill(self, number: int) -> None:
         """End a stream; a relay that does not even read this is given up, with all its sessions."""
@@ -311,7 +330,10 @@ class RelayConnection:
             async with asyncio.timeout(KILL_S):
                 await self.write(frames.KILL, number)
         except TimeoutError:
-            self._stuck.set()
+            if self._is_suspended():
+                self._late_kills.append(number)
+            else:
+                self._stuck.set()
         except AgentError:
             return
 

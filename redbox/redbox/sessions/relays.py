@@ -128,7 +128,13 @@ class RelayPool:
             relay.users -= 1
             if not relay.users and relay.task is not None and not relay.task.done():
                 loop = asyncio.get_running_loop()
-                relay.linger = loop.call_later(self._linger_s, relay.task.cancel)
+                relay.linger = loop.call_later(self._linger_s, self._end_unused, key, relay, relay.task)
+
+    def _end_unused(self, key: RelayKey, relay: _Relay, task: asyncio.Task[None]) -> None:
+        """A session that begins in the same turn gets another relay."""
+        if self._relays.get(key) is relay:
+            del self._relays[key]
+        task.cancel()
 
     def _check_failures(self, key: RelayKey) -> None:
         """A relay is a step, of which Slurm allows a job so many: one that fails repeatedly has pauses."""

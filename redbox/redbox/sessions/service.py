@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 import json
 from collections import Counter
@@ -31,6 +32,7 @@ from redbox_api.sessions.parts import ExecRequest
 EXEC, FORWARD = "exec", "forward"
 LONGEST_COMMAND = 2000
 """Of an audit line, whose escapes of escapes may be much longer than the command."""
+NOT_BEGUN = "its caller was no longer authorized, or red-box stopped, before it began"
 OFF = (
     "Sessions in running jobs are turned off at this red-box: its administrator turns them on by "
     "exec.enabled in its settings."
@@ -229,6 +231,9 @@ class SessionService:
             raise
         except JobsError as error:
             audited.end = error.detail
+            raise
+        except asyncio.CancelledError:
+            audited.end = "" if audited.session else NOT_BEGUN
             raise
         finally:
             text = json.dumps({"node": node, **audited.facts()})

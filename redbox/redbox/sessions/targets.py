@@ -23,18 +23,26 @@ class SessionTarget:
 
 
 def check_running(record: JobRecord, states: JobStates) -> None:
-    """Raise JobConflict unless the job runs."""
+    """Raise JobConflict unless the job runs, or a task of it, and is to go on."""
+    if record.cancel_requested and not record.final:
+        raise JobConflict("The job is ending: no session can begin in it.")
+    _check_lives(record, states)
+
+
+def _check_lives(record: JobRecord, states: JobStates) -> None:
     if record.final:
         raise JobConflict(
             f"The job has ended ({record.status.state or record.phase}): there is nothing to enter."
         )
-    if record.cancel_requested or record.ending_since is not None:
+    if record.ending_since is not None:
         raise JobConflict("The job is ending: no session can begin in it.")
-    _check_state(record.status.state, record.phase, states, "The job")
+    if not any(states.phase_of(task.state) is Phase.RUNNING for task in record.status.tasks):
+        _check_state(record.status.state, record.phase, states, "The job")
 
 
 def choose_target(record: JobRecord, states: JobStates, node: str | None, task: int | None) -> SessionTarget:
     """The target of a session; JobConflict or NotAcceptable for what cannot be."""
+    check_running(record, states)
     target = _running_part(record, states, task)
     if record.status.array_size:
         return replace(target, node=node or "")
@@ -47,31 +55,34 @@ def choose_target(record: JobRecord, states: JobStates, node: str | None, task: 
 
 
 def still_runs(record: JobRecord | None, target: SessionTarget, states: JobStates, task: int | None) -> bool:
-    """Whether the job of an open session runs on, in the same run."""
+    """Whether the job of an open session runs on, in the same run; if it is cancelled, until its end."""
     if record is None:
         return False
     try:
         return _running_part(record, states, task).run == target.run
     except JobsError:
-        state, phase = _shown(record, states, task)
-        return state in ENDING or phase is Phase.SUSPENDED
+        return _shown(record, states, task)[0] in ENDING or is_suspended(record, states, task)
 
 
 def is_suspended(record: JobRecord | None, states: JobStates, task: int | None) -> bool:
-    return record is not None and _shown(record, states, task)[1] is Phase.SUSPENDED
+    """Whether its processes stand still: of a job that is held between two runs none is left."""
+    if record is None:
+        return False
+    state, phase = _shown(record, states, task)
+    return phase is Phase.SUSPENDED and not states.has_not_begun(state)
 
 
 def _shown(record: JobRecord, states: JobStates, task: int | None) -> tuple[str, Phase | None]:
-    """State and phase of the job, or of the task that is meant."""
+    """State and phase of the job, or of the task that is meant; none of a task that Slurm no longer shows."""
+    if task is None:
+        return record.status.state, record.phase
     chosen = record.status.task(task)
-    if chosen is not None:
-        return chosen.state, states.phase_of(chosen.state)
-    return record.status.state, record.phase
+    return (chosen.state, states.phase_of(chosen.state)) if chosen is not None else ("", None)
 
 
 def _running_part(record: JobRecord, states: JobStates, task: int | None) -> SessionTarget:
     """The job, or the task of an array, without a node: of a large job these take milliseconds to list."""
-    check_running(record, states)
+    _check_lives(record, states)
     if record.job_id is None:
         raise JobConflict("The job is still being submitted: it has no node yet.")
     if record.status.array_size:
@@ -86,6 +97,8 @@ def _running_part(record: JobRecord, states: JobStates, task: int | None) -> Ses
 def _check_state(state: str, phase: Phase | None, states: JobStates, what: str) -> None:
     if state in ENDING:
         raise JobConflict(f"{what} is ending: no session can begin in it.")
+    if state in states.held_between_runs:
+        raise JobConflict(f"{what} was requeued and is held ({state}): it has no node until it is released.")
     if phase is Phase.SUSPENDED:
         raise JobConflict(f"{what} is suspended: nothing can be started in it until it is resumed.")
     if phase in FINAL_PHASES:

@@ -74,6 +74,23 @@ def test_the_end_of_input_ends_a_terminals_line_that_has_begun() -> None:
         assert relay.until_status(1) == (b"no newline", {"code": 5})
 
 
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        ("sleep 0.3", b""),
+        ("sleep 0.3; echo again > /dev/tty", b"again\r\n"),
+        ("sleep 0.3; read line < /dev/tty; echo $line > /dev/tty", b"typed\r\n"),
+    ],
+)
+def test_a_command_that_closes_its_terminal_goes_on(script: str, output: bytes) -> None:
+    """As cat, sort and others do before they exit: the relay's end, closed too, would be their SIGHUP."""
+    with started() as relay:
+        relay.open(1, *SH, f"stty -echo; echo ready; exec <&- >&- 2>&-; {script}; exit 5", tty=True)
+        assert first_output(relay) == b"ready\r\n"
+        relay.send(frames.DATA, 1, b"\0typed\n")
+        assert relay.until_status(1) == (output, {"code": 5})
+
+
 def test_a_killed_stream_ends_its_processes_and_no_others() -> None:
     with started() as relay:
         relay.open(1, *SH, "trap '' HUP; echo $$; sleep 613.25", tty=True)
@@ -100,6 +117,26 @@ def test_a_relay_without_a_heartbeat_ends_with_its_sessions() -> None:
         (pid,) = pids_in(frame.payload[1:])
         relay.process.wait(60)
         until_gone(pid)
+
+
+STOPS_ONCE = b"""self._send(PONG, 0)
+            if STOPS:
+                os.kill(os.getpid(), STOPS.pop())"""
+
+
+def test_a_relay_that_was_stopped_with_its_job_goes_on_wherever_it_was() -> None:
+    """Frames have come meanwhile, which it has not read: only in its pauses it would see them first."""
+    changes = {
+        b"class HungUpGroup:": b"STOPS = [signal.SIGSTOP]\n\n\nclass HungUpGroup:",
+        b"self._send(PONG, 0)": STOPS_ONCE,
+    }
+    with started(heartbeat_s=2, changes=changes) as relay:
+        relay.send(frames.PING, 0)
+        os.waitpid(relay.process.pid, os.WUNTRACED)
+        time.sleep(3)
+        relay.send(frames.PING, 0)
+        relay.process.send_signal(signal.SIGCONT)
+        assert [relay.receive().kind for _ in range(2)] == [frames.PONG, frames.PONG]
 
 
 def test_a_ping_is_answered() -> None:
@@ -213,6 +250,29 @@ def test_a_container_that_does_not_run_is_refused() -> None:
         _, status = relay.until_status(1)
         assert status["reason"] == "CannotStart"
         assert "Container main" in status["message"]
+
+
+NO_DESCRIPTOR = b"""FAULTS = [OSError(24, "Too many open files")] * 5
+
+
+def list_processes():
+    if FAULTS:
+        raise FAULTS.pop()
+    return os.listdir("/proc")
+
+
+class HungUpGroup:"""
+
+
+def test_a_relay_whose_descriptors_are_all_taken_ends_a_session_once_it_has_one_again() -> None:
+    changes = {b'os.listdir("/proc")\n    except': b"list_processes()\n    except"}
+    with started(changes={**changes, b"class HungUpGroup:": NO_DESCRIPTOR}) as relay:
+        relay.open(1, *SH, "trap '' HUP; echo $$; exec sleep 617.25")
+        (pid,) = pids_in(first_output(relay))
+        relay.send(frames.KILL, 1)
+        until_gone(pid)
+        relay.open(2, "echo", "there")
+        assert relay.until_status(2) == (b"there\n", {"code": 0})
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGHUP])

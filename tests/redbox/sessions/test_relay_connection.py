@@ -148,3 +148,53 @@ async def test_a_session_ends_although_its_relay_takes_no_input(monkeypatch: pyt
             pipe.takes_input.clear()
         with pytest.raises(SessionEnded, match="did not end a session"):
             await other.receive()
+
+
+async def test_a_client_that_leaves_a_suspended_job_ends_no_other_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it had sent fills the way to a relay that Slurm has stopped."""
+    monkeypatch.setattr("redbox.sessions.relay_connection.KILL_S", 0.01)
+    monkeypatch.setattr("redbox.sessions.relay_connection.PING_S", 0.01)
+    pipe = FakePipe()
+    async with served(pipe, lambda: True) as connection, connection.open({"kind": "command"}) as other:
+        async with connection.open({"kind": "command"}):
+            pipe.takes_input.clear()
+        pipe.takes_input.set()
+        await until(lambda: pipe.count_of(frames.KILL) == 1)
+        pipe.emit(frames.DATA, other.number, b"\1resumed")
+        assert await other.receive() == StreamOutput(1, b"resumed")
+
+
+async def test_a_session_that_is_not_even_written_ends_with_its_relay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("redbox.sessions.relay_connection.START_S", 0.01)
+    pipe = FakePipe()
+    pipe.output.get_nowait()
+    pipe.takes_input.clear()
+    async with served(pipe) as connection, asyncio.timeout(60):
+        with pytest.raises(SessionEnded, match="Slurm did not start its step"):
+            async with connection.open({"kind": "command"}) as stream:
+                await stream.receive()
+    assert not pipe.sent
+
+
+async def test_a_session_that_is_cancelled_twice_leaves_no_stream() -> None:
+    """As a forwarded connection that its client gives up just before the forward ends."""
+    async with served(pipe := FakePipe()) as connection:
+
+        async def carry() -> None:
+            async with connection.open({"kind": "port"}) as stream:
+                await stream.receive()
+
+        carrying = asyncio.create_task(carry())
+        await until(lambda: pipe.count_of(frames.OPEN) == 1)
+        pipe.takes_input.clear()
+        for _ in range(2):
+            carrying.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(carrying, return_exceptions=True)
+        assert not connection.is_used
+        pipe.takes_input.set()
+        await until(lambda: pipe.count_of(frames.KILL) == 1)

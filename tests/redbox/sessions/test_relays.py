@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -108,3 +109,19 @@ async def test_a_step_that_slurm_cannot_name_is_a_session_that_ends_with_the_rea
     async with RelayPool(cast("AgentPool", agents), no_step, ENVIRONMENT) as pool:
         assert await refusal(pool) == "No session can begin now: squeue does not show task 4 as running."
     assert not agents.environments
+
+
+async def test_a_session_that_begins_as_its_relay_is_ended_gets_another(agents: Agents) -> None:
+    agents.fails = False
+    async with RelayPool(cast("AgentPool", agents), step_of, ENVIRONMENT, linger_s=0) as pool:
+        async with pool.relay(KEY, never_suspended) as first:
+            pass
+        for _ in range(2):  # its time is over, and it has not had a turn since
+            await asyncio.sleep(0)
+        assert first.failure is None
+        async with pool.relay(KEY, never_suspended) as second:
+            assert second is not first
+            async with asyncio.timeout(60):
+                await first._failed.wait()
+            assert second.failure is None
+            assert pool.count == 1

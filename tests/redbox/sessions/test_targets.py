@@ -9,8 +9,9 @@ import pytest
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.errors import JobConflict
 from redbox.sessions import targets
-from redbox.sessions.targets import choose_target, is_suspended, still_runs
+from redbox.sessions.targets import check_running, choose_target, is_suspended, still_runs
 from redbox.slurm.text.states import JOB_STATES
+from redbox_api.models import Phase
 from tests.redbox.jobs.factories import after, seen
 
 RUNNING = after(seen("RUNNING", nodes="n[1-2000]"))
@@ -33,7 +34,15 @@ def test_an_open_session_looks_at_no_node(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("state", "runs"),
-    [("RUNNING", True), ("COMPLETING", True), ("SUSPENDED", True), ("COMPLETED", False), ("PENDING", False)],
+    [
+        ("RUNNING", True),
+        ("COMPLETING", True),
+        ("SUSPENDED", True),
+        ("REQUEUE_HOLD", False),
+        ("SPECIAL_EXIT", False),
+        ("COMPLETED", False),
+        ("PENDING", False),
+    ],
 )
 def test_a_session_lasts_as_long_as_its_job(state: str, runs: bool) -> None:  # noqa: FBT001
     target = choose_target(RUNNING, JOB_STATES, None, None)
@@ -41,11 +50,34 @@ def test_a_session_lasts_as_long_as_its_job(state: str, runs: bool) -> None:  # 
     assert still_runs(record, target, JOB_STATES, None) is runs
 
 
+@pytest.mark.parametrize(
+    ("state", "cure"), [("SUSPENDED", "until it is resumed"), ("REQUEUE_HOLD", "until it is released")]
+)
+def test_what_stands_still_is_not_entered_and_says_what_to_wait_for(state: str, cure: str) -> None:
+    record = after(seen(state, nodes="n1"), record=RUNNING)
+    with pytest.raises(JobConflict, match=cure):
+        choose_target(record, JOB_STATES, None, None)
+    assert is_suspended(record, JOB_STATES, None) is (state == "SUSPENDED")
+
+
 def test_a_session_ends_with_its_run() -> None:
     target = choose_target(RUNNING, JOB_STATES, None, None)
     again = after(seen("RUNNING", nodes="n1", restarts=1), record=RUNNING)
     assert not still_runs(again, target, JOB_STATES, None)
     assert not still_runs(None, target, JOB_STATES, None)
+
+
+def test_a_session_lasts_until_its_job_that_is_cancelled_has_ended() -> None:
+    """A job may have minutes to end in order, and Slurm may not answer: no other session begins meanwhile."""
+    target = choose_target(RUNNING, JOB_STATES, None, None)
+    cancelled = replace(RUNNING, cancel_requested=True)
+    assert still_runs(cancelled, target, JOB_STATES, None)
+    with pytest.raises(JobConflict, match="is ending"):
+        check_running(cancelled, JOB_STATES)
+    with pytest.raises(JobConflict, match="is ending"):
+        choose_target(cancelled, JOB_STATES, None, None)
+    ended = after(seen("CANCELLED", nodes="n1"), record=cancelled)
+    assert not still_runs(ended, target, JOB_STATES, None)
 
 
 def test_of_an_array_the_task_counts() -> None:
@@ -60,5 +92,25 @@ def test_of_an_array_the_task_counts() -> None:
     assert still_runs(suspended, target, JOB_STATES, 1)
     ended = replace(array, status=replace(array.status, tasks=(tasks[0], tasks[2])))
     assert not still_runs(ended, target, JOB_STATES, 1)
+    for state, phase in (("COMPLETING", Phase.RUNNING), ("SUSPENDED", Phase.SUSPENDED)):  # of the others
+        of_others = replace(ended, phase=phase, status=replace(ended.status, state=state))
+        assert not still_runs(of_others, target, JOB_STATES, 1)
+        assert not is_suspended(of_others, JOB_STATES, 1)
     with pytest.raises(JobConflict, match="Task 1"):
         choose_target(ended, JOB_STATES, None, 1)
+
+
+@pytest.mark.parametrize(("state", "phase"), [("SUSPENDED", Phase.SUSPENDED), ("COMPLETING", Phase.RUNNING)])
+def test_a_task_is_entered_and_its_sessions_go_on_whatever_the_array_is_as_a_whole(
+    state: str, phase: Phase
+) -> None:
+    """That is what one of its other tasks is."""
+    tasks = (TaskObservation(0, "7", state), TaskObservation(1, "8", "RUNNING"))
+    array = replace(
+        RUNNING, phase=phase, status=replace(RUNNING.status, state=state, array_size=2, tasks=tasks)
+    )
+    check_running(array, JOB_STATES)
+    target = choose_target(array, JOB_STATES, None, 1)
+    assert still_runs(array, target, JOB_STATES, 1)
+    with pytest.raises(JobConflict, match="Task 0 is "):
+        choose_target(array, JOB_STATES, None, 0)

@@ -13,13 +13,13 @@ from tests.redbox.slurm.fakes import ALICE, Answer, ScriptedAgents, SkippingCloc
 ARRAY = queue(
     job("7", ArrayJobID="7", ArrayTaskID="2-9"),
     job("8", ArrayJobID="7", ArrayTaskID="0"),
-    job("9", ArrayJobID="7", ArrayTaskID="1"),
+    job("9", ArrayJobID="7", ArrayTaskID="1", State="RUNNING", NodeList="n[1-2]"),
 )
 
 
-async def step_in(job_id: str, agents: ScriptedAgents) -> list[str]:
+async def step_in(job_id: str, agents: ScriptedAgents, node: str = "n1") -> list[str]:
     manager = SlurmManager(agents, ALICE, SlurmSettings(), clock=SkippingClock())
-    return await manager.session_argv(ALICE, job_id, "n1", "rbx-1", ["relay"])
+    return await manager.session_argv(ALICE, job_id, node, "rbx-1", ["relay"])
 
 
 async def test_a_job_is_not_looked_up() -> None:
@@ -28,10 +28,27 @@ async def test_a_job_is_not_looked_up() -> None:
     assert not agents.calls
 
 
+async def test_a_step_shares_what_the_job_has_on_one_node_and_does_not_wait() -> None:
+    """Each option has its reason: without --overlap it waits, without -u a prompt stays in srun."""
+    argv = "srun -Q -u --jobid=7 --overlap -N1 -n1 -w n1 --immediate=10 -J rbx-1 relay"
+    assert await step_in("7", ScriptedAgents({})) == argv.split()
+
+
 async def test_a_task_is_named_by_its_own_id_as_its_user_sees_it() -> None:
     agents = ScriptedAgents({"squeue": ARRAY})
     assert "--jobid=9" in await step_in("7_1", agents)
     assert [(user, argv[0]) for user, argv, _, _ in agents.calls] == [("alice", "squeue")]
+
+
+@pytest.mark.parametrize(("asked", "entered"), [("", "n1"), ("n2", "n2")])
+async def test_a_task_is_entered_on_its_first_node_or_the_one_that_is_named(asked: str, entered: str) -> None:
+    argv = await step_in("7_1", ScriptedAgents({"squeue": ARRAY}), asked)
+    assert argv[argv.index("-w") + 1] == entered
+
+
+async def test_a_node_that_a_task_does_not_have_is_refused_by_its_own_sentence() -> None:
+    with pytest.raises(WorkloadManagerError, match="node n3 is not one of the task's nodes: n1, n2"):
+        await step_in("7_1", ScriptedAgents({"squeue": ARRAY}), "n3")
 
 
 @pytest.mark.parametrize(

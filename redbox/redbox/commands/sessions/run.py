@@ -106,12 +106,13 @@ async def run_session(client: RedboxClient, key: str, request: ExecRequest, atte
 
 
 async def print_output(session: JobSession) -> SessionStatus:
-    outputs = {SessionChannel.STDOUT: sys.stdout.buffer, SessionChannel.STDERR: sys.stderr.buffer}
+    """A stream that was closed before this command began is None."""
+    outputs = {SessionChannel.STDOUT: sys.stdout, SessionChannel.STDERR: sys.stderr}
     while isinstance(event := await session.receive(), SessionData):
         output = outputs.get(event.channel)
         if output is not None and event.data:
-            output.write(event.data)
-            output.flush()
+            output.buffer.write(event.data)
+            output.buffer.flush()
     return event
 
 
@@ -121,11 +122,19 @@ def pass_on_input(session: JobSession) -> None:
 
     def read() -> None:
         with contextlib.suppress(RuntimeError, OSError):  # the loop has ended
-            while data := os.read(sys.stdin.fileno(), READ_SIZE):
+            while data := next_input():
                 asyncio.run_coroutine_threadsafe(session.send(data), loop).result()
             asyncio.run_coroutine_threadsafe(session.close_input(), loop).result()
 
     threading.Thread(target=read, daemon=True).start()
+
+
+def next_input() -> bytes:
+    """None at its end, as of a file that was closed before this command began, or a terminal that is gone."""
+    try:
+        return os.read(sys.stdin.fileno(), READ_SIZE)
+    except (AttributeError, OSError, ValueError):
+        return b""
 
 
 def pass_on_sizes(session: JobSession) -> None:

@@ -16,7 +16,7 @@ from redbox_api.sessions.parts import TerminalSize
 @contextmanager
 def raw_terminal() -> Iterator[None]:
     """Each key goes to the job, Ctrl-C too; afterwards the terminal is as it was."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         yield
         return
     before = termios.tcgetattr(sys.stdin)
@@ -30,7 +30,7 @@ def raw_terminal() -> Iterator[None]:
 def own_size() -> TerminalSize | None:
     try:
         columns, rows = os.get_terminal_size(sys.stdin.fileno())
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):  # AttributeError: of a stdin that is closed
         return None
     return TerminalSize(columns=columns, rows=rows) if columns and rows else None
 

@@ -17,7 +17,7 @@ import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from redbox.agents.errors import AgentError
-from redbox.callers.peers import gone_in
+from redbox.callers.peers import gone_in, is_stopping
 from redbox.jobs.errors import Forbidden, JobNotFound, JobsError, RetryableError
 from redbox.sessions.errors import SessionEnded, SessionsBusy
 from redbox.sessions.relay_connection import StreamStatus
@@ -26,6 +26,10 @@ from redbox_api.sessions.parts import MAX_MESSAGE, SessionChannel, exit_status, 
 log = structlog.get_logger(__name__)
 INVALID = "Invalid"
 RENEW_PAUSE_S = 10.0  # between tokens: each may have to be reviewed by an API server
+STOPPING = (
+    "ServiceUnavailable",
+    "The red-box of this session stops, or is restarted: begin again once it is back.",
+)
 UNAUTHORIZED = ("NotAuthorized", "Red-box no longer accepts the token or the user of this session.")
 
 
@@ -53,17 +57,23 @@ class SessionSocket:
     async def receive(self) -> dict[str, Any]:
         message: dict[str, Any] = dict(await self.socket.receive())
         if message["type"] == "websocket.disconnect":
+            self._check_stopping()
             raise WebSocketDisconnect(message.get("code", 1006))
         return message
 
     async def until_gone(self) -> None:
-        """While the job reads no input, nothing is received, and so no end of the client either."""
+        """While the job reads no input, nothing is received, and so no end of the client's or red-box's."""
         gone = gone_in(self.socket.scope)
         if gone is None:
             await asyncio.Future()
             return
         await gone.wait()
+        self._check_stopping()
         raise WebSocketDisconnect(1006)
+
+    def _check_stopping(self) -> None:
+        if is_stopping(self.socket.scope):
+            raise SessionEnded(*STOPPING)
 
     async def go_on_with(self, token: bytes) -> None:
         now = time.monotonic()

@@ -73,6 +73,7 @@ class Relay:
     def __init__(self, source: int, sink: int, idle_s: float, heartbeat_s: float) -> None:
         self._source, self._sink = source, sink
         self._idle_s, self._heartbeat_s = idle_s, heartbeat_s
+        self._longest_pause = min(QUIET_TICK_S, idle_s / 2, heartbeat_s / 2)
         self._decoder = RelayDecoder()
         self._streams: Dict[int, RelayStream] = {}
         self._hung_up: List[HungUpGroup] = []
@@ -93,7 +94,10 @@ class Relay:
         self._send(HELLO, 0, document_bytes(describe_relay()))
         try:
             while not self._is_over():
+                began = time.monotonic()
                 self._turn()
+                if time.monotonic() - began > 2 * self._longest_pause:  # Slurm had stopped it with its job
+                    self._last_frame = time.monotonic()
         finally:
             self._end_all()
 
@@ -149,8 +153,7 @@ class Relay:
 
     def _pause(self) -> float:
         busy = self._hung_up or any(stream.is_timed() for stream in self._streams.values())
-        quiet = min(QUIET_TICK_S, self._idle_s / 2, self._heartbeat_s / 2)
-        return min(TICK_S, quiet) if busy else quiet
+        return min(TICK_S, self._longest_pause) if busy else self._longest_pause
 
     def _handle(self, descriptor: int, events: int, owners: Dict[int, RelayStream]) -> None:
         if descriptor in owners:
@@ -250,8 +253,8 @@ class Relay:
     def _kill_hung_up(self) -> None:
         now = time.monotonic()
         for group in [group for group in self._hung_up if group.until <= now]:
-            signal_session(group.leader, signal.SIGKILL)
-            self._hung_up.remove(group)
+            if signal_session(group.leader, signal.SIGKILL):
+                self._hung_up.remove(group)
 
     def _end_all(self) -> None:
         """Leave no process behind: the sessions', and what they left in sessions of its own."""
@@ -269,15 +272,23 @@ class Relay:
             self._reap()
 
 
-def signal_session(leader: int, number: int) -> None:
-    """Signal each process of the leader's session, whichever group its shell put it in."""
-    for name in os.listdir("/proc"):
+def signal_session(leader: int, number: int) -> bool:
+    """Signal each process of the leader's session, whichever group its shell put it in.
+
+    False where no descriptor is left to list them by: connections may have all that this user is allowed.
+    """
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return False
+    for name in names:
         if name.isdigit():
             try:
                 if os.getsid(int(name)) == leader:
                     os.kill(int(name), number)
             except OSError:
                 continue
+    return True
 
 
 def descendants(pid: int) -> Set[int]:

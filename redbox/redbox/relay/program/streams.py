@@ -14,7 +14,6 @@ import pty
 import selectors
 import signal
 import socket
-import struct
 import termios
 import time
 from collections import deque
@@ -39,6 +38,7 @@ from redbox.relay.program.frames import (
     document_bytes,
 )
 from redbox.relay.program.places import find_place
+from redbox.relay.program.terminals import is_hung_up, set_terminal_size
 from redbox_shared.credit import ReceiveCredit
 
 Interest = Tuple[int, int]  # a descriptor, and the selectors' events
@@ -192,6 +192,7 @@ class CommandStream(RelayStream):
         self._status: Optional[int] = None
         self._ended_at = 0.0
         self._stdin = -1
+        self._is_deserted = False  # a terminal, which no process has open now
         self._starting = -1  # a pipe, until the program runs
         self._program = b""
         self._start(document)
@@ -279,7 +280,7 @@ class CommandStream(RelayStream):
     def interests(self) -> Iterator[Interest]:
         if self._starting >= 0:
             yield self._starting, selectors.EVENT_READ
-        for descriptor in self._outputs:
+        for descriptor in () if self._is_deserted else self._outputs:
             events = selectors.EVENT_READ if self.may_read() else 0
             if descriptor == self._stdin and self._input:
                 events |= selectors.EVENT_WRITE
@@ -292,11 +293,11 @@ class CommandStream(RelayStream):
         if descriptor == self._starting:
             self._see_start()
             return
-        if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor):
+        if events & selectors.EVENT_WRITE and self._input and not self._write(descriptor) and not self._tty:
             self._close_stdin()
         if events & selectors.EVENT_READ and descriptor in self._outputs:
             if not self._read(descriptor, self._outputs[descriptor]):
-                self._close_output(descriptor)
+                self._end_output(descriptor)
             elif self._status is not None:
                 self._ended_at = time.monotonic()
 
@@ -305,6 +306,8 @@ class CommandStream(RelayStream):
             self._drop_input()
         if self._input_closed and not self._input and self._stdin >= 0:
             self._end_input()
+        if self._is_deserted:
+            self._is_deserted = self._status is None and is_hung_up(self._stdin)
         if self._status is None or self._starting >= 0:
             return
         if not self._outputs or (self._has_waited() and not self._read_rest()):
@@ -333,7 +336,7 @@ class CommandStream(RelayStream):
         return self._leader
 
     def is_timed(self) -> bool:
-        return self._status is not None
+        return self._status is not None or self._is_deserted
 
     def _end_input(self) -> None:
         """End of file: for a terminal as a key, since its other direction stays open."""
@@ -351,7 +354,11 @@ class CommandStream(RelayStream):
         self._stdin = -1
         self._drop_input()
 
-    def _close_output(self, descriptor: int) -> None:
+    def _end_output(self, descriptor: int) -> None:
+        """A command may close a terminal before its own end, as cat does: closed here too it means SIGHUP."""
+        if self._tty and self._status is None:
+            self._is_deserted = True
+            return
         del self._outputs[descriptor]
         if descriptor == self._stdin:
             self._stdin = -1
@@ -367,12 +374,6 @@ class CommandStream(RelayStream):
 def word_bytes(word: str) -> bytes:
     """As its caller wrote it, whatever encoding Python takes for that of the node."""
     return word.encode("utf-8", "surrogateescape")
-
-
-def set_terminal_size(terminal: int, size: Dict[str, Any]) -> None:
-    columns, rows = (min(max(int(size.get(name, 0)), 0), 65535) for name in ("columns", "rows"))
-    if columns and rows:
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def prepare_session() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -83,3 +85,47 @@ def test_a_step_that_ends_leaves_nothing_that_waits_for_its_input() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(60)
         assert not thread.is_alive()
+
+
+SQUEUE = """#!/bin/sh
+echo "$@" >> {folder}/called
+echo '7.0 train'
+echo '7.1 rbx-11111111'
+echo '7.2 rbx-00000000'
+echo '7 rbx-00000000'
+echo '7.batch batch'
+"""
+SCANCEL = '#!/bin/sh\necho "scancel $@" >> {folder}/called\n'
+STUBBORN = """
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'SIGTERM'))
+os.write(1, b'begun')
+while True: signal.pause()
+"""
+
+
+def test_a_step_that_does_not_end_by_itself_is_cancelled_by_its_name_and_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed, srun leaves what it has started running; and the job must never end with a session."""
+    for name, text in (("squeue", SQUEUE), ("scancel", SCANCEL)):
+        (tmp_path / name).write_text(text.format(folder=tmp_path))
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr("redbox.agents.program.steps.CLOSED_S", 0.1)
+    monkeypatch.setattr("redbox.agents.program.steps.TERMINATED_S", 1.0)
+    step = RunningStep([sys.executable, "-c", STUBBORN], {"PATH": str(tmp_path)}, "7", "rbx-00000000")
+    output = step.read()
+    step.end()
+    while data := step.read():
+        output += data
+    assert output == b"begunSIGTERM"
+    assert step.result()["code"] == -signal.SIGKILL
+    assert (tmp_path / "called").read_text().splitlines() == ["-h -s -j 7 -o %i %j", "scancel 7.2"]
+
+
+def test_a_step_that_ends_when_its_input_does_is_not_signalled(tmp_path: Path) -> None:
+    step = RunningStep(["/bin/cat"], {"PATH": str(tmp_path)}, "7", "rbx-00000000")
+    assert step._process.stdin is not None
+    step._process.stdin.close()
+    step.end()
+    assert step.result()["code"] == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redbox.agents.agent import MAX_STDERR, AgentClient
-from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable
+from redbox.agents.errors import AgentDied, AgentError, AgentTimeout, AgentUnavailable
 from redbox.agents.pool import AgentPool
 from redbox.agents.program.wire import WINDOW, hello_line
 from redbox.agents.protocol.answers import MAX_FIELDS, ReadPrecondition
@@ -33,6 +33,8 @@ class Peer:
     preamble = b""
 
     def __init__(self) -> None:
+        self.reads = asyncio.Event()
+        self.reads.set()
         self.written = bytearray()
         self.requests = FrameDecoder()
         self.received: deque[AgentFrame] = deque()
@@ -65,6 +67,7 @@ class Peer:
 
     async def drain(self) -> None:
         await asyncio.sleep(0)
+        await self.reads.wait()
 
     def close(self) -> None:
         self.answer(b"")
@@ -193,6 +196,31 @@ async def test_a_peer_that_sends_anything_can_neither_hang_nor_crash_the_server(
         await asyncio.sleep(0)
         peer.answer(*[answer for answer in answers if answer], b"")
         assert only_agent_errors(await everything)
+
+
+async def begin_step(agent: AgentClient) -> None:
+    async with agent.open_step(["srun"], b"pass", job="7", name="rbx-0123456789abcdef", env={}):
+        pass
+
+
+async def begin_download(agent: AgentClient) -> None:
+    async for _ in agent.download("/f"):
+        pass
+
+
+@pytest.mark.parametrize("begin", [begin_step, begin_download])
+async def test_a_peer_that_reads_nothing_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, begin: Callable[[AgentClient], Awaitable[None]]
+) -> None:
+    """As an agent that its user has stopped, once the pipe to it is full."""
+    monkeypatch.setattr("redbox.agents.agent.FILE_S", 0.01)
+    monkeypatch.setattr("redbox.agents.protocol.connection.PONG_S", 0.01)
+    async with conversation() as (agent, peer):
+        peer.reads.clear()
+        with pytest.raises(AgentTimeout, match="was not read within"):
+            await begin(agent)
+        await until(lambda: peer.killed)
+        assert not agent.is_alive
 
 
 async def test_an_abandoned_answer_is_thrown_away_until_it_ends() -> None:
