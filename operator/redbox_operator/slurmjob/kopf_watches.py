@@ -25,7 +25,8 @@ from redbox_operator.slurmjob.kopf_session import session_by
 from redbox_operator.slurmjob.reconciler import Reconciler
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-CHUNK = 250
+CHUNK = 40
+"""Objects of a page: kopf has each as bytes, as text and as objects, and tenants make some of 1.5 MiB."""
 Event = Mapping[str, object]
 
 
