@@ -22,6 +22,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from time import monotonic
 
 import structlog
 
@@ -298,7 +299,7 @@ class Reconciler:
         if not companion.refused or companion.problem is None:
             self._refused_since.pop(ref, None)
             return companion
-        at = now().timestamp()
+        at = monotonic()  # a host that slept has not tried meanwhile
         if at - self._refused_since.setdefault(ref, at) < REFUSED_S:
             return companion
         return replace(companion, problem=as_final(companion.problem), refused=False)

@@ -262,8 +262,22 @@ async def test_nothing_is_tried_for_ever(stand: Stand) -> None:
             break
         waited += pause
         stand.now += timedelta(seconds=pause)
+        stand.uptime_s += pause
     assert stand.conditions["Failed"] == ("True", "Failed")
     assert 3000 < waited < 4500
+
+
+async def test_the_sleep_of_a_host_is_no_hour_of_tries(stand: Stand) -> None:
+    stand.api.fail(
+        ApiRefused(403, 'pods "cow-job" is forbidden: exceeded quota: q'), verb="create", kind="Pod"
+    )
+    await stand.apply()
+    stand.now += timedelta(hours=9)
+    await stand.look()
+    assert stand.status["phase"] == "Pending"
+    stand.api.recover()
+    await stand.look()
+    assert stand.pod_names == ["cow-job"]
 
 
 async def test_in_a_namespace_that_is_going_nothing_is_made_or_said(stand: Stand) -> None:
