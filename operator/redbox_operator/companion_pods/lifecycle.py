@@ -48,7 +48,6 @@ from redbox_shared.pod_contract import CA_FILE, REQUEST_FILE
 log = structlog.get_logger(__name__)
 AFTER_DELETE_S = 5.0
 LEFT_OVER_S = 0.5
-MISSING_SCRIPT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,8 @@ class CompanionState:
     pod: CompanionPod | None
     problem: StatusProblem | None = None
     requeue_after_s: float | None = None
-    refused: bool = False  # by Kubernetes: retried with growing pauses
+    refused: bool = False  # by Kubernetes: retried with growing pauses, for an hour
+    waits: bool = False  # for an object that no watch shows: the same, without an end
     is_first: bool = False  # of its attempt: the job cannot have been submitted before
 
 
@@ -147,7 +147,7 @@ class CompanionLifecycle:
     ) -> CompanionState:
         try:
             if missing := await self._script_missing(target):
-                return CompanionState(recorded, None, missing, requeue_after_s=MISSING_SCRIPT_S)
+                return CompanionState(recorded, None, missing, waits=True)
             request = await self._store_request(target, recorded)
             if request is None:
                 return CompanionState(recorded, None, _name_taken("ConfigMap", target.name), refused=True)

@@ -244,7 +244,7 @@ class Reconciler:
         pauses = (
             details_due_in,
             companion.requeue_after_s,
-            self._refusal_pause(ref, companion),
+            self._growing_pause(ref, companion),
             next_attempt_in(state, status, now(), SHORTEST_PAUSE_S),
             await self._expire(state, status),
         )
@@ -304,8 +304,8 @@ class Reconciler:
             return companion
         return replace(companion, problem=as_final(companion.problem), refused=False)
 
-    def _refusal_pause(self, ref: SlurmJobRef, companion: CompanionState) -> float | None:
-        if companion.refused:
+    def _growing_pause(self, ref: SlurmJobRef, companion: CompanionState) -> float | None:
+        if companion.refused or companion.waits:
             return self._next_pause(ref)
         self._failures.pop(ref, None)
         return None

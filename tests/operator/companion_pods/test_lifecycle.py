@@ -37,6 +37,22 @@ async def test_a_script_that_is_missing_is_said_and_the_job_goes_on_once_it_is_t
     assert stand.pod_names == ["cow-job"]
 
 
+async def test_a_script_that_stays_away_is_looked_for_ever_more_seldom_and_never_given_up(
+    stand: Stand,
+) -> None:
+    """A tenant may have thousands of such SlurmJobs."""
+    await stand.apply(batch=None, batchFrom=SOURCE)
+    pauses = []
+    for _ in range(100):
+        pauses.append(await stand.look() or 0.0)
+        stand.now += timedelta(seconds=pauses[-1])
+        stand.uptime_s += pauses[-1]
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 5
+    assert pauses[-1] == 60
+    assert stand.conditions["Submitted"] == ("False", "ScriptMissing")
+
+
 # ------------------------------------------------------------------------------- a SlurmCluster that changes
 
 FROZEN = ResourcePath("ConfigMap", "cow-job", "farm")
@@ -270,7 +286,7 @@ async def test_a_slurmjob_that_is_made_again_is_retried_for_an_hour_of_its_own(s
     """Of `kubectl replace --force` the deletion may be shown after the new object, or never."""
     stand.api.fail(ApiRefused(403, "exceeded quota: pods"), verb="create", kind="Pod")
     await stand.apply()
-    stand.now += timedelta(hours=1)
+    stand.uptime_s += 3600
     await stand.look()
     assert stand.status["phase"] == "Failed"
     body = stand.api.objects[stand.where]
