@@ -236,7 +236,7 @@ class PodSubmitter:
 
 async def _get_job(redbox: RedboxClient, pod: BoundPod) -> Job | None:
     try:
-        return await redbox.get_job(pod.key, attempt=pod.attempt)
+        return await redbox.get_job(pod.key, attempt=pod.attempt, tasks=False)
     except NoSuchJob:
         return None
 
