@@ -65,6 +65,14 @@ async def test_events_are_published_once_and_not_kept() -> None:
         assert [row.pod.events for row in life.rows if row.pod] == [[]]
 
 
+async def test_nothing_is_kept_of_an_account_that_calls_red_box_no_more() -> None:
+    """A tenant makes as many accounts in a namespace as they like."""
+    async with pod_life() as life:
+        await submitted(life)
+        await until(lambda: life.pods.queue.is_idle)
+        assert len(life.pods._callers) == 0
+
+
 async def test_the_token_is_of_the_pods_own_account() -> None:
     async with pod_life() as life:
         life.create(serviceAccountName="trainer")
