@@ -254,7 +254,7 @@ class Uninstall:
             await self.objects.merge(where, {"status": resources}, subresource="status")
 
     async def _volumes(self) -> AsyncIterator[Object]:
-        """Those that resourced made; the chart gives the right to list them where resourced makes some."""
+        """Those that resourced made; a hook that may not list them has none to release."""
         try:
             async for volume in self.objects.list_all(ResourcePath("PersistentVolume")):
                 if FINALIZER_VOLUME in (volume["metadata"].get("finalizers") or ()):
