@@ -48,6 +48,8 @@ from redbox_shared.pod_contract import CA_FILE, REQUEST_FILE
 log = structlog.get_logger(__name__)
 AFTER_DELETE_S = 5.0
 LEFT_OVER_S = 0.5
+STUCK_S = 120.0
+"""After the end of its grace period a pod has been deleted by force several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,8 @@ class CompanionLifecycle:
             case Step.DELETE | Step.FORCE:
                 assert pod is not None  # noqa: S101 (no such plan without one)
                 await self._delete(target, pod, forced=plan.step is Step.FORCE)
-                return CompanionState(recorded, pod, requeue_after_s=plan.requeue_after_s or AFTER_DELETE_S)
+                problem = _stays(pod.name) if _is_stuck(pod, now) else None
+                return CompanionState(recorded, pod, problem, plan.requeue_after_s or AFTER_DELETE_S)
             case Step.RECORD_FINAL_MESSAGE:
                 assert recorded is not None  # noqa: S101 (its uid was compared)
                 return CompanionState(recorded.model_copy(update={"done": True}), pod)
@@ -312,6 +315,18 @@ def _name_taken(kind: str, name: str) -> StatusProblem:
     return StatusProblem(
         "NameTaken",
         f"{kind} {name} exists and does not belong to this SlurmJob: delete it, or rename the SlurmJob",
+    )
+
+
+def _is_stuck(pod: CompanionPod, now: datetime) -> bool:
+    return pod.dead_at is not None and (now - pod.dead_at).total_seconds() >= STUCK_S
+
+
+def _stays(name: str) -> StatusProblem:
+    return StatusProblem(
+        "PodNotDeleted",
+        f"pod {name} was deleted, also by force, and is still there: `kubectl get pod {name} -o yaml` shows "
+        "the finalizers that keep it. The job's pod is made once it is gone",
     )
 
 

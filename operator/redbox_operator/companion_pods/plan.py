@@ -25,6 +25,8 @@ from redbox_shared.backoff import Backoff
 
 Object = dict[str, Any]
 FORCED_AFTER_S = 30
+FORCED_AGAIN_S = (5.0, 60.0)
+"""At first, and in the end: what keeps a pod's finalizer may keep it for ever."""
 MAX_REPLACED = 10
 STABLE_S = 3600.0
 BACKOFF = Backoff(1.0, STABLE_S, jitter=0.0)
@@ -140,7 +142,9 @@ def _while_it_runs(pod: CompanionPod, reaches: str) -> Plan:
 
 def _while_deleted(dead_at: datetime, now: datetime) -> Plan:
     overdue = (now - dead_at).total_seconds() - FORCED_AFTER_S
-    return Plan(Step.FORCE, 5.0) if overdue >= 0 else Plan(Step.KEEP, 1.0 - overdue)
+    if overdue < 0:
+        return Plan(Step.KEEP, 1.0 - overdue)
+    return Plan(Step.FORCE, min(FORCED_AGAIN_S[1], max(FORCED_AGAIN_S[0], overdue / 10)))
 
 
 def _when_missing(recorded: CompanionStatus | None, now: datetime) -> Plan:
