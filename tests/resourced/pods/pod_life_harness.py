@@ -125,6 +125,7 @@ class PodLife:
         self.translated: list[tuple[Object, PodReferences, str]] = []
         self.refusal: Exception | None = None
         self.request_options: list[str] = []
+        self.request_script: Callable[[Object], str] = lambda _: "#!/bin/sh\n"
         cluster = slurm_cluster(pods={"enabled": pods_enabled})
         self.partitions: dict[str, Partition] = {}
         self.followed = {"hpc1": SimpleNamespace(cluster=cluster, client=cast("RedboxClient", self.redbox))}
@@ -161,7 +162,7 @@ class PodLife:
         if self.refusal:
             raise self.refusal
         self.translated.append((pod, references, partition.name))
-        return JobRequest(batch="#!/bin/sh\n", options=self.request_options)
+        return JobRequest(batch=self.request_script(pod), options=self.request_options)
 
     def create(self, *, metadata: Any = None, **spec: Any) -> None:
         self.api.put(POD, manifest(metadata=metadata, **spec))
