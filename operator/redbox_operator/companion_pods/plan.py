@@ -151,7 +151,7 @@ def _when_missing(recorded: CompanionStatus | None, now: datetime) -> Plan:
     if recorded is None or not recorded.uid or not recorded.replaced or recorded.replaced_at is None:
         return Plan(Step.MAKE)
     since = (now - recorded.replaced_at).total_seconds()
-    if since >= STABLE_S:
+    if since >= STABLE_S or since < 0:  # the clock was set back
         return Plan(Step.MAKE)
     if recorded.replaced >= MAX_REPLACED:
         return Plan(Step.GIVEN_UP, STABLE_S - since)

@@ -81,6 +81,7 @@ def test_the_next_step(recorded: CompanionStatus | None, there: dict[str, Any] |
         (9, 256, Plan(Step.MAKE)),
         (10, 600, Plan(Step.GIVEN_UP, 3000.0)),
         (10, 3600, Plan(Step.MAKE)),
+        (10, -86_400, Plan(Step.MAKE)),  # the clock was set back
     ],
 )
 def test_one_that_keeps_failing_is_made_ever_later_and_ten_times_an_hour(
