@@ -155,10 +155,7 @@ class RedboxClient:
     async def get_job(
         self, key: str, *, attempt: int = 1, owner: OwnerRef | None = None, tasks: bool = True
     ) -> Job:
-        """Without `tasks` an array has only their counts: 50,000 of them are 8 MiB."""
-        query: dict[str, Any] = {"attempt": attempt, **_owner(owner)}
-        if not tasks:
-            query["tasks"] = "false"
+        query = {"attempt": attempt, **_owner(owner), **({} if tasks else {"tasks": "false"})}
         return await self._ask(Job, "GET", _job(key), query)
 
     async def cancel_job(
@@ -176,8 +173,7 @@ class RedboxClient:
         """
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)}
         query["allAttempts"] = str(all_attempts).lower()
-        if force:
-            query["force"] = "true"
+        query |= {"force": "true"} if force else {}
         return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
 
     async def act_on_job(
@@ -195,8 +191,7 @@ class RedboxClient:
         With the role requeue it may requeue them, too. `run` limits a requeue to that run.
         """
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
-        if run is not None:
-            query["run"] = run
+        query |= {} if run is None else {"run": run}
         return await self._ask(Job, "POST", f"{_job(key)}/{act}", query)
 
     async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:

@@ -266,7 +266,7 @@ class ObjectClient:
         read: Callable[[bytes], PageT],
         accept: str = JSON,
     ) -> AsyncIterator[PageT]:
-        """A page of 16 MiB is up to 300 MB as objects: nobody keeps one while the next is read."""
+        """A page of 16 MiB is up to 300 MB as objects: none is kept while the next is read."""
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
             try:
