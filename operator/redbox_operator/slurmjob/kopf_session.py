@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 IsOwnWrite = Callable[[str], bool]
 """Whether we have written the object's version of this number, and cached the answer."""
+ERROR = re.compile(rb'\s*\{\s*"type"\s*:\s*"ERROR"')
+EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"list again"}}'
+"""The only error of a watch after which kopf lists again; any other one ends all its watches."""
 OF_A_WRITE = (b'{"type":"MODIFIED"', b'{"type":"ADDED"')
 VERSION = re.compile(rb'"resourceVersion":"([0-9]+)"')
 
@@ -79,7 +82,9 @@ class _BoundedLines:
         async for piece in self._content.iter_chunked(size):
             *lines, partial_line = (partial_line + piece).split(b"\n")
             for line in lines:
-                if not self._is_known(line):
+                if ERROR.match(line):
+                    yield EXPIRED + b"\n"
+                elif not self._is_known(line):
                     yield bounded(line) + b"\n"
         if partial_line:
             yield bounded(partial_line)
