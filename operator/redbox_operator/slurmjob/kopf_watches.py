@@ -45,13 +45,18 @@ class EndlessBackoffs:
 
 
 def registry_for(
-    reconciler: Reconciler, clusters: SlurmClusters, relisted: Callable[[], None]
+    reconciler: Reconciler,
+    clusters: SlurmClusters,
+    relisted: Callable[[], None],
+    watch_read: Callable[[], None] = lambda: None,
 ) -> kopf.OperatorRegistry:
-    """The handlers of all watches; `relisted` is called for each SlurmJob of a list."""
+    """The handlers of all watches; `relisted` is called for each SlurmJob of a list, `watch_read` often."""
     registry = kopf.OperatorRegistry()
 
     # The same login yields the same session: kopf compares them to notice that it was refused.
-    session = functools.cache(functools.partial(session_by, is_own_write=reconciler.cache.is_own_write))
+    session = functools.cache(
+        functools.partial(session_by, is_own_write=reconciler.cache.is_own_write, watch_read=watch_read)
+    )
 
     @kopf.on.login(registry=registry)
     async def login(

@@ -26,6 +26,7 @@ def event(kind: str, version: str, **labels: str) -> str:
     return json.dumps({"type": kind, "object": {"metadata": metadata}}, separators=(",", ":"))
 
 
+reads: list[int] = []
 OWN = "17"
 OF_WRITES = [
     event("ADDED", OWN),
@@ -61,7 +62,7 @@ async def asked(**query: str) -> AsyncIterator[ClientResponse]:
     async with TestServer(app) as server:
         url = str(server.make_url("/"))
         login = kopf.ConnectionInfo(server=url, token="t0ken", insecure=True)
-        made = session_by(login, is_own_write=lambda version: version == OWN)
+        made = session_by(login, lambda version: version == OWN, lambda: reads.append(1))
         async with made.aiohttp_session as session, session.get(url, params=query) as response:
             yield response
 
@@ -88,6 +89,14 @@ async def test_a_change_that_the_operator_has_made_itself_is_not_shown_again(siz
     async with asked(writes="true") as response:
         read = b"".join([piece async for piece in response.content.iter_chunked(size)])
     assert read.decode().splitlines() == [OF_WRITES[1], *OF_WRITES[3:]]
+
+
+async def test_each_piece_of_a_watch_counts_as_read() -> None:
+    reads.clear()
+    async with asked(watch="true") as response:
+        pieces = [piece async for piece in response.content.iter_chunked(1024 * 1024)]
+    assert pieces
+    assert reads
 
 
 async def test_after_any_error_of_a_watch_kopf_lists_again() -> None:
