@@ -6,6 +6,7 @@ Each task has a heading on stderr, then its stdout, then its stderr (see `redbox
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from redbox_companion.log_relay import LogRelay, LogUnreadable
 from redbox_shared.job_end import FINAL_PHASES
@@ -23,37 +24,48 @@ POLL_S = 2.0
 
 
 class ArrayTaskLog:
-    """The output of a task that has ended, and how much of it was copied."""
+    """The output of a task that has ended, and how much was copied. There may be 50,000: each is small."""
 
-    def __init__(self, task: Mapping[str, Any], relays_of: RelaysOf, say: Callable[[str], None]) -> None:
+    __slots__ = ("_heading", "_positions", "index", "is_shown")
+
+    def __init__(self, task: Mapping[str, Any]) -> None:
         self.index: int = task["index"]
         self.is_shown = False
         state = task.get("state") or task["phase"]
         self._heading = task_heading(self.index, state, task.get("exitCode"), task.get("signal"))
-        self._say = say
-        self._relays = relays_of(self.index, self._show_heading)
+        self._positions: tuple[tuple[str, str, int], ...] = ()  # stream, generation, offset
 
-    def catch_up(self) -> None:
+    def catch_up(self, relays_of: RelaysOf, say: Callable[[str], None]) -> None:
         """Copy what is there now."""
-        for relay in self._relays.values():
+        relays = self._relays(relays_of, say)
+        for relay in relays.values():
             _copy_unless_unreadable(relay.catch_up)
+        self._positions = tuple(
+            (stream, relay.generation, relay.offset) for stream, relay in relays.items() if relay.offset
+        )
 
-    def finish(self) -> list[tuple[str, str]]:
+    def finish(self, relays_of: RelaysOf, say: Callable[[str], None]) -> list[tuple[str, str]]:
         """Copy the rest, the array being final; returns the streams that cannot be read, and why."""
         if self.is_shown:
             self._heading = late_heading(self.index)
         else:
-            self._show_heading()
+            self._show_heading(say)
         unreadable = []
-        for stream, relay in self._relays.items():
+        for stream, relay in self._relays(relays_of, say).items():
             if why := _copy_unless_unreadable(relay.follow):
                 unreadable.append((stream, f"task {self.index}: {why}"))
         return unreadable
 
-    def _show_heading(self) -> None:
+    def _relays(self, relays_of: RelaysOf, say: Callable[[str], None]) -> Mapping[str, LogRelay]:
+        relays = relays_of(self.index, partial(self._show_heading, say))
+        for stream, generation, offset in self._positions:
+            relays[stream].go_on(generation, offset)
+        return relays
+
+    def _show_heading(self, say: Callable[[str], None]) -> None:
         """The one that is due, if any."""
         if self._heading:
-            self._say(self._heading)
+            say(self._heading)
             self._heading, self.is_shown = "", True
 
 
@@ -65,18 +77,27 @@ def follow_tasks(
     silent: list[ArrayTaskLog] = []
     while True:
         job = get_job()
-        new = [ArrayTaskLog(task, relays_of, say) for task in ended_tasks(job) if task["index"] not in tasks]
+        is_final = job["phase"] in FINAL_PHASES
+        not_listed = _why_not_listed(job)
+        new = [ArrayTaskLog(task) for task in ended_tasks(job) if task["index"] not in tasks]
+        del job  # 16 MiB of 40,000 tasks: not kept while the next one is read
         tasks |= {task.index: task for task in new}
         due = [*new, *silent[:REREAD_AT_ONCE]]
         for task in due:
-            task.catch_up()
+            task.catch_up(relays_of, say)
         silent = silent[REREAD_AT_ONCE:] + [task for task in due if not task.is_shown]
-        if job["phase"] in FINAL_PHASES:
+        if is_final:
             break
         time.sleep(POLL_S)
-    if job.get("array") and job.get("tasks") is None:
-        return [("stdout", tasks_not_listed(job.get("workingDirectory")))]
-    return [stream for index in sorted(tasks) for stream in tasks[index].finish()]
+    if not_listed:
+        return [("stdout", not_listed)]
+    return [stream for index in sorted(tasks) for stream in tasks[index].finish(relays_of, say)]
+
+
+def _why_not_listed(job: dict[str, Any]) -> str:
+    """Empty where red-box lists the tasks."""
+    is_listed = not job.get("array") or job.get("tasks") is not None
+    return "" if is_listed else tasks_not_listed(job.get("workingDirectory"))
 
 
 def ended_tasks(job: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 
 from redbox_companion.array_relay import follow_tasks
@@ -71,9 +72,10 @@ class CompanionProcess:
             if self._settings.mode == SUBMIT_ONLY:
                 self._write_message(job_end.JobEnd(job))
                 return 0
-            job = self._wait_until_in_slurm(job)
+            is_array = bool(self._wait_until_in_slurm(job).get("array"))
+            del job  # of an array it may be large
             self._serve()
-            self._relay(job)
+            self._relay(is_array=is_array)
             return self._end_as(self._final_job())
         except JobRefused as refusal:
             return self._end_refused(refusal)
@@ -153,9 +155,9 @@ class CompanionProcess:
             time.sleep(POLL_S)
         return job
 
-    def _relay(self, job: dict[str, Any]) -> None:
+    def _relay(self, *, is_array: bool) -> None:
         self._logs = dict.fromkeys(self._outputs, CUT)  # until the last byte is written
-        if job.get("array"):
+        if is_array:
             threads = [threading.Thread(target=self._relay_tasks, daemon=True)]
         else:
             threads = [
@@ -195,13 +197,17 @@ class CompanionProcess:
         turns = Turns()  # each task's output has to stay below its heading
         for output in self._outputs.values():
             output.take_turns(turns)
-        relays: dict[str, list[LogRelay]] = {name: [] for name in self._outputs}
+        copied: set[str] = set()
 
         def relays_of(task: int, before_piece: Callable[[], None]) -> dict[str, LogRelay]:
-            made = {name: self._relay_of(name, before_piece, task=task) for name in self._outputs}
-            for name, relay in made.items():
-                relays[name].append(relay)
-            return made
+            def before_piece_of(name: str) -> None:
+                copied.add(name)
+                before_piece()
+
+            return {
+                name: self._relay_of(name, partial(before_piece_of, name), task=task)
+                for name in self._outputs
+            }
 
         try:
             unreadable = follow_tasks(self._job, relays_of, self._say)
@@ -210,7 +216,7 @@ class CompanionProcess:
             return
         self._logs = dict.fromkeys(self._outputs, COMPLETE)
         for name, why in unreadable:
-            self._record_unreadable(name, why, copied=any(relay.copied for relay in relays[name]))
+            self._record_unreadable(name, why, copied=name in copied)
 
     def _relay_of(self, name: str, before_piece: Callable[[], None] | None = None, **task: int) -> LogRelay:
         query = {"attempt": self._settings.attempt, **task}

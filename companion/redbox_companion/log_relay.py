@@ -114,9 +114,13 @@ class LogRelay:
         self._query = query
         self._output = output
         self._retrier = Retrier()
-        self._generation = ""
-        self._offset = 0
+        self.generation = ""
+        self.offset = 0
         self.copied = 0
+
+    def go_on(self, generation: str, offset: int) -> None:
+        """Begin where another relay of this log has ended."""
+        self.generation, self.offset = generation, offset
 
     def follow(self) -> None:
         """Copy until the job is final and its last byte is out."""
@@ -138,9 +142,9 @@ class LogRelay:
                 self._retrier.wait(str(error), at_least=error.retry_after)
 
     def _try_copy(self, *, follow: bool) -> int | None:
-        query = {**self._query, "follow": str(follow).lower(), "offset": self._offset}
-        if self._generation:
-            query["generation"] = self._generation
+        query = {**self._query, "follow": str(follow).lower(), "offset": self.offset}
+        if self.generation:
+            query["generation"] = self.generation
         with self._redbox.stream(self._path, query) as stream:
             if stream.status == HTTPStatus.NO_CONTENT and stream.header(OFFSET_HEADER):
                 return None
@@ -153,7 +157,7 @@ class LogRelay:
                 if self._before_piece:
                     self._before_piece()
                 self._output.write(piece)
-                self._offset += len(piece)
+                self.offset += len(piece)
                 self.copied += len(piece)
             return self.copied - before
 
@@ -162,9 +166,9 @@ class LogRelay:
         generation, offset = stream.header(GENERATION_HEADER), stream.header(OFFSET_HEADER)
         if not (offset.isascii() and offset.isdecimal()):
             raise stream.foreign()
-        if int(offset) != (self._offset if generation == self._generation else 0):
+        if int(offset) != (self.offset if generation == self.generation else 0):
             raise stream.foreign()
-        self._generation, self._offset = generation, int(offset)
+        self.generation, self.offset = generation, int(offset)
 
 
 def _refusal(stream: AnswerStream) -> Exception:

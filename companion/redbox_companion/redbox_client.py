@@ -34,7 +34,7 @@ CONNECT_S = 10.0
 RESPONSE_S = 90.0  # a submit may take as long as Slurm does
 SILENT_S = 400.0  # red-box ends a response that was silent for 300 s, so that we repeat the request
 LONGEST_RETRY_AFTER_S = 60.0
-MOST_BYTES = 8 << 20  # of a response that is held in memory: an array of 60,000 tasks
+MOST_BYTES = 8 << 20  # of a response that is held in memory: an array of 40,000 tasks takes half
 WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # of RFC 6455: proves that the server read the key
 
 

@@ -20,6 +20,9 @@ LABEL_VIRTUAL = f"{GROUP}/virtual"
 ANNOTATION_PARTITION = f"{GROUP}/partition"
 """The partition's true name, which may not be a valid label value."""
 
+PROVIDER = "redbox://"
+"""The scheme of a virtual node's providerID, which is immutable; anybody with the right can change labels."""
+
 FINALIZER_VOLUME = f"{GROUP}/directory"
 """On each PersistentVolume that resourced made, so that none is gone before its folder is."""
 

@@ -49,6 +49,7 @@ async def submitted_pods(objects: ObjectClient, nodes: Iterable[str]) -> list[Su
         selection = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED}"}
         async for pods, _ in objects.pages(ResourcePath("Pod"), selection):
             found += [pod for pod in map(submitted_pod, pods) if pod is not None]
+            del pods  # before the next page is read
     return found
 
 

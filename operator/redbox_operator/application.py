@@ -10,6 +10,7 @@ import asyncio
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 import kopf
 import structlog
@@ -69,6 +70,7 @@ class Operator:
         )
         self.resync = Resync(objects, self.reconciler, self.clusters, self.metrics, options.namespaces)
         self.leads = False
+        self._watch_read_at: float | None = None
         self._lease = Lease(objects, options.account.namespace, FIELD_MANAGER)
         gauges = StateGauges(
             phases=lambda: [job.phase for job in self.cache.jobs.values()],
@@ -86,7 +88,13 @@ class Operator:
     def unhealthy(self) -> str | None:
         """Why it should be restarted."""
         idle = self.resync.idle_s()
-        return f"no resync has begun for {idle:.0f} s" if idle > STUCK_S else None
+        if idle > STUCK_S:
+            return f"no resync has begun for {idle:.0f} s"
+        silent = monotonic() - self._watch_read_at if self._watch_read_at is not None else 0.0
+        return f"no watch has shown anything for {silent:.0f} s" if silent > STUCK_S else None
+
+    def _watch_read(self) -> None:
+        self._watch_read_at = monotonic()
 
     async def run(self) -> None:
         """Acquire the Lease, and work until cancelled."""
@@ -108,8 +116,9 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             components = (self.clusters.run(), self.resync.run(), self.reconciler.run())
             tasks = [group.create_task(component) for component in components]
+            self._watch_read()  # kopf begins now
             await kopf.operator(
-                registry=registry_for(self.reconciler, self.clusters, self.resync.request),
+                registry=registry_for(self.reconciler, self.clusters, self.resync.request, self._watch_read),
                 settings=settings_for(namespaces),
                 standalone=True,
                 clusterwide=not namespaces,

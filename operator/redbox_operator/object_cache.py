@@ -3,6 +3,9 @@
 A watch may show an older version after a write has returned a newer one; the newer one stays. Ten thousand
 SlurmJobs as models would be 130 MiB: fields that are not read of all SlurmJobs at once are kept packed. Of
 those that have changed last, most of which change again soon, the models are kept as well.
+
+Tenants make SlurmJobs of a megabyte: of a large one only what others need of it is kept, and the whole is
+read when it is reconciled.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from redbox_kube.names import GROUP
+from redbox_operator.api.constants import ANNOTATION_ABANDON
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef, awaits_pods
 from redbox_operator.companion_pods.placement import chosen_cluster
 from redbox_operator.companion_pods.plan import CompanionPod
+from redbox_shared import requested_actions
 
 KEPT_METADATA = frozenset(
     {
@@ -25,6 +30,14 @@ KEPT_METADATA = frozenset(
         *("deletionTimestamp", "finalizers"),
     }
 )
+ANNOTATIONS = frozenset({ANNOTATION_ABANDON, requested_actions.CANCEL, requested_actions.REQUEUE})
+LONGEST_ANNOTATION = 256
+KEPT_OF_LARGE = {
+    *("cluster", "endpoint", "node_selector", "service_account_name"),
+    *("backoff_limit", "suspend"),  # for those that depend on it
+}
+LARGEST_WHOLE = 16 * 1024
+"""As JSON: ten thousand of more could be made to fill the operator's memory."""
 PodName = tuple[str, str]  # namespace, name
 OWN_WRITES = 4096
 """Of so many the versions are kept: watches show a write some milliseconds after its answer."""
@@ -55,8 +68,12 @@ class PackedJob:
 
 
 def trimmed(job: SlurmJob) -> SlurmJob:
-    """A SlurmJob without managed fields and without annotations of others."""
-    own = {key: value for key, value in job.annotations.items() if key.startswith(f"{GROUP}/")}
+    """A SlurmJob without managed fields and without annotations that nothing reads."""
+    own = {
+        key: value
+        for key, value in job.annotations.items()
+        if key in ANNOTATIONS and len(value) <= LONGEST_ANNOTATION
+    }
     metadata = {key: value for key, value in job.metadata.items() if key in KEPT_METADATA}
     return job.model_copy(update={"metadata": {**metadata, **({"annotations": own} if own else {})}})
 
@@ -64,13 +81,18 @@ def trimmed(job: SlurmJob) -> SlurmJob:
 def packed(job: SlurmJob) -> PackedJob:
     """A SlurmJob that is trimmed."""
     status = job.status
-    kept = {
+    kept: dict[str, Any] = {
         "metadata": job.metadata,
-        "spec": job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "spec": _spec_of(job),
         "status": status.written(),
         "unreadable": job.unreadable,
     }
     text = json.dumps(kept).encode()
+    size = len(text)
+    if size > LARGEST_WHOLE:
+        kept["spec"] = _spec_of(job, include=KEPT_OF_LARGE)
+        kept["is_whole"] = False
+        text = json.dumps(kept).encode()
     return PackedJob(
         ref=job.ref,
         uid=job.uid,
@@ -83,8 +105,12 @@ def packed(job: SlurmJob) -> PackedJob:
         being_deleted=job.being_deleted,
         depends_on=tuple(dependency.name for dependency in job.spec.depends_on),
         packed=zlib.compress(text, 1),
-        size=len(text),
+        size=size,
     )
+
+
+def _spec_of(job: SlurmJob, include: set[str] | None = None) -> dict[str, Any]:
+    return job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=include)
 
 
 @dataclass
@@ -150,7 +176,7 @@ class ObjectCache:
                 self._dependents.pop((job.ref.namespace, name), None)
 
     def get(self, ref: SlurmJobRef) -> SlurmJob | None:
-        """It is shared by all that ask, and changed by none."""
+        """It is shared by all that ask, and changed by none; a large one is not whole."""
         job = self.jobs.get(ref)
         return self._models.get(ref) or job.unpacked() if job else None
 

@@ -154,7 +154,8 @@ class ScriptedRedbox:
 
     async def _get(self, request: web.Request) -> web.Response:
         row = self.rows.get(request.match_info["key"])
-        return _json(row.model_dump_json(by_alias=True)) if row else _no_such_job()
+        left_out = {"tasks"} if request.query.get("tasks") == "false" else None
+        return _json(row.model_dump_json(by_alias=True, exclude=left_out)) if row else _no_such_job()
 
     async def _cancel(self, request: web.Request) -> web.Response:
         row = self.rows.get(request.match_info["key"])

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-from typing import IO
+import weakref
+from collections.abc import Callable
+from typing import IO, Any, ClassVar
 
+import pytest
+
+from redbox_companion import array_relay
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import Pod
 
@@ -129,3 +134,45 @@ def test_of_tasks_that_are_too_many_to_be_listed_it_says_where_their_output_is(
     assert b"stdout cannot be read: the array has too many tasks" in ended.stderr
     assert b"/home/alice/work" in ended.stderr
     assert pod.termination_message["logs"] == "unread"
+
+
+class TaskRelay:
+    """A log of a task, of which some bytes are there."""
+
+    alive: ClassVar[weakref.WeakSet[TaskRelay]] = weakref.WeakSet()
+
+    def __init__(self, copied: list[tuple[int, str, int]], task: int) -> None:
+        self.alive.add(self)
+        self.generation, self.offset = "", 0
+        self._copied, self._task = copied, task
+
+    def go_on(self, generation: str, offset: int) -> None:
+        self.generation, self.offset = generation, offset
+
+    def catch_up(self) -> None:
+        self._copied.append((self._task, self.generation, self.offset))
+        self.generation, self.offset = f"g{self._task}", self._task
+
+    follow = catch_up
+
+
+def test_of_ended_tasks_little_is_kept_and_each_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be 50,000, and the companion has 64 MiB."""
+    monkeypatch.setattr(array_relay, "POLL_S", 0.0)
+    phases = ["Running", "Succeeded"]
+    copied: list[tuple[int, str, int]] = []
+    most = 0
+
+    def job() -> dict[str, Any]:
+        nonlocal most
+        most = max(most, len(TaskRelay.alive))
+        return array(phases.pop(0), *["Succeeded"] * 50)
+
+    def relays_of(task: int, _: Callable[[], None]) -> dict[str, Any]:
+        return {"stdout": TaskRelay(copied, task)}
+
+    assert array_relay.follow_tasks(job, relays_of, lambda _: None) == []
+    assert most <= 2
+    assert len(TaskRelay.alive) <= 2
+    assert copied[:50] == [(task, "", 0) for task in range(50)]
+    assert copied[-50:] == [(task, f"g{task}" if task else "", task) for task in range(50)]

@@ -206,11 +206,17 @@ def test_pods_add_these_rights_and_without_them_there_are_none(rendered: Render)
         "secrets": {"get"},
         "configmaps": {"get"},
     }
-    for account in ("redbox-operator", "redbox-crds"):
+    for account in ("redbox-operator", "redbox-crds", "redbox-uninstall"):
         assert list(rules_of(on, account)) == list(rules_of(off, account))
-    uninstall = list(rules_of(on, "redbox-uninstall"))
-    (lifting,) = [rule for rule in uninstall if rule not in list(rules_of(off, "redbox-uninstall"))]
-    assert (lifting["resources"], lifting["verbs"]) == (["persistentvolumes"], ["get", "list", "patch"])
+
+
+def test_an_uninstall_lifts_finalizers_of_volumes_also_where_pods_are_off_by_now(rendered: Render) -> None:
+    for values in ({}, {"resourced": {"enabled": True}}):
+        rules = rules_of(rendered(**values), "redbox-uninstall")
+        (lifting,) = [rule for rule in rules if rule["resources"] == ["persistentvolumes"]]
+        assert lifting["verbs"] == ["get", "list", "patch"]
+    limited = rules_of(rendered(watchNamespaces=["alice"]), "redbox-uninstall")
+    assert not [rule for rule in limited if "persistentvolumes" in rule["resources"]]
 
 
 def test_secrets_are_read_in_the_listed_namespaces_only(rendered: Render) -> None:

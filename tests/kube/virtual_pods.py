@@ -10,7 +10,8 @@ from tests.kube.fakes import FakeApiServer
 
 def has_node(api: FakeApiServer, name: str, cluster: str) -> None:
     labels = {"redbox.dev/virtual": "true", "redbox.dev/cluster": cluster}
-    api.put(ResourcePath("Node", name), metadata={"labels": labels})
+    spec = {"providerID": f"redbox://{name.replace('.', '/')}"}
+    api.put(ResourcePath("Node", name), metadata={"labels": labels}, spec=spec)
 
 
 def has_pod(

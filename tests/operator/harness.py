@@ -96,6 +96,8 @@ class Stand:
         self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
         for module in (reconciling, attempt_pods, deletion):
             monkeypatch.setattr(module, "now", lambda: self.now)
+        self.uptime_s = 0.0
+        monkeypatch.setattr(reconciling, "monotonic", lambda: self.uptime_s)
         self.cache = ObjectCache()
         self.start()
 

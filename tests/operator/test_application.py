@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from redbox_kube.redbox_token import ServiceAccountName
+from redbox_operator import application
 from redbox_operator.application import Operator, Options
 from tests.kube.fakes import FakeApiServer
 
@@ -17,3 +20,20 @@ def test_it_is_ready_once_it_has_looked_at_all_or_stands_by_for_another() -> Non
     assert operator.unready() == "the first resync has not finished"
     operator.resync.done_once = True
     assert operator.unready() is None
+
+
+def test_it_is_unhealthy_once_no_watch_has_shown_anything_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kopf's watches may end, or hang, while all else goes on; bookmarks come every minute."""
+    now = 1000.0
+    monkeypatch.setattr(application, "monotonic", lambda: now)
+    options = Options(ServiceAccountName("redbox-system", "redbox-operator"), "image", 0)
+    operator = Operator(FakeApiServer().client, options)
+    now += 10_000
+    assert operator.unhealthy() is None  # it waits for the Lease
+    operator._watch_read()
+    now += application.STUCK_S
+    assert operator.unhealthy() is None
+    now += 1
+    assert "no watch has shown anything" in str(operator.unhealthy())
+    operator._watch_read()
+    assert operator.unhealthy() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -58,6 +59,30 @@ def test_only_the_newest_small_ones_are_kept_as_models(monkeypatch: pytest.Monke
     is_model = [cached.get(item.ref) is cached.get(item.ref) for item in jobs]
     assert is_model == [False, True, True, False]
     assert [cached.get(item.ref) == cached.jobs[item.ref].unpacked() for item in jobs] == [True] * 4
+
+
+def test_what_large_ones_hold_is_bounded() -> None:
+    """Their authors choose scripts, values and annotations that no compression makes shorter."""
+    cached, noise = ObjectCache(), random.Random(4)
+    env = [{"name": f"V{number}", "value": noise.randbytes(3000).hex()} for number in range(100)]
+    item = shown(
+        batch=f"#!/bin/sh\n# {noise.randbytes(90_000).hex()}",
+        env=env,
+        options=[noise.randbytes(400).hex() for _ in range(100)],
+        serviceAccountName="robot",
+        backoffLimit=3,
+    )
+    annotations = {f"redbox.dev/{number}": "x" * 1000 for number in range(200)}
+    annotations |= {"redbox.dev/requeue": noise.randbytes(100_000).hex(), "redbox.dev/cancel": "true"}
+    item.metadata["annotations"] = annotations
+    cached.update_job(item)
+    assert len(cached.jobs[item.ref].packed) < 4096
+    back = cached.get(item.ref)
+    assert back is not None
+    assert not back.is_whole
+    assert (back.spec.service_account_name, back.spec.backoff_limit) == ("robot", 3)
+    assert back.annotations == {"redbox.dev/cancel": "true"}
+    assert back.status == item.status
 
 
 def test_a_newer_version_takes_the_place_of_the_model_and_an_end_removes_it() -> None:

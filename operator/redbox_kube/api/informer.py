@@ -89,6 +89,7 @@ class Informer:
                 listed.add("/".join(place))
                 if (item := self._read(place, body)) is not None:
                     found[place] = item
+            del page  # before the next one is read
         for name in self._warnings.failing.keys() - listed:
             self._warnings.recovered(name)
         before, self.items = self.items, found

@@ -20,6 +20,7 @@ from redbox_api.bodies import lines
 from redbox_kube.api.connection import connected_client
 from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
+from redbox_kube.api.plurals import PLURALS
 
 Object = dict[str, Any]
 ReadT = TypeVar("ReadT")
@@ -29,25 +30,6 @@ WATCH_S = 300
 WATCH_SILENT_S = 100.0  # bookmarks arrive every minute: a longer silence is a broken connection
 PAGE = 500
 MOST_BYTES = 16 << 20  # of a response: a page has fewer objects where tenants have made large ones
-PLURALS = {
-    "SlurmJob": "slurmjobs",
-    "WlmJob": "wlmjobs",
-    "SlurmCluster": "slurmclusters",
-    "SlurmEndpoint": "slurmendpoints",
-    "Node": "nodes",
-    "Pod": "pods",
-    "ConfigMap": "configmaps",
-    "Secret": "secrets",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
-    "PersistentVolume": "persistentvolumes",
-    "Event": "events",
-    "Lease": "leases",
-    "StorageClass": "storageclasses",
-    "Deployment": "deployments",
-    "CustomResourceDefinition": "customresourcedefinitions",
-    "SubjectAccessReview": "subjectaccessreviews",
-    "CertificateSigningRequest": "certificatesigningrequests",
-}
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -237,6 +219,7 @@ class ObjectClient:
         """All selected objects by page, each with the resourceVersion to start a watch from."""
         async for page in self._read_pages(where, selection, as_page):
             yield page.items, page.version
+            del page
 
     async def watch(
         self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
@@ -266,6 +249,7 @@ class ObjectClient:
         async for page, _ in self.pages(where):
             for item in page:
                 yield item
+            del page
 
     async def list_metadata(
         self, where: ResourcePath, selection: Mapping[str, str] | None = None
@@ -282,6 +266,7 @@ class ObjectClient:
         read: Callable[[bytes], PageT],
         accept: str = JSON,
     ) -> AsyncIterator[PageT]:
+        """A page of 16 MiB is up to 300 MB as objects: none is kept while the next is read."""
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
             try:
@@ -291,10 +276,11 @@ class ObjectClient:
                     raise
                 query["limit"] = str(max(1, int(query["limit"]) // 8))
                 continue
-            yield page
-            if not page.continues_at:
-                return
             query["continue"] = page.continues_at
+            yield page
+            del page
+            if not query["continue"]:
+                return
 
     async def _ask_unless(
         self,

@@ -183,6 +183,7 @@ class SlurmJob(SlurmClusterKind):
     status: SlurmJobStatus = Field(default_factory=SlurmJobStatus)
     resource: Resource = SLURM_JOBS
     unreadable: str | None = None  # why its spec could not be decoded
+    is_whole: bool = True  # of one in the object cache only a part of the spec may be kept
 
     @property
     def ref(self) -> SlurmJobRef:

@@ -48,7 +48,8 @@ from redbox_shared.pod_contract import CA_FILE, REQUEST_FILE
 log = structlog.get_logger(__name__)
 AFTER_DELETE_S = 5.0
 LEFT_OVER_S = 0.5
-MISSING_SCRIPT_S = 10.0
+STUCK_S = 120.0
+"""After the end of its grace period a pod has been deleted by force several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class CompanionState:
     pod: CompanionPod | None
     problem: StatusProblem | None = None
     requeue_after_s: float | None = None
-    refused: bool = False  # by Kubernetes: retried with growing pauses
+    refused: bool = False  # by Kubernetes: retried with growing pauses, for an hour
+    waits: bool = False  # for an object that no watch shows: the same, without an end
     is_first: bool = False  # of its attempt: the job cannot have been submitted before
 
 
@@ -123,7 +125,8 @@ class CompanionLifecycle:
             case Step.DELETE | Step.FORCE:
                 assert pod is not None  # noqa: S101 (no such plan without one)
                 await self._delete(target, pod, forced=plan.step is Step.FORCE)
-                return CompanionState(recorded, pod, requeue_after_s=plan.requeue_after_s or AFTER_DELETE_S)
+                problem = _stays(pod.name) if _is_stuck(pod, now) else None
+                return CompanionState(recorded, pod, problem, plan.requeue_after_s or AFTER_DELETE_S)
             case Step.RECORD_FINAL_MESSAGE:
                 assert recorded is not None  # noqa: S101 (its uid was compared)
                 return CompanionState(recorded.model_copy(update={"done": True}), pod)
@@ -147,7 +150,7 @@ class CompanionLifecycle:
     ) -> CompanionState:
         try:
             if missing := await self._script_missing(target):
-                return CompanionState(recorded, None, missing, requeue_after_s=MISSING_SCRIPT_S)
+                return CompanionState(recorded, None, missing, waits=True)
             request = await self._store_request(target, recorded)
             if request is None:
                 return CompanionState(recorded, None, _name_taken("ConfigMap", target.name), refused=True)
@@ -312,6 +315,18 @@ def _name_taken(kind: str, name: str) -> StatusProblem:
     return StatusProblem(
         "NameTaken",
         f"{kind} {name} exists and does not belong to this SlurmJob: delete it, or rename the SlurmJob",
+    )
+
+
+def _is_stuck(pod: CompanionPod, now: datetime) -> bool:
+    return pod.dead_at is not None and (now - pod.dead_at).total_seconds() >= STUCK_S
+
+
+def _stays(name: str) -> StatusProblem:
+    return StatusProblem(
+        "PodNotDeleted",
+        f"pod {name} was deleted, also by force, and is still there: `kubectl get pod {name} -o yaml` shows "
+        "the finalizers that keep it. The job's pod is made once it is gone",
     )
 
 

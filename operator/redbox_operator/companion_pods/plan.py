@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
@@ -25,10 +25,15 @@ from redbox_shared.backoff import Backoff
 
 Object = dict[str, Any]
 FORCED_AFTER_S = 30
+FORCED_AGAIN_S = (5.0, 60.0)
+"""At first, and in the end: what keeps a pod's finalizer may keep it for ever."""
 MAX_REPLACED = 10
 STABLE_S = 3600.0
 BACKOFF = Backoff(1.0, STABLE_S, jitter=0.0)
 
+LONGEST_ID = 128
+LONGEST_MESSAGE = 4096
+"""Anybody who creates pods may put our label on pods of a megabyte: what is kept of one is bounded."""
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 CLAIM_HINT = (
     ". Create the claim that results.volume names, or find out why it is not bound; the job then continues"
@@ -137,14 +142,16 @@ def _while_it_runs(pod: CompanionPod, reaches: str) -> Plan:
 
 def _while_deleted(dead_at: datetime, now: datetime) -> Plan:
     overdue = (now - dead_at).total_seconds() - FORCED_AFTER_S
-    return Plan(Step.FORCE, 5.0) if overdue >= 0 else Plan(Step.KEEP, 1.0 - overdue)
+    if overdue < 0:
+        return Plan(Step.KEEP, 1.0 - overdue)
+    return Plan(Step.FORCE, min(FORCED_AGAIN_S[1], max(FORCED_AGAIN_S[0], overdue / 10)))
 
 
 def _when_missing(recorded: CompanionStatus | None, now: datetime) -> Plan:
     if recorded is None or not recorded.uid or not recorded.replaced or recorded.replaced_at is None:
         return Plan(Step.MAKE)
     since = (now - recorded.replaced_at).total_seconds()
-    if since >= STABLE_S:
+    if since >= STABLE_S or since < 0:  # the clock was set back
         return Plan(Step.MAKE)
     if recorded.replaced >= MAX_REPLACED:
         return Plan(Step.GIVEN_UP, STABLE_S - since)
@@ -170,13 +177,13 @@ def companion_of(pod: Object) -> CompanionPod:
         uid=metadata["uid"],
         version=metadata.get("resourceVersion", ""),
         job_uid=labels.get(LABEL_JOB_UID, ""),
-        owner_uid=next((owner["uid"] for owner in owners if owner.get("controller")), None),
+        owner_uid=next((owner["uid"][:LONGEST_ID] for owner in owners if owner.get("controller")), None),
         attempt=labels.get(LABEL_ATTEMPT, ""),
-        reaches=sys.intern(metadata.get("annotations", {}).get(ANNOTATION_REACHES, "")),
+        reaches=sys.intern(metadata.get("annotations", {}).get(ANNOTATION_REACHES, "")[:LONGEST_ID]),
         dead_at=_time(metadata.get("deletionTimestamp")),
         ended=status.get("phase") in {"Succeeded", "Failed"},
         final_message=_final_message(status),
-        problem=_problem(pod.get("spec", {}), status),
+        problem=_bounded(_problem(pod.get("spec", {}), status)),
     )
 
 
@@ -188,7 +195,7 @@ def _final_message(status: Object) -> FinalMessage | None:
     for container in status.get("containerStatuses") or []:
         terminated = container.get("state", {}).get("terminated") or {}
         try:
-            message = json.loads(terminated.get("message") or "")
+            message = json.loads((terminated.get("message") or "")[:LONGEST_MESSAGE])
         except (ValueError, RecursionError):
             continue
         if isinstance(message, dict) and ("refused" in message or message.get("final") is True):
@@ -202,6 +209,10 @@ def _results(results: object) -> ResultsStatus | None:
         return ResultsStatus.model_validate(results) if isinstance(results, dict) else None
     except ValidationError:
         return None
+
+
+def _bounded(problem: StatusProblem | None) -> StatusProblem | None:
+    return problem and replace(problem, message=problem.message[:LONGEST_MESSAGE])
 
 
 def _problem(spec: Object, status: Object) -> StatusProblem | None:

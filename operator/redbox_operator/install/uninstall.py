@@ -25,12 +25,12 @@ from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_
 from redbox_operator.api.crds import crds_of_jobs
 from redbox_operator.api.optional_kinds import if_served
 from redbox_operator.install.parallel import failures_of
+from redbox_operator.install.published_nodes import is_virtual, reduced, withdrawn
 
 CLUSTERS = ResourcePath("SlurmCluster", api_version=API_VERSION)
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
 LEASES = "coordination.k8s.io/v1"
 HEARTBEATS = "kube-node-lease"
-PARTITION_KEY = ".redbox.dev/"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed", "Cancelled"})
 CANCEL_WITHIN_S = 270.0  # Helm waits for a hook for 300 s
 STOP_WITHIN_S = 60.0
@@ -125,9 +125,11 @@ class Uninstall:
         jobs = [item async for item in self._jobs()]
         clusters = [item async for item in self.objects.list_all(CLUSTERS)]
         # A limited release has no resourced: virtual nodes belong to another installation.
-        nodes = [] if self.watched else [item async for item in self.objects.list_all(ResourcePath("Node"))]
+        nodes = [] if self.watched else [node async for node in self._nodes()]
         volumes = [] if self.watched else [item async for item in self._volumes()]
-        pods = await submitted_pods(self.objects, _virtual(nodes))
+        pods = await submitted_pods(
+            self.objects, [node["metadata"]["name"] for node in nodes if is_virtual(node)]
+        )
         return InstalledObjects(jobs, await self._companions(jobs), clusters, nodes, volumes, pods)
 
     # -- jobs
@@ -242,7 +244,7 @@ class Uninstall:
     async def _clean_node(self, node: Object) -> None:
         """Delete a virtual node; remove from any other node what was published on it."""
         metadata, where = node["metadata"], ResourcePath("Node", node["metadata"]["name"])
-        if LABEL_VIRTUAL in metadata.get("labels", {}):
+        if is_virtual(node):
             await self.objects.delete(ResourcePath("Lease", where.name, HEARTBEATS, LEASES))
             await self.objects.delete(where, uid=metadata["uid"])  # last: another run finds the rest by it
             self.report(f"removed: virtual node {where.name}")
@@ -253,8 +255,14 @@ class Uninstall:
         if resources:
             await self.objects.merge(where, {"status": resources}, subresource="status")
 
+    async def _nodes(self) -> AsyncIterator[Object]:
+        """Those with something of ours."""
+        async for node in self.objects.list_all(ResourcePath("Node")):
+            if is_virtual(node) or any(withdrawn(node)):
+                yield reduced(node)
+
     async def _volumes(self) -> AsyncIterator[Object]:
-        """Those that resourced made; the chart gives the right to list them where resourced makes some."""
+        """Those that resourced made; a hook that may not list them has none to release."""
         try:
             async for volume in self.objects.list_all(ResourcePath("PersistentVolume")):
                 if FINALIZER_VOLUME in (volume["metadata"].get("finalizers") or ()):
@@ -354,26 +362,9 @@ def described(job: Object) -> str:
     )
 
 
-def _virtual(nodes: Iterable[Object]) -> list[str]:
-    """The names of those that are virtual."""
-    metadata = [node["metadata"] for node in nodes]
-    return [item["name"] for item in metadata if LABEL_VIRTUAL in (item.get("labels") or {})]
-
-
 def _some(failed: Sequence[str]) -> str:
     more = len(failed) - NAMED_AT_MOST
     return "; ".join(failed[:NAMED_AT_MOST]) + (f"; and {more} more" if more > 0 else "")
-
-
-def withdrawn(node: Object) -> tuple[Object, Object]:
-    """The patches for a gateway node: published labels, annotations and resources, each as null."""
-    metadata, status = node["metadata"], node.get("status", {})
-    return _nulls(metadata, "labels", "annotations"), _nulls(status, "capacity", "allocatable")
-
-
-def _nulls(holder: Object, *names: str) -> Object:
-    found = {name: [key for key in holder.get(name) or {} if PARTITION_KEY in key] for name in names}
-    return {name: dict.fromkeys(keys) for name, keys in found.items() if keys}
 
 
 def _place(job: Object) -> ResourcePath:

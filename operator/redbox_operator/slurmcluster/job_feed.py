@@ -166,7 +166,7 @@ class RedboxLink:
             return self.row(key)
         try:
             job = await self._call(
-                lambda: self.client.get_job(key.key, attempt=key.attempt, owner=_owner(key))
+                lambda: self.client.get_job(key.key, attempt=key.attempt, owner=_owner(key), tasks=False)
             )
         except NoSuchJob:
             self._absent.add(key)

@@ -85,8 +85,8 @@ def next_begins_in(spec: SlurmJobSpec, status: SlurmJobStatus, now: datetime) ->
         return None
     if submitted.reason in NEVER_STARTED:
         return 0.0
-    due = pause_after(current(status))
-    return max(0.0, due - (now - submitted.last_transition_time).total_seconds())
+    left = pause_after(current(status)) - (now - submitted.last_transition_time).total_seconds()
+    return left if 0 < left <= pause_after(current(status)) else 0.0  # more: the clock was set back
 
 
 def following(status: SlurmJobStatus) -> Attempt:

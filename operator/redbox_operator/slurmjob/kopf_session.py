@@ -24,12 +24,21 @@ if TYPE_CHECKING:
 
 IsOwnWrite = Callable[[str], bool]
 """Whether we have written the object's version of this number, and cached the answer."""
+ERROR = re.compile(rb'\s*\{\s*"type"\s*:\s*"ERROR"')
+EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"list again"}}'
+"""The only error of a watch after which kopf lists again; any other one ends all its watches."""
 OF_A_WRITE = (b'{"type":"MODIFIED"', b'{"type":"ADDED"')
 VERSION = re.compile(rb'"resourceVersion":"([0-9]+)"')
 
 
-def session_by(login: kopf.ConnectionInfo, is_own_write: IsOwnWrite) -> kopf.AiohttpSession:
-    """The session that kopf itself would create from this login, with our responses."""
+def session_by(
+    login: kopf.ConnectionInfo, is_own_write: IsOwnWrite, watch_read: Callable[[], None] = lambda: None
+) -> kopf.AiohttpSession:
+    """The session that kopf itself would create from this login, with our responses.
+
+    `watch_read` is called with each piece of a watch; bookmarks come every minute.
+    """
+    own = {"is_own_write": staticmethod(is_own_write), "watch_read": staticmethod(watch_read)}
     return kopf.AiohttpSession(
         server=login.server,
         default_namespace=login.default_namespace,
@@ -40,7 +49,7 @@ def session_by(login: kopf.ConnectionInfo, is_own_write: IsOwnWrite) -> kopf.Aio
             headers=login.as_http_headers(),
             proxy=login.proxy_url,
             trust_env=login.trust_env,
-            response_class=type("Response", (BoundedResponse,), {"is_own_write": staticmethod(is_own_write)}),
+            response_class=type("Response", (BoundedResponse,), own),
         ),
     )
 
@@ -53,10 +62,14 @@ class BoundedResponse(ClientResponse):
         """Replaced in each session's own class."""
         return False
 
+    @staticmethod
+    def watch_read() -> None:
+        """The same."""
+
     async def start(self, connection: Connection) -> Self:
         """Kopf reads a watch from `content`."""
         await super().start(connection)
-        self.content = cast("StreamReader", _BoundedLines(self.content, self.is_own_write))
+        self.content = cast("StreamReader", _BoundedLines(self.content, self.is_own_write, self.watch_read))
         return self
 
     async def json(self, **options: Any) -> Any:  # noqa: ANN401 (any JSON)
@@ -67,9 +80,10 @@ class BoundedResponse(ClientResponse):
 class _BoundedLines:
     """The content of a watch, in whole lines."""
 
-    def __init__(self, content: StreamReader, is_own_write: IsOwnWrite) -> None:
+    def __init__(self, content: StreamReader, is_own_write: IsOwnWrite, read: Callable[[], None]) -> None:
         self._content = content
         self._is_own_write = is_own_write
+        self._read = read
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any JSON)
         return getattr(self._content, name)
@@ -77,9 +91,12 @@ class _BoundedLines:
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         partial_line = b""
         async for piece in self._content.iter_chunked(size):
+            self._read()
             *lines, partial_line = (partial_line + piece).split(b"\n")
             for line in lines:
-                if not self._is_known(line):
+                if ERROR.match(line):
+                    yield EXPIRED + b"\n"
+                elif not self._is_known(line):
                     yield bounded(line) + b"\n"
         if partial_line:
             yield bounded(partial_line)

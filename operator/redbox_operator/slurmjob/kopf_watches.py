@@ -8,8 +8,9 @@ objects that were deleted meanwhile, so a resync is requested.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import kopf
@@ -25,18 +26,37 @@ from redbox_operator.slurmjob.kopf_session import session_by
 from redbox_operator.slurmjob.reconciler import Reconciler
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-CHUNK = 250
+CHUNK = 40
+"""Objects of a page: kopf has each as bytes, as text and as objects, and tenants make some of 1.5 MiB."""
 Event = Mapping[str, object]
+RELIST_PAUSE_S = 2.0
+"""After a watch that has to list again: its version has expired, or the API server reports an error."""
+
+
+class EndlessBackoffs:
+    """The pauses between tries of a request of kopf's, without an end.
+
+    After its last try kopf ends all its watches, and may hang in doing so: the operator then goes on without
+    them. Enough were a minute of errors of the API server, or rights that are revoked in one namespace.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0), itertools.repeat(30.0))
 
 
 def registry_for(
-    reconciler: Reconciler, clusters: SlurmClusters, relisted: Callable[[], None]
+    reconciler: Reconciler,
+    clusters: SlurmClusters,
+    relisted: Callable[[], None],
+    watch_read: Callable[[], None] = lambda: None,
 ) -> kopf.OperatorRegistry:
-    """The handlers of all watches; `relisted` is called for each SlurmJob of a list."""
+    """The handlers of all watches; `relisted` is called for each SlurmJob of a list, `watch_read` often."""
     registry = kopf.OperatorRegistry()
 
     # The same login yields the same session: kopf compares them to notice that it was refused.
-    session = functools.cache(functools.partial(session_by, is_own_write=reconciler.cache.is_own_write))
+    session = functools.cache(
+        functools.partial(session_by, is_own_write=reconciler.cache.is_own_write, watch_read=watch_read)
+    )
 
     @kopf.on.login(registry=registry)
     async def login(
@@ -97,6 +117,8 @@ def settings_for(namespaces: Sequence[str]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.networking.request_timeout = 60.0
     settings.networking.connect_timeout = 10.0
+    settings.networking.error_backoffs = EndlessBackoffs()
+    settings.watching.reconnect_backoff = RELIST_PAUSE_S
     settings.watching.connect_timeout = 10.0
     settings.watching.chunk_size = CHUNK
     settings.watching.label_selectors["", "v1", "pods"] = LABEL_JOB_UID  # all others stay at the API server

@@ -22,6 +22,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from time import monotonic
 
 import structlog
 
@@ -42,7 +43,7 @@ from redbox_operator.companion_pods.lifecycle import CompanionLifecycle, Compani
 from redbox_operator.companion_pods.placement import cluster_of
 from redbox_operator.companion_pods.plan import CompanionPod
 from redbox_operator.metrics import OperatorMetrics
-from redbox_operator.object_cache import ObjectCache
+from redbox_operator.object_cache import ObjectCache, trimmed
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import attempts
@@ -213,7 +214,25 @@ class Reconciler:
                 return None  # its version was not the newest: the watch will show that
         if link is not None and not link.synced and job.status.companion and not job.status.finished:
             return None  # queued again when red-box has listed its jobs
+        whole = job if job.is_whole else await self._whole(job)
+        return None if whole is None else await self._reconcile_whole(whole, link, name)
 
+    async def _whole(self, job: SlurmJob) -> SlurmJob | None:
+        """A large SlurmJob as the API server has it now, of which the cache keeps a part.
+
+        None where it is gone, which the watch will show, or being deleted, which queues it again.
+        """
+        raw = await self._writer.objects.get(path_of(job.ref))
+        if raw is None or raw["metadata"]["uid"] != job.uid:
+            return None
+        newest = read_job(job.resource, raw)
+        self.job_updated(newest)
+        return None if newest.being_deleted else trimmed(newest)
+
+    async def _reconcile_whole(
+        self, job: SlurmJob, link: RedboxLink | None, name: str | None
+    ) -> float | None:
+        ref = job.ref
         state = await cancelled(await self._attempt_state(job, link), self._links.problem_of(name).message)
         companion = await self._pods.reconcile(state)
         if companion is None:
@@ -225,7 +244,7 @@ class Reconciler:
         pauses = (
             details_due_in,
             companion.requeue_after_s,
-            self._refusal_pause(ref, companion),
+            self._growing_pause(ref, companion),
             next_attempt_in(state, status, now(), SHORTEST_PAUSE_S),
             await self._expire(state, status),
         )
@@ -245,11 +264,12 @@ class Reconciler:
 
         The watch shows those changes in an older version, which the cache ignores: so they are queued here.
         """
-        self.cache.job_written(read_job(job.resource, written))
+        newest = trimmed(read_job(job.resource, written))
+        self.cache.job_written(newest)
         current = self.cache.get(job.ref) or job
         if current.user_input != job.user_input:
             self.queue.add(job.ref)
-        return current
+        return current if current.is_whole else newest
 
     # -- 2. attempt
 
@@ -279,13 +299,13 @@ class Reconciler:
         if not companion.refused or companion.problem is None:
             self._refused_since.pop(ref, None)
             return companion
-        at = now().timestamp()
+        at = monotonic()  # a host that slept has not tried meanwhile
         if at - self._refused_since.setdefault(ref, at) < REFUSED_S:
             return companion
         return replace(companion, problem=as_final(companion.problem), refused=False)
 
-    def _refusal_pause(self, ref: SlurmJobRef, companion: CompanionState) -> float | None:
-        if companion.refused:
+    def _growing_pause(self, ref: SlurmJobRef, companion: CompanionState) -> float | None:
+        if companion.refused or companion.waits:
             return self._next_pause(ref)
         self._failures.pop(ref, None)
         return None

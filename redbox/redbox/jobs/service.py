@@ -203,9 +203,17 @@ class JobService:
 
     # ------------------------------------------------------------------------------------------ reading
 
-    async def get(self, caller: Caller, key: str, attempt: int = 1, owner: Owner | None = None) -> Job:
-        """One job, with the tasks of an array."""
-        return self._view(await self._access.record(caller, key, attempt, owner), with_tasks=True)
+    async def get(
+        self,
+        caller: Caller,
+        key: str,
+        attempt: int = 1,
+        owner: Owner | None = None,
+        *,
+        with_tasks: bool = True,
+    ) -> Job:
+        """One job, of an array with its tasks."""
+        return self._view(await self._access.record(caller, key, attempt, owner), with_tasks=with_tasks)
 
     async def locate(self, caller: Caller, key: str, attempt: int = 1) -> JobRecord:
         """For logs and files: only the owner's, never an operator's."""

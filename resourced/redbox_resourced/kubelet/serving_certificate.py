@@ -63,6 +63,10 @@ class ServingKeyPair:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return ipaddress.ip_address(address) in names.get_values_for_type(x509.IPAddress)
 
+    def belong_together(self) -> bool:
+        key = serialization.load_pem_private_key(self.key, None)
+        return key.public_key() == x509.load_pem_x509_certificate(self.certificate).public_key()
+
 
 def make_key() -> Key:
     return ec.generate_private_key(ec.SECP256R1())
@@ -139,7 +143,7 @@ class ServingCertificate:
         key = self._requested_key()
         async with asyncio.TaskGroup() as group:
             bridging = group.create_task(self._bridge(current, key))
-            certificate = await self._request_until_signed(key)
+            certificate = await self._request_until_signed(key, _shown(current))
             bridging.cancel()
         pair = ServingKeyPair(certificate, key_pem(key))
         self._store(KEY, pair.key)
@@ -157,7 +161,7 @@ class ServingCertificate:
             self.changed(own)
             await _sleep_until(own.renewal())
 
-    async def _request_until_signed(self, key: Key) -> bytes:
+    async def _request_until_signed(self, key: Key, shown: str) -> bytes:
         node = self.objects.impersonating(USER, GROUP)
         name = _request_name(key, self.address)
         path = ResourcePath("CertificateSigningRequest", name, api_version=API_VERSION)
@@ -166,13 +170,13 @@ class ServingCertificate:
                 try:
                     request = await node.get(path) or await node.create(path.all(), self._request(name, key))
                 except ApiError as error:
-                    self._set_note(f"no serving certificate could be requested, ours is self-signed: {error}")
+                    self._set_note(f"{shown}, and no other could be requested: {error}")
                     await asyncio.sleep(RETRY_S)
                     continue
                 status = (request or {}).get("status", {})
                 if status.get("certificate"):
                     return base64.b64decode(status["certificate"])
-                self._set_note(_request_note(name, status))
+                self._set_note(_request_note(name, status, shown))
                 await asyncio.sleep(POLL_S)
         finally:
             await node.close()
@@ -201,9 +205,10 @@ class ServingCertificate:
     def _stored(self) -> ServingKeyPair | None:
         try:
             pair = ServingKeyPair.read(self.folder / CERTIFICATE, self.folder / KEY)
-        except FileNotFoundError:
+            is_usable = pair.belong_together() and pair.is_for(self.address)  # it may have died between both
+            return pair if is_usable and pair.renewal() > datetime.now(UTC) else None
+        except (FileNotFoundError, ValueError):
             return None
-        return pair if pair.renewal() > datetime.now(UTC) and pair.is_for(self.address) else None
 
     def _requested_key(self) -> Key:
         """The key of the pending request, else a new key."""
@@ -228,17 +233,27 @@ class ServingCertificate:
             log.warning("serving certificate not stored", folder=str(self.folder), error=str(error))
 
 
-def _request_note(name: str, status: Object) -> str:
+def _shown(current: ServingKeyPair | None) -> str:
+    """What clients see until the next one is there."""
+    if current is None:
+        return "the serving certificate is self-signed"
+    end = x509.load_pem_x509_certificate(current.certificate).not_valid_after_utc
+    return f"the serving certificate ends at {end:%Y-%m-%d %H:%M} UTC, and is self-signed then"
+
+
+def _request_note(name: str, status: Object, shown: str) -> str:
     conditions = {
         condition["type"]: condition.get("message", "") for condition in status.get("conditions", [])
     }
+    request = f"CertificateSigningRequest {name}"
     for verdict in ("Denied", "Failed"):
         if verdict in conditions:
-            why = conditions[verdict]
-            return f"CertificateSigningRequest {name} is {verdict.lower()}, ours is self-signed: {why}"
+            why = conditions[verdict] or "without a reason"
+            again = f"to have another one made, run: kubectl delete csr {name}"
+            return f"{shown}: {request} is {verdict.lower()} ({why}); {again}"
     if "Approved" in conditions:
-        return f"CertificateSigningRequest {name} is approved and waits for the cluster's signer"
-    return f"the serving certificate is self-signed; to replace it, run: kubectl certificate approve {name}"
+        return f"{shown}: {request} is approved and waits for the cluster's signer"
+    return f"{shown}; to replace it, run: kubectl certificate approve {name}"
 
 
 def _request_name(key: Key, address: str) -> str:

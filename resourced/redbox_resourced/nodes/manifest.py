@@ -17,11 +17,12 @@ from redbox_kube.names import (
     LABEL_DEFAULT_PARTITION,
     LABEL_PARTITION,
     LABEL_VIRTUAL,
+    PROVIDER,
     TAINT_SLURM,
     TAINT_UNREACHABLE,
 )
 from redbox_kube.node_labels import dns_label, key_part, partition_label, virtual_node
-from redbox_resourced.nodes.node_view import MANAGER, PROVIDER, NodeView
+from redbox_resourced.nodes.node_view import MANAGER, NodeView
 from redbox_resourced.nodes.server_side_apply import ApplyConfiguration
 from redbox_resourced.partitions.advertised import (
     AdvertisedPartition,

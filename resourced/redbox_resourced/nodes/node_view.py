@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from redbox_kube.api.objects import Object
+from redbox_kube.names import PROVIDER
 from redbox_kube.node_labels import gateway_key
 
 MANAGER = "redbox-resourced"
-PROVIDER = "redbox://"
-"""The scheme of a virtual node's providerID."""
 CONDITIONS = ("Ready", "RedBoxReachable", "PartitionUp", "MemoryPressure", "DiskPressure", "PIDPressure")
 GATEWAY = gateway_key("x").removesuffix("x")
 KEYED_MAPS = {"metadata": ("labels", "annotations"), "status": ("capacity", "allocatable")}

@@ -156,6 +156,7 @@ class VirtualNodes:
         async for page, _ in self.objects.pages(ResourcePath("Pod"), selection):
             if any(map(self.has_job, page)):
                 return True
+            del page  # before the next one is read
         return False
 
     async def _delete(self, node: NodeView) -> None:

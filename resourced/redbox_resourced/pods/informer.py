@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection
 
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL
-from redbox_resourced.nodes.node_view import PROVIDER
+from redbox_kube.names import LABEL_VIRTUAL, PROVIDER
 from redbox_resourced.pods.pod_view import BoundPod, read_pod
 
 

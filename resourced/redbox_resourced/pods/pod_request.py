@@ -8,12 +8,16 @@ The whole Pod is read for its submit only: of ten thousand pods nothing but a `B
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
 
 from pydantic import ValidationError
 
+from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import JobRequest
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.names import ANNOTATION_PARTITION, LABEL_PARTITION
@@ -37,6 +41,36 @@ from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 UNSUPPORTED = "Unsupported"
 AT_ONCE, OF_A_NAMESPACE = 4, 2
 """Pods whose requests are made: what they refer to is in memory meanwhile, up to some 70 MiB for each."""
+LARGE = 64 * 1024
+"""Bytes of a Pod or of a request, as JSON."""
+LARGE_AT_ONCE, LARGE_OF_A_NAMESPACE = 8, 4
+"""Requests on their way to red-box: one may have 8 MiB, and its body and what is sent of it as much again."""
+
+
+@dataclass(frozen=True)
+class RequestMemory:
+    """Which requests are in memory at once: red-box may take long, or put them off."""
+
+    _large: FairSlots = field(default_factory=lambda: FairSlots(LARGE_AT_ONCE, LARGE_OF_A_NAMESPACE))
+
+    @asynccontextmanager
+    async def of(
+        self, namespace: str, making: FairSlots, make: Callable[[], Awaitable[JobRequest]]
+    ) -> AsyncIterator[JobRequest]:
+        """The request of `make`; a large one is made again once it has a place: who waits holds none."""
+        async with AsyncExitStack() as held:
+            async with making.of(namespace):
+                request = await make()
+            if _size_of(request) > LARGE:
+                del request
+                await held.enter_async_context(self._large.of(namespace))
+                async with making.of(namespace):
+                    request = await make()
+            yield request
+
+
+def _size_of(request: JobRequest) -> int:
+    return len(request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS))
 
 
 class Translation(Protocol):
@@ -55,14 +89,22 @@ class PodRequests:
     translate: Translation
     token_namespaces: tuple[str, ...] = ()
     """Where the chart lets pods have tokens for the API server."""
+    memory: RequestMemory = field(default_factory=RequestMemory)
     _slots: FairSlots = field(default_factory=lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE))
 
-    async def of(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
-        """Raises SubmissionPending or SubmissionRejected."""
-        manifest = await self._manifest(pod)
+    @asynccontextmanager
+    async def of(self, pod: BoundPod, connection: ClusterConnection) -> AsyncIterator[JobRequest]:
+        """As long as it is in memory. Raises SubmissionPending or SubmissionRejected."""
+        manifest: Object | None = await self._manifest(pod)
+        if len(json.dumps(manifest)) > LARGE:
+            manifest = None  # as objects it may be 20 MiB: it is read again when it is its turn
         partition = _target(await self._partition(pod), connection)
-        async with self._slots.of(pod.namespace):
-            return await self._made(manifest, partition, pod, connection)
+
+        async def make() -> JobRequest:
+            return await self._made(manifest or await self._manifest(pod), partition, pod, connection)
+
+        async with self.memory.of(pod.namespace, self._slots, make) as request:
+            yield request
 
     async def _made(
         self, manifest: Object, partition: TargetPartition, pod: BoundPod, connection: ClusterConnection

@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -52,6 +51,7 @@ from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_shared.backoff import Backoff
 from redbox_shared.job_end import LOST_AFTER_S
+from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 log = structlog.get_logger(__name__)
 AT_ONCE = 32
@@ -108,9 +108,7 @@ class PodReconciler:
         self._events = PodEvents(objects)
         self._orphans = OrphanCleanup(objects, self.informer, lambda: self.job_feeds, self._specs)
         self._statuses = PodStatusWriter(objects, host, now=now)
-        self._callers: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(AT_ONCE)
-        )
+        self._callers = KeyedSemaphores[RedboxCaller](AT_ONCE)
         self._deletions = PodDeletions(
             objects,
             clusters,
@@ -360,7 +358,7 @@ class PodReconciler:
             feed.forget(pod)
 
     def _calling(self, pod: BoundPod, cluster: str) -> asyncio.Semaphore:
-        return self._callers[cluster, pod.namespace, pod.account]
+        return self._callers.of((cluster, pod.namespace, pod.account))
 
     def _backoff(self, pod: BoundPod) -> float:
         tries = self._tries[pod.place] = self._tries.get(pod.place, 0) + 1

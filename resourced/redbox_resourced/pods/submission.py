@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -33,9 +33,10 @@ from redbox_api.errors import (
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
+from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
-from redbox_resourced.pods.pod_request import PodRequests, Translation
+from redbox_resourced.pods.pod_request import PodRequests, RequestMemory, Translation
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_shared.pod_contract import REQUEST_FILE
@@ -43,6 +44,8 @@ from redbox_shared.pod_contract import REQUEST_FILE
 PUT_WITHIN_S = 20.0
 """Of all pauses between the tries of one PUT: meanwhile nothing else is done for its pod."""
 BUSY_S = 1.0
+COMPANIONS_AT_ONCE, OF_A_NAMESPACE = 32, 16
+"""Companions whose requests are read: one has 1 MiB at most."""
 DEFAULT_ACCOUNT = "default"
 UNKNOWN_FIELD = re.compile(r"(^|; )pod(\.\S+)? is not a field of this request")
 """How a red-box that is older than this resourced refuses a pod."""
@@ -100,7 +103,7 @@ def read_request(config_map: Object | None, digest: str) -> JobRequest:
 class PodEvidence(Protocol):
     """A pod that may have a job: the request for it."""
 
-    async def request(self) -> JobRequest: ...
+    def request(self) -> AbstractAsyncContextManager[JobRequest]: ...
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,13 @@ class CompanionEvidence:
     objects: ObjectClient
     pod: BoundPod
     digest: str
+    memory: RequestMemory
+    slots: FairSlots
 
-    async def request(self) -> JobRequest:
+    def request(self) -> AbstractAsyncContextManager[JobRequest]:
+        return self.memory.of(self.pod.namespace, self.slots, self._read)
+
+    async def _read(self) -> JobRequest:
         if self.pod.submitted_by_another:
             message = "the job's submitter pod has not submitted it yet"
             raise SubmissionPending("WaitsForSubmitter", message)
@@ -127,8 +135,8 @@ class RunEvidence:
     pod: BoundPod
     connection: ClusterConnection
 
-    async def request(self) -> JobRequest:
-        return await self.requests.of(self.pod, self.connection)
+    def request(self) -> AbstractAsyncContextManager[JobRequest]:
+        return self.requests.of(self.pod, self.connection)
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,7 @@ class PodSubmitter:
     """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
     _requests: PodRequests = field(init=False)
     """Of all pods: what they refer to is bounded together."""
+    _companions: FairSlots = field(default_factory=lambda: FairSlots(COMPANIONS_AT_ONCE, OF_A_NAMESPACE))
 
     def __post_init__(self) -> None:
         requests = PodRequests(self.objects, self.translate, self.token_namespaces)
@@ -159,8 +168,14 @@ class PodSubmitter:
         evidence = await self._verified(pod, connection)
         redbox = self.client_for(pod, connection)  # one for all requests: its token lives as long as it does
         with _translated_errors():
+            return await self._attach_or_submit(pod, connection, evidence, redbox)
+
+    async def _attach_or_submit(
+        self, pod: BoundPod, connection: ClusterConnection, evidence: PodEvidence, redbox: RedboxClient
+    ) -> Job:
+        async with AsyncExitStack() as held:
             try:
-                request = await evidence.request()
+                request = await held.enter_async_context(evidence.request())
             except (SubmissionPending, SubmissionRejected):
                 job = await _get_job(redbox, pod)
                 if job is None or job.phase is Phase.SUBMITTING:
@@ -191,7 +206,7 @@ class PodSubmitter:
         kind, name, version = pod.controller.kind, pod.controller.name, pod.controller.api_version
         owner = await self.objects.get(ResourcePath(kind, name, pod.namespace, version))
         digest = verify_companion(pod, pod.controller, owner, connection.cluster.name)
-        return CompanionEvidence(self.objects, pod, digest)
+        return CompanionEvidence(self.objects, pod, digest, self._requests.memory, self._companions)
 
     async def submitted_job(self, pod: BoundPod, connection: ClusterConnection) -> Job | None:
         """The job of a verified pod that has submitted it; None where red-box has none."""
@@ -236,7 +251,7 @@ class PodSubmitter:
 
 async def _get_job(redbox: RedboxClient, pod: BoundPod) -> Job | None:
     try:
-        return await redbox.get_job(pod.key, attempt=pod.attempt)
+        return await redbox.get_job(pod.key, attempt=pod.attempt, tasks=False)
     except NoSuchJob:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from kubernetes.aio import client
 from redbox_api import bodies
 from redbox_kube.api import objects as objects_module
 from redbox_kube.api.connection import proxy_in_environment
+from redbox_kube.api.informer import Informer
 from redbox_kube.api.objects import (
     ApiRefused,
     ApiUnreachable,
@@ -24,6 +26,7 @@ from redbox_kube.api.objects import (
     ObjectClient,
     ResourcePath,
 )
+from redbox_kube.virtual_pods import submitted_pods
 
 API = "https://10.96.0.1:443"
 PROXY = "http://proxy.example:3128"
@@ -103,6 +106,44 @@ def test_a_list_of_metadata_goes_on_to_its_last_page() -> None:
             ]
 
     assert asyncio.run(listed()) == ["job-1 u1", "job-2 u2", "job-3 u3"]
+
+
+@pytest.mark.parametrize("reader", ["list_all", "informer", "submitted_pods"])
+async def test_a_page_is_not_kept_while_the_next_one_is_read(reader: str) -> None:
+    """As objects it may be twenty times as large, and many read lists at once."""
+    kept: list[int] = []
+
+    async def page(request: web.Request) -> web.Response:
+        gc.collect()
+        kept.append(sum(isinstance(one, dict) and one.get("mark") == ["first"] for one in gc.get_objects()))
+        is_first = "continue" not in request.query
+        metadata = {"resourceVersion": "7", "continue": "more" if is_first else ""}
+        if request.query.get("watch"):
+            return web.json_response({"message": "no watch"}, status=410)
+        pods = [
+            {
+                "metadata": {"name": f"p{number}", "namespace": "farm"},
+                "mark": ["first" if is_first else "last"],
+            }
+            for number in range(5)
+        ]
+        return web.json_response({"metadata": metadata, "items": pods})
+
+    async with answering(page) as objects:
+        pods = ResourcePath("Pod")
+        if reader == "list_all":
+            assert [found["metadata"]["name"] async for found in objects.list_all(pods)] == [
+                f"p{number}" for number in (*range(5), *range(5))
+            ]
+        elif reader == "submitted_pods":
+            assert await submitted_pods(objects, ["hpc.main"]) == []
+        else:
+            informer = Informer(objects, pods, reduced=lambda _: True, on_change=lambda _: None)
+            following = asyncio.create_task(informer.run())
+            await asyncio.wait_for(informer.listed.wait(), 60)
+            following.cancel()
+    assert kept[0] == 0
+    assert kept[1] <= 1  # the reader's own variable
 
 
 def test_a_page_of_large_objects_is_read_by_fewer_and_each_of_them_once(

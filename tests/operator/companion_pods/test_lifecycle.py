@@ -37,6 +37,43 @@ async def test_a_script_that_is_missing_is_said_and_the_job_goes_on_once_it_is_t
     assert stand.pod_names == ["cow-job"]
 
 
+async def test_a_script_that_stays_away_is_looked_for_ever_more_seldom_and_never_given_up(
+    stand: Stand,
+) -> None:
+    """A tenant may have thousands of such SlurmJobs."""
+    await stand.apply(batch=None, batchFrom=SOURCE)
+    pauses = []
+    for _ in range(100):
+        pauses.append(await stand.look() or 0.0)
+        stand.now += timedelta(seconds=pauses[-1])
+        stand.uptime_s += pauses[-1]
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 5
+    assert pauses[-1] == 60
+    assert stand.conditions["Submitted"] == ("False", "ScriptMissing")
+
+
+async def test_a_pod_that_does_not_go_is_named_and_deleted_ever_more_seldom(stand: Stand) -> None:
+    """Somebody's finalizer keeps it; without the force a pod of a dead node would stay, too."""
+    await stand.apply()
+    where = ResourcePath("Pod", "cow-job", "farm")
+    body = stand.api.objects[where]
+    going = {"deletionTimestamp": "2026-11-21T12:00:00Z", "finalizers": ["example.org/keeps"]}
+    stand.api.put(where, {**body, "metadata": {**body["metadata"], **going}})
+    pauses = []
+    for _ in range(100):
+        pauses.append(await stand.look() or 0.0)
+        stand.now += timedelta(seconds=pauses[-1])
+    assert pauses[1:] == sorted(pauses[1:])
+    assert pauses[-1] == 60
+    assert stand.conditions["Submitted"] == ("False", "PodNotDeleted")
+    assert "pod cow-job was deleted" in stand.status["message"]
+    stand.api.remove(where)
+    await stand.look()
+    assert stand.conditions["Submitted"] == ("False", "Waiting")
+    assert stand.pod_names == ["cow-job"]
+
+
 # ------------------------------------------------------------------------------- a SlurmCluster that changes
 
 FROZEN = ResourcePath("ConfigMap", "cow-job", "farm")
@@ -270,7 +307,7 @@ async def test_a_slurmjob_that_is_made_again_is_retried_for_an_hour_of_its_own(s
     """Of `kubectl replace --force` the deletion may be shown after the new object, or never."""
     stand.api.fail(ApiRefused(403, "exceeded quota: pods"), verb="create", kind="Pod")
     await stand.apply()
-    stand.now += timedelta(hours=1)
+    stand.uptime_s += 3600
     await stand.look()
     assert stand.status["phase"] == "Failed"
     body = stand.api.objects[stand.where]

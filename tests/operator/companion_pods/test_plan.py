@@ -81,6 +81,7 @@ def test_the_next_step(recorded: CompanionStatus | None, there: dict[str, Any] |
         (9, 256, Plan(Step.MAKE)),
         (10, 600, Plan(Step.GIVEN_UP, 3000.0)),
         (10, 3600, Plan(Step.MAKE)),
+        (10, -86_400, Plan(Step.MAKE)),  # the clock was set back
     ],
 )
 def test_one_that_keeps_failing_is_made_ever_later_and_ten_times_an_hour(
@@ -166,3 +167,17 @@ def test_a_pod_that_no_node_takes_says_what_it_asks_of_one() -> None:
         "debug.hpc1.redbox.dev/max-time-s of 39600 or more (or none): compare with `kubectl describe node`. "
         "The scheduler reports: 0/2 nodes"
     )
+
+
+def test_what_is_kept_of_a_pod_is_bounded_whatever_its_author_wrote() -> None:
+    """Anybody who may create pods can give them our label."""
+    long = "x" * 300_000
+    made = pod(
+        owner=long,
+        phase="Pending",
+        conditions=[{"reason": "Unschedulable", "message": "0/3 nodes are available"}],
+        containerStatuses=[{"state": {"terminated": {"message": json.dumps({"refused": long})}}}],
+    )
+    made["metadata"]["annotations"] = {ANNOTATION_REACHES: long}
+    made["spec"] = {"nodeSelector": {f"label-{number}": "y" * 63 for number in range(10_000)}}
+    assert len(repr(companion_of(made))) < 10_000

@@ -14,6 +14,7 @@ from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_
 from redbox_operator.cli import app
 from redbox_operator.install.uninstall import JobsPolicy, NotUninstalled, Uninstall
 from tests.kube.fakes import FakeApiServer
+from tests.kube.virtual_pods import has_node
 
 OURS, OLD = API_VERSION, "wlm.sylabs.io/v1alpha1"
 
@@ -119,7 +120,7 @@ async def test_what_cannot_be_removed_is_named_and_the_rest_goes() -> None:
     for name in ("one", "two", "three"):
         has_job(api, name)
     has_cluster(api, "hpc1", CLUSTER_FINALIZER)
-    api.put(ResourcePath("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
+    has_node(api, "hpc1.debug", "hpc1")
     api.fail(ApiRefused(500, "a webhook does not answer"), verb="finalizers", name="two")
     api.fail(ApiUnreachable("the API server does not answer"), verb="delete", name="three-job")
     with pytest.raises(NotUninstalled, match="2 objects are not removed: ") as ended:
@@ -177,9 +178,28 @@ async def test_a_limited_release_lifts_its_own_finalizer_and_leaves_that_of_anot
     assert finalizers(api, "of an earlier release") == []
 
 
+async def test_a_real_node_with_our_label_stays_without_what_was_published_on_it() -> None:
+    """Its kubelet may set any such label, and makes a Node that was deleted only when it starts again."""
+    api = FakeApiServer()
+    labels = {"redbox.dev/virtual": "true", "debug.hpc1.redbox.dev/partition": "debug", "zone": "a"}
+    capacity = {"cpu": "8", "debug.hpc1.redbox.dev/nodes": "4"}
+    api.put(
+        ResourcePath("Node", "worker-1"),
+        metadata={"labels": labels},
+        spec={"providerID": "kind://worker-1"},
+        status={"capacity": capacity, "images": [{"names": ["x"]}]},
+    )
+    has_node(api, "hpc1.debug", "hpc1")
+    await taking_out(api, []).run()
+    assert api.names("Node") == ["worker-1"]
+    left = api.objects[ResourcePath("Node", "worker-1")]
+    assert left["metadata"]["labels"] == {"redbox.dev/virtual": "true", "zone": "a"}
+    assert left["status"] == {"capacity": {"cpu": "8"}, "images": [{"names": ["x"]}]}
+
+
 async def test_a_limited_release_touches_no_node() -> None:
     api = FakeApiServer()
-    api.put(ResourcePath("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
+    has_node(api, "hpc1.debug", "hpc1")
     await taking_out(api, [], "alice").run()
     assert api.names("Node") == ["hpc1.debug"]
     assert "list Node" not in api.asked

@@ -160,6 +160,22 @@ async def test_an_end_that_was_missed_is_asked_for_and_known(redbox: ScriptedRed
         assert seen.link.lag.rows() == {row_key("ended")}
 
 
+async def test_the_missed_end_of_a_large_array_is_read_without_its_tasks(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    """With them it is longer than the red-box of a SlurmEndpoint may answer, and would count as away."""
+    tasks = [
+        ArrayTask(index=n, job_id=f"7_{n}", phase=Phase.SUCCEEDED, state="COMPLETED") for n in range(2000)
+    ]
+    redbox.put(job("one", Phase.SUCCEEDED, tasks=tasks))
+    async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
+        seen.link.client.longest = 64 * 1024
+        found = await seen.link.find(row_key("one"))
+        assert found is not None
+        assert found.phase is Phase.SUCCEEDED
+        assert seen.link.reachable
+
+
 async def test_what_is_known_to_be_missing_is_not_asked_for_again_until_a_watch_brings_it(
     redbox: ScriptedRedbox, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_retry_begins_after_its_pause_counted_from_the_failure() -> None:
     assert next_begins_in(spec, retrying(), NOON) == 10.0
     assert next_begins_in(spec, retrying(), NOON + timedelta(seconds=4)) == 6.0
     assert next_begins_in(spec, retrying(), NOON + timedelta(hours=1)) == 0.0
+    assert next_begins_in(spec, retrying(), NOON - timedelta(days=1)) == 0.0  # the clock was set back
 
 
 def test_a_suspended_job_starts_anew_when_it_is_resumed_and_not_before() -> None:

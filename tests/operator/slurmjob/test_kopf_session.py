@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestServer
 
 from redbox_operator.slurmjob.kopf_session import session_by
+from redbox_operator.slurmjob.kopf_watches import settings_for
 
 DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000
 GOOD = {"type": "ADDED", "object": {"metadata": {"name": "good"}, "text": "ü" * 2_000}}
@@ -24,6 +26,7 @@ def event(kind: str, version: str, **labels: str) -> str:
     return json.dumps({"type": kind, "object": {"metadata": metadata}}, separators=(",", ":"))
 
 
+reads: list[int] = []
 OWN = "17"
 OF_WRITES = [
     event("ADDED", OWN),
@@ -35,7 +38,15 @@ OF_WRITES = [
 ]
 
 
+ERRORS = [
+    '{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcdserver: request timed out"}}',
+    '{"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}',
+]
+
+
 async def answer(request: web.Request) -> web.Response:
+    if "errors" in request.query:
+        return web.Response(body="\n".join([*ERRORS, ""]).encode())
     if "writes" in request.query:
         return web.Response(body="\n".join([*OF_WRITES, ""]).encode())
     if "watch" in request.query:
@@ -51,7 +62,7 @@ async def asked(**query: str) -> AsyncIterator[ClientResponse]:
     async with TestServer(app) as server:
         url = str(server.make_url("/"))
         login = kopf.ConnectionInfo(server=url, token="t0ken", insecure=True)
-        made = session_by(login, is_own_write=lambda version: version == OWN)
+        made = session_by(login, lambda version: version == OWN, lambda: reads.append(1))
         async with made.aiohttp_session as session, session.get(url, params=query) as response:
             yield response
 
@@ -78,6 +89,29 @@ async def test_a_change_that_the_operator_has_made_itself_is_not_shown_again(siz
     async with asked(writes="true") as response:
         read = b"".join([piece async for piece in response.content.iter_chunked(size)])
     assert read.decode().splitlines() == [OF_WRITES[1], *OF_WRITES[3:]]
+
+
+async def test_each_piece_of_a_watch_counts_as_read() -> None:
+    reads.clear()
+    async with asked(watch="true") as response:
+        pieces = [piece async for piece in response.content.iter_chunked(1024 * 1024)]
+    assert pieces
+    assert reads
+
+
+async def test_after_any_error_of_a_watch_kopf_lists_again() -> None:
+    async with asked(errors="true") as response:
+        read = b"".join([piece async for piece in response.content.iter_chunked(1024)])
+    assert [json.loads(line)["object"]["code"] for line in read.splitlines()] == [410, 410]
+
+
+def test_no_request_of_kopfs_is_given_up() -> None:
+    backoffs = settings_for(["farm"]).networking.error_backoffs
+    assert not isinstance(backoffs, int | float)
+    for _ in range(2):  # each request begins with the shortest
+        pauses = list(itertools.islice(backoffs, 1000))
+        assert pauses[0] == 1
+        assert pauses[-1] == max(pauses) == 30
 
 
 async def test_it_says_who_asks() -> None:

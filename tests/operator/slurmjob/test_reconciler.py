@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -261,8 +262,22 @@ async def test_nothing_is_tried_for_ever(stand: Stand) -> None:
             break
         waited += pause
         stand.now += timedelta(seconds=pause)
+        stand.uptime_s += pause
     assert stand.conditions["Failed"] == ("True", "Failed")
     assert 3000 < waited < 4500
+
+
+async def test_the_sleep_of_a_host_is_no_hour_of_tries(stand: Stand) -> None:
+    stand.api.fail(
+        ApiRefused(403, 'pods "cow-job" is forbidden: exceeded quota: q'), verb="create", kind="Pod"
+    )
+    await stand.apply()
+    stand.now += timedelta(hours=9)
+    await stand.look()
+    assert stand.status["phase"] == "Pending"
+    stand.api.recover()
+    await stand.look()
+    assert stand.pod_names == ["cow-job"]
 
 
 async def test_in_a_namespace_that_is_going_nothing_is_made_or_said(stand: Stand) -> None:
@@ -271,6 +286,37 @@ async def test_in_a_namespace_that_is_going_nothing_is_made_or_said(stand: Stand
     await stand.apply()
     assert stand.status == {}
     assert stand.event_reasons() == []
+
+
+async def test_a_large_one_is_submitted_whole_and_has_the_same_life(stand: Stand) -> None:
+    script = "#!/bin/sh\n" + "".join(f"echo {number}\n" for number in range(5000))
+    await stand.apply(finalizers=(), batch=script)
+    request = stand.api.objects[ResourcePath("ConfigMap", "cow-job", "farm")]["data"]["request.json"]
+    assert json.loads(request)["batch"] == script
+    await stand.at_redbox(Phase.RUNNING)
+    assert stand.status["phase"] == "Running"
+    writes = stand.api.writes
+    stand.api.remove(ResourcePath("Pod", "cow-job", "farm"))
+    await stand.look()  # from the same request
+    assert stand.pod_names == ["cow-job"]
+    assert stand.api.objects[ResourcePath("ConfigMap", "cow-job", "farm")]["data"]["request.json"] == request
+    assert stand.api.writes == writes + 3  # a ConfigMap that exists, the pod, and its uid in the status
+    await stand.at_redbox(Phase.SUCCEEDED, exit_code=0)
+    assert stand.status["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("changed", [{"deletionTimestamp": "2026-11-21T12:00:01Z"}, {"uid": "another"}])
+async def test_a_large_one_that_is_deleted_or_made_again_meanwhile_gets_no_pod(
+    stand: Stand, changed: dict[str, Any]
+) -> None:
+    await stand.apply(batch="#!/bin/sh\n" + "".join(f"echo {number}\n" for number in range(5000)))
+    stand.cache.remove_companion("farm", "cow-job")
+    stand.api.remove(ResourcePath("Pod", "cow-job", "farm"))
+    stand.put(metadata=changed)
+    writes = stand.api.writes
+    await stand.reconciler.reconcile(stand.ref)
+    assert stand.api.writes == writes
+    assert stand.pod_names == []
 
 
 # ------------------------------------------------------------------------- what happens between two looks

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, cast
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -19,6 +20,7 @@ from redbox_resourced.kubelet.serving_certificate import (
     USER,
     ServingCertificate,
     ServingKeyPair,
+    key_pem,
     make_key,
 )
 
@@ -33,6 +35,7 @@ class Cluster:
         self.lifetimes = list(lifetimes)
         self.asked_as: list[tuple[str, str]] = []
         self.requests: dict[str, Object] = {}
+        self.verdict = ""
         self._key = make_key()
 
     def impersonating(self, user: str, group: str) -> Self:
@@ -45,7 +48,10 @@ class Cluster:
     async def create(self, _: ResourcePath, body: Object) -> Object:
         request = x509.load_pem_x509_csr(base64.b64decode(body["spec"]["request"]))
         signed = base64.b64encode(self._sign(request, self.lifetimes.pop(0))).decode()
-        self.requests[body["metadata"]["name"]] = {**body, "status": {"certificate": signed}}
+        status: Object = {"certificate": signed}
+        if self.verdict:
+            status = {"conditions": [{"type": self.verdict, "status": "True", "message": "not today"}]}
+        self.requests[body["metadata"]["name"]] = {**body, "status": status}
         return body
 
     async def close(self) -> None:
@@ -112,3 +118,60 @@ async def test_one_that_is_due_is_not_served_after_a_restart(tmp_path: Path, mon
     await asyncio.sleep(max(0.0, (short.renewal() - datetime.now(UTC)).total_seconds()) + 0.1)
     [new] = await served(Cluster(LONG), tmp_path, bool)
     assert new != short
+
+
+@pytest.mark.parametrize("damage", ["another key", "half a file"])
+async def test_a_pair_of_which_one_file_was_written_is_not_served(
+    tmp_path: Path, monkeypatch: Any, damage: str
+) -> None:
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
+    [old] = await served(Cluster(LONG), tmp_path, bool)
+    if damage == "another key":
+        (tmp_path / "serving.key").write_bytes(key_pem(make_key()))
+    else:
+        (tmp_path / "serving.crt").write_bytes(old.certificate[:200])
+    cluster = Cluster(LONG)
+    [new] = await served(cluster, tmp_path, bool)
+    assert new.belong_together()
+    assert len(cluster.requests) == 1
+
+
+async def test_a_renewal_that_waits_says_until_when_the_certificate_lasts(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
+    cluster = Cluster(SHORT, LONG)
+
+    def changed(_: ServingKeyPair) -> None:
+        if len(cluster.requests) == 1:
+            cluster.verdict = "Approved"  # and the next one is not issued
+
+    certificate = ServingCertificate(cast("Any", cluster), ADDRESS, tmp_path, None, changed)
+    running = asyncio.create_task(certificate.run())
+    async with asyncio.timeout(60):
+        while "waits for the cluster's signer" not in certificate.note:  # noqa: ASYNC110 (it sets no event)
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait({running})
+    assert "the serving certificate ends at" in certificate.note
+
+
+async def test_a_denied_request_says_how_another_one_is_made(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
+    cluster = Cluster(LONG, LONG)
+    cluster.verdict = "Denied"
+    certificate = ServingCertificate(
+        cast("Any", cluster), ADDRESS, folder=tmp_path, given=None, changed=lambda _: None
+    )
+    running = asyncio.create_task(certificate.run())
+    async with asyncio.timeout(60):
+        while "denied" not in certificate.note:  # noqa: ASYNC110 (a note sets no event)
+            await asyncio.sleep(0.01)
+        [name] = cluster.requests
+        assert f"kubectl delete csr {name}" in certificate.note
+        cluster.verdict = ""
+        del cluster.requests[name]
+        while certificate.note:  # noqa: ASYNC110 (the same)
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait({running})

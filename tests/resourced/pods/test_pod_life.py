@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,9 +18,8 @@ from redbox_resourced.pods.job_feed import BACKOFF
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.pod import TargetPartition, check_supported
-from redbox_resourced.translation.references import PodReferences
 from tests.resourced.pods.factories import RUNS, WAITS, died, manifest, pod_job, report
-from tests.resourced.pods.pod_life_harness import AWAY, NODE, POD, PodLife, pod_life, problem, until
+from tests.resourced.pods.pod_life_harness import AWAY, POD, PodLife, pod_life, problem, until
 
 SECRET = {"volumes": [{"name": "v", "secret": {"secretName": "login"}}]}
 NEVER = {"restartPolicy": "Never"}
@@ -65,38 +63,20 @@ async def test_events_are_published_once_and_not_kept() -> None:
         assert [row.pod.events for row in life.rows if row.pod] == [[]]
 
 
+async def test_nothing_is_kept_of_an_account_that_calls_red_box_no_more() -> None:
+    """A tenant makes as many accounts in a namespace as they like."""
+    async with pod_life() as life:
+        await submitted(life)
+        await until(lambda: life.pods.queue.is_idle)
+        assert len(life.pods._callers) == 0
+
+
 async def test_the_token_is_of_the_pods_own_account() -> None:
     async with pod_life() as life:
         life.create(serviceAccountName="trainer")
         await until(lambda: "pod-uid" in life.redbox.jobs)
         accounts = {where.name for verb, where in life.api.requests if verb == "token"}
         assert accounts == {"trainer"}
-
-
-async def test_what_pods_refer_to_is_in_memory_for_a_few_pods_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    held: Counter[str] = Counter()
-    released = asyncio.Event()
-
-    async def read_slowly(_: object, pod: dict[str, Any], __: object) -> PodReferences:
-        held[pod["metadata"]["namespace"]] += 1
-        await released.wait()
-        return PodReferences()
-
-    monkeypatch.setattr(pod_request, "read_references", read_slowly)
-    pods = [(namespace, f"{namespace}-{number}") for namespace in ("a", "b", "c") for number in range(5)]
-    async with pod_life() as life:
-        for namespace, name in pods:
-            metadata = {"namespace": namespace, "name": name, "uid": name}
-            life.api.put(ResourcePath("Pod", name, namespace), manifest(metadata=metadata))
-        await until(lambda: [where for _, where in life.api.requests].count(NODE) == len(pods))
-        await until(lambda: held.total() >= pod_request.AT_ONCE)
-        await asyncio.sleep(0)
-        assert held.total() == pod_request.AT_ONCE
-        assert max(held.values()) <= pod_request.OF_A_NAMESPACE
-        released.set()
-        await until(lambda: life.redbox.jobs.keys() == {name for _, name in pods})
 
 
 async def test_a_pod_whose_check_takes_long_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,9 +45,11 @@ async def submit(ref: JobRefDep, body: JobRequest, services: ServicesDep, respon
 @router.get(
     "/v1/jobs/{key}", name="get_job", response_model_exclude_none=True, responses=problem_responses(404)
 )
-async def get(ref: JobRefDep, services: ServicesDep, owner: OwnerDep) -> Job:
-    """Return a job with its status; of an array also each task."""
-    return await services.jobs.get(ref.caller, ref.key, ref.attempt, owner)
+async def get(
+    ref: JobRefDep, services: ServicesDep, owner: OwnerDep, *, tasks: Annotated[bool, Query()] = True
+) -> Job:
+    """Return a job with its status; of an array also each task, unless `tasks` is false."""
+    return await services.jobs.get(ref.caller, ref.key, ref.attempt, owner, with_tasks=tasks)
 
 
 @router.delete("/v1/jobs/{key}", response_model_exclude_none=True, responses=problem_responses(404))

@@ -15,8 +15,8 @@ from redbox_api.hostlists import expand
 from redbox_api.models import ArrayTask, Job, LogPath, OwnerRef, Phase
 from redbox_shared.wire import LAUNCH_FAILED
 
-MOST_LISTED = 60_000
-"""Tasks in one answer, of some 100 bytes each: companions take 8 MiB."""
+MOST_LISTED = 40_000
+"""Tasks in one answer, of some 100 bytes each: a companion has 64 MiB for them and what it keeps of each."""
 
 
 def visible(record: RecordSummary) -> bool:

@@ -28,6 +28,9 @@ log = structlog.get_logger(__name__)
 RUNNERS_END_S = 20.0
 """Beyond the grace period of a deletion: red-box allows the runner 15 s for its last report."""
 ABANDONED = "JobAbandoned"
+NOT_ENDED = "JobNotEnded"
+LATE_S = 60.0
+"""After its job was cancelled by force an event says what a pod still waits for."""
 
 Show = Callable[[BoundPod, Job, ClusterConnection], Awaitable[bool]]
 """Writes the status of a pod by its job; whether the pod has ended."""
@@ -63,11 +66,13 @@ class PodDeletions:
             if why := self._why_abandoned(pod):
                 await self.events.warn(pod, ABANDONED, why)
             elif connection is None and self.clusters.may_have_node(pod.node):
-                message = f"the SlurmCluster of node {pod.node} cannot be used"
-                raise SubmissionPending("NoCluster", message)
+                why = f"the SlurmCluster of node {pod.node} cannot be used"
+                await self._report_late(pod, why)
+                raise SubmissionPending("NoCluster", why)
             elif connection is not None and not await self._end_job(pod, connection):
+                await self._report_late(pod, self._why_not_ended(pod, connection.cluster.name))
                 # Or when its job changes, or red-box answers again: only that where it is overdue already.
-                return self._overdue_in(pod) or None
+                return self._overdue_in(pod) or self._late_in(pod) or None
         async with self.statuses.slots.of(pod.namespace):
             path = ResourcePath("Pod", pod.name, pod.namespace)
             await self.objects.delete(path, uid=pod.uid, grace_s=0)
@@ -98,6 +103,18 @@ class PodDeletions:
             cause = f"the SlurmCluster of node {pod.node} is gone"
         return f"{cause}: {pod.submitted or 'its job'} was not cancelled, and may run on in Slurm"
 
+    async def _report_late(self, pod: BoundPod, why: str) -> None:
+        """As kubelets do of a pod that they cannot kill: its author sees nothing else of the wait."""
+        if self._late_in(pod) == 0:
+            message = f"this pod waits for the end of its job: {why}. `kubectl delete --force` does not wait"
+            await self.events.warn(pod, NOT_ENDED, message)
+
+    def _why_not_ended(self, pod: BoundPod, cluster: str) -> str:
+        feed = self.feeds.get(cluster)
+        if feed is None or feed.fault:
+            return f"the red-box of {cluster} cannot be reached"
+        return f"{pod.submitted or 'its job'} has not ended in Slurm"
+
     async def _end_job(self, pod: BoundPod, connection: ClusterConnection) -> bool:
         """Cancel the job, once, and show its end; whether it has ended, or never was and never will be.
 
@@ -111,8 +128,12 @@ class PodDeletions:
         job = feed.of_pod(pod)
         force = self._overdue_in(pod) == 0
         if job is None or not (self._is_cancelled(pod, job, force=force) or job.phase in FINAL_PHASES):
-            async with self.calling(pod, cluster):
-                cancelled = await self.submitter.cancel(pod, connection, force=force)
+            try:
+                async with self.calling(pod, cluster):
+                    cancelled = await self.submitter.cancel(pod, connection, force=force)
+            except SubmissionPending as pending:
+                await self._report_late(pod, str(pending))
+                raise
             if cancelled is None:
                 await self.statuses.write(pod, run_status.never_ran(pod))
                 return True
@@ -132,5 +153,12 @@ class PodDeletions:
         """How long its job may still take to end; None once it was cancelled by force."""
         if pod.uid in self._forced:
             return None
+        return max(0.0, self._left_s(pod))
+
+    def _late_in(self, pod: BoundPod) -> float:
+        return max(0.0, self._left_s(pod) + LATE_S)
+
+    def _left_s(self, pod: BoundPod) -> float:
+        """Until its job is cancelled by force."""
         left = datetime.fromisoformat(pod.ends_by) - self.wall_clock()
-        return max(0.0, left.total_seconds() + RUNNERS_END_S)
+        return left.total_seconds() + RUNNERS_END_S

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 
+from redbox.core.workload_manager import TaskObservation
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import BODY_LIMIT, Stand, problem, standing
 from tests.redbox.jobs.submit_manners import REFUSED, UNAVAILABLE
@@ -282,3 +284,16 @@ async def test_the_owner_of_a_waiting_job_learns_when_slurm_expects_it_to_start(
 async def test_a_check_says_whether_slurm_would_take_it(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/check", json={"batch": SCRIPT})
     assert answer.json()["valid"]
+
+
+async def test_of_an_array_the_tasks_may_be_left_out(stand: Stand) -> None:
+    """There may be 50,000: who wants the state alone does not read 8 MiB."""
+    job_id = await stand.submitted()
+    tasks = tuple(TaskObservation(index, f"{job_id}_{index}", "RUNNING") for index in range(3))
+    stand.slurm.put(replace(stand.slurm.jobs[job_id], tasks=tasks, array_size=3))
+    whole = await stand.until("k1", lambda job: job.get("tasks"))
+    async with stand.at_socket() as http:
+        short = (await http.get("/v1/jobs/k1", params={"tasks": "false"})).json()
+    assert [task["index"] for task in whole["tasks"]] == [0, 1, 2]
+    assert "tasks" not in short
+    assert short["array"] == whole["array"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import pytest
 from structlog.testing import capture_logs
 
+from redbox_api.errors import Busy
+from redbox_resourced.pods.ending.deletions import LATE_S, RUNNERS_END_S
 from tests.resourced.pods.factories import RUNS, pod_job, report
-from tests.resourced.pods.pod_life_harness import POD, PodLife, pod_life, until
+from tests.resourced.pods.pod_life_harness import POD, PodLife, pod_life, problem, until
 
 PLACE = ("alice", "train")
 NAMED = "Slurm job 7 of alice was not cancelled"
@@ -72,3 +77,38 @@ async def test_while_its_slurmcluster_is_being_deleted_no_pod_is_submitted() -> 
         life.create()
         await until(lambda: life.waiting_reason == "ClusterBeingDeleted")
         assert life.redbox.asked == []
+
+
+async def test_a_pod_that_is_late_to_go_says_what_it_waits_for() -> None:
+    async with pod_life() as life:
+        await running(life)
+        life.delete()
+        await until(lambda: "DELETE" in life.redbox.asked)
+        life.now += timedelta(seconds=30 + RUNNERS_END_S)
+        life.pods.enqueue(("alice", "train"))
+        await until(lambda: "DELETE force" in life.redbox.asked)
+        await life.settled()
+        assert life.api.events == []  # it has been cancelled by force just now
+        life.now += timedelta(seconds=LATE_S)
+        life.pods.enqueue(("alice", "train"))
+        await until(lambda: life.api.events)
+        [event] = life.api.events
+        assert event["reason"] == "JobNotEnded"
+        assert "Slurm job 7 of alice has not ended in Slurm" in event["message"]
+
+
+@pytest.mark.parametrize("how", ["away", "refuses"])
+async def test_a_pod_whose_job_cannot_be_cancelled_says_so(how: str) -> None:
+    async with pod_life() as life:
+        await running(life)
+        if how == "away":
+            life.pods.job_feeds["hpc1"].fault = "no route to host"
+        else:
+            life.redbox.failing = Busy(problem(503), retry_after=60)
+        life.now += timedelta(minutes=10)
+        life.delete()
+        await until(lambda: life.api.events)
+        [event] = life.api.events
+        assert event["reason"] == "JobNotEnded"
+        assert "kubectl delete --force" in event["message"]
+        assert life.exists
