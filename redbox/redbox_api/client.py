@@ -155,7 +155,7 @@ class RedboxClient:
     async def get_job(
         self, key: str, *, attempt: int = 1, owner: OwnerRef | None = None, tasks: bool = True
     ) -> Job:
-        """Without `tasks` an array has only their counts, if red-box is new enough: 40,000 of them are 4 MiB."""
+        """Without `tasks` an array has only their counts, if red-box is new enough: 40,000 are 4 MiB."""
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)}
         if not tasks:
             with suppress(NotAccepted):  # an older red-box has no such parameter
