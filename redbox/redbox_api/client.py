@@ -20,11 +20,11 @@ from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from redbox_api.bodies import TooLong, lines, whole
+from redbox_api.bodies import TooLong, lines, parse, whole
 from redbox_api.connections import ClientConnections, explain, url_of
-from redbox_api.errors import FOREIGN, LONGEST_SENTENCE, NotAccepted, RedboxError, Unreachable, refusal
+from redbox_api.errors import FOREIGN, NotAccepted, RedboxError, Unreachable, refusal
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
     Cancelled,
@@ -215,7 +215,7 @@ class RedboxClient:
         query = {"watch": "true", **filters} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/jobs", query) as answer:
             async for line in lines(answer.content, self.longest):
-                yield _read(WatchEvent, line, "/v1/jobs")
+                yield parse(WatchEvent, line, "/v1/jobs")
 
     async def check(self, request: JobRequest) -> Check:
         """Whether Slurm would accept it, and when it would start."""
@@ -294,7 +294,7 @@ class RedboxClient:
         query = {"watch": "true"} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/partitions", query) as answer:
             async for line in lines(answer.content, self.longest):
-                yield _read(PartitionEvent, line, "/v1/partitions")
+                yield parse(PartitionEvent, line, "/v1/partitions")
 
     async def whoami(self) -> WhoAmI:
         return await self._ask(WhoAmI, "GET", "/v1/whoami", {})
@@ -322,7 +322,7 @@ class RedboxClient:
                 body = await whole(response.content, self.longest)
         except TimeoutError as error:
             raise Unreachable(f"{path}: no answer within {within:g} s") from error
-        return _read(answer, body, path)
+        return parse(answer, body, path)
 
     @asynccontextmanager
     async def _exchange(
@@ -379,16 +379,6 @@ def _volume(handle: str) -> str:
 
 def _owner(owner: OwnerRef | None) -> dict[str, str]:
     return {"namespace": owner.namespace, "account": owner.account} if owner else {}
-
-
-def _read(form: type[AnswerT], body: bytes, path: str) -> AnswerT:
-    """Parse a response; a proxy's page may come with 200, too."""
-    try:
-        return form.model_validate_json(body)
-    except ValidationError as error:
-        flaw = error.errors(include_url=False)[0]
-        words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])[:LONGEST_SENTENCE]
-        raise Unreachable(f"{path}: {FOREIGN}: it is not a {form.__name__}: {words}") from error
 
 
 def _restart(answer: ClientResponse) -> int | None:
