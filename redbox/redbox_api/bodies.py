@@ -1,16 +1,11 @@
-"""Reading a response's body: as a whole or line by line, with a bound on its size; and what it says."""
+"""Reading a response's body: as a whole or line by line, with a bound on its size."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TypeVar
 
 from aiohttp import StreamReader
-from pydantic import BaseModel, ValidationError
 
-from redbox_api.errors import FOREIGN, LONGEST_SENTENCE, Unreachable
-
-AnswerT = TypeVar("AnswerT", bound=BaseModel)
 LONGEST = 64 << 20
 """Bytes held in memory at once: an array of 50,000 tasks is 8 MiB, an object of Kubernetes at most 1.5 MiB in
 etcd and some times that in JSON, where `<` is six bytes."""
@@ -49,16 +44,6 @@ async def lines(
         raise ConnectionError("it broke off in the middle of an event")
     if begun:
         yield bytes(begun)
-
-
-def parse(form: type[AnswerT], body: bytes, path: str) -> AnswerT:
-    """Parse a response; a proxy's page may come with 200, too."""
-    try:
-        return form.model_validate_json(body)
-    except ValidationError as error:
-        flaw = error.errors(include_url=False)[0]
-        words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])[:LONGEST_SENTENCE]
-        raise Unreachable(f"{path}: {FOREIGN}: it is not a {form.__name__}: {words}") from error
 
 
 def _check(read: bytearray, longest: int) -> None:

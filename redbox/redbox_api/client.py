@@ -22,9 +22,9 @@ from urllib.parse import quote
 from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse
 from pydantic import BaseModel
 
-from redbox_api.bodies import TooLong, lines, parse, whole
+from redbox_api.bodies import TooLong, lines, whole
 from redbox_api.connections import ClientConnections, explain, url_of
-from redbox_api.errors import FOREIGN, NotAccepted, RedboxError, Unreachable, refusal
+from redbox_api.errors import FOREIGN, NotAccepted, RedboxError, Unreachable, parse, refusal
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
     Cancelled,

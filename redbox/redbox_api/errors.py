@@ -15,10 +15,14 @@ RedboxError
 from __future__ import annotations
 
 import re
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from redbox_api.models import Problem
 from redbox_shared.wire import PROBLEMS
 
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
 FOREIGN = "the response did not come from red-box"
 SECONDS = re.compile(r"[0-9]{1,9}")
 LONGEST_SENTENCE = 4096  # of what a server says: it is logged, and in statuses
@@ -85,6 +89,16 @@ BY_STATUS: dict[int, type[Refused]] = {
     429: Busy,
     503: Busy,
 }
+
+
+def parse(form: type[AnswerT], body: bytes, path: str) -> AnswerT:
+    """What a success says; a proxy's page may come with 200, too."""
+    try:
+        return form.model_validate_json(body)
+    except ValidationError as error:
+        flaw = error.errors(include_url=False)[0]
+        words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])[:LONGEST_SENTENCE]
+        raise Unreachable(f"{path}: {FOREIGN}: it is not a {form.__name__}: {words}") from error
 
 
 def refusal(status: int, body: bytes, retry_after: str | None) -> RedboxError:

@@ -137,7 +137,7 @@ def test_a_partition_whose_nodes_are_powered_down_stays_open_as_slurm_starts_the
         comes_to_be_as_in_slurm(look, login, "GPU_big")
         eventually(lambda: condition(look(), "PartitionUp")["reason"] == "Up")
         login.run("scontrol", "update", "node=n3", "state=power_up")
-        eventually(lambda: "POWER_UP" not in login.run("scontrol", "show", "node", "n3").stdout)  # it has begun
+        eventually(lambda: "POWER_UP" not in login.run("scontrol", "show", "node", "n3").stdout)
     eventually(lambda: is_in_service(bed, "n3"))
 
 
