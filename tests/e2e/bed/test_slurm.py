@@ -16,6 +16,7 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
 from redbox_bed.slurm.daemons import daemons_of
 from tests.e2e.harness.slurm_release import launcher
+from tests.e2e.harness.slurmctld_restart import has_saved
 
 PROGRAM = Path(__file__).parents[3] / "deploy/local/bed"
 JOB_ENDS_WITHIN = 60
@@ -257,11 +258,7 @@ def test_running_jobs_survive_a_killed_slurmctld(bed: Bed, login: Host, controll
     # saved it once a later job is in its file.
     later = f"later-{uuid4().hex}"
     submit(login, "true", f"--job-name={later}", "--hold")
-    wait_until(
-        lambda: later.encode() in controller.read("/var/spool/slurmctld/job_state"),
-        30,
-        "slurmctld did not save its jobs",
-    )
+    wait_until(lambda: has_saved(controller, later), 60, "slurmctld did not save its jobs")
     login.run("scancel", f"--name={later}", user="alice")
     controller.kill("slurmctld")
     bed.slurms[0].up()

@@ -29,8 +29,17 @@ def save_state(login: Host, controller: Host) -> None:
     """Have slurmctld save all that it knows: it is saved when a job that came later is in its file."""
     later = f"later-{secrets.token_hex(6)}"
     login.run("sbatch", "--hold", f"--job-name={later}", "--wrap=true", user="alice")
-    wait_until(lambda: later.encode() in controller.read(STATE_FILE), 60, "slurmctld did not save its jobs")
+    wait_until(lambda: has_saved(controller, later), 60, "slurmctld did not save its jobs")
     login.run("scancel", f"--name={later}", user="alice")
+
+
+def has_saved(controller: Host, job_name: str) -> bool:
+    """Whether slurmctld has saved a job of this name; there is no file for a moment whenever it saves."""
+    return _succeeds(controller, "grep", "-qaF", job_name, STATE_FILE)
+
+
+def _succeeds(host: Host, *command: str) -> bool:
+    return host.run(*command, check=False).returncode == 0
 
 
 def kill_and_start(bed: Bed) -> None:
@@ -43,7 +52,8 @@ def nothing_saved(bed: Bed) -> Iterator[None]:
     """What happens inside is forgotten: slurmctld is killed at the end, and comes back as it was before."""
     controller = bed.host("ctl")
     save_state(bed.host("login"), controller)
-    controller.run("cp", "--preserve", STATE_FILE, KEPT)
+    copy = ("cp", "--preserve", STATE_FILE, KEPT)
+    wait_until(lambda: _succeeds(controller, *copy), 60, "there is no state of slurmctld's")
     try:
         yield
         controller.kill("slurmctld")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from redbox.agents.agent import AgentClient
+from redbox.agents.errors import CommandDetached
+from redbox.agents.protocol.answers import RecordedCommandState
 from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import is_agent_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
@@ -29,6 +32,21 @@ async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
             outcome if isinstance(outcome := condition(), bool) else await outcome
         ):
             await asyncio.sleep(0.01)
+
+
+async def run_until_detached(
+    agent: AgentClient, argv: Sequence[str], identity: str, *, replaces: str | None = None
+) -> None:
+    """Have a recorded command run on without its caller.
+
+    On a busy machine a short deadline may pass before the command begins, which then it never does.
+    """
+    for deadline in (0.2, 2, 20):
+        with suppress(CommandDetached):
+            await agent.run(argv, keep=identity, deadline=deadline, replaces=replaces)
+        if (await agent.recall(identity)).state is RecordedCommandState.RUNNING:
+            return
+    raise AssertionError(f"{argv[0]} does not run on")
 
 
 class LaunchedTransport:

@@ -15,13 +15,13 @@ from uuid import uuid4
 import pytest
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import AgentDied, CommandDetached, RequestFailed, SystemCallFailed
+from redbox.agents.errors import AgentDied, RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.program.command_records import CommandRecord, CommandRecordStore, outcome_id
 from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.agents.settings import PoolSettings
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.harness import LaunchedTransport, until
+from tests.redbox.agents.harness import LaunchedTransport, run_until_detached, until
 
 NO_WAIT = PoolSettings(leave_s=0.05)
 
@@ -87,9 +87,7 @@ async def test_the_deadline_detaches_the_caller_and_the_command_goes_on(
     agent: AgentClient, identity: str, folder: Path
 ) -> None:
     command, fifo = gate(folder)
-    with pytest.raises(CommandDetached):
-        await agent.run(command, keep=identity, deadline=0.2)
-    assert (await agent.recall(identity)).state is RecordedCommandState.RUNNING
+    await run_until_detached(agent, command, identity)
     fifo.write_text("go\n")
     kept = await recall_until_ended(agent, identity)
     assert kept.completed
@@ -101,8 +99,7 @@ async def test_it_goes_on_when_its_server_ends_and_another_learns_its_outcome(
 ) -> None:
     command, fifo = gate(folder)
     async with another_server(transport, user) as agent:
-        with pytest.raises(CommandDetached):
-            await agent.run(command, keep=identity, deadline=0.2)
+        await run_until_detached(agent, command, identity)
     async with another_server(transport, user) as agent:
         assert (await agent.recall(identity)).state is RecordedCommandState.RUNNING
         fifo.write_text("go\n")
@@ -172,8 +169,7 @@ async def test_one_that_is_under_way_is_never_replaced(
     await agent.run(["/bin/false"], keep=identity, deadline=60)
     ended = (await agent.recall(identity)).outcome_id
     command, fifo = gate(folder)
-    with pytest.raises(CommandDetached):
-        await agent.run(command, keep=identity, deadline=0.2, replaces=ended)
+    await run_until_detached(agent, command, identity, replaces=ended)
     running = await agent.recall(identity)
     assert (running.state, running.outcome_id) == (RecordedCommandState.RUNNING, None)
     with pytest.raises(SystemCallFailed, match="begun before"):

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import AgentUnavailable, CommandDetached, SystemCallFailed
+from redbox.agents.errors import AgentUnavailable, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import RecordedCommandState
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import KeyDirectory
 from tests.ports import free_port
-from tests.redbox.agents.harness import until
+from tests.redbox.agents.harness import run_until_detached, until
 from tests.redbox.agents.login_host import ALICE, LoginHost
 from tests.redbox.agents.sshd import sshd
 
@@ -105,9 +105,7 @@ async def test_a_submit_that_a_reboot_ended_is_lost_and_not_begun_a_second_time(
     """Its outcome is unknown: a job with its mark may be in Slurm, and only a held retry is safe."""
     machines.power_on(FIRST)
     async with machines.agent() as agent:
-        with pytest.raises(CommandDetached):
-            await agent.run(["sleep", "600"], keep="under-way", deadline=0.2)
-        assert (await agent.recall("under-way")).state is RecordedCommandState.RUNNING
+        await run_until_detached(agent, ["sleep", "600"], "under-way")
         machines.power_off(FIRST)
     machines.power_on(FIRST)
     async with machines.agent() as agent:
@@ -121,8 +119,7 @@ async def test_a_submit_under_way_on_another_machine_is_not_begun_here(machines:
     for address in (FIRST, SECOND):
         machines.power_on(address)
     async with machines.agent() as agent:
-        with pytest.raises(CommandDetached):
-            await agent.run(["sleep", "600"], keep="over-there", deadline=0.2)
+        await run_until_detached(agent, ["sleep", "600"], "over-there")
     machines.power_off(FIRST)
     async with machines.agent() as agent:
         assert (await agent.recall("over-there")).state is RecordedCommandState.LOST
