@@ -113,9 +113,10 @@ class StreamReauthorization:
             await asyncio.gather(*map(self._check, due[begin : begin + CONCURRENT_CHECKS]))
 
     async def _check(self, stream: _Stream) -> None:
+        checked = stream.connection
         reason = await self._rejection(stream)
-        if stream not in self._streams:
-            return
+        if stream not in self._streams or stream.connection is not checked:
+            return  # it has ended, or a newer token counts by now, or is being checked itself
         if reason is None:
             stream.due = self._next_check(stream.caller)
             return

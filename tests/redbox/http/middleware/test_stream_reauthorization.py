@@ -13,6 +13,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from redbox.callers.authenticator import Authenticator
+from redbox.callers.errors import Unauthenticated
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner
@@ -110,24 +111,57 @@ async def test_a_download_of_a_revoked_token_breaks_off(stand: Stand) -> None:
             await drain(pieces)
 
 
-class BrokenAuthenticator(Authenticator):
-    """Fails with an unexpected exception."""
+REQUEST = HTTPConnection({"type": "http", "headers": []})
+CALLER = Caller("uid:2001", Owner("local", "users", "alice"), frozenset())
+
+
+class ScriptedAuthenticator(Authenticator):
+    """Without keys; its rules change with each look."""
 
     def __init__(self) -> None:
-        """Without keys and rules."""
-
-    async def authenticate(self, connection: HTTPConnection) -> Caller:  # noqa: ARG002
-        raise RuntimeError("can't start new thread")
+        """Nothing of the real one's."""
 
     def rules_in_force(self) -> object:
         return object()
 
 
+class BrokenAuthenticator(ScriptedAuthenticator):
+    """Fails with an unexpected exception."""
+
+    async def authenticate(self, connection: HTTPConnection) -> Caller:  # noqa: ARG002
+        raise RuntimeError("can't start new thread")
+
+
+class SlowAuthenticator(ScriptedAuthenticator):
+    """Refuses a request without a token, late; and takes one with a token at once."""
+
+    def __init__(self) -> None:
+        self.asked, self.refuses = asyncio.Event(), asyncio.Event()
+
+    async def authenticate(self, connection: HTTPConnection) -> Caller:
+        if not connection.headers:
+            self.asked.set()
+            await self.refuses.wait()
+            raise Unauthenticated("it has expired")
+        return CALLER
+
+
+async def test_a_refusal_of_the_token_before_does_not_end_a_stream_that_has_a_newer_one() -> None:
+    authenticator = SlowAuthenticator()
+    reauthorization = StreamReauthorization(authenticator, SystemClock())
+    async with reauthorization.guard(REQUEST, CALLER, has_end=False) as is_over:
+        check = asyncio.create_task(reauthorization.check_due())
+        await authenticator.asked.wait()
+        assert await reauthorization.renew(REQUEST, b"newer")
+        authenticator.refuses.set()
+        await check
+        await asyncio.sleep(0)
+        assert not is_over()
+
+
 async def test_a_check_that_fails_unexpectedly_ends_neither_the_stream_nor_the_server() -> None:
-    request = HTTPConnection({"type": "http", "headers": []})
-    caller = Caller("uid:2001", Owner("local", "users", "alice"), frozenset())
     reauthorization = StreamReauthorization(BrokenAuthenticator(), SystemClock())
-    async with reauthorization.guard(request, caller, has_end=False) as is_over:
+    async with reauthorization.guard(REQUEST, CALLER, has_end=False) as is_over:
         await reauthorization.check_due()
         await asyncio.sleep(0)
         assert not is_over()
