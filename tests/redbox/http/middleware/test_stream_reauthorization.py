@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from redbox.callers.authenticator import Authenticator
-from redbox.callers.errors import Unauthenticated
+from redbox.callers.errors import TokenFault, Unauthenticated
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner
@@ -142,7 +142,7 @@ class SlowAuthenticator(ScriptedAuthenticator):
         if not connection.headers:
             self.asked.set()
             await self.refuses.wait()
-            raise Unauthenticated("it has expired")
+            raise Unauthenticated(TokenFault.EXPIRED, "it has expired")
         return CALLER
 
 
