@@ -4,6 +4,7 @@
     ├── AgentUnavailable            there is no agent for this user now; retry_after seconds
     │   └── LoginDenied             sshd has refused a good key: it counts as a failed login
     ├── AgentRefused                there is no agent for this user until an administrator changes something
+    │   └── UserRefused             sudo or sshd refuses this user, as while a directory of users is away
     ├── AgentDied                   the agent ended, or broke the protocol, during an operation
     ├── AgentTimeout                no answer within the deadline; the operation may still take effect
     ├── CommandDetached             a recorded command continues without its caller: use `recall`
@@ -44,6 +45,10 @@ class LoginDenied(AgentUnavailable):
 
 class AgentRefused(AgentError):
     """There is no agent for this user, and a retry does not change that."""
+
+
+class UserRefused(AgentRefused):
+    """Sudo or sshd refuses this user: an administrator's will, or a directory of users that is away."""
 
 
 class AgentDied(AgentError):

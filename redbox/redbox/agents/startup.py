@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, FrameError
+from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, FrameError, UserRefused
 from redbox.agents.protocol.answers import Hello
 from redbox.agents.protocol.connection import AgentConnection, AgentProcess
 from redbox.agents.settings import PoolSettings
-from redbox.agents.transports.base import Transport
+from redbox.agents.transports.base import Transport, is_agent_refusal
 from redbox.core.domain import UnixUser
 from redbox_shared.backoff import Backoff
 
@@ -96,7 +96,10 @@ class AgentLauncher:
             stderr = process.stderr_text()
         finally:
             process.kill()
-        kind = AgentRefused if self._transport.is_refusal(status, stderr) else AgentUnavailable
+        kind: type[AgentError] = AgentUnavailable
+        if self._transport.is_refusal(status, stderr):
+            is_certain = is_agent_refusal(status) or status == COMMAND_NOT_FOUND
+            kind = AgentRefused if is_certain else UserRefused
         reason = stderr or str(error)
         if NOT_OUR_INPUT in reason:
             reason = (
@@ -138,7 +141,7 @@ class StartBackoff:
         if failures is None or (left := failures.until - self._clock()) <= 0:
             return
         if isinstance(failures.last, AgentRefused):
-            raise AgentRefused(failures.last.detail)
+            raise type(failures.last)(failures.last.detail)
         raise AgentUnavailable(failures.last.detail, retry_after=left)
 
     def failed(self, user: UnixUser, error: AgentError) -> None:

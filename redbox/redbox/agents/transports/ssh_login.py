@@ -12,7 +12,7 @@ from pathlib import Path
 
 import asyncssh
 
-from redbox.agents.errors import AgentRefused, AgentUnavailable, LoginDenied
+from redbox.agents.errors import AgentRefused, AgentUnavailable, LoginDenied, UserRefused
 from redbox.agents.transports.ssh_ca import SshCredential
 
 # Preferred, not required. Measured: files are read at 200-270 MB/s, with ChaCha20, asyncssh's first choice,
@@ -109,7 +109,7 @@ async def log_in(
             login_timeout=node.login_s,
         )
     except asyncssh.PermissionDenied as error:
-        raise AgentRefused(
+        raise UserRefused(
             f"sshd refuses {where}: {_why_refused(client, credential, error.reason)}"
         ) from error
     except asyncssh.HostKeyNotVerifiable as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from redbox.agents.errors import AgentRefused
+from redbox.agents.errors import AgentRefused, UserRefused
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import SubmitOutcome, SubmitRejected, SubmitUnavailable
 
@@ -36,6 +36,8 @@ class RefusalPolicy:
         self._refusals: dict[UnixUser, RefusalTimes] = {}
 
     def outcome_of(self, user: UnixUser, refused: AgentRefused) -> SubmitOutcome:
+        if not isinstance(refused, UserRefused):
+            return SubmitRejected(refused.detail)
         now = self._monotonic()
         before = self._refusals.get(user)
         lasts = before is not None and now - before.last < FORGOTTEN_AFTER_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redbox.agents.errors import AgentRefused
+from redbox.agents.errors import AgentRefused, UserRefused
 from redbox.agents.pool import AgentRole
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import SubmitAccepted, SubmitOutcome, SubmitRejected, SubmitUnavailable
@@ -26,7 +26,7 @@ class SudoersAgents(ScriptedAgents):
 
 async def test_a_user_whom_sudo_refuses_is_refused_once_that_has_lasted() -> None:
     """A directory of users that is away says the same of users who are allowed."""
-    refused = AgentRefused("the agent of alice did not start: sudo: redbox is not allowed to execute it")
+    refused = UserRefused("the agent of alice did not start: sudo: redbox is not allowed to execute it")
     agents, clock = SudoersAgents({"sbatch": done("7\n")}), SkippingClock()
     agents.refused = refused
     manager = SlurmManager(agents, REDBOX, clock=clock)
@@ -46,3 +46,10 @@ async def test_a_user_whom_sudo_refuses_is_refused_once_that_has_lasted() -> Non
     assert [type(outcome) for outcome in outcomes] == [SubmitUnavailable, SubmitUnavailable, SubmitRejected]
     assert outcomes[-1] == SubmitRejected(refused.detail)
     assert isinstance(await after(3600, "rb1.next"), SubmitUnavailable)  # another outage
+
+
+async def test_what_no_directory_of_users_decides_is_refused_at_once() -> None:
+    agents = SudoersAgents({"sbatch": done("7\n")})
+    agents.refused = AgentRefused("this red-box runs as uid 2001 and cannot act for another user, bob")
+    manager = SlurmManager(agents, REDBOX, clock=SkippingClock())
+    assert await manager.submit(ALICE, submission()) == SubmitRejected(agents.refused.detail)
