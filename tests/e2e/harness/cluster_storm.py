@@ -20,6 +20,7 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import TENANTS
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube import kube_cluster
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import kill
 from tests.e2e.harness.virtual_delivery import approve
@@ -128,7 +129,7 @@ def accounting_catches_up(login: Host) -> None:
     name = f"last-{uuid.uuid4().hex}"
     ran = ("sbatch", "--wait", "--wrap=true", "--output=/dev/null", f"--job-name={name}")
     login.run(*ran, user=TENANTS[0])
-    shown = ("sacct", "-XDnPa", "-o", "State", f"--name={name}")
+    shown = ("sacct", SINCE, "-XDnPa", "-o", "State", f"--name={name}")
     eventually(lambda: "COMPLETED" in login.run(*shown).stdout.split(), what="an accounting that is whole")
 
 

@@ -21,6 +21,7 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import CHART, KUBERNETES_NAME, NAMESPACE, RELEASE, SLURM_CLUSTER, Helm
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube.conf import api_url
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
@@ -134,7 +135,7 @@ class SlurmPod:
     def in_slurm(self) -> list[tuple[str, str]]:
         """Every job of this name that Slurm ever had: id and state."""
         name = self.name[:LONGEST_JOB_NAME]
-        shown = self.login.run("sacct", "-XDnPa", "-o", "JobIDRaw,State", f"--name={name}").stdout
+        shown = self.login.run("sacct", SINCE, "-XDnPa", "-o", "JobIDRaw,State", f"--name={name}").stdout
         rows = (line.split("|") for line in shown.splitlines())
         return [(row[0], row[1].split()[0]) for row in rows]
 

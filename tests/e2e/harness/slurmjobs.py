@@ -24,6 +24,7 @@ from redbox_bed.delivery import deliver
 from redbox_bed.hosts.host import Host
 from redbox_shared.own_lines import PREFIX
 from redbox_shared.requested_actions import CANCEL, REQUESTED
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_server import end_red_box
 from tests.e2e.harness.waiting import WITHIN_S, eventually
@@ -128,7 +129,7 @@ class Applied:
 
     def in_slurm(self) -> list[tuple[str, str]]:
         """Every job of this name that Slurm ever had: id and state."""
-        out = self.login.run("sacct", "-XDnPa", "-o", ATTEMPTS, f"--name={self.name}").stdout
+        out = self.login.run("sacct", SINCE, "-XDnPa", "-o", ATTEMPTS, f"--name={self.name}").stdout
         rows = (line.split("|") for line in out.splitlines())
         return [(row[0], row[1].split()[0]) for row in rows]
 

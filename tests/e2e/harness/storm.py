@@ -19,6 +19,7 @@ from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.redbox_jobs import PAUSE_S, Reader, new_key, script
 from tests.e2e.harness.redbox_server import RedboxServer
 
@@ -182,7 +183,7 @@ class Storm:
         """The ids that each key has as a job's name, in the queue and in the accounting."""
         login = self.server.login
         live = login.run("squeue", "-a", "-h", "-t", "all", "-o", "%j|%A").stdout
-        every = ("sacct", "-a", "-X", "-D", "-n", "-P", "-o", "JobName,JobIDRaw")
+        every = ("sacct", SINCE, "-a", "-X", "-D", "-n", "-P", "-o", "JobName,JobIDRaw")
         past = login.run(*every).stdout
         told = ",".join(str(told.final.job_id) for told in self.done if told.final and told.final.job_id)
         asked = login.run(*every, "-j", told).stdout  # a job that was held to its end is told only so

@@ -28,6 +28,7 @@ from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, TENANTS
 from redbox_bed.hosts.host import Host
 from redbox_bed.login_node import Rule
 from redbox_operator.api.crds import all_crds
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.resourced_process import NAME, rendered, virtual_nodes
 from tests.e2e.harness.waiting import eventually
@@ -258,7 +259,9 @@ class Stand:
 
     def jobs_in_slurm(self, name: str, user: str = "alice") -> list[str]:
         """The ids of all jobs that Slurm has, or had, of that name."""
-        said = self.login.run("sacct", "-X", "-n", "-P", "-o", "JobID", f"--name={name}", user=user).stdout
+        said = self.login.run(
+            "sacct", SINCE, "-X", "-n", "-P", "-o", "JobID", f"--name={name}", user=user
+        ).stdout
         return said.split()
 
     def remove(self, companion: Companion) -> None:

@@ -20,6 +20,7 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import NAMESPACE, RELEASE, Helm, deliver
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.waiting import eventually
 
@@ -55,7 +56,7 @@ class Site:
 
     def in_slurm(self, name: str) -> list[str]:
         """Every job of that name that Slurm ever had, and its state."""
-        said = self.login.run("sacct", "-X", "-n", "-P", "-o", "State", f"--name={name}", user="alice")
+        said = self.login.run("sacct", SINCE, "-X", "-n", "-P", "-o", "State", f"--name={name}", user="alice")
         return said.stdout.split("\n")[:-1]
 
     def values(self) -> dict[str, Any]:

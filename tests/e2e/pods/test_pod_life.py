@@ -8,6 +8,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from tests.e2e.harness import mpi_image
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.slurm_pods import (
     HOME,
     NODE,
@@ -196,7 +197,7 @@ def test_a_field_that_no_job_can_have_is_refused_by_its_name(pods: SlurmPods) ->
     status = pod.ends()
     assert (status["phase"], status["reason"]) == ("Failed", "Unsupported")
     assert "privileged" in status["message"]
-    assert pods.login.run("sacct", "-XnPa", "-o", "JobID", f"--name={pod.name}").stdout == ""
+    assert pods.login.run("sacct", SINCE, "-XnPa", "-o", "JobID", f"--name={pod.name}").stdout == ""
 
 
 def test_a_pod_without_the_toleration_never_comes_there(pods: SlurmPods) -> None:

@@ -22,6 +22,7 @@ from redbox_api.models import Job, Phase
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.faults import stopped
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import NAME, RedboxServer, running
@@ -61,7 +62,7 @@ def controller(bed: Bed) -> Iterator[Host]:
 def jobs_named(login: Host, name: str) -> set[str]:
     """The ids of all jobs of this name that Slurm knows or knew."""
     live = login.run("squeue", "-a", "-h", "-t", "all", f"--name={name}", "-o", "%A").stdout
-    past = login.run("sacct", "-a", "-X", "-D", "-n", "-P", "-o", "JobIDRaw", f"--name={name}").stdout
+    past = login.run("sacct", SINCE, "-a", "-X", "-D", "-n", "-P", "-o", "JobIDRaw", f"--name={name}").stdout
     return {*live.split(), *past.split()}
 
 

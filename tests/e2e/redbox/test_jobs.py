@@ -11,6 +11,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Conflict, NoSuchJob, NotAccepted
 from redbox_api.models import JobRequest, Phase
 from redbox_bed.bed import Bed
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
 
@@ -327,7 +328,9 @@ async def test_the_same_put_is_the_same_job_and_another_body_is_a_conflict(
 async def rows_of(server: RedboxServer, name: str) -> list[str]:
     """The ids of all jobs of this name that Slurm knows or knew."""
     live = server.login.run("squeue", "-h", "-t", "all", f"--name={name}", "-o", "%A").stdout.split()
-    past = server.login.run("sacct", "-a", "-X", "-D", "-n", "-P", "-o", "JobIDRaw", f"--name={name}").stdout
+    past = server.login.run(
+        "sacct", SINCE, "-a", "-X", "-D", "-n", "-P", "-o", "JobIDRaw", f"--name={name}"
+    ).stdout
     return sorted({*live, *past.split()})
 
 

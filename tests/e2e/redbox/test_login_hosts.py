@@ -19,6 +19,7 @@ from redbox_api.errors import Busy
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from redbox_bed.slurm.daemons import SSHD
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.redbox_jobs import ended, new_key, script
 from tests.e2e.harness.redbox_server import RedboxServer, install
 from tests.e2e.harness.waiting import eventually
@@ -136,5 +137,5 @@ async def test_what_the_host_that_died_had_submitted_runs_once_by_the_other(logi
     for name, end in ends.items():
         ran = server.login.read(f"{NOTES}/{name}/ran").decode().split()
         assert ran == [end.result()], f"{name} runs once, and red-box has its id"
-        ask = ("sacct", "-X", "-D", "-n", "-P", "-o", "State", f"--name={name}")
+        ask = ("sacct", SINCE, "-X", "-D", "-n", "-P", "-o", "State", f"--name={name}")
         eventually(lambda ask=ask: server.login.run(*ask, user="alice").stdout.split() == ["COMPLETED"])  # type: ignore[misc]

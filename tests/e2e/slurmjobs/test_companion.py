@@ -17,6 +17,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness import companion_pod
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.companion_pod import CompanionPod
 from tests.e2e.harness.redbox_server import RedboxServer, running
 from tests.e2e.harness.waiting import eventually
@@ -131,7 +132,7 @@ def test_two_companions_of_one_key_are_one_job_and_both_have_its_log(
     pod = make_pod("sleep 3", "echo once")
     with pod.start() as first, pod.start() as second:
         assert first.communicate(timeout=120)[0] == second.communicate(timeout=120)[0] == b"once\n"
-    named = ("sacct", "-X", "-n", "-P", "-o", "JobID,SubmitLine%1000")
+    named = ("sacct", SINCE, "-X", "-n", "-P", "-o", "JobID,SubmitLine%1000")
     assert sum(pod.key in line for line in server.login.run(*named).stdout.splitlines()) <= 1
 
 

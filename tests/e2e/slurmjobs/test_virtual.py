@@ -8,6 +8,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE
+from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 from tests.e2e.harness.virtual_chart import virtual_delivery, with_containers
 from tests.e2e.harness.waiting import eventually
@@ -36,7 +37,7 @@ def node_of(job: Applied) -> str:
 
 
 def in_slurm(bed: Bed, job: Applied) -> list[str]:
-    row = ("sacct", "-X", "-n", "-P", "-o", "JobID", f"--name={job.name}")
+    row = ("sacct", SINCE, "-X", "-n", "-P", "-o", "JobID", f"--name={job.name}")
     return bed.host("login").run(*row, user=job.namespace).stdout.split()
 
 
