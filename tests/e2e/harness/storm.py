@@ -183,8 +183,8 @@ class Storm:
         """The ids that each key has as a job's name, in the queue and in the accounting."""
         login = self.server.login
         live = login.run("squeue", "-a", "-h", "-t", "all", "-o", "%j|%A").stdout
-        every = ("sacct", SINCE, "-a", "-X", "-D", "-n", "-P", "-o", "JobName,JobIDRaw")
-        past = login.run(*every).stdout
+        every = ("sacct", "-a", "-X", "-D", "-n", "-P", "-o", "JobName,JobIDRaw")
+        past = login.run(*every, SINCE).stdout
         told = ",".join(str(told.final.job_id) for told in self.done if told.final and told.final.job_id)
         asked = login.run(*every, "-j", told).stdout  # a job that was held to its end is told only so
         found: dict[str, set[str]] = {}
