@@ -116,8 +116,12 @@ class HttpResponse:
         return bytes(self._stream.peek())
 
     def _begin_chunk(self) -> None:
-        if self._is_after_chunk and self._read_line():
-            raise MalformedResponse("the response has a chunk that is longer than its length")
+        if (
+            self._is_after_chunk and self._stream.read(2) != b"\r\n"
+        ):  # a bare LF may be left of too long a chunk
+            raise MalformedResponse(
+                "the response ended too early, or has a chunk that is not as long as it says"
+            )
         size = self._read_line().partition(b";")[0].strip()
         if not size or size.strip(HEX_DIGITS):
             raise MalformedResponse(f"the response has a chunk of {size[:20]!r} bytes")

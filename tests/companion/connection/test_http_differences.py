@@ -125,3 +125,11 @@ def test_a_damaged_response_is_refused_or_read_alike(sent: Sent, data: st.DataOb
 def test_only_spaces_and_tabs_surround_a_value(space: str) -> None:
     raw = f"HTTP/1.1 200 OK\r\nX-Plain:\t x{space} \r\nContent-Length: 0\r\n\r\n".encode("latin-1")
     assert read(raw, lambda connection: by_us(connection, [])).header == f"x{space}"
+
+
+@pytest.mark.parametrize("size", [b"2", b"4"])
+def test_a_chunk_that_is_not_as_long_as_it_says_is_refused(size: bytes) -> None:
+    """By one byte more, which is the CR at its end, a bare LF would be left."""
+    raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + size + b"\r\nabc\r\n0\r\n\r\n"
+    with pytest.raises(MalformedResponse, match="not as long as it says"):
+        read(raw, lambda connection: by_us(connection, []))
