@@ -16,15 +16,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse
-from pydantic import BaseModel
 
 from redbox_api.bodies import TooLong, lines, whole
 from redbox_api.connections import ClientConnections, explain, url_of
-from redbox_api.errors import FOREIGN, NotAccepted, RedboxError, Unreachable, parse, refusal
+from redbox_api.errors import FOREIGN, AnswerT, NotAccepted, RedboxError, Unreachable, parse, refusal
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
     Cancelled,
@@ -46,7 +45,6 @@ from redbox_api.models import (
 )
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
 
-AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
 OK_OR_PARTIAL = range(200, 300)
 OFFSET = re.compile(r"[0-9]{1,18}")
@@ -177,7 +175,8 @@ class RedboxClient:
         """
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)}
         query["allAttempts"] = str(all_attempts).lower()
-        query |= {"force": "true"} if force else {}
+        if force:
+            query["force"] = "true"
         return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
 
     async def act_on_job(
@@ -195,7 +194,8 @@ class RedboxClient:
         With the role requeue it may requeue them, too. `run` limits a requeue to that run.
         """
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
-        query |= {} if run is None else {"run": run}
+        if run is not None:
+            query["run"] = run
         return await self._ask(Job, "POST", f"{_job(key)}/{act}", query)
 
     async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:

@@ -85,8 +85,9 @@ def next_begins_in(spec: SlurmJobSpec, status: SlurmJobStatus, now: datetime) ->
         return None
     if submitted.reason in NEVER_STARTED:
         return 0.0
-    left = pause_after(current(status)) - (now - submitted.last_transition_time).total_seconds()
-    return left if 0 < left <= pause_after(current(status)) else 0.0  # more: the clock was set back
+    pause = pause_after(current(status))
+    left = pause - (now - submitted.last_transition_time).total_seconds()
+    return left if 0 < left <= pause else 0.0  # more: the clock was set back
 
 
 def following(status: SlurmJobStatus) -> Attempt:

@@ -30,9 +30,6 @@ from redbox_api.models import FileEntry, FileList
 MAX_FOUND = 10_000
 MAX_ARCHIVED = 4_000
 UPLOAD_S = 3600.0
-WAITED_FOR_S = 900.0
-"""After a job's end, for an error that may pass or stay: an I/O error, or a refused agent, as in an outage of
-the directory of users. A job's companion ends only with its results."""
 WILDCARD = re.compile(r"[*?[]")
 log = structlog.get_logger(__name__)
 
@@ -116,8 +113,7 @@ class JobFileService:
         directory = record.status.working_directory or record.working_directory
         if not directory:
             raise JobNotFound("Slurm has not reported the job's working directory yet")
-        ended_at = record.final_at
-        waits = ended_at is None or (self.clock.now() - ended_at).total_seconds() < WAITED_FOR_S
+        waits = record.awaits_output(self.clock.now())
         try:
             agent = await self.pool.agent(record.user, "files")
             yield agent, directory

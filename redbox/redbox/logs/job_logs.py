@@ -28,8 +28,6 @@ from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
 from redbox_api.models import FINAL_PHASES, Phase
 
 STARTED = frozenset({Phase.RUNNING, Phase.SUSPENDED})
-WAITED_FOR_S = 900.0
-"""After a job's end, for a file system whose error may pass: its companion ends only with its logs."""
 
 
 @dataclass
@@ -93,8 +91,7 @@ class JobLogReader:
             async with self.logs.read(name, record.user, files, output, request) as response:
                 yield response
         except LogFileFailing as error:
-            ended_at = record.final_at
-            if ended_at is None or (self.clock.now() - ended_at).total_seconds() < WAITED_FOR_S:
+            if record.awaits_output(self.clock.now()):
                 raise
             raise LogFileUnreadable(
                 f"{error}. The job has ended, and this is not waited for any longer: read the file itself "

@@ -21,6 +21,7 @@ from redbox_shared.wire import LAUNCH_FAILED
 T = TypeVar("T")
 ALL_ATTEMPTS = 0
 FORGOTTEN = "ForgottenBySlurm"
+OUTPUT_AWAITED_S = 900.0
 UNCLAIMED = "?"  # the cluster of an owner whose names a lost journal took with it
 
 Lineage = tuple[str, str, str, str]
@@ -186,6 +187,14 @@ class JobRecord:
     def awaits_report(self) -> bool:
         """Whether this pod has ended, and its last report is still to be read: only then is it final."""
         return self.is_pod and self.ending_since is not None and not (self.final or self.report_complete)
+
+    def awaits_output(self, now: datetime) -> bool:
+        """Whether what keeps its files from being read may still pass: for some time after its end.
+
+        It may be an I/O error, or that there is no agent, as in an outage of the directory of users. A job's
+        companion ends only with its logs and its results.
+        """
+        return self.final_at is None or (now - self.final_at).total_seconds() < OUTPUT_AWAITED_S
 
     @property
     def settled_at(self) -> datetime:
