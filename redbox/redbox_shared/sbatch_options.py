@@ -61,6 +61,7 @@ SHORT_FLAGS = frozenset("HhkOQsVvW")
 _SWITCHES = {"hold", "help", "parsable", "quiet", "test-only", "usage", "verbose", "version", "wait"}
 LONG_FLAGS = _SWITCHES | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
 NAMES = ALLOWED | FIELDS.keys() | RESERVED
+LONGEST_NAME = max(map(len, NAMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,13 @@ def _read_short(letters: str, rest: Iterator[str]) -> Iterator[tuple[str, str | 
         yield name, None
 
 
-@lru_cache(maxsize=1024)
 def full_name(name: str) -> str:
     """Getopt accepts an abbreviation that only one name begins with."""
+    return _full_name(name) if len(name) <= LONGEST_NAME else name
+
+
+@lru_cache(maxsize=1024)
+def _full_name(name: str) -> str:
+    """Kept are short ones only: a script's may have a megabyte."""
     longer = [full for full in NAMES if full.startswith(name)]
     return longer[0] if name not in NAMES and len(longer) == 1 else name

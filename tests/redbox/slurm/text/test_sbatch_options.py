@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,3 +149,11 @@ def test_an_abbreviation_stands_for_the_only_name_that_begins_so(short: str, nam
 @given(st.text())
 def test_no_script_is_too_odd_to_be_read(script: str) -> None:
     list(read_directives(f"#!/bin/sh\n#SBATCH {script}"))
+
+
+def test_a_name_that_abbreviates_nothing_is_not_kept() -> None:
+    """A script of a tenant's may have thousands, of a megabyte each."""
+    name = "x" * 1_000_000
+    before = sys.getrefcount(name)
+    assert full_name(name) == name
+    assert sys.getrefcount(name) == before
