@@ -145,13 +145,7 @@ class Applied:
     # -- its log
 
     def has_a_log(self) -> None:
-        """Once the pod's container has begun."""
-
-        def has_begun() -> bool:
-            containers = self.get("pod", self.pod).get("status", {}).get("containerStatuses", [])
-            return any({"running", "terminated"} & one["state"].keys() for one in containers)
-
-        eventually(has_begun)
+        until_its_log(self.kubectl, self.pod, self.namespace)
 
     def log(self) -> str:
         """The whole log: until the pod has ended, it is followed to its end."""
@@ -222,6 +216,16 @@ class SlurmJobs:
         for namespace in {job.namespace for job in self.made}:
             names = [job.name for job in self.made if job.namespace == namespace]
             self.kubectl.delete("slurmjob", *names, namespace=namespace)
+
+
+def until_its_log(kubectl: Kubernetes, pod: str, namespace: str) -> None:
+    """Wait until a container of the pod has begun: a job may have ended before that."""
+
+    def has_begun() -> bool:
+        containers = kubectl.get("pod", pod, namespace).get("status", {}).get("containerStatuses", [])
+        return any({"running", "terminated"} & one["state"].keys() for one in containers)
+
+    eventually(has_begun)
 
 
 @cache

@@ -17,7 +17,7 @@ from redbox_bed.delivery import CHART, RELEASE, Helm
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.kubernetes import Kubernetes
-from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
+from tests.e2e.harness.slurmjobs import SlurmJobs, new_name, until_its_log
 from tests.e2e.harness.volumes import CLAIM, FOLDER, VOLUME
 from tests.e2e.harness.waiting import eventually
 
@@ -63,7 +63,9 @@ class OldJobs:
         return eventually(look)
 
     def log(self, name: str) -> str:
-        return self.kubectl("logs", "--namespace=alice", "--follow", f"{name}-job")
+        pod = f"{name}-job"
+        until_its_log(self.kubectl, pod, "alice")
+        return self.kubectl("logs", "--namespace=alice", "--follow", pod)
 
     def clean(self) -> None:
         for resource, name in self.made:
