@@ -37,7 +37,7 @@ class UnixUser:
     uid: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Owner:
     """The service account that a job belongs to.
 

@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Self
 
 from redbox.core.clock import Clock, SystemClock
-from redbox.core.domain import Caller, JobKey, Owner
+from redbox.core.domain import Caller, JobKey, Owner, Role
 from redbox.core.workload_manager import JobAction, WorkloadManager, WorkloadManagerError
 from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.context import Context
@@ -41,7 +42,7 @@ from redbox.jobs.record.api_view import job_view, visible
 from redbox.jobs.record.listing import Filters, PageRequest, page_of
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import RecordSummary
-from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Tombstone, lineage, shared
+from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Place, Tombstone, lineage, shared
 from redbox.jobs.record.state_machine import StateMachine, is_new_cancel, to_cancel
 from redbox.jobs.record_access import RecordAccess, require_reader, submitter_of
 from redbox.jobs.settings import JobsSettings
@@ -225,18 +226,24 @@ class JobService:
         """The caller's jobs, or an operator's cluster's."""
         require_reader(caller)
         await self._claims.claim_all(caller.owner)
-        visible_jobs = (
-            r for r in self._store.index if visible(r) and may_see(caller, r) and filters.pass_(r)
-        )
+        index = self._store.index
+        owner = None if caller.may(Role.OPERATOR) else caller.owner
+
+        def records(after: Place | None) -> Iterator[RecordSummary]:
+            listed = index.listed(owner, after)
+            return (r for r in listed if visible(r) and may_see(caller, r) and filters.pass_(r))
+
         size = min(page.size or self._settings.page_size, self._settings.page_size)
-        return page_of(visible_jobs, page, self._store.index.revision, size, self._view)
+        return page_of(records, page, index.revision, size, self._view)
 
     def watch(
         self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF
     ) -> AsyncIterator[WatchEvent]:
         """Changes of the jobs that the caller may see; raises Gone at once if `since` is too old."""
         require_reader(caller)
-        number = self._store.index.number_of(since)
+        index = self._store.index
+        number = index.number_of(since)
+        changes = index.since if caller.may(Role.OPERATOR) else partial(index.since_of, caller.owner)
         view = JobView(
             wanted=lambda record: (
                 may_see(caller, record) and filters.namespace in (None, record.key.owner.namespace)
@@ -245,7 +252,7 @@ class JobService:
             view=self._view,
             remark=self._staleness,
         )
-        return Watcher(self._store.index, view, self._context.clock, self._settings).events(number)
+        return Watcher(index, changes, view, self._context.clock, self._settings).events(number)
 
     def _staleness(self) -> str | None:
         since = self._poller.stale_since

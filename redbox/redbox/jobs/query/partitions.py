@@ -118,7 +118,7 @@ class PartitionQueries(JobsComponent):
 
     async def _events(self, caller: Caller, number: int) -> AsyncIterator[PartitionEvent]:
         view = PartitionView(caller, lambda: self._stale_since)
-        watcher = Watcher(self._table, view, self._clock, self._settings)
+        watcher = Watcher(self._table, self._table.since, view, self._clock, self._settings)
         with self._counted_watcher():
             async with contextlib.aclosing(watcher.events(number)) as events:
                 async for event in events:

@@ -67,6 +67,8 @@ class Watcher(Generic[ThingT, EventT]):
     """One open watch."""
 
     source: RevisionedTable[ThingT]
+    since: Callable[[int], list[TableChange[ThingT]]]
+    """The source's own, or of a part of it."""
     view: WatchView[ThingT, EventT]
     clock: Clock
     settings: JobsSettings
@@ -77,7 +79,7 @@ class Watcher(Generic[ThingT, EventT]):
         while True:
             moved = self.source.moved
             try:
-                differences = self.source.since(number)
+                differences = self.since(number)
             except Gone as gone:
                 yield self.view.dropped(self._revision(number), gone.detail)
                 return

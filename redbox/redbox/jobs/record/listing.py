@@ -42,27 +42,24 @@ class PageRequest:
 
 
 def page_of(
-    records: Iterable[RecordSummary],
+    records: Callable[[Place | None], Iterable[RecordSummary]],
     page: PageRequest,
     revision: str,
     size: int,
     view: Callable[[JobRecord], Job],
 ) -> JobList:
-    """At most `size` jobs, and fewer where their texts, which are the users', fill the page before."""
+    """At most `size` jobs of the records behind a place, fewer where their texts are long."""
     after, revision = _read(page.token, revision)
-    later = (record for record in records if after is None or place(record.key) > after)
-    ordered = sorted(later, key=lambda record: place(record.key))
     items: list[Job] = []
     weight = 0
-    for outline in ordered[:size]:
+    for outline in records(after):
+        if after is not None and (len(items) >= size or weight >= PAGE_WEIGHT):
+            return JobList(items=items, revision=revision, next=_token(after, revision))
         record = unpack(outline)
         items.append(view(record))
         weight += _weight(record, items[-1])
-        if weight >= PAGE_WEIGHT:
-            break
-    is_last = len(items) == len(ordered)
-    token = None if is_last else _token(place(ordered[len(items) - 1].key), revision)
-    return JobList(items=items, revision=revision, next=token)
+        after = place(record.key)
+    return JobList(items=items, revision=revision, next=None)
 
 
 def _weight(record: JobRecord, job: Job) -> int:

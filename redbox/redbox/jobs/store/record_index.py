@@ -7,18 +7,19 @@ that was away for an hour, or is slow, costs nothing. Only deletions are remembe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Reversible
+from operator import itemgetter
 
 from redbox.core.domain import JobKey, Owner
 from redbox.jobs.record.packed_records import RecordSummary, pack, unpack
-from redbox.jobs.record.record import JobRecord, Lineage, lineage
+from redbox.jobs.record.record import JobRecord, Lineage, Place, lineage, place
 from redbox.jobs.store.revisions import RevisionedTable, TableChange
 
 RecordChange = TableChange[RecordSummary]
 
 
 class RecordIndex(RevisionedTable[RecordSummary]):
-    """Records by key, by mark and by lineage. Only the record store writes here, after the journal.
+    """Records by key, owner, mark and lineage. Only the record store writes here, after the journal.
 
     Those that have ended are kept packed: going through all of them is done by their outlines.
     """
@@ -26,6 +27,7 @@ class RecordIndex(RevisionedTable[RecordSummary]):
     def __init__(self, epoch: str, records: Iterable[RecordSummary], *, floor: int, deletions: int) -> None:
         super().__init__(epoch, "jobs", remembered=deletions, floor=floor)
         self._records: dict[JobKey, RecordSummary] = {}
+        self._by_owner: dict[Owner, dict[JobKey, RecordSummary]] = {}  # in the order of changes, too
         self._by_mark: dict[str, JobKey] = {}
         self._by_lineage: dict[Lineage, tuple[JobKey, ...]] = {}
         self._watched: dict[JobKey, None] = {}
@@ -60,11 +62,23 @@ class RecordIndex(RevisionedTable[RecordSummary]):
         """Those that polls must look for."""
         return [unpack(self._records[key]) for key in self._watched]
 
+    def listed(self, owner: Owner | None, after: Place | None = None) -> Iterator[RecordSummary]:
+        """All records, or one owner's, in the order of lists, from behind a place.
+
+        There may be a hundred thousand: those of one owner are sorted when it is their turn.
+        """
+        for one in sorted(self._by_owner) if owner is None else (owner,):
+            if after is None or Owner(*after[:4]) <= one:
+                places = ((place(key), record) for key, record in self._by_owner.get(one, {}).items())
+                later = (pair for pair in places if after is None or pair[0] > after)
+                yield from (record for _, record in sorted(later, key=itemgetter(0)))
+
+    def since_of(self, owner: Owner, number: int) -> list[RecordChange]:
+        """As `since`, of one owner's; removals are everybody's."""
+        return self._with_removals(number, _changed_after(number, self._by_owner.get(owner, {}).values()))
+
     def _changed_since(self, number: int) -> Iterator[RecordChange]:
-        for record in reversed(self._records.values()):
-            if record.revision <= number:
-                break
-            yield TableChange(record, record.revision)
+        return _changed_after(number, self._records.values())
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -83,6 +97,9 @@ class RecordIndex(RevisionedTable[RecordSummary]):
             line = lineage(key.owner, key.key)
             self._by_lineage[line] = (*self._by_lineage.get(line, ()), key)
         self._records[key] = record
+        own = self._by_owner.setdefault(key.owner, {})
+        own.pop(key, None)
+        own[key] = record
         self.number = max(self.number, record.revision)
         if record.watched:
             self._watched[key] = None
@@ -95,9 +112,20 @@ class RecordIndex(RevisionedTable[RecordSummary]):
             return
         self.number = max(self.number, number)
         del self._by_mark[record.mark]
+        own = self._by_owner[key.owner]
+        del own[key]
+        if not own:
+            del self._by_owner[key.owner]
         self._watched.pop(key, None)
         line = lineage(key.owner, key.key)
         rest = tuple(other for other in self._by_lineage.pop(line) if other != key)
         if rest:
             self._by_lineage[line] = rest
         self._remember_removal(record, number)
+
+
+def _changed_after(number: int, records: Reversible[RecordSummary]) -> Iterator[RecordChange]:
+    for record in reversed(records):
+        if record.revision <= number:
+            break
+        yield TableChange(record, record.revision)

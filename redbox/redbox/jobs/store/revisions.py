@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 from redbox.jobs.errors import Gone
@@ -55,14 +56,20 @@ class RevisionedTable(Generic[ThingT]):
 
     def since(self, number: int) -> list[TableChange[ThingT]]:
         """What has changed since, oldest first; Gone where removals since then are forgotten."""
+        return self._with_removals(number, self._changed_since(number))
+
+    def _with_removals(
+        self, number: int, changed: Iterable[TableChange[ThingT]]
+    ) -> list[TableChange[ThingT]]:
         if -1 < number < self._floor:
             raise Gone(
                 f"Too slow: more {self._things} were removed than are remembered. "
                 f"List the {self._things}, and watch from there."
             )
-        removed = [gone for gone in self._removed if gone.revision > number] if number >= 0 else []
-        changes = [*self._changed_since(number), *removed]
-        return sorted(changes, key=lambda change: change.revision)
+        removed = (
+            takewhile(lambda gone: gone.revision > number, reversed(self._removed)) if number >= 0 else ()
+        )
+        return sorted((*changed, *removed), key=lambda change: change.revision)
 
     def _changed_since(self, number: int) -> Iterable[TableChange[ThingT]]:
         raise NotImplementedError

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from redbox.core.domain import Caller
 from redbox.jobs.errors import Gone, NotAcceptable
 from redbox.jobs.record.listing import Filters, PageRequest
 from redbox.jobs.record.marks import Marks
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
+from redbox.jobs.store.ownership import may_see
 from redbox_api.models import Phase, WatchEvent
 from tests.redbox.jobs.clock import SimulatedClock
 from tests.redbox.jobs.fakes import SimulatedSlurm
@@ -124,6 +127,27 @@ def test_a_watch_shows_ones_own_jobs_and_an_operator_those_of_its_cluster(world:
     world.advance(2)
     seen = {name: {key for key, _ in reader.jobs()} for name, reader in readers.items()}
     assert seen == {"alice": {"hers"}, "bob": {"his"}, "operator": {"hers", "his"}, "stranger": set()}
+
+
+def test_a_list_and_a_watch_of_ones_own_go_through_no_records_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One tenant's requests would cost others' answers: there may be a hundred thousand records."""
+    looked_at = set[str]()
+
+    def may_see_noted(who: Caller, record: RecordSummary) -> bool:
+        looked_at.add(record.key.key)
+        return may_see(who, record)
+
+    put(world, "hers")
+    put(world, "his", caller(BOB, "chemistry"))
+    monkeypatch.setattr("redbox.jobs.service.may_see", may_see_noted)
+    assert [job.key for job in world.run(world.jobs.list(caller())).items] == ["hers"]
+    reader = Reader(world, world.jobs.watch(caller()))
+    world.settle()
+    assert [key for key, _ in reader.jobs()] == ["hers"]
+    assert looked_at == {"hers"}
+    assert {job.key for job in world.run(world.jobs.list(operator())).items} == {"hers", "his"}
 
 
 def test_a_slow_watcher_is_dropped_with_a_reason_and_holds_up_nobody(world: World) -> None:

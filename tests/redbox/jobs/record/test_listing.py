@@ -11,15 +11,16 @@ from redbox.jobs.job_actions import with_warning
 from redbox.jobs.record.api_view import job_view
 from redbox.jobs.record.listing import PageRequest, page_of
 from redbox.jobs.record.pods import with_line
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobRecord, place
 from redbox.jobs.record.report_text import LONGEST_LIVE
 from redbox_api.bodies import LONGEST
-from redbox_api.models import Job
+from redbox_api.models import Job, JobList
 from redbox_api.pod_report import LONGEST_MESSAGE, LONGEST_REPORT
 from tests.redbox.jobs.factories import MACHINE, RECORD
 
 AT = "2026-01-01T00:00:00Z"
 JOBS, PAGE = 500, 500
+FIRST = PageRequest()
 POD = replace(RECORD, is_pod=True)
 
 
@@ -37,6 +38,17 @@ def longest_report(character: str) -> bytes:
     return line
 
 
+def page(records: list[JobRecord], request: PageRequest = FIRST) -> JobList:
+    """The page that begins where the request says."""
+    return page_of(
+        lambda after: (r for r in records if after is None or place(r.key) > after),
+        request,
+        "e.1",
+        PAGE,
+        view,
+    )
+
+
 def view(record: JobRecord) -> Job:
     return job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None)
 
@@ -47,12 +59,12 @@ def test_pages_of_hostile_reports_are_read_by_clients(character: str) -> None:
     assert len(reported.pod_report.encode()) > LONGEST_LIVE / 4
     records = [replace(reported, key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(JOBS)]
     keys: list[str] = []
-    request: PageRequest | None = PageRequest()
+    request: PageRequest | None = FIRST
     while request is not None:
-        page = page_of(records, request, "e.1", PAGE, view)
-        assert len(page.model_dump_json(by_alias=True, exclude_none=True).encode()) < LONGEST / 2
-        keys += [job.key for job in page.items]
-        request = PageRequest(token=page.next) if page.next else None
+        listed = page(records, request)
+        assert len(listed.model_dump_json(by_alias=True, exclude_none=True).encode()) < LONGEST / 2
+        keys += [job.key for job in listed.items]
+        request = PageRequest(token=listed.next) if listed.next else None
     assert keys == [record.key.key for record in records]
 
 
@@ -65,12 +77,12 @@ def test_pages_of_hostile_words_of_commands_are_read_by_clients(character: str) 
     status = replace(told.status, name=character * 50_000, working_directory="/" + character * 50_000)
     told = replace(told, status=status)
     records = [replace(told, key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(JOBS)]
-    page = page_of(records, PageRequest(), "e.1", PAGE, view)
-    assert len(page.model_dump_json(by_alias=True, exclude_none=True).encode()) < LONGEST / 2
-    assert len(page.items[0].warnings) == 8
+    listed = page(records)
+    assert len(listed.model_dump_json(by_alias=True, exclude_none=True).encode()) < LONGEST / 2
+    assert len(listed.items[0].warnings) == 8
 
 
 def test_a_page_of_small_reports_is_full() -> None:
     line = json.dumps({"at": AT, "containers": [{"name": "c"}]}).encode()
     records = [replace(with_line(POD, line), key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(JOBS)]
-    assert len(page_of(records, PageRequest(), "e.1", PAGE, view).items) == PAGE
+    assert len(page(records).items) == PAGE

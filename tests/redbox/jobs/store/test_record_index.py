@@ -1,0 +1,60 @@
+"""The index of records: what one owner has is found without going through all others'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from redbox.core.domain import JobKey, Owner
+from redbox.jobs.errors import Gone
+from redbox.jobs.record.record import JobRecord, place
+from redbox.jobs.store.record_index import RecordIndex
+from tests.redbox.jobs.factories import RECORD
+
+ALICE, BOB = (Owner("kube", namespace, "default", "u") for namespace in ("physics", "chemistry"))
+
+
+def record(owner: Owner, key: str, revision: int) -> JobRecord:
+    return replace(RECORD, key=JobKey(owner, key), mark=f"rb1.{owner.namespace}.{key}", revision=revision)
+
+
+def test_what_of_an_owners_records_changed_is_in_the_order_of_changes() -> None:
+    index = RecordIndex(
+        "e", [record(ALICE, "a", 1), record(BOB, "b", 2), record(ALICE, "c", 3)], floor=0, deletions=9
+    )
+    index.publish([record(ALICE, "a", 4)], [])
+    assert [(change.thing.key.key, change.revision) for change in index.since_of(ALICE, 2)] == [
+        ("c", 3),
+        ("a", 4),
+    ]
+    assert [change.thing.key.key for change in index.since_of(BOB, 2)] == []
+    assert [change.thing.key.key for change in index.since(-1)] == ["b", "c", "a"]
+
+
+def test_of_an_owner_whose_last_record_has_gone_only_the_removal_is_left() -> None:
+    index = RecordIndex("e", [record(ALICE, "a", 1), record(BOB, "b", 2)], floor=0, deletions=1)
+    index.publish([], [(3, JobKey(ALICE, "a"))])
+    assert list(index.listed(ALICE)) == []
+    assert [(change.thing.key.key, change.dropped) for change in index.since_of(ALICE, 2)] == [("a", True)]
+    assert index.since_of(ALICE, -1) == []
+    index.publish([], [(4, JobKey(BOB, "b"))])
+    assert [change.revision for change in index.since(3)] == [4]
+    with pytest.raises(Gone, match="more jobs were removed than are remembered"):
+        index.since_of(ALICE, 2)
+
+
+def test_a_list_is_in_the_order_of_places_and_goes_on_behind_any_of_them() -> None:
+    records = [
+        record(owner, key, number)
+        for number, (owner, key) in enumerate([(ALICE, "b"), (BOB, "d"), (ALICE, "a"), (BOB, "c")], 1)
+    ]
+    index = RecordIndex("e", records, floor=0, deletions=1)
+    keys = [one.key for one in index.listed(None)]
+    assert [key.key for key in keys] == ["c", "d", "a", "b"]  # chemistry's first
+    for number, key in enumerate(keys, 1):
+        assert [one.key for one in index.listed(None, place(key))] == keys[number:]
+    gone = place(JobKey(Owner("kube", "maths", "default", "u"), "z"))
+    assert [one.key.key for one in index.listed(None, gone)] == ["a", "b"]
+    assert [one.key.key for one in index.listed(ALICE, place(keys[0]))] == ["a", "b"]
+    assert [one.key.key for one in index.listed(BOB)] == ["c", "d"]
