@@ -45,7 +45,7 @@ def environment(bed: Bed) -> Iterator[dict[str, str]]:
         pytest.skip(str(error))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(OF_ANOTHER_RUN)},
-        "BED_DIR": f"{bed.places.state}-{NEWEST}",
+        "BED_DIR": str(bed.places.state / NEWEST),
         "BED_PORT_OFFSET": str(side_bed.port_offset()),
         "BED_RELEASE": NEWEST,
     }
