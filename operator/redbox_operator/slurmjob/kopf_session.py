@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import kopf
-from aiohttp import ClientResponse, ClientSession, StreamReader, TCPConnector
+from aiohttp import ClientPayloadError, ClientResponse, ClientSession, StreamReader, TCPConnector
 
 from redbox_kube.api.nesting_limit import bounded, parsed
 
@@ -67,9 +68,18 @@ class BoundedResponse(ClientResponse):
         """The same."""
 
     async def start(self, connection: Connection) -> Self:
-        """Kopf reads a watch from `content`."""
+        """Kopf reads a watch from `content`.
+
+        Kopf ends all its watches by an answer 410, as to a page of a list that has taken longer than the API
+        server keeps its version. After an EXPIRED line, or a ClientPayloadError in a list, it lists again.
+        """
         await super().start(connection)
-        self.content = cast("StreamReader", _BoundedLines(self.content, self.is_own_write, self.watch_read))
+        lines_of = _BoundedLines
+        if self.status == HTTPStatus.GONE:
+            if "watch" not in self.url.query:
+                raise ClientPayloadError("the version of this list has expired")
+            self.status, lines_of = HTTPStatus.OK, _ExpiredWatch
+        self.content = cast("StreamReader", lines_of(self.content, self.is_own_write, self.watch_read))
         return self
 
     async def json(self, **options: Any) -> Any:  # noqa: ANN401 (any JSON)
@@ -105,3 +115,10 @@ class _BoundedLines:
         """Whether it is about a write of ours. A label of a user may be called resourceVersion, too."""
         versions = VERSION.findall(line) if line.startswith(OF_A_WRITE) else ()
         return len(versions) == 1 and self._is_own_write(versions[0].decode())
+
+
+class _ExpiredWatch(_BoundedLines):
+    """The content of a watch that the API server has not begun."""
+
+    async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
+        yield EXPIRED + b"\n"

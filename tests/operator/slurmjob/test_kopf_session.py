@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import kopf
 import pytest
-from aiohttp import ClientResponse, web
+from aiohttp import ClientPayloadError, ClientResponse, web
 from aiohttp.test_utils import TestServer
 
 from redbox_operator.slurmjob.kopf_session import session_by
@@ -45,6 +45,8 @@ ERRORS = [
 
 
 async def answer(request: web.Request) -> web.Response:
+    if "gone" in request.query:
+        return web.json_response({"kind": "Status", "code": 410, "message": "expired"}, status=410)
     if "errors" in request.query:
         return web.Response(body="\n".join([*ERRORS, ""]).encode())
     if "writes" in request.query:
@@ -103,6 +105,17 @@ async def test_after_any_error_of_a_watch_kopf_lists_again() -> None:
     async with asked(errors="true") as response:
         read = b"".join([piece async for piece in response.content.iter_chunked(1024)])
     assert [json.loads(line)["object"]["code"] for line in read.splitlines()] == [410, 410]
+
+
+async def test_kopf_lists_again_if_the_version_of_a_list_or_watch_has_expired_before_it_is_answered() -> None:
+    """Of any other exception, and of a status that is no success, its watches end."""
+    with pytest.raises(ClientPayloadError):
+        async with asked(gone="true", limit="40"):
+            pass
+    async with asked(gone="true", watch="true") as response:
+        read = [piece async for piece in response.content.iter_chunked(1024)]
+    assert response.ok
+    assert [json.loads(piece)["object"]["code"] for piece in read] == [410]
 
 
 def test_no_request_of_kopfs_is_given_up() -> None:
