@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from redbox_operator.api.constants import ANNOTATION_ABANDON
+from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef, awaits_pods
 from redbox_operator.companion_pods.placement import chosen_cluster
 from redbox_operator.companion_pods.plan import CompanionPod
@@ -90,6 +90,7 @@ def packed(job: SlurmJob) -> PackedJob:
     text = json.dumps(kept).encode()
     size = len(text)
     if size > LARGEST_WHOLE:
+        kept["metadata"] = _metadata_of_large(job)
         kept["spec"] = _spec_of(job, include=KEPT_OF_LARGE)
         kept["is_whole"] = False
         text = json.dumps(kept).encode()
@@ -107,6 +108,13 @@ def packed(job: SlurmJob) -> PackedJob:
         packed=zlib.compress(text, 1),
         size=size,
     )
+
+
+def _metadata_of_large(job: SlurmJob) -> dict[str, Any]:
+    """Anybody who makes one may give it thousands of finalizers: of these only whether ours is there."""
+    if "finalizers" not in job.metadata:
+        return job.metadata
+    return {**job.metadata, "finalizers": [name for name in job.finalizers if name == FINALIZER]}
 
 
 def _spec_of(job: SlurmJob, include: set[str] | None = None) -> dict[str, Any]:
@@ -176,7 +184,7 @@ class ObjectCache:
                 self._dependents.pop((job.ref.namespace, name), None)
 
     def get(self, ref: SlurmJobRef) -> SlurmJob | None:
-        """It is shared by all that ask, and changed by none; a large one is not whole."""
+        """It is shared by all that ask, and changed by none; a large one is not whole, nor its finalizers."""
         job = self.jobs.get(ref)
         return self._models.get(ref) or job.unpacked() if job else None
 

@@ -23,7 +23,7 @@ from redbox_companion.settings import JobPort
 from redbox_companion.streams import forward, ports
 from redbox_companion.streams.forward import ForwardedPorts
 from redbox_companion.streams.job_channel import STATUS
-from redbox_companion.streams.local_connection import NUMBER, LocalConnection, reset
+from redbox_companion.streams.local_connection import FROM_JOB, NUMBER, LocalConnection, reset
 from redbox_companion.streams.ports import JobPorts
 from redbox_companion.streams.statuses import RemoteEnded
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
@@ -267,6 +267,25 @@ def test_connections_of_a_companion_that_is_moved_or_killed_are_reset(
         process.send_signal(number)
         with pytest.raises(ConnectionResetError):
             connection.recv(65536)
+
+
+def test_what_a_job_sent_last_is_read_after_its_connection_was_closed() -> None:
+    """The kernel still has most of it."""
+    whole = bytes(100_000)
+    with socket.socket() as listener, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        client.connect(listener.getsockname())
+        connection = LocalConnection(listener.accept()[0], lambda *_: None)
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * len(whole))
+        connection.take(FROM_JOB, whole)
+        connection.end()
+        assert connection.is_done
+        connection.socket.close()
+        client.settimeout(60)
+        read = b"".join(iter(lambda: client.recv(65536), b""))
+    assert read == whole
 
 
 HTTP, METRICS = JobPort("http", 8080, 80, ""), JobPort("metrics", 9090, 90, "n9")

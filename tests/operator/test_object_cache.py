@@ -9,6 +9,7 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_operator import object_cache
+from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.sylabs import WLM_JOBS, translated
 from redbox_operator.companion_pods.plan import CompanionPod, companion_of
@@ -75,6 +76,9 @@ def test_what_large_ones_hold_is_bounded() -> None:
     annotations = {f"redbox.dev/{number}": "x" * 1000 for number in range(200)}
     annotations |= {"redbox.dev/requeue": noise.randbytes(100_000).hex(), "redbox.dev/cancel": "true"}
     item.metadata["annotations"] = annotations
+    item.metadata["finalizers"] = [f"example.org/{noise.randbytes(20).hex()}" for _ in range(1000)] + [
+        FINALIZER
+    ]
     cached.update_job(item)
     assert len(cached.jobs[item.ref].packed) < 4096
     back = cached.get(item.ref)
@@ -82,6 +86,7 @@ def test_what_large_ones_hold_is_bounded() -> None:
     assert not back.is_whole
     assert (back.spec.service_account_name, back.spec.backoff_limit) == ("robot", 3)
     assert back.annotations == {"redbox.dev/cancel": "true"}
+    assert back.finalizers == [FINALIZER]
     assert back.status == item.status
 
 

@@ -116,12 +116,9 @@ class HttpResponse:
         return bytes(self._stream.peek())
 
     def _begin_chunk(self) -> None:
-        if (
-            self._is_after_chunk and self._stream.read(2) != b"\r\n"
-        ):  # a bare LF may be left of too long a chunk
-            raise MalformedResponse(
-                "the response ended too early, or has a chunk that is not as long as it says"
-            )
+        # Not as a line: a bare LF may be what is left of too long a chunk.
+        if self._is_after_chunk and self._stream.read(2) != b"\r\n":
+            raise MalformedResponse("the response ended too early, or a chunk is not as long as it says")
         size = self._read_line().partition(b";")[0].strip()
         if not size or size.strip(HEX_DIGITS):
             raise MalformedResponse(f"the response has a chunk of {size[:20]!r} bytes")

@@ -51,13 +51,23 @@ class Deletion:
         elif obstacle := await self._obstacle(job, link):
             await self._write_cancelling(job, obstacle)
             return REQUEUE_AFTER_S
-        others = [finalizer for finalizer in job.finalizers if finalizer != FINALIZER]
-        version = str(job.metadata["resourceVersion"])
+        metadata = await self._whole_metadata(job)
+        if metadata is None:
+            return None
+        others = [finalizer for finalizer in metadata.get("finalizers", []) if finalizer != FINALIZER]
+        version = str(metadata["resourceVersion"])
         lifted = await self._writer.finalizers(path_of(job.ref), others, version=version)
         if lifted is None:
             return 1.0
         log.info("finalizer lifted", slurmjob=job.ref.full_name, job_id=status.job_id)
         return None
+
+    async def _whole_metadata(self, job: SlurmJob) -> Object | None:
+        """With the finalizers of others, which a large one is cached without; None where it is gone."""
+        if job.is_whole:
+            return job.metadata
+        raw = await self._writer.objects.get(path_of(job.ref))
+        return raw["metadata"] if raw is not None and raw["metadata"]["uid"] == job.uid else None
 
     async def _obstacle(self, job: SlurmJob, link: RedboxLink | StatusProblem) -> str:
         """Cancel its jobs; returns why the finalizer has to stay, or an empty text."""

@@ -11,10 +11,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import kopf
-from aiohttp import ClientResponse, ClientSession, StreamReader, TCPConnector
+from aiohttp import (
+    ClientConnectionError,
+    ClientPayloadError,
+    ClientResponse,
+    ClientSession,
+    StreamReader,
+    TCPConnector,
+)
 
 from redbox_kube.api.nesting_limit import bounded, parsed
 
@@ -32,13 +40,21 @@ VERSION = re.compile(rb'"resourceVersion":"([0-9]+)"')
 
 
 def session_by(
-    login: kopf.ConnectionInfo, is_own_write: IsOwnWrite, watch_read: Callable[[], None] = lambda: None
+    login: kopf.ConnectionInfo,
+    is_own_write: IsOwnWrite,
+    watch_read: Callable[[], None] = lambda: None,
+    is_newest: Callable[[kopf.ConnectionInfo], bool] = lambda _: False,
 ) -> kopf.AiohttpSession:
     """The session that kopf itself would create from this login, with our responses.
 
-    `watch_read` is called with each piece of a watch; bookmarks come every minute.
+    `watch_read` is called with each piece of a watch; bookmarks come every minute. `is_newest`: whether
+    another login would be the same.
     """
-    own = {"is_own_write": staticmethod(is_own_write), "watch_read": staticmethod(watch_read)}
+    own = {
+        "is_own_write": staticmethod(is_own_write),
+        "watch_read": staticmethod(watch_read),
+        "is_login_newest": staticmethod(lambda: is_newest(login)),
+    }
     return kopf.AiohttpSession(
         server=login.server,
         default_namespace=login.default_namespace,
@@ -66,10 +82,28 @@ class BoundedResponse(ClientResponse):
     def watch_read() -> None:
         """The same."""
 
+    @staticmethod
+    def is_login_newest() -> bool:
+        """The same."""
+        return False
+
     async def start(self, connection: Connection) -> Self:
-        """Kopf reads a watch from `content`."""
+        """Kopf reads a watch from `content`.
+
+        Kopf ends all its watches by an answer 410, as to a page of a list that has taken longer than the API
+        server keeps its version. After an EXPIRED line, or a ClientPayloadError in a list, it lists again.
+        The same by an answer 401 where it can log in only as before: an API server that starts, or reaches
+        no etcd, may refuse a good token.
+        """
         await super().start(connection)
-        self.content = cast("StreamReader", _BoundedLines(self.content, self.is_own_write, self.watch_read))
+        if self.status == HTTPStatus.UNAUTHORIZED and self.is_login_newest():
+            raise ClientConnectionError("the API server does not accept the newest token")  # tried again
+        lines_of = _BoundedLines
+        if self.status == HTTPStatus.GONE:
+            if "watch" not in self.url.query:
+                raise ClientPayloadError("the version of this list has expired")
+            self.status, lines_of = HTTPStatus.OK, _ExpiredWatch
+        self.content = cast("StreamReader", lines_of(self.content, self.is_own_write, self.watch_read))
         return self
 
     async def json(self, **options: Any) -> Any:  # noqa: ANN401 (any JSON)
@@ -105,3 +139,10 @@ class _BoundedLines:
         """Whether it is about a write of ours. A label of a user may be called resourceVersion, too."""
         versions = VERSION.findall(line) if line.startswith(OF_A_WRITE) else ()
         return len(versions) == 1 and self._is_own_write(versions[0].decode())
+
+
+class _ExpiredWatch(_BoundedLines):
+    """The content of a watch that the API server has not begun."""
+
+    async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
+        yield EXPIRED + b"\n"

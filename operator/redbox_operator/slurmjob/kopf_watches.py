@@ -55,7 +55,12 @@ def registry_for(
 
     # The same login yields the same session: kopf compares them to notice that it was refused.
     session = functools.cache(
-        functools.partial(session_by, is_own_write=reconciler.cache.is_own_write, watch_read=watch_read)
+        functools.partial(
+            session_by,
+            is_own_write=reconciler.cache.is_own_write,
+            watch_read=watch_read,
+            is_newest=lambda login: service_account_login(os.environ) == login,
+        )
     )
 
     @kopf.on.login(registry=registry)

@@ -209,7 +209,8 @@ class Reconciler:
         if job.being_deleted:
             return await self._deletion.advance(job, link or self._links.problem_of(name))
         if FINALIZER not in job.finalizers:
-            job = await self._add_finalizer(job)
+            job = job if job.is_whole else await self._whole(job)
+            job = job and await self._add_finalizer(job)
             if job is None:
                 return None  # its version was not the newest: the watch will show that
         if link is not None and not link.synced and job.status.companion and not job.status.finished:

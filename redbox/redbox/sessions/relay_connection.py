@@ -165,7 +165,7 @@ class RelayConnection:
         self._pings = 0  # not answered yet
         self._late_frames = 0  # that may still come for streams that are over
         self._stuck = asyncio.Event()
-        self._late_kills: list[int] = []  # of streams that ended while the relay was stopped with its job
+        self._late_kills = deque[int]()  # of streams that ended while the relay was stopped with its job
         self._started = asyncio.Event()
         self._failed = asyncio.Event()
         self.failure: SessionEnded | None = None
@@ -262,8 +262,8 @@ class RelayConnection:
         while True:
             await asyncio.sleep(PING_S)
             while self._late_kills:
-                await self.write(frames.KILL, self._late_kills[-1])
-                self._late_kills.pop()
+                await self.write(frames.KILL, self._late_kills[0])
+                self._late_kills.popleft()  # others may have come meanwhile
             self._pings += 1
             await self.write(frames.PING, 0)
 

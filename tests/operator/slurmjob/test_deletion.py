@@ -39,6 +39,18 @@ async def test_a_slurmjob_that_never_had_a_job_goes_at_once(stand: Stand) -> Non
     assert stand.finalizers == []
 
 
+async def test_of_a_large_one_the_finalizers_of_others_stay(stand: Stand) -> None:
+    """Only whether ours is there is in memory."""
+    others = tuple(f"example.org/finalizer-{number}" for number in range(1000))
+    await stand.apply(finalizers=others)
+    assert stand.finalizers == [*others, FINALIZER]
+    await stand.at_redbox(Phase.RUNNING)
+    await stand.change(**DELETED)
+    assert stand.finalizers == [*others, FINALIZER]
+    await stand.at_redbox(Phase.CANCELLED)
+    assert stand.finalizers == [*others]
+
+
 async def test_one_that_red_box_does_not_know_any_more_waits_and_says_what_brings_it_back(
     stand: Stand,
 ) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import kopf
 import pytest
-from aiohttp import ClientResponse, web
+from aiohttp import ClientConnectionError, ClientPayloadError, ClientResponse, web
 from aiohttp.test_utils import TestServer
 
 from redbox_operator.slurmjob.kopf_session import session_by
@@ -27,6 +27,7 @@ def event(kind: str, version: str, **labels: str) -> str:
 
 
 reads: list[int] = []
+newest: list[str | None] = []
 OWN = "17"
 OF_WRITES = [
     event("ADDED", OWN),
@@ -45,6 +46,10 @@ ERRORS = [
 
 
 async def answer(request: web.Request) -> web.Response:
+    if "refused" in request.query:
+        return web.json_response({"kind": "Status", "code": 401, "message": "Unauthorized"}, status=401)
+    if "gone" in request.query:
+        return web.json_response({"kind": "Status", "code": 410, "message": "expired"}, status=410)
     if "errors" in request.query:
         return web.Response(body="\n".join([*ERRORS, ""]).encode())
     if "writes" in request.query:
@@ -62,7 +67,9 @@ async def asked(**query: str) -> AsyncIterator[ClientResponse]:
     async with TestServer(app) as server:
         url = str(server.make_url("/"))
         login = kopf.ConnectionInfo(server=url, token="t0ken", insecure=True)
-        made = session_by(login, lambda version: version == OWN, lambda: reads.append(1))
+        made = session_by(
+            login, lambda version: version == OWN, lambda: reads.append(1), lambda used: used.token in newest
+        )
         async with made.aiohttp_session as session, session.get(url, params=query) as response:
             yield response
 
@@ -103,6 +110,28 @@ async def test_after_any_error_of_a_watch_kopf_lists_again() -> None:
     async with asked(errors="true") as response:
         read = b"".join([piece async for piece in response.content.iter_chunked(1024)])
     assert [json.loads(line)["object"]["code"] for line in read.splitlines()] == [410, 410]
+
+
+async def test_kopf_lists_again_if_the_version_of_a_list_or_watch_has_expired_before_it_is_answered() -> None:
+    """Of any other exception, and of a status that is no success, its watches end."""
+    with pytest.raises(ClientPayloadError):
+        async with asked(gone="true", limit="40"):
+            pass
+    async with asked(gone="true", watch="true") as response:
+        read = [piece async for piece in response.content.iter_chunked(1024)]
+    assert response.ok
+    assert [json.loads(piece)["object"]["code"] for piece in read] == [410]
+
+
+async def test_kopf_asks_again_by_the_token_that_was_refused_while_there_is_no_newer_one() -> None:
+    """It ends its watches if a new login is the one that was refused; a lost connection it tries again."""
+    newest[:] = ["t0ken"]
+    with pytest.raises(ClientConnectionError):
+        async with asked(refused="true", limit="40"):
+            pass
+    newest[:] = ["another"]
+    async with asked(refused="true", limit="40") as response:
+        assert response.status == 401
 
 
 def test_no_request_of_kopfs_is_given_up() -> None:

@@ -166,6 +166,31 @@ async def test_a_client_that_leaves_a_suspended_job_ends_no_other_session(
         assert await other.receive() == StreamOutput(1, b"resumed")
 
 
+async def test_of_clients_that_leave_a_suspended_job_each_has_its_session_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second one leaves while the end of the first one's session is being written."""
+    monkeypatch.setattr("redbox.sessions.relay_connection.KILL_S", 0.05)
+    monkeypatch.setattr("redbox.sessions.relay_connection.PING_S", 0.01)
+
+    class SuspendedOften(FakePipe):
+        async def send(self, data: bytes) -> None:
+            await super().send(data)
+            if self.sent[-1].kind == frames.PING:
+                self.takes_input.clear()
+
+    pipe = SuspendedOften()
+    async with served(pipe, lambda: True) as connection:
+        async with connection.open({"kind": "command"}) as second:
+            async with connection.open({"kind": "command"}) as first:
+                await until(lambda: not pipe.takes_input.is_set())
+            pipe.takes_input.set()
+            await until(lambda: not pipe.takes_input.is_set())
+        pipe.takes_input.set()
+        await until(lambda: pipe.count_of(frames.KILL) == 2)
+    assert {frame.stream for frame in pipe.sent if frame.kind == frames.KILL} == {first.number, second.number}
+
+
 async def test_a_session_that_is_not_even_written_ends_with_its_relay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
