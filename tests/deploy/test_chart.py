@@ -13,6 +13,7 @@ import yaml
 
 from redbox_bed.core.places import CHECKOUT
 from redbox_operator.api.crds import all_crds
+from redbox_resourced.kubelet.serving_certificate import USER
 
 pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
 
@@ -162,7 +163,7 @@ def test_no_account_reads_secrets_runs_commands_or_raises_itself(rendered: Rende
         assert not {"secrets", "pods/exec", "roles", "clusterroles", "*"} & {*rule["resources"]}
         assert not {"escalate", "bind", "approve", "*"} & {*rule["verbs"]}
         if "impersonate" in rule["verbs"]:
-            assert rule["resourceNames"] in (["system:node:redbox-virtual"], ["system:nodes"])
+            assert rule["resourceNames"] in ([USER], ["system:nodes"])
 
 
 def test_resourced_writes_only_what_it_serves(rendered: Render) -> None:

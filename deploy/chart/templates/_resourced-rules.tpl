@@ -64,10 +64,11 @@
 - apiGroups: [""]
   resources: [nodes/status]
   verbs: [patch]
-# To ask for a serving certificate as a node that there is not; an administrator approves it.
+# To ask for a serving certificate as a node that there cannot be (no name of a Node has a `_`: it could read what pods on
+# it refer to); an administrator approves it.
 - apiGroups: [""]
   resources: [users]
-  resourceNames: ["system:node:redbox-virtual"]
+  resourceNames: ["system:node:redbox_virtual"]
   verbs: [impersonate]
 - apiGroups: [""]
   resources: [groups]
