@@ -125,6 +125,10 @@ def test_helm_has_nothing_to_say_against_the_chart(helm: Path, example: str) -> 
             },
             "apiTokenNamespaces has redbox-system",
         ),
+        (
+            {"resourced": {"enabled": True, "pods": {"enabled": True, "namespaces": ["redbox-system"]}}},
+            "resourced.pods.namespaces has redbox-system",
+        ),
         ({"networkPolicy": {"metricsFrom": [{"nsSelector": {}}]}}, "/networkPolicy/metricsFrom/0"),
         ({"operator": {"tolerations": [{"effect": "Never"}]}}, "/operator/tolerations/0/effect"),
     ],
@@ -362,3 +366,18 @@ def test_alerts_say_what_to_do(rendered: Render) -> None:
 
 def test_nothing_of_the_prometheus_operator_is_there_by_default(rendered: Render) -> None:
     assert not of_kind(rendered(), "PodMonitor", "PrometheusRule")
+
+
+@pytest.mark.parametrize("namespace", ["redbox-system", "kube-system", "default"])
+@pytest.mark.parametrize("example", ["everything", "limited"])
+def test_no_two_objects_have_one_name(helm: Path, example: str, namespace: str) -> None:
+    """Helm installs the first of them, and fails at the second."""
+    values = str(CHECKOUT / f"tests/deploy/chart/{example}.values.yaml")
+    command = [str(helm), "template", "red-box", str(CHART), "--namespace", namespace, "--values", values]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    names = [
+        (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
+        for one in yaml.load_all(ended.stdout, yaml.CSafeLoader)
+        if one
+    ]
+    assert [name for name in set(names) if names.count(name) > 1] == []

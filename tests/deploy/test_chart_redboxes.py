@@ -52,6 +52,8 @@ def of_kind(objects: Objects, *kinds: str) -> Objects:
             "are the same SlurmCluster",
         ),
         ({"redboxes": {"operator": REDBOX}}, "one of the chart's own"),
+        ({"redboxes": {"hpc1": REDBOX, "hpc1-tls": REDBOX}}, "redboxes.hpc1-tls"),
+        ({"redboxes": {"dashboard-red-box": REDBOX}}, "redboxes.dashboard-red-box"),
         ({"redboxes": {"hpc1": REDBOX | {"tls": {"secret": "ours"}}}}, "redboxes.hpc1.tls.caBundle"),
         ({"redboxes": {"hpc1": REDBOX | {"identitySecret": "ours"}}}, "redboxes.hpc1.identitySecret needs"),
     ],
