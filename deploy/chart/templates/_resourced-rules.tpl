@@ -39,7 +39,7 @@
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [storage.k8s.io]
   resources: [storageclasses]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 # The condition PodsReady.
 - apiGroups: [redbox.dev]
   resources: [slurmclusters/status]
