@@ -159,6 +159,14 @@ def test_the_hook_may_change_every_kind_of_ours_and_no_other(rendered: Render) -
     assert sorted(changed["resourceNames"]) == sorted(crd["metadata"]["name"] for crd in all_crds())
 
 
+def test_the_crds_of_an_earlier_release_are_upgraded_also_by_an_install(rendered: Render) -> None:
+    """They outlive an uninstall, and Helm installs none that there is already."""
+    hooks = [one for one in rendered() if one["metadata"]["name"] == "redbox-crds"]
+    assert {one["kind"] for one in hooks} == {"Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+    for one in hooks:
+        assert one["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+
+
 @pytest.mark.parametrize("account", [*CONTROLLERS, "redbox-crds", "redbox-uninstall"])
 def test_no_account_reads_secrets_runs_commands_or_raises_itself(rendered: Render, account: str) -> None:
     rules = list(rules_of(rendered(resourced={"enabled": True}), account))
