@@ -51,6 +51,11 @@ def of_kind(objects: Objects, *kinds: str) -> Objects:
             },
             "are the same SlurmCluster",
         ),
+        ({"redboxes": {"hpc1": REDBOX | {"slurmCluster": {"deliver": "Virtual"}}}}, "deliver"),
+        (
+            {"redboxes": {"hpc1": REDBOX | {"slurmCluster": {"delivery": "virtual"}}}},
+            "/redboxes/hpc1/slurmCluster/delivery",
+        ),
         ({"redboxes": {"operator": REDBOX}}, "one of the chart's own"),
         ({"redboxes": {"hpc1": REDBOX, "hpc1-tls": REDBOX}}, "redboxes.hpc1-tls"),
         ({"redboxes": {"dashboard-red-box": REDBOX}}, "redboxes.dashboard-red-box"),
