@@ -83,11 +83,14 @@ def schema() -> str:
     for crd in all_crds():
         if crd["metadata"]["name"] == "slurmclusters.redbox.dev":
             properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-            written["definitions"]["slurmCluster"] = _strict(properties["spec"])
+            spec = _strict(properties["spec"])
+            written["definitions"]["slurmCluster"] = spec
+            # Of a red-box in the cluster, for which the chart fills in the rest.
+            written["definitions"]["slurmClusterFields"] = {**spec, "required": []}
     return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
 
 
-def _strict(node: object) -> object:
+def _strict(node: Any) -> Any:  # noqa: ANN401 (any JSON)
     """The same schema for a person's eyes: no field that it does not know, nothing of Kubernetes' own."""
     if isinstance(node, list):
         return [_strict(item) for item in node]

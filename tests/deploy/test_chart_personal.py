@@ -31,8 +31,8 @@ VALUES: dict[str, Any] = {
 }
 
 
-def template(helm: Path, **values: Any) -> subprocess.CompletedProcess[str]:
-    command = [str(helm), "template", "hpc1", str(CHART), "--namespace", "alice", "--values=-"]
+def template(helm: Path, release: str = "hpc1", **values: Any) -> subprocess.CompletedProcess[str]:
+    command = [str(helm), "template", release, str(CHART), "--namespace", "alice", "--values=-"]
     return subprocess.run(
         command, input=json.dumps(VALUES | values), check=False, capture_output=True, text=True, timeout=60
     )
@@ -97,6 +97,14 @@ def test_its_policy_lets_it_reach_the_next_host_of_the_way(
 
 def test_a_pod_that_never_gets_ready_does_not_hold_back_the_values_that_repair_it(helm: Path) -> None:
     assert rendered(helm)["StatefulSet"]["spec"]["podManagementPolicy"] == "Parallel"
+
+
+@pytest.mark.parametrize(("release", "allowed"), [("a" * 45, True), ("a" * 46, False), ("hpc1.alice", False)])
+def test_a_release_has_a_name_that_its_pod_can_have(helm: Path, release: str, *, allowed: bool) -> None:
+    """Else its objects are made, and no pod: a label of it would be too long."""
+    ended = template(helm, release)
+    assert (ended.returncode == 0) is allowed
+    assert allowed or f"the release's name {release} is also" in ended.stderr
 
 
 @pytest.mark.parametrize("endpoint", ["", "https://192.0.2.7:8443", "https://box.example.org"])

@@ -1,4 +1,8 @@
+{{/* A StatefulSet's pods have its name and a hash of 10 characters in one label, of 63 at most. */}}
 {{- define "personal.name" -}}
+{{- if not (regexMatch "^[a-z0-9]([a-z0-9-]{0,43}[a-z0-9])?$" .Release.Name) -}}
+{{- fail (printf "the release's name %s is also that of its SlurmEndpoint and pod: take one of at most 45 characters of a-z, 0-9 and -" .Release.Name) -}}
+{{- end -}}
 redbox-{{ .Release.Name }}
 {{- end }}
 

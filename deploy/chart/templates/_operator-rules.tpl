@@ -33,7 +33,7 @@
 {{- define "redbox.operator.events" -}}
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}
 
 {{/* Of kinds that no namespace holds. */}}
@@ -44,14 +44,11 @@
 - apiGroups: [redbox.dev]
   resources: [slurmclusters/status]
   verbs: [patch]
-# kopf asks whether kinds exist, and which namespaces there are; a namespace that is going gets no companion.
+{{- if not .Values.watchNamespaces }}
+# kopf watches for kinds that are installed later.
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
   verbs: [list, watch]
-- apiGroups: [""]
-  resources: [namespaces]
-  verbs: [get, list, watch]
-{{- if not .Values.watchNamespaces }}
 # Whether there is exactly one gateway, where a SlurmCluster has `holdBack`.
 - apiGroups: [""]
   resources: [nodes]
@@ -67,7 +64,7 @@
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [redbox-operator]
-  verbs: [get, update, patch]
+  verbs: [get, update]
 - apiGroups: [""]
   resources: [serviceaccounts/token]
   resourceNames: [redbox-operator]

@@ -39,7 +39,7 @@
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [storage.k8s.io]
   resources: [storageclasses]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 # The condition PodsReady.
 - apiGroups: [redbox.dev]
   resources: [slurmclusters/status]
@@ -64,10 +64,11 @@
 - apiGroups: [""]
   resources: [nodes/status]
   verbs: [patch]
-# To ask for a serving certificate as a node that there is not; an administrator approves it.
+# To ask for a serving certificate as a node that there cannot be (no name of a Node has a `_`: it could read what pods on
+# it refer to); an administrator approves it.
 - apiGroups: [""]
   resources: [users]
-  resourceNames: ["system:node:redbox-virtual"]
+  resourceNames: ["system:node:redbox_virtual"]
   verbs: [impersonate]
 - apiGroups: [""]
   resources: [groups]

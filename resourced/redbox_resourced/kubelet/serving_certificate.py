@@ -29,8 +29,12 @@ from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 
 log = structlog.get_logger(__name__)
 GROUP = "system:nodes"
-USER = "system:node:redbox-virtual"
-"""No Node has this name, so the certificate gives the rights of none."""
+USER = "system:node:redbox_virtual"
+"""No Node can have this name, and no pod can name it.
+
+resourced may impersonate this user, and create Nodes: as the user of a Node that exists it could read the
+Secrets of the pods on it, and request their tokens.
+"""
 API_VERSION = "certificates.k8s.io/v1"
 SIGNER = "kubernetes.io/kubelet-serving"
 SELF_SIGNED_FOR = timedelta(days=90)

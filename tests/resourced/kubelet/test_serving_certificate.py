@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -175,3 +176,10 @@ async def test_a_denied_request_says_how_another_one_is_made(tmp_path: Path, mon
             await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.wait({running})
+
+
+def test_no_node_can_have_the_name_of_the_user_that_asks_for_it() -> None:
+    """As the user of a Node that exists, resourced could read what the pods on it refer to."""
+    node = USER.removeprefix("system:node:")
+    assert node != USER
+    assert re.fullmatch("[a-z0-9]([a-z0-9.-]*[a-z0-9])?", node) is None, "a Node may have this name"
