@@ -104,6 +104,8 @@ def init(
         exit_with(str(error))
     except BadCertificate as error:
         exit_with(f"{layout.authority_certificate}: {error}")
+    except OSError as error:
+        exit_with(f"{error.filename} cannot be read: {error.strerror}")
     for note in (*plan.notes, *host_notes):
         typer.echo(note, err=True)
     typer.echo(key_instructions(cluster, layout.cluster_keys(cluster)), err=True)
@@ -120,11 +122,10 @@ def uninstall(
     if os.geteuid() != 0:
         exit_with("only root can uninstall red-box: run redbox uninstall as root")
     try:
-        notes = remove_from_host(Layout(), purge=purge)
+        for note in remove_from_host(Layout(), purge=purge):
+            typer.echo(note, err=True)
     except (InstallError, OSError) as error:
         exit_with(str(error))
-    for note in notes:
-        typer.echo(note, err=True)
 
 
 def sudoers(*, config: ConfigOption = SETTINGS_FILE) -> None:
