@@ -241,8 +241,8 @@ def _plan_mark_secret(plan: _PlanBuilder) -> None:
         return
     if path != plan.layout.mark_secret:
         plan.notes.append(
-            f"{path} is missing, the jobs.mark_secret of {plan.layout.settings}: restore it, or, if no job of "
-            f"red-box runs, set it to {plan.layout.mark_secret} and run redbox init again"
+            f"{path} is missing, the jobs.mark_secret of {plan.layout.settings}: restore it, or, if no job "
+            f"of red-box runs, set it to {plan.layout.mark_secret} and run redbox init again"
         )
         return
     secret = secrets.token_hex(SECRET_BYTES) + "\n"
