@@ -43,6 +43,22 @@ def test_one_task_is_picked_out_however_the_log_arrives_in_pieces() -> None:
     assert not missing.found
 
 
+def test_a_line_that_does_not_end_is_passed_on_as_it_comes() -> None:
+    parts: list[bytes] = []
+    task = TaskFilter(1, parts.append)
+    bar = b"50%\r" * 1000
+    task(heading(1) + bar)
+    assert b"".join(parts) == bar
+    task(bar + b"\nnext")
+    task.finish()
+    assert b"".join(parts) == bar + bar + b"\nnext"
+    long = own_line(task_heading(2, "FAILED" * 100, None, None))
+    for size in (1, 70, 1000):
+        for start in range(0, len(long), size):
+            task(long[start : start + size])
+    assert b"".join(parts) == bar + bar + b"\nnext"
+
+
 def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) -> None:
     log, program = tmp_path / "log", tmp_path / "kubectl"
     program.write_text(f'#!/bin/sh\ncat "{log}"\n')

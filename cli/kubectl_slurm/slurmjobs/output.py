@@ -46,35 +46,57 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 MOST_SILENCES = 120
 STREAMS = {"stdout": "Stdout", "stderr": "Stderr"}
 HEADING = re.compile(rf"^{re.escape(PREFIX)}task ([0-9]+): ".encode())
+LONGEST_HEADING = 64
+"""Bytes by which a line is known for a heading, or for none."""
 Write = Callable[[bytes], None]
 
 
 class TaskFilter:
-    """Passes the output of one task of an array: its heading and what follows, up to the next heading."""
+    """Passes the output of one task of an array: its heading and what follows, up to the next heading.
+
+    Of a line only the beginning is held back: a task may write gigabytes without a newline.
+    """
 
     def __init__(self, task: int, write: Write) -> None:
         self._task = task
         self._write = write
-        self._passes = False
-        self._rest = b""
+        self._passes = self._passes_line = self._is_mid_line = False
+        self._begun = b""
         self.found = False
 
     def __call__(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._line(line + b"\n")
+        start = 0
+        while start < len(data):
+            end = data.find(b"\n", start) + 1 or len(data)
+            self._take(data[start:end])
+            start = end
 
     def finish(self) -> None:
-        if self._rest:
-            self._line(self._rest)
-            self._rest = b""
+        if self._begun:
+            self._begin_line()
 
-    def _line(self, line: bytes) -> None:
-        if heading := HEADING.match(line):
+    def _take(self, piece: bytes) -> None:
+        """All of a line, or a part of it."""
+        is_end = piece.endswith(b"\n")
+        if self._is_mid_line:
+            if self._passes_line:
+                self._write(piece)
+        else:
+            self._begun += piece
+            if not is_end and len(self._begun) < LONGEST_HEADING:
+                return
+            self._begin_line()
+        self._is_mid_line = not is_end
+
+    def _begin_line(self) -> None:
+        begun, self._begun = self._begun, b""
+        heading = HEADING.match(begun)
+        if heading:
             self._passes = int(heading[1]) == self._task
             self.found = self.found or self._passes
-        elif self._passes:
-            self._write(line)
+        self._passes_line = self._passes and not heading
+        if self._passes_line:
+            self._write(begun)
 
 
 def write_stdout(data: bytes) -> None:
