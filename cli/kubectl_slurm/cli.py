@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from kubectl_slurm.command_table import COMMANDS
-from kubectl_slurm.errors import EXIT_INTERRUPTED, EXIT_USAGE, PluginError
+from kubectl_slurm.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, PluginError
 from kubectl_slurm.options import GLOBAL_VALUES, take_global
 from kubectl_slurm.terminal.screen import note, silence
 
@@ -47,6 +47,10 @@ def main(words: Sequence[str]) -> int:
     except BrokenPipeError:
         silence(sys.stdout)
         return BROKEN_PIPE
+    except OSError as error:  # a full disk below the output, or a kubectl that cannot be started
+        note(f"kubectl slurm: {error.filename or 'the output cannot be written'}: {error.strerror or error}")
+        silence(sys.stdout)
+        return EXIT_FAILED
 
 
 def complete_main() -> None:
