@@ -267,6 +267,15 @@ def test_other_forms_are_whole_documents(kubectl: Kubectl) -> None:
     assert "slurmjob.redbox.dev/done-jkl78" in names
 
 
+@pytest.mark.parametrize("words", ["submit --wrap true", "cancel train-abc12", "suspend train-abc12"])
+def test_a_job_id_cannot_change_the_terminal(kubectl: Kubectl, words: str) -> None:
+    """A SlurmEndpoint is a tenant's own red-box, which may answer any id."""
+    kubectl.answers("job", slurmjob("train-abc12", state="RUNNING", jobID="4711\x1b[2J\x9b2J"))
+    ended = run(kubectl, *words.split())
+    assert ended.returncode == 0
+    assert "4711?[2J?2J" in ended.stdout
+
+
 def test_a_document_cannot_change_the_terminal(kubectl: Kubectl) -> None:
     """U+009B begins a sequence of control characters on terminals, as ESC [ does."""
     hostile = {"batch": "#!/bin/sh\n# \x1b[2J \x9b2J \x7f \u202e\n"}
