@@ -141,7 +141,7 @@ def test_the_members_of_an_archive_are_not_kept(tmp_path: Path, monkeypatch: pyt
     extract = tarfile.TarFile.extract
 
     def counted(self: tarfile.TarFile, *arguments: Any, **options: Any) -> None:
-        kept.append(len(self.members))
+        kept.append(len(self.members))  # type: ignore[attr-defined]
         extract(self, *arguments, **options)
 
     monkeypatch.setattr(tarfile.TarFile, "extract", counted)
