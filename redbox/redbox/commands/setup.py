@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -28,6 +29,8 @@ from redbox.setup.install.host_service import (
 from redbox.setup.install.layout import Layout
 from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
 from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, InitOptions, plan_init
+
+HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
 def init(
@@ -158,6 +161,8 @@ def _names_and_addresses(hosts: list[str]) -> tuple[tuple[str, ...], tuple[str, 
     for host in hosts:
         if not host or not host.isascii():  # a certificate has the form xn--... of such a name
             exit_with(f"--host {host!r} is not a name in ASCII")
+        if ":" not in host and HOST_NAME.fullmatch(host) is None:
+            exit_with(f"--host {host!r} is not a host's name: write it as in login.example.org")
     addresses = tuple(host for host in hosts if ":" in host or host.replace(".", "").isdigit())
     for address in addresses:
         try:
