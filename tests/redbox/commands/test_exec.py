@@ -40,6 +40,7 @@ async def shell(stand: Stand, line: str) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
+FULL = "redbox: the output cannot be written: No space left on device\n"
 PATHS = {"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
 
 
@@ -51,6 +52,8 @@ PATHS = {"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
         ("$REDBOX exec -it k1 -- cat <&-", (0, "", "")),
         ("$REDBOX exec k1 -- sh -c 'echo nowhere; echo there >&2; exit 3' >&-", (3, "", "there\n")),
         ("$REDBOX exec k1 -- yes | head -n 1", (0, "y\n", "")),
+        ("$REDBOX exec k1 -- echo lost >/dev/full", (1, "", FULL)),
+        ("$REDBOX jobs >/dev/full", (1, "", FULL)),
     ],
 )
 async def test_streams_are_those_of_the_command_line(
