@@ -5,6 +5,7 @@ A command's module is imported only where it is called: `--help` and completion 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -26,6 +27,7 @@ Slurm jobs on Kubernetes, for those who think in sbatch and squeue.
 `kubectl slurm COMMAND --help` describes a command. NAME is a SlurmJob, or its Slurm job id.
 -n, --context, --kubeconfig, --as and --as-group mean what they mean for kubectl.
 """
+FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN_PIPE = 141  # as a shell shows a program that SIGPIPE ended
 
 
@@ -47,8 +49,9 @@ def main(words: Sequence[str]) -> int:
     except BrokenPipeError:
         silence(sys.stdout)
         return BROKEN_PIPE
-    except OSError as error:  # a full disk below the output, or a kubectl that cannot be started
-        note(f"kubectl slurm: {error.filename or 'the output cannot be written'}: {error.strerror or error}")
+    except OSError as error:  # a full disk below the output, a kubectl that cannot be started
+        where = error.filename or ("the output cannot be written" if error.errno in FULL else "this machine")
+        note(f"kubectl slurm: {where}: {error.strerror or error}")
         silence(sys.stdout)
         return EXIT_FAILED
 
