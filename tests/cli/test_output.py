@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,25 @@ def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) 
     assert output.copy(follow=True) == ""
     log.write_bytes(b"first\nsecond\nthird\n")
     assert output.copy(follow=True) == ""
+    assert b"".join(parts) == b"first\nsecond\nthird\n"
+
+
+def test_a_long_log_that_begins_otherwise_is_not_held_in_memory(tmp_path: Path) -> None:
+    """On a virtual node no log is rotated, and each may be of gigabytes."""
+    log, program = tmp_path / "log", tmp_path / "kubectl"
+    program.write_text(f'#!/bin/sh\ncat "{log}"\n')
+    program.chmod(0o755)
+    parts: list[bytes] = []
+    output = PodOutput(Kubectl(str(program)), view(), parts.append)
+    log.write_bytes(b"first\nsecond\n")
+    assert output.copy(follow=True) == ""
+    log.write_bytes(bytes(30_000_000) + b"first\nsecond\nthird\n")
+    tracemalloc.start()
+    try:
+        assert output.copy(follow=True) == ""
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
     assert b"".join(parts) == b"first\nsecond\nthird\n"
 
 

@@ -128,13 +128,12 @@ class PodOutput:
     def _find_place(self) -> str:
         """In the log as it begins now; returns why it cannot be read."""
         with self._reading(follow=False) as (process, errors):
-            log = process.stdout.read() if process.stdout is not None else b""
+            beginning, end = _beginning_and_end_of(self._last, process.stdout)
             code = process.wait()
         if code:
             return errors.text()
-        last, at = self._last, log.find(self._last)
-        self._written = at + len(last) if at >= 0 else _overlap(last, log)
-        self._beginning = log[: min(COMPARED, self._written)]
+        self._written = _overlap(self._last, beginning) if end is None else end
+        self._beginning = beginning[: min(COMPARED, self._written)]
         if not self._written:
             note(ROTATED.format(self._job.name))
         return ""
@@ -163,6 +162,18 @@ class PodOutput:
                 self._beginning += new[: COMPARED - len(self._beginning)]
                 self._last = (self._last + new)[-COMPARED:]
         return True
+
+
+def _beginning_and_end_of(last: bytes, source: IO[bytes] | None) -> tuple[bytes, int | None]:
+    """The log's first bytes, and where in it these end; read piece by piece: it may be of gigabytes."""
+    beginning, window, position, end = b"", b"", 0, None
+    while source is not None and (data := os.read(source.fileno(), CHUNK)):
+        beginning += data[: COMPARED - len(beginning)]
+        window = window[-len(last) :] + data
+        position += len(data)
+        if end is None and (at := window.find(last)) >= 0:
+            end = position - len(window) + at + len(last)
+    return beginning, end
 
 
 def _overlap(last: bytes, log: bytes) -> int:
