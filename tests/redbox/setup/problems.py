@@ -125,9 +125,14 @@ PROBLEMS: dict[str, tuple[Change, Level, str]] = {
     "a full disk": (set_host(free=1024), WARNING, "has 0 MiB left"),
     "a port in use": (set_host(listening=PORT_IN_USE), FAULT, "cannot listen on 0.0.0.0, port 8443: in use"),
     "a port in use by red-box": (
-        set_host(listening=PORT_IN_USE, running=True),
+        set_host(listening=PORT_IN_USE, running=True, serving=True),
         NOTE,
         "in use by the red-box that runs here",
+    ),
+    "a port of another process, beside a red-box": (  # listen.port was changed since its start
+        set_host(listening=PORT_IN_USE, running=True),
+        WARNING,
+        "port 8443 is in use, and not with /etc/redbox/tls/server.crt: if by another process",
     ),
     "a port that is not allowed": (set_host(listening="Permission denied"), FAULT, "Permission denied"),
     # the agent and sudo
