@@ -129,11 +129,6 @@ PROBLEMS: dict[str, tuple[Change, Level, str]] = {
         NOTE,
         "in use by the red-box that runs here",
     ),
-    "a port of another process, beside a red-box": (  # listen.port was changed since its start
-        set_host(listening=PORT_IN_USE, running=True),
-        WARNING,
-        "port 8443 is in use, and not with /etc/redbox/tls/server.crt: if by another process",
-    ),
     "a port that is not allowed": (set_host(listening="Permission denied"), FAULT, "Permission denied"),
     # the agent and sudo
     "an agent of others": (

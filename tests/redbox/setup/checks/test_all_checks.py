@@ -18,7 +18,7 @@ from redbox.server.certificates import issue_server, make_authority
 from redbox.settings import RedboxSettings, load_settings
 from redbox.setup.checks.all_checks import check_everything, check_token, findings_of
 from redbox.setup.checks.findings import Finding, Level, exit_status
-from redbox.setup.checks.machine import Machine, ProcessOutput
+from redbox.setup.checks.machine import PORT_IN_USE, Machine, ProcessOutput
 from redbox.setup.checks.slurm import TESTED_RELEASES
 from redbox.setup.install.layout import Layout
 from redbox_bed.core.plan import Release
@@ -174,6 +174,13 @@ def test_this_machine_answers_every_question(tmp_path: Path) -> None:
     findings = check_everything(Machine(), layout)
     assert any("prod.jwks.json cannot be read" in finding.what for finding in findings)
     assert all(str(finding) for finding in findings)
+
+
+def test_a_port_of_another_process_is_not_taken_for_that_of_the_red_box_beside_it() -> None:
+    """listen.port was changed since red-box was started."""
+    (finding,) = findings_on(LoginNode(listening=PORT_IN_USE, running=True))
+    assert finding.level is WARNING
+    assert "port 8443 is in use, and not with /etc/redbox/tls/server.crt" in finding.what
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.3"])
