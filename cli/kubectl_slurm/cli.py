@@ -5,6 +5,7 @@ A command's module is imported only where it is called: `--help` and completion 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from kubectl_slurm.command_table import COMMANDS
-from kubectl_slurm.errors import EXIT_INTERRUPTED, EXIT_USAGE, PluginError
+from kubectl_slurm.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, PluginError
 from kubectl_slurm.options import GLOBAL_VALUES, take_global
 from kubectl_slurm.terminal.screen import note, silence
 
@@ -26,6 +27,7 @@ Slurm jobs on Kubernetes, for those who think in sbatch and squeue.
 `kubectl slurm COMMAND --help` describes a command. NAME is a SlurmJob, or its Slurm job id.
 -n, --context, --kubeconfig, --as and --as-group mean what they mean for kubectl.
 """
+FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN_PIPE = 141  # as a shell shows a program that SIGPIPE ended
 
 
@@ -47,6 +49,11 @@ def main(words: Sequence[str]) -> int:
     except BrokenPipeError:
         silence(sys.stdout)
         return BROKEN_PIPE
+    except OSError as error:  # a full disk below the output, a kubectl that cannot be started
+        where = error.filename or ("the output cannot be written" if error.errno in FULL else "this machine")
+        note(f"kubectl slurm: {where}: {error.strerror or error}")
+        silence(sys.stdout)
+        return EXIT_FAILED
 
 
 def complete_main() -> None:

@@ -108,7 +108,7 @@ class ResultsCollector:
                 raise _refusal(stream.whole())
             try:
                 tar = unpacker.unpack(stream)
-            except (RedboxUnreachable, tarfile.TarError) as error:
+            except (RedboxUnreachable, tarfile.TarError, ValueError) as error:  # of numbers that are none
                 raise TarCutOff(str(error)) from error
         if not tar.members:  # red-box refuses globs that find nothing
             raise ResultsMissing("it exists, but the job's user may not read it")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WRITABLE = 0o700  # a folder's mode until all its files are unpacked
 PIECE = 65536
+LATEST = 2**62
 RECORD_PATH, RECORD_WHY = "REDBOX.incomplete", "REDBOX.why"
 
 
@@ -105,7 +106,8 @@ def _vetted(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
     if member.islnk():
         raise tarfile.SpecialFileError(member)
     checked = tarfile.data_filter(member, str(folder))
-    return checked.replace(mode=member.mode & 0o777, deep=False)
+    modified_at = member.mtime if abs(member.mtime) < LATEST else 0  # no file system has others
+    return checked.replace(mode=member.mode & 0o777, mtime=modified_at, deep=False)
 
 
 def _why(error: tarfile.FilterError) -> str:

@@ -6,6 +6,9 @@ server. So the list of commands is here; a test compares each help line with the
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from redbox_shared.program_modules import import_program
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 CLIENT_PANEL = "At the red-box of this host"
 
 
@@ -86,6 +90,20 @@ class LazyCommandGroup(TyperGroup):
             raise typer.BadParameter(f"{unreadable[0]} is not in UTF-8")
         name, command, rest = super().resolve_command(ctx, args)
         return name, load(name) if name and command else command, rest
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (as above)
+        """Run the command; that a disk has no room for its output is a sentence."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            typer.echo(
+                f"redbox: {error.filename or 'the output'} cannot be written: {error.strerror}", err=True
+            )
+            if sys.stdout is not None and not error.filename:  # what Python still flushes at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from error
 
 
 def _is_utf8(word: str) -> bool:

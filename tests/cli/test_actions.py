@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from typing import Any
 
@@ -175,6 +176,8 @@ def test_a_right_on_slurmclusters_in_a_namespace_alone_is_none(kubectl: Kubectl)
 
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:
     assert since("999999d") < since("36000d")
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
+        since("0001-01-01T00:00:00+14:00")
 
 
 # ---------------------------------------------------------------------------------------------- which jobs

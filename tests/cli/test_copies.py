@@ -6,7 +6,7 @@ import io
 import subprocess
 import tarfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -128,6 +128,26 @@ def test_links_inside_of_a_folder_arrive(tmp_path: Path) -> None:
     ]
     assert unpack(archive(*members), tmp_path, "out", "mine") == ""
     assert [(tmp_path / "mine" / name).read_bytes() for name in ("a", "to-a", "also-a")] == [b"a"] * 3
+
+
+def test_a_hard_link_to_a_file_that_does_not_come_is_one_sentence(tmp_path: Path) -> None:
+    fault = unpack(archive(("./out/a", HardLink("./out/missing"))), tmp_path, "out", None)
+    assert fault == "it has './out/a', a link to a file that did not come before"
+
+
+def test_the_members_of_an_archive_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder may have a million files."""
+    kept: list[int] = []
+    extract = tarfile.TarFile.extract
+
+    def counted(self: tarfile.TarFile, *arguments: Any, **options: Any) -> None:
+        kept.append(len(self.members))  # type: ignore[attr-defined]
+        extract(self, *arguments, **options)
+
+    monkeypatch.setattr(tarfile.TarFile, "extract", counted)
+    assert unpack(archive(*((f"./out/{n}", b"x") for n in range(9))), tmp_path, "out", None) == ""
+    assert len([*(tmp_path / "out").iterdir()]) == len(kept)
+    assert max(kept) <= 1
 
 
 def test_the_content_of_a_folder_without_a_name_goes_into_the_target(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from kubectl_slurm.commands.forwards import RELAY
+from kubectl_slurm.commands import forwards
+from kubectl_slurm.commands.forwards import RELAY, PortPair
 from tests.ports import free_port
 
 SENT = 16_000_000
@@ -38,6 +40,29 @@ def test_a_server_of_another_user_is_not_reached(address: str) -> None:
 
 def test_a_port_without_a_server_is_one_sentence() -> None:
     assert len(refused(RELAY, free_port()).splitlines()) == 1
+
+
+def test_more_connections_than_this_process_may_have_do_not_end_the_forward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All users of this machine reach it, and each connection waits for one of four places."""
+    relayed = threading.Event()
+    monkeypatch.setattr(forwards, "_relay", lambda *_: relayed.set())
+    monkeypatch.setattr(forwards, "FULL_S", 0)
+    accepted = [OSError(errno.EMFILE, "Too many open files"), (None, None)]
+
+    class Listener:
+        def accept(self) -> object:
+            if not accepted:
+                threading.Event().wait()
+            outcome = accepted.pop(0)
+            if isinstance(outcome, OSError):
+                raise outcome
+            return outcome
+
+    arguments = (None, None, Listener(), PortPair(80, 80), None)
+    threading.Thread(target=forwards._accept, args=arguments, daemon=True).start()
+    assert relayed.wait(60)
 
 
 @contextmanager

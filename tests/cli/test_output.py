@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,22 @@ def test_one_task_is_picked_out_however_the_log_arrives_in_pieces() -> None:
     assert not missing.found
 
 
+def test_a_line_that_does_not_end_is_passed_on_as_it_comes() -> None:
+    parts: list[bytes] = []
+    task = TaskFilter(1, parts.append)
+    bar = b"50%\r" * 1000
+    task(heading(1) + bar)
+    assert b"".join(parts) == bar
+    task(bar + b"\nnext")
+    task.finish()
+    assert b"".join(parts) == bar + bar + b"\nnext"
+    long = own_line(task_heading(2, "FAILED" * 100, None, None))
+    for size in (1, 70, 1000):
+        for start in range(0, len(long), size):
+            task(long[start : start + size])
+    assert b"".join(parts) == bar + bar + b"\nnext"
+
+
 def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) -> None:
     log, program = tmp_path / "log", tmp_path / "kubectl"
     program.write_text(f'#!/bin/sh\ncat "{log}"\n')
@@ -53,6 +70,25 @@ def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) 
     assert output.copy(follow=True) == ""
     log.write_bytes(b"first\nsecond\nthird\n")
     assert output.copy(follow=True) == ""
+    assert b"".join(parts) == b"first\nsecond\nthird\n"
+
+
+def test_a_long_log_that_begins_otherwise_is_not_held_in_memory(tmp_path: Path) -> None:
+    """On a virtual node no log is rotated, and each may be of gigabytes."""
+    log, program = tmp_path / "log", tmp_path / "kubectl"
+    program.write_text(f'#!/bin/sh\ncat "{log}"\n')
+    program.chmod(0o755)
+    parts: list[bytes] = []
+    output = PodOutput(Kubectl(str(program)), view(), parts.append)
+    log.write_bytes(b"first\nsecond\n")
+    assert output.copy(follow=True) == ""
+    log.write_bytes(bytes(30_000_000) + b"first\nsecond\nthird\n")
+    tracemalloc.start()
+    try:
+        assert output.copy(follow=True) == ""
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
     assert b"".join(parts) == b"first\nsecond\nthird\n"
 
 

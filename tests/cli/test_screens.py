@@ -239,6 +239,22 @@ def test_what_is_short_has_a_silent_broken_pipe_too(kubectl: Kubectl, words: str
     assert (ended.returncode, ended.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("words", ["queue", "logs train-abc12", "submit --dry-run --wrap true", "--version"])
+def test_a_full_disk_is_one_sentence(kubectl: Kubectl, words: str) -> None:
+    kubectl.logs("train-abc12-job", "output\n")
+    kubectl.answers("job", slurmjob("train-abc12", state="RUNNING"))
+    ended = in_bash(kubectl, f'"$0" {words} >/dev/full')
+    assert ended.returncode == 1
+    assert ended.stderr == "kubectl slurm: the output cannot be written: No space left on device\n"
+
+
+def test_a_kubectl_that_cannot_be_started_is_one_sentence(kubectl: Kubectl) -> None:
+    kubectl.becomes("\x7fELF of another machine")
+    ended = in_bash(kubectl, '"$0" queue')
+    assert ended.returncode == 1
+    assert ended.stderr == f"kubectl slurm: {kubectl.program}: Exec format error\n"
+
+
 def test_other_forms_are_whole_documents(kubectl: Kubectl) -> None:
     as_json = json.loads(run(kubectl, "queue", "-o", "json").stdout)
     assert [item["metadata"]["name"] for item in as_json["items"]] == [
@@ -249,6 +265,15 @@ def test_other_forms_are_whole_documents(kubectl: Kubectl) -> None:
     assert yaml.safe_load(run(kubectl, "queue", "-o", "yaml").stdout) == as_json
     names = run(kubectl, "queue", "-o", "name", "-t", "all").stdout.split()
     assert "slurmjob.redbox.dev/done-jkl78" in names
+
+
+@pytest.mark.parametrize("words", ["submit --wrap true", "cancel train-abc12", "suspend train-abc12"])
+def test_a_job_id_cannot_change_the_terminal(kubectl: Kubectl, words: str) -> None:
+    """A SlurmEndpoint is a tenant's own red-box, which may answer any id."""
+    kubectl.answers("job", slurmjob("train-abc12", state="RUNNING", jobID="4711\x1b[2J\x9b2J"))
+    ended = run(kubectl, *words.split())
+    assert ended.returncode == 0
+    assert "4711?[2J?2J" in ended.stdout
 
 
 def test_a_document_cannot_change_the_terminal(kubectl: Kubectl) -> None:

@@ -216,6 +216,30 @@ def test_a_tar_that_breaks_off_is_asked_for_again_and_counted_once(redbox: Scrip
     assert len(list((results / "out").iterdir())) == 20
 
 
+@pytest.mark.parametrize("modified_at", [2.0**63, -(2.0**63), 1e300])
+def test_a_time_that_no_file_has_ends_neither_companion_nor_results(
+    redbox: ScriptedServer, pod: Pod, modified_at: float
+) -> None:
+    results = pod.want_results("out")
+    redbox.tars["out"] = tar(
+        entry("out", type=tarfile.DIRTYPE, mode=0o755, mtime=modified_at),
+        entry("out/a", b"a", mtime=modified_at),
+    )
+    assert pod.run().returncode == 0
+    assert pod.termination_message["results"]["outcome"] == "Collected"
+    assert (results / "out/a").read_bytes() == b"a"
+
+
+def test_a_header_that_cannot_be_read_fails_the_results_and_not_the_job(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
+    pod.want_results("out")
+    sparse = {"GNU.sparse.map": "a,b", "GNU.sparse.size": "9"}
+    redbox.tars["out"] = tar(entry("out", b"a", pax_headers=sparse))
+    assert pod.run().returncode == 0
+    assert "invalid literal" in pod.termination_message["results"]["message"]
+
+
 def test_a_tar_that_always_breaks_off_fails_the_results_and_not_the_job(
     redbox: ScriptedServer, pod: Pod
 ) -> None:

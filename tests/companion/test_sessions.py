@@ -117,6 +117,18 @@ def test_sizes_of_the_terminal_may_come_with_the_request() -> None:
             assert request == {"tty": True, "size": {"columns": 99, "rows": 40}}
 
 
+def test_streams_are_given_back_as_they_were() -> None:
+    """They are the shell's as well, which takes input that does not block for ended input."""
+    program, companion = socket.socketpair()
+    descriptors = [*os.pipe(), os.open(os.devnull, os.O_WRONLY | os.O_NONBLOCK)]
+    socket.send_fds(program, [b"{}\n"], descriptors)
+    with program, companion, received_request(companion):
+        assert [os.get_blocking(descriptor) for descriptor in descriptors] == [False] * 3
+    assert [os.get_blocking(descriptor) for descriptor in descriptors] == [True, True, False]
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
 @pytest.mark.usefixtures("companion")
 def test_a_refusal_is_one_sentence(pod: Pod, redbox: ScriptedServer) -> None:
     redbox.refuse_port = (403, {"title": "Forbidden", "detail": "exec is turned off"})

@@ -55,7 +55,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
             note(f"kubectl slurm: {job}")
             continue
         try:
-            call.screen.write(ACTS[command](call, job, options))
+            call.screen.write(printable(ACTS[command](call, job, options)))
             done.append(job)
         except PluginError as error:
             failed = True
@@ -64,7 +64,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         for job in done:
             try:
                 ended = until_finished(call.kubectl, job)
-                call.screen.write(f"{_title(ended)} ended {ended.state or ended.phase}")
+                call.screen.write(printable(f"{_title(ended)} ended {ended.state or ended.phase}"))
             except PluginError as error:
                 failed = True
                 note(f"kubectl slurm: {error}")

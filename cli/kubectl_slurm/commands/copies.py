@@ -113,11 +113,14 @@ def unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str 
     try:
         with tarfile.open(fileobj=source, mode="r|") as archive:
             archive.extraction_filter = lambda member, _: member  # they are vetted here
-            for member in archive:
+            while (member := archive.next()) is not None:
+                archive.members = []  # type: ignore[attr-defined]  # it would keep all members: a million
                 member.name = _renamed(member.name, name, renamed)
                 if member.islnk():
                     member.linkname = _renamed(member.linkname, name, renamed)
                     _check_is_below(root, destination, member.linkname)
+                    if not (destination / member.linkname).exists():
+                        return printable(f"it has {member.name!r}, a link to a file that did not come before")
                 _check_is_below(root, destination, member.name)
                 archive.extract(vetted(member, destination), destination, set_attrs=not member.isdir())
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:

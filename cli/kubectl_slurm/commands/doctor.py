@@ -79,7 +79,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
 def _written(call: Invocation, line: Examined) -> str:
     mark, colour = line.health.value
     cure = f"\n   {call.screen.paint('cure:', 'bold')} {printable(line.cure)}" if line.cure else ""
-    return f"{call.screen.paint(mark, colour)} {line.what}: {printable(line.found)}{cure}"
+    return f"{call.screen.paint(mark, colour)} {printable(line.what)}: {printable(line.found)}{cure}"
 
 
 def _lines(kubectl: Kubectl, account: str) -> Iterator[Examined]:

@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ TEXT = "Forward ports of this machine to ports of a running job. Other users of 
 PORTS = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
 HIGHEST = 65535
 AT_ONCE = 4
+FULL_S = 0.5
 RELAY = """\
 import os, socket, struct, sys, threading
 port, listeners = int(sys.argv[1]), []
@@ -125,9 +127,12 @@ def _accept(
     kubectl: Kubectl, entry: JobEntry, listener: socket.socket, pair: PortPair, slots: threading.Semaphore
 ) -> None:
     while True:
-        connection, _ = listener.accept()
-        arguments = (kubectl, entry, connection, pair, slots)
-        threading.Thread(target=_relay, args=arguments, daemon=True).start()
+        try:
+            connection, _ = listener.accept()
+            arguments = (kubectl, entry, connection, pair, slots)
+            threading.Thread(target=_relay, args=arguments, daemon=True).start()
+        except (OSError, RuntimeError):  # no more descriptors or threads: the next may fit
+            time.sleep(FULL_S)
 
 
 def _relay(
@@ -137,7 +142,11 @@ def _relay(
     command = ["python3", "-c", RELAY, str(pair.remote)]
     arguments = [word for word in entry.arguments(command, stdin=True) if word != "--tty"]
     with slots, connection:
-        process = subprocess.Popen(
-            kubectl.argv(*arguments), stdin=connection.fileno(), stdout=connection.fileno()
-        )
+        try:
+            process = subprocess.Popen(
+                kubectl.argv(*arguments), stdin=connection.fileno(), stdout=connection.fileno()
+            )
+        except OSError as error:
+            note(f"kubectl slurm: a connection to {pair.remote} is not forwarded: {error.strerror}")
+            return
         process.wait()

@@ -134,7 +134,7 @@ def since(text: str) -> datetime:
             hours, minutes, *_ = map(int, text.split(":"))
             return now.replace(hour=hours, minute=minutes, second=0, microsecond=0)
         return datetime.fromisoformat(text).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time: 2026-11-24, 14:30, or 90m, 6h, 7d ago"
         ) from None

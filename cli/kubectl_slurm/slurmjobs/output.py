@@ -46,35 +46,57 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 MOST_SILENCES = 120
 STREAMS = {"stdout": "Stdout", "stderr": "Stderr"}
 HEADING = re.compile(rf"^{re.escape(PREFIX)}task ([0-9]+): ".encode())
+LONGEST_HEADING = 64
+"""Bytes by which a line is known for a heading, or for none."""
 Write = Callable[[bytes], None]
 
 
 class TaskFilter:
-    """Passes the output of one task of an array: its heading and what follows, up to the next heading."""
+    """Passes the output of one task of an array: its heading and what follows, up to the next heading.
+
+    Of a line only the beginning is held back: a task may write gigabytes without a newline.
+    """
 
     def __init__(self, task: int, write: Write) -> None:
         self._task = task
         self._write = write
-        self._passes = False
-        self._rest = b""
+        self._passes = self._passes_line = self._is_mid_line = False
+        self._begun = b""
         self.found = False
 
     def __call__(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._line(line + b"\n")
+        start = 0
+        while start < len(data):
+            end = data.find(b"\n", start) + 1 or len(data)
+            self._take(data[start:end])
+            start = end
 
     def finish(self) -> None:
-        if self._rest:
-            self._line(self._rest)
-            self._rest = b""
+        if self._begun:
+            self._begin_line()
 
-    def _line(self, line: bytes) -> None:
-        if heading := HEADING.match(line):
+    def _take(self, piece: bytes) -> None:
+        """All of a line, or a part of it."""
+        is_end = piece.endswith(b"\n")
+        if self._is_mid_line:
+            if self._passes_line:
+                self._write(piece)
+        else:
+            self._begun += piece
+            if not is_end and len(self._begun) < LONGEST_HEADING:
+                return
+            self._begin_line()
+        self._is_mid_line = not is_end
+
+    def _begin_line(self) -> None:
+        begun, self._begun = self._begun, b""
+        heading = HEADING.match(begun)
+        if heading:
             self._passes = int(heading[1]) == self._task
             self.found = self.found or self._passes
-        elif self._passes:
-            self._write(line)
+        self._passes_line = self._passes and not heading
+        if self._passes_line:
+            self._write(begun)
 
 
 def write_stdout(data: bytes) -> None:
@@ -106,13 +128,12 @@ class PodOutput:
     def _find_place(self) -> str:
         """In the log as it begins now; returns why it cannot be read."""
         with self._reading(follow=False) as (process, errors):
-            log = process.stdout.read() if process.stdout is not None else b""
+            beginning, end = _beginning_and_end_of(self._last, process.stdout)
             code = process.wait()
         if code:
             return errors.text()
-        last, at = self._last, log.find(self._last)
-        self._written = at + len(last) if at >= 0 else _overlap(last, log)
-        self._beginning = log[: min(COMPARED, self._written)]
+        self._written = _overlap(self._last, beginning) if end is None else end
+        self._beginning = beginning[: min(COMPARED, self._written)]
         if not self._written:
             note(ROTATED.format(self._job.name))
         return ""
@@ -141,6 +162,18 @@ class PodOutput:
                 self._beginning += new[: COMPARED - len(self._beginning)]
                 self._last = (self._last + new)[-COMPARED:]
         return True
+
+
+def _beginning_and_end_of(last: bytes, source: IO[bytes] | None) -> tuple[bytes, int | None]:
+    """The log's first bytes, and where in it these end; read piece by piece: it may be of gigabytes."""
+    beginning, window, position, end = b"", b"", 0, None
+    while source is not None and (data := os.read(source.fileno(), CHUNK)):
+        beginning += data[: COMPARED - len(beginning)]
+        window = window[-len(last) :] + data
+        position += len(data)
+        if end is None and (at := window.find(last)) >= 0:
+            end = position - len(window) + at + len(last)
+    return beginning, end
 
 
 def _overlap(last: bytes, log: bytes) -> int:

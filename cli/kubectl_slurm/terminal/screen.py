@@ -71,7 +71,9 @@ def _harmless(line: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
-def silence(out: TextIO) -> None:
-    """After a broken pipe: what Python still flushes at its end goes nowhere."""
+def silence(out: TextIO | None) -> None:
+    """After a broken pipe or a full disk: what Python still flushes at its end goes nowhere."""
+    if out is None:
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, out.fileno())

@@ -127,9 +127,13 @@ def is_of_this_container(client: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def received_request(client: socket.socket) -> Iterator[tuple[dict[str, Any], list[int]]]:
-    """The first line, with the newest size behind it, and the streams, which are closed in the end."""
+    """The first line, with the newest size behind it, and the streams, which are closed in the end.
+
+    Others have them, too, such as the shell in which the program was started: they find them as they were.
+    """
     client.settimeout(REQUEST_S)
     line, streams, _, _ = socket.recv_fds(client, PIECE, 3)
+    blocking = [stream for stream in streams if os.get_blocking(stream)]
     try:
         while not line.endswith(b"\n"):
             data = client.recv(PIECE)
@@ -146,6 +150,8 @@ def received_request(client: socket.socket) -> Iterator[tuple[dict[str, Any], li
             os.set_blocking(stream, False)
         yield request, streams
     finally:
+        for stream in blocking:
+            os.set_blocking(stream, True)
         for stream in streams:
             os.close(stream)
 

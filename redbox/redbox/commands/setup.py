@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -28,6 +29,8 @@ from redbox.setup.install.host_service import (
 from redbox.setup.install.layout import Layout
 from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
 from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, InitOptions, plan_init
+
+HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
 def init(
@@ -104,6 +107,8 @@ def init(
         exit_with(str(error))
     except BadCertificate as error:
         exit_with(f"{layout.authority_certificate}: {error}")
+    except OSError as error:
+        exit_with(f"{error.filename} cannot be read: {error.strerror}")
     for note in (*plan.notes, *host_notes):
         typer.echo(note, err=True)
     typer.echo(key_instructions(cluster, layout.cluster_keys(cluster)), err=True)
@@ -120,11 +125,10 @@ def uninstall(
     if os.geteuid() != 0:
         exit_with("only root can uninstall red-box: run redbox uninstall as root")
     try:
-        notes = remove_from_host(Layout(), purge=purge)
+        for note in remove_from_host(Layout(), purge=purge):
+            typer.echo(note, err=True)
     except (InstallError, OSError) as error:
         exit_with(str(error))
-    for note in notes:
-        typer.echo(note, err=True)
 
 
 def sudoers(*, config: ConfigOption = SETTINGS_FILE) -> None:
@@ -157,6 +161,8 @@ def _names_and_addresses(hosts: list[str]) -> tuple[tuple[str, ...], tuple[str, 
     for host in hosts:
         if not host or not host.isascii():  # a certificate has the form xn--... of such a name
             exit_with(f"--host {host!r} is not a name in ASCII")
+        if ":" not in host and HOST_NAME.fullmatch(host) is None:
+            exit_with(f"--host {host!r} is not a host's name: write it as in login.example.org")
     addresses = tuple(host for host in hosts if ":" in host or host.replace(".", "").isdigit())
     for address in addresses:
         try:

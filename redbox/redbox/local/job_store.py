@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ class LocalJobStore:
     def __init__(self, directory: Path) -> None:
         self._directory = directory.expanduser()
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._ended: dict[str, LocalJobStatus] = {}  # by id: thousands are kept, and each poll shows all
 
     def add(self, job: LocalJob, script: bytes, *, held: bool) -> LocalJob:
         part = Path(tempfile.mkdtemp(prefix=".new-", dir=self._directory))
@@ -98,14 +99,18 @@ class LocalJobStore:
         return self._status(path) if job_id.isdigit() and path.is_dir() else None
 
     def _status(self, path: Path) -> LocalJobStatus | None:
-        """None without a description, which may be lost where the host lost its power."""
+        return self._ended.get(path.name) or self._read_status(path)
+
+    def _read_status(self, path: Path) -> LocalJobStatus | None:
+        """None without a description of this release, which may be lost where the host lost its power."""
         described = _read(path / JOB)
-        if described is None:
+        try:
+            job = LocalJob(**described or {})
+        except TypeError:
             return None
-        job = LocalJob(**described)
         started, ended = _read(path / STARTED), _read(path / ENDED)
         if ended is not None:
-            return _ended(job, started, ended)
+            return self._ended.setdefault(path.name, _ended(replace(job, env={}), started, ended))
         if started is not None:
             pids = {"script_pid": started["script"][0], "supervisor_pid": started["supervisor"][0]}
             pid, start = started["supervisor"]
@@ -149,6 +154,7 @@ class LocalJobStore:
         write_atomically(self._directory / job_id / ENDED, {"state": "CANCELLED", "at": time.time()})
 
     def delete(self, job_id: str) -> None:
+        self._ended.pop(job_id, None)
         shutil.rmtree(self._directory / job_id, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -102,6 +103,23 @@ async def test_an_address_that_other_hosts_reach_needs_any_user(redbox: Run, add
     assert ended.exit_code == 1
     assert "--any-user" in ended.stderr
     assert not ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("nowhere.invalid", r"\w+"),  # as the resolver of this host says it
+        ("a..b", "it is neither a name nor an address"),
+        ("192.0.2.9", "Cannot assign requested address"),
+    ],
+)
+async def test_an_address_that_cannot_be_listened_on_is_one_sentence(
+    redbox: Run, address: str, why: str
+) -> None:
+    ended = await redbox("forward", "k1", "0:80", "--address", address)
+    assert ended.exit_code == 1
+    assert re.fullmatch(f"redbox: cannot listen on port 0 of {re.escape(address)}: {why}.*\n", ended.stderr)
+    assert "Unknown error" not in ended.stderr
 
 
 async def test_a_refusal_comes_before_anything_is_forwarded(redbox: Run) -> None:

@@ -26,6 +26,7 @@ from redbox.core.workload_manager import (
     SubmitUnavailable,
     WorkloadManager,
 )
+from redbox.local import job_store
 from redbox.local.job_store import LocalJobStore
 from redbox.local.local_manager import LocalManager
 from redbox.local.settings import LocalSettings
@@ -215,21 +216,47 @@ async def test_a_job_whose_supervisor_was_killed_is_not_said_to_run(
 
 
 @pytest.mark.parametrize(
-    ("lost", "shown"), [("job.json", []), ("started.json", ["NODE_FAIL"]), ("ended.json", ["NODE_FAIL"])]
+    ("lost", "left", "shown"),
+    [
+        ("job.json", b"", []),
+        ("job.json", b'{"of": "another release"}', []),
+        ("started.json", b"", ["NODE_FAIL"]),
+        ("ended.json", b"", ["NODE_FAIL"]),
+    ],
 )
 async def test_a_file_that_lost_its_content_with_the_hosts_power_hides_no_other_job(
-    manager: LocalManager, settings: LocalSettings, tmp_path: Path, lost: str, shown: list[str]
+    manager: LocalManager,
+    settings: LocalSettings,
+    tmp_path: Path,
+    *,
+    lost: str,
+    left: bytes,
+    shown: list[str],
 ) -> None:
     torn = await submit(manager, submission(tmp_path))
     await ended(manager, torn)
     folder = settings.directory / torn.job_id
     (folder / "ended.json").unlink()
-    (folder / lost).write_bytes(b"")
+    (folder / lost).write_bytes(left)
     os.utime(folder / "begun", (0, 0))
+    manager = LocalManager(settings)
     other = await submit(manager, submission(tmp_path))
     await ended(manager, other)
     history = await manager.history([torn.job_id, other.job_id], since=datetime.now(UTC))
     assert [job.state for job in history.jobs] == [*shown, "COMPLETED"]
+
+
+async def test_the_files_of_an_ended_job_are_read_once(
+    manager: LocalManager, settings: LocalSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are kept for a month, and each poll, one in a second, shows all of them."""
+    handle = await submit(manager, submission(tmp_path))
+    await ended(manager, handle)
+    monkeypatch.setattr(job_store, "_read", None)
+    assert [job.state for job in (await manager.poll()).jobs] == ["COMPLETED"]
+    assert len((await manager.history([handle.job_id], since=datetime.now(UTC))).jobs) == 1
+    LocalJobStore(settings.directory).delete(handle.job_id)
+    assert not (await manager.poll()).jobs
 
 
 async def test_a_full_disk_is_no_refusal(

@@ -196,8 +196,8 @@ class LoginNode(Machine):
         del unix_socket
         return self.running
 
-    def serves(self, port: int, certificate: bytes) -> bool:
-        del port, certificate
+    def serves(self, address: str, port: int, certificate: bytes) -> bool:
+        del address, port, certificate
         return self.serving
 
     def agent_error(self, user: UnixUser) -> str | None:

@@ -125,7 +125,7 @@ PROBLEMS: dict[str, tuple[Change, Level, str]] = {
     "a full disk": (set_host(free=1024), WARNING, "has 0 MiB left"),
     "a port in use": (set_host(listening=PORT_IN_USE), FAULT, "cannot listen on 0.0.0.0, port 8443: in use"),
     "a port in use by red-box": (
-        set_host(listening=PORT_IN_USE, running=True),
+        set_host(listening=PORT_IN_USE, running=True, serving=True),
         NOTE,
         "in use by the red-box that runs here",
     ),

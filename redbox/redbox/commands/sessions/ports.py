@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from socket import gaierror
 from typing import Annotated
 
 import typer
@@ -119,8 +120,8 @@ class ForwardedConnections:
 
         try:
             server = await asyncio.start_server(carry, address, local, start_serving=False)
-        except OSError as error:
-            exit_with(f"cannot listen on port {local} of {address}: {os.strerror(error.errno or 0)}")
+        except (OSError, UnicodeError) as error:
+            exit_with(f"cannot listen on port {local} of {address}: {why_not(error)}")
         async with server:
             if not self._any_user and not all(is_loopback(each.getsockname()[0]) for each in server.sockets):
                 exit_with(f"other hosts reach {address}, and act as you in the job: --any-user allows that")
@@ -144,6 +145,15 @@ class ForwardedConnections:
             pass  # the local program has gone
         finally:
             writer.close()
+
+
+def why_not(error: OSError | UnicodeError) -> str:
+    """Of a name that is not found the error has a text of its own; asyncio's are long."""
+    if isinstance(error, UnicodeError):
+        return "it is neither a name nor an address"
+    if isinstance(error, gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -97,9 +99,10 @@ def end(status: SessionStatus) -> None:
 
 async def run_session(client: RedboxClient, key: str, request: ExecRequest, attempt: int) -> SessionStatus:
     async with open_exec(client, key, request, attempt=attempt) as session:
-        with raw_terminal() if request.tty else contextlib.nullcontext():
-            if request.stdin:
-                pass_on_input(session)
+        with (
+            raw_terminal() if request.tty else contextlib.nullcontext(),
+            passed_on_input(session) if request.stdin else contextlib.nullcontext(),
+        ):
             if request.tty:
                 pass_on_sizes(session)
             return await print_output(session)
@@ -116,17 +119,40 @@ async def print_output(session: JobSession) -> SessionStatus:
     return event
 
 
-def pass_on_input(session: JobSession) -> None:
-    """In a thread that ends with the process: a file cannot be waited for, and a read not be interrupted."""
-    loop = asyncio.get_running_loop()
+@contextlib.contextmanager
+def passed_on_input(session: JobSession) -> Iterator[None]:
+    """In a thread that ends with the process: a file cannot be waited for, and a read not be interrupted.
+
+    What it has read when the session ends goes nowhere, and nothing is said of that.
+    """
+    loop, has_ended = asyncio.get_running_loop(), threading.Event()
+    sending: set[asyncio.Task[None]] = set()
+
+    def hand_over(send: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        is_sent = threading.Event()
+
+        def begin() -> None:
+            if not has_ended.is_set():
+                task = loop.create_task(send())
+                sending.add(task)
+                task.add_done_callback(lambda _: is_sent.set())
+                task.add_done_callback(sending.discard)
+
+        loop.call_soon_threadsafe(begin)
+        is_sent.wait()
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError, OSError):  # the loop has ended
-            while data := next_input():
-                asyncio.run_coroutine_threadsafe(session.send(data), loop).result()
-            asyncio.run_coroutine_threadsafe(session.close_input(), loop).result()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            while not has_ended.is_set() and (data := next_input()):
+                hand_over(partial(session.send, data))
+            if not has_ended.is_set():
+                hand_over(session.close_input)
 
     threading.Thread(target=read, daemon=True).start()
+    try:
+        yield
+    finally:
+        has_ended.set()
 
 
 def next_input() -> bytes:

@@ -165,23 +165,27 @@ def check_journal(machine: Machine, settings: RedboxSettings) -> Iterator[Findin
 
 def check_listening(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """The port is free, or in use by red-box."""
-    listen = settings.listen
+    listen, certificate = settings.listen, settings.tls.certificate_file
     if listen.port == 0:
         return
     error = machine.listen_error(listen.address, listen.port)
     if error is None:
         return
-    if error == PORT_IN_USE and listen.unix_socket is None:
-        if machine.serves(listen.port, machine.read(settings.tls.certificate_file) or b""):
+    shows = f"ss -ltnp 'sport = :{listen.port}' shows"
+    if error == PORT_IN_USE:
+        is_ours = machine.serves(listen.address, listen.port, machine.read(certificate) or b"")
+        if listen.unix_socket is None and is_ours:
             return
-    elif (
-        error == PORT_IN_USE
-        and listen.unix_socket is not None
-        and machine.accepts_connections(listen.unix_socket)
-    ):
-        yield note(
-            f"port {listen.port} is in use by the red-box that runs here ({listen.unix_socket} answers)"
-        )
-        return
-    cure = f"stop the process that ss -ltnp 'sport = :{listen.port}' shows, or change the section listen"
+        if listen.unix_socket is not None and machine.accepts_connections(listen.unix_socket):
+            where = f"port {listen.port} is in use"
+            if is_ours:
+                yield note(f"{where} by the red-box that runs here ({listen.unix_socket} answers)")
+            else:
+                yield warning(
+                    f"{where}, and not with {certificate}: if by another process, red-box cannot start again",
+                    f"look at the process that {shows}, above all if listen was changed since red-box was "
+                    "started; it takes a renewed certificate within ten seconds",
+                )
+            return
+    cure = f"stop the process that {shows}, or change the section listen"
     yield fault(f"red-box cannot listen on {listen.address}, port {listen.port}: {error}", cure)

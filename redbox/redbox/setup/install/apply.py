@@ -33,7 +33,7 @@ def read_existing(layout: Layout) -> ExistingFiles:
         settings,
         authority=authority,
         server=server,
-        has_mark_secret=layout.mark_secret.exists(),
+        has_mark_secret=os.path.lexists(settings.jobs.mark_secret if settings else layout.mark_secret),
         has_agent_settings=layout.agent_settings.exists(),
     )
 

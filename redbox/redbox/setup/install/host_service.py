@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from redbox.setup.install.plan import NewFile
 
 USERS_GROUP = "redbox-users"
 PROGRAM = Path("/usr/local/bin/redbox")
+SYSTEMD = Path("/run/systemd/system")
 UNIT = Path("etc/systemd/system/redbox.service")
 NEXT = "next: usermod -aG {group} USER for each user, then run redbox check"
 HEADING = "# Red Box"
@@ -75,15 +77,26 @@ def install_on_host(group: str) -> list[str]:
         notes.append(f"wrote {file.path}")
         if file.path.parent.name == "sysusers.d":
             _make_accounts(file.path)
-    if not PROGRAM.exists():
-        PROGRAM.unlink(missing_ok=True)
-        PROGRAM.symlink_to(program)
-        notes.append(f"linked {PROGRAM} to {program}")
+    notes += _link(program)
     notes.append(NEXT.format(group=group))
-    if Path("/run/systemd/system").exists():
+    if SYSTEMD.exists():
         _run("systemctl", "daemon-reload")
         notes.append("then: systemctl enable --now redbox    # after an upgrade: systemctl restart redbox")
     return notes
+
+
+def _link(program: Path) -> Iterator[str]:
+    """Put the program into the PATH of all users, unless something has its name there."""
+    if PROGRAM.exists():
+        if PROGRAM.resolve() != program.resolve():
+            yield f"kept {PROGRAM}: it is not {program}, which the service runs"
+        return
+    try:
+        PROGRAM.unlink(missing_ok=True)
+        PROGRAM.symlink_to(program)
+    except OSError as error:
+        raise InstallError(f"{PROGRAM} cannot be written: {error.strerror}") from error
+    yield f"linked {PROGRAM} to {program}"
 
 
 def _packaged_notes(group: str) -> list[str]:
@@ -94,36 +107,44 @@ def _packaged_notes(group: str) -> list[str]:
     ]
 
 
-def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
-    """Remove what `init` wrote; `purge` also removes settings, journal, audit log, account and group."""
+def remove_from_host(layout: Layout, *, purge: bool) -> Iterator[str]:
+    """Remove what `init` wrote, with a line for each step as soon as it is done.
+
+    `purge` also removes settings, journal, audit log, account and group.
+    """
     if is_packaged():
         command = "purge" if purge else "remove"
         raise InstallError(f"red-box is a package of this host: apt-get {command} red-box removes it")
     refuse_beside_package()
-    server_socket = layout.runtime / "redbox.sock"
-    if server_socket.is_socket() and accepts_connections(server_socket):
+    if _is_running(layout.runtime / "redbox.sock"):
         raise InstallError("red-box is running: stop it first (systemctl disable --now redbox)")
-    notes = []
     for file in host_files(_program()):
         if file.path.exists() and is_written_by_init(file.path.read_text(errors="replace")):
             file.path.unlink()
-            notes.append(f"removed {file.path}")
+            yield f"removed {file.path}"
     if PROGRAM.is_symlink() and PROGRAM.readlink() == _program():
         PROGRAM.unlink()
-        notes.append(f"removed {PROGRAM}")
+        yield f"removed {PROGRAM}"
     kept = (layout.configuration, layout.state, layout.log)
-    removed = (layout.agent.parent, layout.runtime, *(kept if purge else ()))
-    notes += [_remove(folder) for folder in removed if folder.exists()]
+    for folder in (layout.agent.parent, layout.runtime, *(kept if purge else ())):
+        if folder.exists():
+            yield _remove(folder)
     if purge:
-        notes.append(_delete("userdel", "passwd", f"the account {SERVICE_ACCOUNT}", SERVICE_ACCOUNT))
-        notes.append(_delete("groupdel", "group", f"the group {USERS_GROUP}", USERS_GROUP))
+        yield _delete("userdel", "passwd", f"the account {SERVICE_ACCOUNT}", SERVICE_ACCOUNT)
+        yield _delete("groupdel", "group", f"the group {USERS_GROUP}", USERS_GROUP)
     else:
-        notes += [f"kept {folder}" for folder in kept if folder.exists()]
-        notes.append("kept the account and the group; --purge removes all of these too")
-        notes.append("jobs in Slurm continue to run")
-    if Path("/run/systemd/system").exists():
+        yield from (f"kept {folder}" for folder in kept if folder.exists())
+        yield "kept the account and the group; --purge removes all of these too"
+        yield "jobs in Slurm continue to run"
+    if SYSTEMD.exists():
         _run("systemctl", "daemon-reload")
-    return notes
+
+
+def _is_running(server_socket: Path) -> bool:
+    """By its socket, which the settings may have elsewhere or not at all, or else as the service."""
+    if server_socket.is_socket() and accepts_connections(server_socket):
+        return True
+    return SYSTEMD.exists() and _run("systemctl", "is-active", "--quiet", UNIT.name, may_fail=True)
 
 
 def _delete(command: str, database: str, what: str, name: str) -> str:
@@ -134,7 +155,7 @@ def _delete(command: str, database: str, what: str, name: str) -> str:
 
 
 def _remove(folder: Path) -> str:
-    """Remove a directory, or only its content if a file system is mounted there."""
+    """Remove a directory; only its content if a file system is mounted there, or a link leads to it."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -142,6 +163,10 @@ def _remove(folder: Path) -> str:
             path.unlink()
     if folder.is_mount():
         return f"emptied {folder}: a file system is mounted there"
+    if folder.is_symlink():
+        target = folder.readlink()
+        folder.unlink()
+        return f"removed {folder}, and emptied {target}, where it led to"
     folder.rmdir()
     return f"removed {folder}"
 

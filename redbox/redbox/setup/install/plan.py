@@ -233,9 +233,17 @@ def _plan_certificate(plan: _PlanBuilder, authority: CertificateAndKey) -> None:
 
 
 def _plan_mark_secret(plan: _PlanBuilder) -> None:
-    path = plan.layout.mark_secret
+    """A link counts as the secret, and so does the settings' own path: its disk may not be mounted now."""
+    settings = plan.existing.settings
+    path = settings.jobs.mark_secret if settings else plan.layout.mark_secret
     if plan.existing.has_mark_secret:
         plan.keep(path, "it signs the marks of jobs that run")
+        return
+    if path != plan.layout.mark_secret:
+        plan.notes.append(
+            f"{path} is missing, the jobs.mark_secret of {plan.layout.settings}: restore it, or, if no job "
+            f"of red-box runs, set it to {plan.layout.mark_secret} and run redbox init again"
+        )
         return
     secret = secrets.token_hex(SECRET_BYTES) + "\n"
     note = "signs the marks on jobs; copy it to every standby, and nowhere else"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,11 @@ from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.cli import COMMANDS
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import parse_document, validate
+from redbox.server.certificates import issue_server, make_authority
 from redbox.settings import RedboxSettings, load_settings
 from redbox.setup.checks.all_checks import check_everything, check_token, findings_of
 from redbox.setup.checks.findings import Finding, Level, exit_status
-from redbox.setup.checks.machine import Machine, ProcessOutput
+from redbox.setup.checks.machine import PORT_IN_USE, Machine, ProcessOutput
 from redbox.setup.checks.slurm import TESTED_RELEASES
 from redbox.setup.install.layout import Layout
 from redbox_bed.core.plan import Release
@@ -27,6 +31,7 @@ from tests.redbox.setup.factories import (
 )
 from tests.redbox.setup.fakes import (
     AUDIENCE,
+    NOW,
     REDBOX,
     SUDO_LIST,
     LoginNode,
@@ -169,6 +174,35 @@ def test_this_machine_answers_every_question(tmp_path: Path) -> None:
     findings = check_everything(Machine(), layout)
     assert any("prod.jwks.json cannot be read" in finding.what for finding in findings)
     assert all(str(finding) for finding in findings)
+
+
+def test_a_port_of_another_process_is_not_taken_for_that_of_the_red_box_beside_it() -> None:
+    """listen.port was changed since red-box was started."""
+    (finding,) = findings_on(LoginNode(listening=PORT_IN_USE, running=True))
+    assert finding.level is WARNING
+    assert "port 8443 is in use, and not with /etc/redbox/tls/server.crt" in finding.what
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.3"])
+def test_the_certificate_is_compared_where_red_box_listens(tmp_path: Path, address: str) -> None:
+    authority = make_authority("hpc1", NOW)
+    ours, other = (issue_server(authority, ["login.example"], [], NOW) for _ in range(2))
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(ours.certificate + ours.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    with socket.create_server((address, 0)) as listener:
+
+        def serve() -> None:
+            for _ in range(2):
+                context.wrap_socket(listener.accept()[0], server_side=True).close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        port = listener.getsockname()[1]
+        file = b"Certificate:\n    Data:\n" + ours.certificate.replace(b"\n", b"\r\n") + authority.certificate
+        assert Machine().serves(address, port, file)
+        assert not Machine().serves(address, port, other.certificate)
+    assert not Machine().serves(address, port, file)
 
 
 def test_a_token_can_be_tried(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_package_is_removed_by_its_manager_alone(tmp_path: Path, monkeypatch: 
     assert host_service.is_packaged(tmp_path)
     monkeypatch.setattr(host_service, "is_packaged", lambda: True)
     with pytest.raises(InstallError, match="apt-get purge red-box removes it"):
-        host_service.remove_from_host(Layout(tmp_path), purge=True)
+        list(host_service.remove_from_host(Layout(tmp_path), purge=True))
     assert tmp_path.exists()
 
 
@@ -62,24 +62,118 @@ def test_sudoers_can_be_read_by_root_alone() -> None:
     assert sudoers.mode == 0o440
 
 
-def test_a_purge_says_what_it_could_not_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*command: str, may_fail: bool = False) -> bool:
-        assert may_fail == (command[0] != "systemctl")
-        return command == ("getent", "group", "redbox-users")  # somebody's primary group: groupdel fails
+class Commands:
+    """Stands in for the host's commands: these succeed, all others fail."""
 
+    def __init__(self, *succeeding: tuple[str, ...]) -> None:
+        self._succeeding = succeeding
+
+    def __call__(self, *command: str, may_fail: bool = False) -> bool:
+        assert may_fail or command == ("systemctl", "daemon-reload")
+        return command in self._succeeding
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """A host below tmp_path, which systemd does not run."""
+    monkeypatch.setattr(host_service, "refuse_beside_package", lambda: None)
+    monkeypatch.setattr(host_service, "host_files", partial(host_files, root=tmp_path))
+    monkeypatch.setattr(host_service, "PROGRAM", tmp_path / "bin/redbox")
+    monkeypatch.setattr(host_service, "SYSTEMD", tmp_path / "systemd")
+    monkeypatch.setattr(host_service, "_run", Commands())
+    layout = Layout(*(tmp_path / name for name in ("etc/redbox", "state", "run", "log", "libexec/agent")))
+    layout.agent.parent.mkdir()
+    return layout
+
+
+def test_a_purge_says_what_it_could_not_remove(
+    tmp_path: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theirs = tmp_path / "etc/logrotate.d/redbox"
     theirs.parent.mkdir(parents=True)
     theirs.write_bytes(b"# f\xfcr unser Haus\n")
-    monkeypatch.setattr(host_service, "refuse_beside_package", lambda: None)
-    monkeypatch.setattr(host_service, "host_files", partial(host_files, root=tmp_path))
-    monkeypatch.setattr(host_service, "PROGRAM", tmp_path)
-    monkeypatch.setattr(host_service, "_run", run)
-    layout = Layout(*(tmp_path / name for name in ("etc/redbox", "state", "run", "log", "libexec/agent")))
-    layout.agent.parent.mkdir()
-    notes = host_service.remove_from_host(layout, purge=True)
+    primary = ("getent", "group", "redbox-users")  # somebody's primary group: groupdel fails
+    monkeypatch.setattr(host_service, "_run", Commands(primary))
+    notes = list(host_service.remove_from_host(layout, purge=True))
     assert "removed the account redbox" in notes
     assert "kept the group redbox-users: groupdel redbox-users does not remove it" in notes
     assert theirs.exists()
+
+
+def test_a_purge_follows_the_link_of_a_folder_that_was_moved(tmp_path: Path, layout: Layout) -> None:
+    moved = tmp_path / "data"
+    (moved / "inner").mkdir(parents=True)
+    (moved / "journal.sqlite").touch()
+    layout.state.symlink_to(moved)
+    layout.log.mkdir()
+    notes = list(host_service.remove_from_host(layout, purge=True))
+    assert f"removed {layout.state}, and emptied {moved}, where it led to" in notes
+    assert not layout.state.is_symlink()
+    assert list(moved.iterdir()) == []
+    assert f"removed {layout.log}" in notes
+    assert "removed the account redbox" in notes
+
+
+def test_an_uninstall_that_fails_has_said_what_it_did(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path) -> str:
+        if folder == layout.state:
+            raise OSError(16, "Device or resource busy", str(folder))
+        return f"removed {folder}"
+
+    layout.state.mkdir()
+    monkeypatch.setattr(host_service, "_remove", fail)
+    monkeypatch.setattr(setup, "Layout", lambda: layout)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    ended = CliRunner().invoke(app, ["uninstall", "--purge"])
+    assert ended.exit_code == 1
+    assert f"removed {layout.agent.parent}\n" in ended.stderr
+    assert "Device or resource busy" in ended.stderr
+
+
+def test_a_service_without_the_usual_socket_is_not_removed_while_it_runs(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`unix_socket: null` is for hosts without users."""
+    host_service.SYSTEMD.touch()
+    layout.state.mkdir()
+    active = ("systemctl", "is-active", "--quiet", "redbox.service")
+    monkeypatch.setattr(host_service, "_run", Commands(active))
+    with pytest.raises(InstallError, match="red-box is running: stop it first"):
+        list(host_service.remove_from_host(layout, purge=True))
+    assert layout.state.exists()
+
+
+@pytest.mark.usefixtures("layout")
+def test_init_says_that_the_program_in_path_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an upgrade into another folder: `redbox check` would run the release of before."""
+    for program in ("old/redbox", "new/redbox", "bin/redbox"):
+        (tmp_path / program).parent.mkdir()
+        if program != "bin/redbox":
+            (tmp_path / program).touch()
+    monkeypatch.setattr(host_service, "_program", lambda: tmp_path / "new/redbox")
+    monkeypatch.setattr(host_service, "write_host_file", lambda _: None)
+    monkeypatch.setattr(host_service, "_make_accounts", lambda _: None)
+    in_path = host_service.PROGRAM
+    in_path.symlink_to(tmp_path / "old/redbox")
+    notes = host_service.install_on_host("redbox-users")
+    assert f"kept {in_path}: it is not {tmp_path}/new/redbox, which the service runs" in notes
+    (tmp_path / "old/redbox").unlink()
+    assert f"linked {in_path} to {tmp_path}/new/redbox" in host_service.install_on_host("redbox-users")
+    assert not [note for note in host_service.install_on_host("redbox-users") if str(in_path) in note]
+
+
+@pytest.mark.usefixtures("layout")
+def test_a_path_that_cannot_be_written_ends_init_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_service, "write_host_file", lambda _: None)
+    monkeypatch.setattr(host_service, "_make_accounts", lambda _: None)
+    with pytest.raises(InstallError, match=f"{tmp_path}/bin/redbox cannot be written: No such file"):
+        host_service.install_on_host("redbox-users")
 
 
 def test_init_keeps_the_group_of_the_settings_in_the_sudo_rule(

@@ -203,6 +203,30 @@ def test_a_certificate_of_our_ca_is_renewed_where_the_server_reads_it(layout: La
     assert not layout.certificate.exists()
 
 
+def test_the_mark_secret_of_the_settings_is_the_one(layout: Layout) -> None:
+    """A second one, 'to copy to every standby', would sign no job that runs."""
+    run_init(layout)
+    moved = layout.state / "disk/mark.secret"
+    moved.parent.mkdir()
+    layout.mark_secret.rename(moved)
+    text = layout.settings.read_text()
+    layout.settings.write_text(text.replace(str(layout.mark_secret), str(moved)))
+    assert f"kept {moved}: it signs the marks of jobs that run" in run_init(layout).notes
+    moved.unlink()
+    notes = "\n".join(run_init(layout).notes)
+    assert f"{moved} is missing, the jobs.mark_secret of {layout.settings}: restore it" in notes
+    assert not layout.mark_secret.exists()
+    assert not moved.exists()
+
+
+def test_a_link_to_a_mark_secret_is_never_replaced(layout: Layout) -> None:
+    run_init(layout)
+    layout.mark_secret.unlink()
+    layout.mark_secret.symlink_to(layout.state / "not-mounted/mark.secret")
+    run_init(layout)
+    assert layout.mark_secret.is_symlink()
+
+
 @pytest.mark.parametrize("missing", ["server.key", "server.crt"])
 def test_half_of_the_sites_own_pair_is_left_alone(layout: Layout, missing: str) -> None:
     run_init(layout)
