@@ -313,6 +313,15 @@ def test_a_message_falls_back_to_the_log_of_a_failed_container(node: Node) -> No
     assert end.message == "why"
 
 
+def test_of_a_long_message_the_end_is_the_message(node: Node) -> None:
+    """As kubelets read it: what a program wrote last says why it ended."""
+    script = f"{{ seq 2000; echo why; }} >$(echo {node.folder}/scratch/*/run/a-0.message)"
+    report = node.run(containers=[container("a", script, messagePath="/message")])
+    end = state_of(report, "a").state.terminated
+    assert end is not None
+    assert end.message.endswith("\n2000\nwhy\n")
+
+
 def test_a_host_path_that_is_no_folder_is_waited_for(node: Node, tmp_path: Path) -> None:
     volume = {"name": "v", "hostPath": {"path": str(tmp_path / "late"), "type": "Directory"}}
     run = node.start(volumes=[volume], containers=[container("a", "true")])

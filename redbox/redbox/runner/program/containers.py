@@ -10,7 +10,7 @@ from typing import Callable, Optional
 from redbox.node.program.listeners import find_listeners
 from redbox.runner.program.handlers import HandlerTarget, ProbedContainer, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
-from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, read_text
+from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end
 from redbox.runner.program.reports import running, terminated, waiting
 from redbox.runner.program.rules import (
     START_ERROR,
@@ -25,7 +25,14 @@ from redbox.runner.program.rules import (
     shown_image,
     start_error,
 )
-from redbox.runner.program.starts import DEVICES, ContainerStart, PodContext, StartBuilder, message_path
+from redbox.runner.program.starts import (
+    DEVICES,
+    LARGEST_MESSAGE,
+    ContainerStart,
+    PodContext,
+    StartBuilder,
+    message_path,
+)
 from redbox.runner.program.volumes import remove_tree
 
 CONFIG_RETRY_S = 10.0
@@ -301,10 +308,12 @@ class ContainerLife:
             self._event("FailedPreStopHook", "PreStopHook failed: {}".format(message), warning=True)
 
     def _end_message(self, process: ContainerProcess, start: ContainerStart, code: int) -> str:
+        """As kubelets: the end of a long file, and of that the first where many containers share a pod's."""
         limit = self._context.message_limit
-        text = process.message.read(limit) if process.message is not None else ""
+        text = process.message.read(LARGEST_MESSAGE) if process.message is not None else ""
         if start.message_file:
-            text = read_text(start.message_file, limit)
+            text = read_end(start.message_file, LARGEST_MESSAGE)
+        text = text[:limit]
         if not text and code != 0 and self.spec.get("messageFromLogs"):
             text = log_end(read_end(start.log, LOG_TAIL))[-limit:]
         return text

@@ -53,9 +53,9 @@ def read_text(path: str, limit: int = LARGEST_TEXT) -> str:
         return ""
 
 
-def read_end(path: str, limit: int) -> str:
+def read_end(path: str, limit: int, folder: Optional[int] = None) -> str:
     try:
-        with open(open_regular(path), "rb") as file:
+        with open(open_regular(path, folder), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
             return file.read(limit).decode("utf-8", "replace")
     except OSError:
@@ -170,10 +170,7 @@ class DeviceMessage:
         if self._folder is None:
             return ""
         try:
-            with open(open_regular(self._name, self._folder), "rb") as file:
-                return file.read(limit).decode("utf-8", "replace")
-        except OSError:
-            return ""
+            return read_end(self._name, limit, self._folder)
         finally:
             os.close(self._folder)
             self._folder = None
