@@ -306,6 +306,27 @@ def test_a_post_start_hook_that_fails_ends_the_container(node: Node) -> None:
     assert "PostStartHook failed: broken" in [event.message for event in report.events]
 
 
+def test_a_container_is_ready_once_its_post_start_hook_has_ended(node: Node, tmp_path: Path) -> None:
+    """Until then nothing is sent to it, and a liveness probe does not end it."""
+    hook = {"exec": ["sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep .05; done; echo > {tmp_path}/warm"]}
+    probe = {"exec": ["test", "-e", f"{tmp_path}/warm"], "periodS": 1, "timeoutS": LIMIT_S}
+    run = node.start(
+        terminationGraceS=0,
+        containers=[
+            container("a", "sleep 1000", postStart=hook),
+            container("b", "sleep 1000", postStart=hook, livenessProbe={**probe, "failureThreshold": 1}),
+        ],
+    )
+    report = run.wait_for(lambda report: all(row.state.running for row in report.containers))
+    time.sleep(1.5)
+    assert [(row.ready, row.started) for row in run.reports()[-1].containers] == [(False, False)] * 2, report
+    (tmp_path / "go").touch()
+    report = run.wait_for(lambda report: all(row.ready and row.started for row in report.containers))
+    assert "Unhealthy" not in reasons(report, "b")
+    run.delete()
+    run.wait()
+
+
 def test_a_message_falls_back_to_the_log_of_a_failed_container(node: Node) -> None:
     report = node.run(containers=[container("a", "echo why; exit 1", messageFromLogs=True)])
     end = state_of(report, "a").state.terminated

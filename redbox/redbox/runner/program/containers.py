@@ -236,18 +236,23 @@ class ContainerLife:
             on_failure=self._report_failure,
             on_dead=self._report_dead,
         )
-        probed.begin()
+        if not self.spec.get("postStart"):
+            probed.begin()
         threading.Thread(target=self._complete_start, args=(probed, process), daemon=True).start()
         return process.wait()
 
     def _complete_start(self, probed: ProbedContainer, process: ContainerProcess) -> None:
+        """As kubelets: before the end of its hook a container is not ready, and nothing probes it."""
         hook = self.spec.get("postStart")
         if hook and self._target is not None:
             succeeded, message = run_handler(hook, self._target, FOREVER_S)
-            if not succeeded and not process.ended.is_set():
+            if process.ended.is_set():
+                return
+            if not succeeded:
                 self._event("FailedPostStartHook", "PostStartHook failed: {}".format(message), warning=True)
                 self.stop(self._context.grace_s, "FailedPostStartHook")
                 return
+            probed.begin()
         while not process.ended.is_set():
             if probed.started.wait(0.2):
                 self.started.set()
