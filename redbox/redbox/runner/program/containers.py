@@ -8,6 +8,7 @@ import time
 from typing import Callable, Optional
 
 from redbox.node.program.listeners import find_listeners
+from redbox.node.program.started_containers import forget_started, note_started
 from redbox.runner.program.handlers import HandlerTarget, ProbedContainer, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
 from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end
@@ -106,6 +107,7 @@ class ContainerLife:
         try:
             return self._run_image(image)
         finally:
+            forget_started(self._context.scratch.path, self.name)
             if self._process is not None and self._process.console is not None:
                 self._process.console.close()
 
@@ -216,8 +218,12 @@ class ContainerLife:
         process.wait_started()
         if process.has_exited():
             self._check_start(process, start.log, process.wait())
+        if process.pid is not None:
+            note_started(self._context.scratch.path, self.name, process.pid, start.variables)
         address = self._context.address
-        self._target = HandlerTarget(process.pid, start.cwd, address, process.ended.is_set)
+        self._target = HandlerTarget(
+            process.pid, start.cwd, address, process.ended.is_set, variables=start.variables
+        )
         return process
 
     def _follow(self, process: ContainerProcess) -> int:

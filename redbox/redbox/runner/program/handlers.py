@@ -78,8 +78,18 @@ class HttpPlace(NamedTuple):
 class HandlerTarget:
     """The container that a handler belongs to."""
 
-    def __init__(self, pid: Optional[int], cwd: str, address: str, ended: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        pid: Optional[int],
+        cwd: str,
+        address: str,
+        ended: Callable[[], bool],
+        *,
+        variables: Optional[Dict[str, str]] = None,
+    ) -> None:
+        """`variables`: those that it was given."""
         self.pid = pid
+        self.variables = variables or {}
         self.cwd = cwd
         self.address = address
         self.ended = ended
@@ -120,7 +130,9 @@ def run_inside(argv: List[str], target: HandlerTarget, limit_s: float) -> Answer
             False,
             "no command can enter the container: it has ended, or its program is closed",
         )
-    environment, inside = split_environment(process_environment(target.pid))
+    # A program that shows its state as its title writes it over its variables.
+    values = {**target.variables, **process_environment(target.pid)}
+    environment, inside = split_environment(values)
     command = enter_command(target.pid, target.cwd, argv, find_tools(), inside)
     code, output = run_bounded(command, environment, limit_s, target.ended)
     return code == 0, output.strip() or "command exited with {}".format(code)
