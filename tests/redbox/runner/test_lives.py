@@ -220,18 +220,6 @@ def test_an_image_may_end_by_a_signal_without_a_name(node: Node, tmp_path: Path,
     assert end_of(run.wait(), "a") == (9, "Error")
 
 
-def test_a_hook_that_sleeps_comes_before_the_signal(node: Node, tmp_path: Path) -> None:
-    """Lifecycle Sleep Hook: valid prestop hook using sleep action."""
-    trap = f"trap 'touch {tmp_path}/stopped; exit 9' TERM"
-    script = f"{trap}; touch {tmp_path}/up; while :; do sleep .05; done"
-    run = node.start(containers=[container("a", script, preStop={"sleepS": 1})])
-    run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
-    deleted_at = time.time()
-    run.delete()
-    assert end_of(run.wait(), "a") == (9, "Error")
-    assert (tmp_path / "stopped").stat().st_mtime - deleted_at > 0.9
-
-
 def test_a_container_that_ignores_its_signal_is_killed_after_the_grace_period(node: Node) -> None:
     run = node.start(terminationGraceS=1, containers=[container("a", "sleep 1000")])
     run.wait_for(lambda report: state_of(report, "a").ready)
@@ -297,50 +285,6 @@ def test_a_port_that_another_process_listens_on_is_named(node: Node) -> None:
     end = state_of(report, "a").state.terminated
     assert end is not None
     assert f"port {port} of container a is in use" in end.message
-
-
-def test_a_post_start_hook_that_fails_ends_the_container(node: Node) -> None:
-    hook = {"exec": ["sh", "-c", "echo broken; exit 1"]}
-    report = node.run(terminationGraceS=0, containers=[container("a", "sleep 1000", postStart=hook)])
-    assert end_of(report, "a") == (137, "Error")
-    assert "PostStartHook failed: broken" in [event.message for event in report.events]
-
-
-def test_a_container_is_ready_once_its_post_start_hook_has_ended(node: Node, tmp_path: Path) -> None:
-    """Until then nothing is sent to it, and a liveness probe does not end it."""
-    hook = {"exec": ["sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep .05; done; echo > {tmp_path}/warm"]}
-    probe = {"exec": ["test", "-e", f"{tmp_path}/warm"], "periodS": 1, "timeoutS": LIMIT_S}
-    run = node.start(
-        terminationGraceS=0,
-        containers=[
-            container("a", "sleep 1000", postStart=hook),
-            container("b", "sleep 1000", postStart=hook, livenessProbe={**probe, "failureThreshold": 1}),
-        ],
-    )
-    report = run.wait_for(lambda report: all(row.state.running for row in report.containers))
-    time.sleep(1.5)
-    assert [(row.ready, row.started) for row in run.reports()[-1].containers] == [(False, False)] * 2, report
-    (tmp_path / "go").touch()
-    report = run.wait_for(lambda report: all(row.ready and row.started for row in report.containers))
-    assert "Unhealthy" not in reasons(report, "b")
-    run.delete()
-    run.wait()
-
-
-def test_a_message_falls_back_to_the_log_of_a_failed_container(node: Node) -> None:
-    report = node.run(containers=[container("a", "echo why; exit 1", messageFromLogs=True)])
-    end = state_of(report, "a").state.terminated
-    assert end is not None
-    assert end.message == "why"
-
-
-def test_of_a_long_message_the_end_is_the_message(node: Node) -> None:
-    """As kubelets read it: what a program wrote last says why it ended."""
-    script = f"{{ seq 2000; echo why; }} >$(echo {node.folder}/scratch/*/run/a-0.message)"
-    report = node.run(containers=[container("a", script, messagePath="/message")])
-    end = state_of(report, "a").state.terminated
-    assert end is not None
-    assert end.message.endswith("\n2000\nwhy\n")
 
 
 def test_a_host_path_that_is_no_folder_is_waited_for(node: Node, tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ def test_a_redirect_leads_elsewhere_on_the_host_itself(
     assert follow(HttpPlace(is_tls=False, port=8080, path="/healthz/a"), "10.0.0.5", location) == expected
 
 
-def test_a_redirect_of_ipv6_and_one_that_is_no_url() -> None:
+def test_a_redirect_of_ipv6_and_one_that_is_not_a_url() -> None:
     place = HttpPlace(is_tls=False, port=80, path="/")
     assert follow(place, "fd00::5", "http://[FD00::5]:81/x") == (False, 81, "/x")
-    with pytest.raises(OSError, match="no URL"):
+    with pytest.raises(OSError, match="not a URL"):
         follow(place, "fd00::5", "http://10.0.0.5:port/")
 
 

@@ -23,7 +23,7 @@ HEAD_LIMIT = 16 * 1024
 REDIRECTS = 10
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SUCCESSES, REDIRECTIONS = range(200, 400), (301, 302, 303, 307, 308)
-SHOWN = 200  # of a text that is no URL
+SHOWN = 200  # of a text that is not a URL
 STARTUP, LIVENESS, READINESS = "Startup", "Liveness", "Readiness"
 END_SEEN_S = 0.1
 """A probe may fail because the container has just ended: then it says nothing."""
@@ -200,7 +200,7 @@ def follow(place: HttpPlace, host: str, location: str) -> Optional[HttpPlace]:
         parts = urlsplit(urljoin(base, location))
         is_tls, port = parts.scheme == "https", parts.port
     except ValueError:
-        raise OSError("the redirect to {!r} is no URL".format(location[:SHOWN])) from None
+        raise OSError("the redirect to {!r} is not a URL".format(location[:SHOWN])) from None
     if parts.scheme not in ("http", "https") or parts.hostname != host.lower():
         return None
     query = "?" + parts.query if parts.query else ""
