@@ -261,6 +261,24 @@ def test_a_liveness_probe_restarts_a_container_and_a_readiness_probe_does_not(
     run.wait()
 
 
+@pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+def test_a_program_that_a_probe_has_ended_has_not_finished(node: Node, tmp_path: Path, policy: str) -> None:
+    """Also if it ends well on its signal; what never restarts ends as it does, as for kubelets."""
+    probe = {"exec": ["test", "-e", str(tmp_path / "twice")], "periodS": 1, "timeoutS": LIMIT_S}
+    script = f"trap 'exit 0' TERM; [ ! -e {tmp_path}/once ] || touch {tmp_path}/twice; touch {tmp_path}/once"
+    hangs = f"{script}; [ -e {tmp_path}/twice ] || while :; do sleep .05; done"
+    run = node.start(
+        restartPolicy=policy,
+        containers=[container("a", hangs, livenessProbe={**probe, "failureThreshold": 1})],
+    )
+    report = run.wait()
+    messages = [event.message for event in report.events if event.reason == "Killing"]
+    assert end_of(report, "a") == (0, "Completed")
+    suffix, restarted = (", will be restarted", 1) if policy == "OnFailure" else ("", 0)
+    assert messages == [f"Container a failed liveness probe{suffix}"]
+    assert state_of(report, "a").restart_count == restarted
+
+
 def test_while_a_pod_is_deleted_its_liveness_is_not_probed(node: Node, tmp_path: Path) -> None:
     """Probing container should disable liveness probes while the pod is in progress of terminating."""
     alive = tmp_path / "alive"

@@ -85,7 +85,9 @@ class ContainerLife:
         try:
             while True:
                 self.exit_code = self._run_once()
-                if not restarts(self._context.restart_policy, self.kind, self.exit_code):
+                is_unhealthy = self._process is not None and self._process.is_unhealthy
+                policy = self._context.restart_policy
+                if not restarts(policy, self.kind, self.exit_code, is_unhealthy=is_unhealthy):
                     return
                 self._wait_for_restart(backoff.pause(time.time()))
                 self._restarts += 1
@@ -281,9 +283,13 @@ class ContainerLife:
         self._event("Unhealthy", "{} probe failed: {}".format(kind, message), warning=True)
 
     def _report_dead(self, kind: str, probe: Document) -> None:
-        own = probe.get("terminationGraceS")
-        grace_s = self._context.grace_s if own is None else own
-        self.stop(grace_s, "Container {} failed {} probe, will be restarted".format(self.name, kind.lower()))
+        own, process = probe.get("terminationGraceS"), self._process
+        if process is not None and not process.ended.is_set():
+            process.is_unhealthy = True
+        why = "Container {} failed {} probe".format(self.name, kind.lower())
+        if restarts(self._context.restart_policy, self.kind, 0, is_unhealthy=True):
+            why += ", will be restarted"
+        self.stop(self._context.grace_s if own is None else own, why)
 
     # ------------------------------------------------------------------ end
 

@@ -192,6 +192,8 @@ class ContainerProcess:
         self.started_at = time.time()
         self.ended = threading.Event()
         self.stopping = threading.Event()
+        self.is_unhealthy = False
+        """A probe has ended it."""
         self.pid: Optional[int] = None
         """Of the container itself, as this node numbers it."""
         self.message: Optional[DeviceMessage] = None

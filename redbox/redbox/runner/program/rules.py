@@ -209,14 +209,17 @@ def grace_at(now: float, grace_s: float, job_end: str) -> float:
     return grace_s
 
 
-def restarts(policy: str, kind: str, exit_code: int) -> bool:
-    """Whether a container that has ended with this code is started again."""
+def restarts(policy: str, kind: str, exit_code: int, *, is_unhealthy: bool = False) -> bool:
+    """Whether a container that has ended with this code is started again.
+
+    One that a liveness or startup probe has ended did not finish, also if it takes its signal for an end.
+    """
     if kind == "sidecar":
         return True
     if policy == "Never":
         return False
     if policy == "OnFailure" or kind == "init":
-        return exit_code != 0
+        return exit_code != 0 or is_unhealthy
     return True
 
 
