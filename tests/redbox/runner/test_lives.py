@@ -277,6 +277,8 @@ def test_a_program_that_a_probe_has_ended_has_not_finished(node: Node, tmp_path:
     suffix, restarted = (", will be restarted", 1) if policy == "OnFailure" else ("", 0)
     assert messages == [f"Container a failed liveness probe{suffix}"]
     assert state_of(report, "a").restart_count == restarted
+    ends = [state_of(each, "a").state.terminated is not None for each in run.reports()]
+    assert ends == sorted(ends), "the API server lets no container leave an end with code 0"
 
 
 def test_while_a_pod_is_deleted_its_liveness_is_not_probed(node: Node, tmp_path: Path) -> None:

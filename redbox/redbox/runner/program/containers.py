@@ -85,9 +85,7 @@ class ContainerLife:
         try:
             while True:
                 self.exit_code = self._run_once()
-                is_unhealthy = self._process is not None and self._process.is_unhealthy
-                policy = self._context.restart_policy
-                if not restarts(policy, self.kind, self.exit_code, is_unhealthy=is_unhealthy):
+                if not self._starts_again(self.exit_code):
                     return
                 self._wait_for_restart(backoff.pause(time.time()))
                 self._restarts += 1
@@ -103,6 +101,10 @@ class ContainerLife:
         finally:
             self.ended.set()
             self._context.wake()
+
+    def _starts_again(self, code: int) -> bool:
+        is_unhealthy = self._process is not None and self._process.is_unhealthy
+        return restarts(self._context.restart_policy, self.kind, code, is_unhealthy=is_unhealthy)
 
     def _run_once(self) -> int:
         image = self._bring_image()
@@ -339,9 +341,11 @@ class ContainerLife:
         self._state_before = self._last_state
         self._last_state = terminated(code, reason, message, started_at)
         is_done = self.kind == "init" and code == 0
+        # The API server lets no container of such a pod leave an end that it does not count as a failure.
+        is_passed = code == 0 and self._context.restart_policy == "OnFailure" and self._starts_again(code)
         self._report(
-            state=self._last_state,
-            lastState=self._state_before,
+            state=waiting("ContainerCreating") if is_passed else self._last_state,
+            lastState=self._last_state if is_passed else self._state_before,
             restartCount=self._restarts,
             ready=is_done,
             started=False,
