@@ -222,12 +222,11 @@ class ContainerLife:
         process.wait_started()
         if process.has_exited():
             self._check_start(process, start.log, process.wait())
+        address, variables = self._context.address, start.variables
         if process.pid is not None:
-            note_started(self._context.scratch.path, self.name, process.pid, start.variables)
-        address = self._context.address
-        self._target = HandlerTarget(
-            process.pid, start.cwd, address, process.ended.is_set, variables=start.variables
-        )
+            note_started(self._context.scratch.path, self.name, process.pid, variables)
+        ended = process.ended.is_set
+        self._target = HandlerTarget(process.pid, start.cwd, address, ended, variables=variables)
         return process
 
     def _follow(self, process: ContainerProcess) -> int:
