@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.node.program.started_containers import forget_started, note_started, read_started
+from redbox.node.program.started_containers import is_note, note_started, read_started
 from redbox.relay.program import places
 from tests.redbox.runner.harness import LIMIT_S, Node, container, reasons, state_of
 
@@ -55,8 +55,7 @@ def test_probes_and_sessions_have_the_variables_all_the_same(
     run.wait_for(lambda _: (tmp_path / "up").exists())
     report = run.wait_for(lambda report: state_of(report, "a").ready)
     assert "Unhealthy" not in reasons(report, "a")
-    (note,) = run.scratch.glob("*/started/a")
-    assert note.stat().st_mode & 0o777 == 0o600
+    assert not list(run.scratch.glob("*/started*")), "the variables would be left by a runner that is killed"
     monkeypatch.setattr(places, "step_title", {run.process.pid: f"{JOB}.batch"}.get)
     place = places.find_place(JOB, "a")
     command = [*place.enter, b"sh", b"-c", b"echo $PASSWORD $REDBOX_CONTAINER; id -u"]
@@ -68,13 +67,26 @@ def test_probes_and_sessions_have_the_variables_all_the_same(
     run.wait()
 
 
-def test_a_note_is_a_regular_file_of_a_process(tmp_path: Path) -> None:
-    note_started(str(tmp_path), "a", 7, {"NAME": "a=b\nc"})
-    assert read_started(str(tmp_path), "a") == (7, {b"NAME": b"a=b\nc"})
-    forget_started(str(tmp_path), "a")
-    assert read_started(str(tmp_path), "a") is None
-    (tmp_path / "text").write_bytes(b"7")
-    (tmp_path / "started/link").symlink_to(tmp_path / "text")
-    os.mkfifo(tmp_path / "started/pipe")
-    (tmp_path / "started/odd").write_bytes(b"x\0A=b")
-    assert [read_started(str(tmp_path), name) for name in ("link", "pipe", "odd")] == [None] * 3
+def test_a_note_has_no_name_and_only_its_container_has_it(tmp_path: Path) -> None:
+    scratch = tmp_path / "redbox-pod-7"
+    scratch.mkdir()
+    note = note_started(str(scratch), "a", 7, {"NAME": "a=b\nc"})
+    assert note is not None
+    path = f"/proc/self/fd/{note}"
+    assert (os.fstat(note).st_mode & 0o777, list(scratch.iterdir())) == (0o600, [])
+    assert read_started(path) == (7, {b"NAME": b"a=b\nc"})
+    found = [
+        is_note(str(Path(path).readlink()), prefix, name)
+        for prefix in ("redbox-pod-", "x")
+        for name in ("a", "b")
+    ]
+    assert found == [True, False, False, False]
+    os.close(note)
+    assert read_started(path) is None
+    assert note_started(str(tmp_path / "missing"), "a", 7, {}) is None
+
+
+def test_only_a_note_is_taken_for_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "odd").write_bytes(b"x\0A=b")
+    assert [read_started(str(tmp_path / name)) for name in ("pipe", "odd", "missing")] == [None] * 3

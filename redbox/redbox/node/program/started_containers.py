@@ -1,16 +1,17 @@
 """What a runner leaves for sessions: the first process of each container, and the variables it was given.
 
 Servers that show their state as their title (nginx, redis, all that use setproctitle) write it over their
-variables: /proc shows none of them from then on. The file `started/NAME` is below the runner's own folder on
-the node, which only its user can enter.
+variables: /proc shows none of them from then on. The note is a file without a name that the runner holds open
+as long as the container runs: nothing of it is left behind, however the runner ends. A relay of the same user
+finds it by the runner's open files.
 """
 
 import os
 import stat
-from contextlib import suppress
 from typing import Dict, NamedTuple, Optional
 
-STARTED_FOLDER = "started"
+NOTE = "started-{}"
+UNLINKED = " (deleted)"  # as /proc shows it
 LARGEST_NOTE = 4 * 1024 * 1024
 """Linux takes 2 MiB of variables and words."""
 
@@ -22,28 +23,33 @@ class StartedContainer(NamedTuple):
     environment: Dict[bytes, bytes]
 
 
-def note_started(scratch: str, name: str, pid: int, environment: Dict[str, str]) -> None:
-    """Best effort: without it sessions have what /proc shows."""
-    folder = os.path.join(scratch, STARTED_FOLDER)
-    path = os.path.join(folder, name)
+def note_started(scratch: str, name: str, pid: int, environment: Dict[str, str]) -> Optional[int]:
+    """The note's file, to be closed; None where the disk is full: then sessions have what /proc shows."""
+    path = os.path.join(scratch, NOTE.format(name))
     pairs = (os.fsencode(variable) + b"=" + os.fsencode(value) for variable, value in environment.items())
-    with suppress(OSError):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        with open(path + ".new", "wb", opener=lambda part, flags: os.open(part, flags, 0o600)) as file:
-            file.write(b"\0".join([b"%d" % pid, *pairs]))
-        os.rename(path + ".new", path)
-
-
-def forget_started(scratch: str, name: str) -> None:
-    with suppress(OSError):
-        os.unlink(os.path.join(scratch, STARTED_FOLDER, name))
-
-
-def read_started(folder: str, name: str) -> Optional[StartedContainer]:
-    """By a runner's folder; no link is followed, and no FIFO waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    note = None
     try:
-        with open(os.open("{}/{}/{}".format(folder, STARTED_FOLDER, name), flags), "rb") as file:
+        note = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.unlink(path)
+        with open(os.dup(note), "wb") as file:
+            file.write(b"\0".join([b"%d" % pid, *pairs]))
+    except OSError:
+        if note is not None:
+            os.close(note)
+        return None
+    return note
+
+
+def is_note(link: str, scratch_prefix: str, name: str) -> bool:
+    """Whether an open file is the note of this container, by what /proc shows of it."""
+    folder, file = os.path.split(link)
+    return file == NOTE.format(name) + UNLINKED and os.path.basename(folder).startswith(scratch_prefix)
+
+
+def read_started(path: str) -> Optional[StartedContainer]:
+    """By the path of a runner's open file; no FIFO is waited for."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
             is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
             first, *entries = file.read(LARGEST_NOTE).split(b"\0") if is_regular else [b""]
     except OSError:

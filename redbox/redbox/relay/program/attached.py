@@ -16,10 +16,11 @@ from redbox.node.program.attachments import (
     ATTACH_SIZE,
     ATTACH_STDERR,
     ATTACH_STDOUT,
+    SCRATCH_PREFIX,
     peer_of,
 )
 from redbox.relay.program.frames import DATA, data_cost
-from redbox.relay.program.places import NoPlace, job_processes, runner_folders
+from redbox.relay.program.places import NoPlace, job_processes, open_files
 from redbox.relay.program.streams import Interest, Send, SocketStream
 
 NO_CONSOLE = (
@@ -128,9 +129,10 @@ def find_console(job: str, container: str) -> socket.socket:
 
 
 def find_sockets(job: str, container: str) -> Iterator[Tuple[int, str]]:
-    for pid, folder in runner_folders(job_processes(job)):
+    """In the folder of the job's runner, which alone holds it open outside of containers."""
+    for pid, folder, name in open_files(job_processes(job)):
         path = "{}/{}/{}".format(folder, ATTACH_FOLDER, container)
-        if is_socket(path):
+        if os.path.basename(name).startswith(SCRATCH_PREFIX) and is_socket(path):
             yield pid, path
 
 

@@ -5,6 +5,7 @@ A step has the environment of srun, not that of the job, so it is read from the 
 """
 
 import os
+from contextlib import suppress
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from redbox.node.program.attachments import SCRATCH_PREFIX
@@ -18,7 +19,7 @@ from redbox.node.program.job_processes import (
     step_title,
 )
 from redbox.node.program.loader_variables import loads_files
-from redbox.node.program.started_containers import StartedContainer, read_started
+from redbox.node.program.started_containers import StartedContainer, is_note, read_started
 
 TASK_PID, STEP_ID = b"SLURM_TASK_PID", b"SLURM_STEP_ID"
 CONTAINER = b"REDBOX_CONTAINER"
@@ -203,8 +204,8 @@ def is_apart(pid: int) -> bool:
 
 def find_noted(processes: List[JobProcess], starters: List[int], name: str) -> Optional[StartedContainer]:
     """The container by its runner's note, where its program has overwritten its variables."""
-    for _, folder in runner_folders(processes):
-        noted = read_started(folder, name)
+    for _, path, link in open_files(processes):
+        noted = read_started(path) if is_note(link, SCRATCH_PREFIX, name) else None
         if noted is not None and is_apart(noted.pid) and any(is_below(noted.pid, each) for each in starters):
             return noted
     return None
@@ -218,16 +219,17 @@ def is_below(pid: int, starter: int) -> bool:
     return False
 
 
-def runner_folders(processes: Iterable[JobProcess]) -> Iterator[Tuple[int, str]]:
-    """Folders of the job's runner, which alone holds them open outside of containers, by its open files."""
+def open_files(processes: Iterable[JobProcess]) -> Iterator[Tuple[int, str, str]]:
+    """Process, path and name of what is open outside of containers, without a look at a file system."""
     outside = namespace_of("self", "user")
     for process in processes:
         if namespace_of(str(process.pid), "user") != outside:
             continue
         files = "/proc/{}/fd".format(process.pid)
         for number in list_files(files):
-            if is_scratch("{}/{}".format(files, number)):
-                yield process.pid, "{}/{}".format(files, number)
+            path = "{}/{}".format(files, number)
+            with suppress(OSError):
+                yield process.pid, path, os.readlink(path)
 
 
 def list_files(folder: str) -> List[str]:
@@ -235,14 +237,6 @@ def list_files(folder: str) -> List[str]:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def is_scratch(path: str) -> bool:
-    """By its name, without a look at a file system, which may be slow."""
-    try:
-        return os.path.basename(os.readlink(path)).startswith(SCRATCH_PREFIX)
-    except OSError:
-        return False
 
 
 def enter(pid: int, values: Environment) -> Place:

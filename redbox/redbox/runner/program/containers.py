@@ -1,17 +1,16 @@
 """One container of the pod, from its image to its last end: a thread each, which reads as its life."""
 
 import os
-import re
 import signal
 import threading
 import time
 from typing import Callable, Optional
 
 from redbox.node.program.listeners import find_listeners
-from redbox.node.program.started_containers import forget_started, note_started
+from redbox.node.program.started_containers import note_started
 from redbox.runner.program.handlers import HandlerTarget, ProbedContainer, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
-from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end
+from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, signal_number
 from redbox.runner.program.reports import running, terminated, waiting
 from redbox.runner.program.rules import (
     START_ERROR,
@@ -42,8 +41,6 @@ SHOWN_S = 3.0
 SHORTEST_GRACE_S = 2.0
 FOREVER_S = 1e8
 LOG_TAIL = 8192
-REAL_TIME = re.compile(r"(SIGRTMIN|SIGRTMAX)([+-][0-9]{1,2})\Z")
-"""Signals without a name of their own: systemd in an image ends by SIGRTMIN+3."""
 
 
 class ContainerLife:
@@ -65,6 +62,7 @@ class ContainerLife:
         self._lock = threading.Lock()
         self._process: Optional[ContainerProcess] = None
         self._target: Optional[HandlerTarget] = None
+        self._note: Optional[int] = None
         self._stop_signal: int = signal.SIGTERM
         self._last_state: Document = {}
         """How its last start ended."""
@@ -111,7 +109,9 @@ class ContainerLife:
         try:
             return self._run_image(image)
         finally:
-            forget_started(self._context.scratch.path, self.name)
+            if self._note is not None:
+                os.close(self._note)
+                self._note = None
             if self._process is not None and self._process.console is not None:
                 self._process.console.close()
 
@@ -224,7 +224,7 @@ class ContainerLife:
             self._check_start(process, start.log, process.wait())
         address, variables = self._context.address, start.variables
         if process.pid is not None:
-            note_started(self._context.scratch.path, self.name, process.pid, variables)
+            self._note = note_started(self._context.scratch.path, self.name, process.pid, variables)
         ended = process.ended.is_set
         self._target = HandlerTarget(process.pid, start.cwd, address, ended, variables=variables)
         return process
@@ -383,17 +383,3 @@ class ContainerLife:
 
     def _event(self, reason: str, message: str, *, warning: bool = False) -> None:
         self._context.report.event(reason, message, self.name, warning=warning)
-
-
-def signal_number(name: str) -> int:
-    """The signal that a pod or an image names (SIGUSR1, USR1, SIGRTMIN+3, 37), else SIGTERM."""
-    members = signal.Signals.__members__
-    full = name if name.startswith("SIG") else "SIG" + name
-    found = REAL_TIME.match(full)
-    if name.isdecimal():
-        number = int(name)
-    elif found:
-        number = members[found.group(1)] + int(found.group(2))
-    else:
-        number = int(members.get(full, signal.SIGTERM))
-    return number if 0 < number <= signal.SIGRTMAX else signal.SIGTERM

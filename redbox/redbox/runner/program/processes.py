@@ -7,6 +7,7 @@ image behind.
 
 import errno
 import os
+import re
 import select
 import signal
 import stat
@@ -26,6 +27,8 @@ LARGEST_TEXT = 1024 * 1024
 KILL_S = 5.0
 SIGNALLED = 128
 START_S = 60.0
+REAL_TIME = re.compile(r"(SIGRTMIN|SIGRTMAX)([+-][0-9]{1,2})\Z")
+"""Signals without a name of their own: systemd in an image ends by SIGRTMIN+3."""
 OOM_SCORE = "300"
 """The kernel ends a container before the runner that reports on it."""
 OOM_FILES = (("memory", "/sys/fs/cgroup/memory{}/memory.oom_control"), ("", "/sys/fs/cgroup{}/memory.events"))
@@ -123,6 +126,20 @@ def open_below(folder: int, names: List[str]) -> int:
 def send_signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+def signal_number(name: str) -> int:
+    """The signal that a pod or an image names (SIGUSR1, USR1, SIGRTMIN+3, 37), else SIGTERM."""
+    members = signal.Signals.__members__
+    full = name if name.startswith("SIG") else "SIG" + name
+    found = REAL_TIME.match(full)
+    if name.isdecimal():
+        number = int(name)
+    elif found:
+        number = members[found.group(1)] + int(found.group(2))
+    else:
+        number = int(members.get(full, signal.SIGTERM))
+    return number if 0 < number <= signal.SIGRTMAX else signal.SIGTERM
 
 
 def oom_file() -> Optional[str]:
