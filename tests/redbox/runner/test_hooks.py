@@ -1,7 +1,8 @@
-"""Hooks and termination messages of containers, with a stand-in for Apptainer."""
+"""Hooks, grace periods and termination messages of containers, with a stand-in for Apptainer."""
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -62,3 +63,24 @@ def test_a_hook_that_sleeps_comes_before_the_signal(node: Node, tmp_path: Path) 
     run.delete()
     assert end_of(run.wait(), "a") == (9, "Error")
     assert (tmp_path / "stopped").stat().st_mtime - deleted_at > 0.9
+
+
+def test_a_cancel_by_slurm_leaves_no_more_than_its_own_time(node: Node) -> None:
+    """Red-box asked the runner to stop, with a long grace period, and then Slurm to cancel the job."""
+    source = node.program.read_bytes()
+    assert b"KILL_WAIT_S = 25.0" in source
+    node.program.write_bytes(source.replace(b"KILL_WAIT_S = 25.0", b"KILL_WAIT_S = 2.0"))
+    script = "trap : TERM; while :; do sleep .05; done"
+    side = {**container("side", script), "alwaysRestarts": True}
+    run = node.start(terminationGraceS=1000, initContainers=[side], containers=[container("a", script)])
+    run.wait_for(lambda report: state_of(report, "a").started)
+    run.delete()
+    run.wait_for(lambda report: "Killing" in reasons(report, "a"))
+    run.delete()  # by another server
+    time.sleep(4)
+    assert run.process.poll() is None
+    run.process.send_signal(signal.SIGCONT)
+    run.delete()
+    report = run.wait()
+    assert [end_of(report, name) for name in ("a", "side")] == [(137, "Error")] * 2
+    assert report.stopped
