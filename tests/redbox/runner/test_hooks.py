@@ -65,6 +65,17 @@ def test_a_hook_that_sleeps_comes_before_the_signal(node: Node, tmp_path: Path) 
     assert (tmp_path / "stopped").stat().st_mtime - deleted_at > 0.9
 
 
+def test_a_cancel_by_slurm_ends_a_pod_before_slurm_does(node: Node) -> None:
+    source = node.program.read_bytes().replace(b"KILL_WAIT_S = 25.0", b"KILL_WAIT_S = 2.0")
+    node.program.write_bytes(source.replace(b"SLURMS_KILL_WAIT_S = 30.0", b"SLURMS_KILL_WAIT_S = 1000.0"))
+    script = "trap : TERM; while :; do sleep .05; done"
+    run = node.start(terminationGraceS=1000, containers=[container("a", script)])
+    run.wait_for(lambda report: state_of(report, "a").started)
+    run.process.send_signal(signal.SIGCONT)
+    run.delete()
+    assert end_of(run.wait(), "a") == (137, "Error")
+
+
 def test_a_cancel_by_slurm_leaves_no_more_than_its_own_time(node: Node) -> None:
     """Red-box asked the runner to stop, with a long grace period, and then Slurm to cancel the job."""
     source = node.program.read_bytes()

@@ -181,9 +181,11 @@ class PodRunner:
     def _keep_deadline(self) -> None:
         if self._deleted:
             job_end = self._context.host_environment.get("SLURM_JOB_END_TIME", "")
-            self._stop(grace_at(time.time(), self._context.grace_s, job_end), "Stopping container {}")
+            is_slurms = time.monotonic() - self._continued_at < SAME_S
+            grace_s = grace_at(time.time(), self._context.grace_s, job_end, is_slurms=is_slurms)
+            self._stop(grace_s, "Stopping container {}")
         if not self._is_hurried and abs(self._signalled_again_at - self._continued_at) < SAME_S:
-            self._hurry()
+            self._hurry()  # SIGCONT comes just before
         deadline = self._context.pod.get("activeDeadlineS")
         if deadline and time.monotonic() - self._began >= deadline and not self._context.stopping.is_set():
             message = "Pod was active on the node longer than the specified deadline"
