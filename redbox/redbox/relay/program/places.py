@@ -18,7 +18,7 @@ from redbox.node.program.job_processes import (
     stat_field,
     step_title,
 )
-from redbox.node.program.loader_variables import loads_files
+from redbox.node.program.loader_variables import DEFAULT_FOLDERS, has_setter, loads_files
 from redbox.node.program.started_containers import StartedContainer, is_note, read_started
 
 TASK_PID, STEP_ID = b"SLURM_TASK_PID", b"SLURM_STEP_ID"
@@ -253,7 +253,7 @@ def enter(pid: int, values: Environment) -> Place:
         if namespace_of(str(pid), kind) != namespace_of("self", kind):
             argv.append(option)
     command = [os.fsencode(word) for word in [*argv, "--"]]
-    if set_inside:
+    if set_inside and has_setter(pid, os.fsdecode(values.get(b"PATH", os.fsencode(DEFAULT_FOLDERS)))):
         command += [b"env", *(name + b"=" + value for name, value in set_inside.items())]
     kept = {name: value for name, value in values.items() if name not in set_inside}
     return Place(kept, b"/", command)

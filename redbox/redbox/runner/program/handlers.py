@@ -15,6 +15,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from redbox.node.program.job_processes import is_socket_of_job
 from redbox.node.program.listeners import ANY_ADDRESS, V4_IN_V6, find_listeners
+from redbox.node.program.loader_variables import DEFAULT_FOLDERS, has_setter
 from redbox.runner.program.command_lines import EnterTools, enter_command, split_environment
 from redbox.runner.program.processes import ContainerProcess, TimedOut, run_bounded
 from redbox.runner.program.rules import Document
@@ -133,6 +134,8 @@ def run_inside(argv: List[str], target: HandlerTarget, limit_s: float) -> Answer
     # A program that shows its state as its title writes it over its variables.
     values = {**target.variables, **process_environment(target.pid)}
     environment, inside = split_environment(values)
+    if not has_setter(target.pid, values.get("PATH", DEFAULT_FOLDERS)):
+        inside = {}
     command = enter_command(target.pid, target.cwd, argv, find_tools(), inside)
     code, output = run_bounded(command, environment, limit_s, target.ended)
     return code == 0, output.strip() or "command exited with {}".format(code)
