@@ -25,7 +25,7 @@ def relay_source() -> bytes:
         PACKAGE,
         MODULES,
         HEAD,
-        node=("job_processes", "listeners", "loader_variables", "attachments", "pipes"),
+        node=("job_processes", "listeners", "loader_variables", "attachments", "started_containers", "pipes"),
         shared=("credit",),
     )
 

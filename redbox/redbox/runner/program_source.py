@@ -37,5 +37,12 @@ def runner_source() -> bytes:
         PACKAGE,
         MODULES,
         HEAD,
-        node=("job_processes", "listeners", "loader_variables", "attachments", "outputs"),
+        node=(
+            "job_processes",
+            "listeners",
+            "loader_variables",
+            "attachments",
+            "started_containers",
+            "outputs",
+        ),
     )

@@ -220,18 +220,6 @@ def test_an_image_may_end_by_a_signal_without_a_name(node: Node, tmp_path: Path,
     assert end_of(run.wait(), "a") == (9, "Error")
 
 
-def test_a_hook_that_sleeps_comes_before_the_signal(node: Node, tmp_path: Path) -> None:
-    """Lifecycle Sleep Hook: valid prestop hook using sleep action."""
-    trap = f"trap 'touch {tmp_path}/stopped; exit 9' TERM"
-    script = f"{trap}; touch {tmp_path}/up; while :; do sleep .05; done"
-    run = node.start(containers=[container("a", script, preStop={"sleepS": 1})])
-    run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
-    deleted_at = time.time()
-    run.delete()
-    assert end_of(run.wait(), "a") == (9, "Error")
-    assert (tmp_path / "stopped").stat().st_mtime - deleted_at > 0.9
-
-
 def test_a_container_that_ignores_its_signal_is_killed_after_the_grace_period(node: Node) -> None:
     run = node.start(terminationGraceS=1, containers=[container("a", "sleep 1000")])
     run.wait_for(lambda report: state_of(report, "a").ready)
@@ -273,6 +261,26 @@ def test_a_liveness_probe_restarts_a_container_and_a_readiness_probe_does_not(
     run.wait()
 
 
+@pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+def test_a_program_that_a_probe_has_ended_has_not_finished(node: Node, tmp_path: Path, policy: str) -> None:
+    """Also if it ends well on its signal; what never restarts ends as it does, as for kubelets."""
+    probe = {"exec": ["test", "-e", str(tmp_path / "twice")], "periodS": 1, "timeoutS": LIMIT_S}
+    script = f"trap 'exit 0' TERM; [ ! -e {tmp_path}/once ] || touch {tmp_path}/twice; touch {tmp_path}/once"
+    hangs = f"{script}; [ -e {tmp_path}/twice ] || while :; do sleep .05; done"
+    run = node.start(
+        restartPolicy=policy,
+        containers=[container("a", hangs, livenessProbe={**probe, "failureThreshold": 1})],
+    )
+    report = run.wait()
+    messages = [event.message for event in report.events if event.reason == "Killing"]
+    assert end_of(report, "a") == (0, "Completed")
+    suffix, restarted = (", will be restarted", 1) if policy == "OnFailure" else ("", 0)
+    assert messages == [f"Container a failed liveness probe{suffix}"]
+    assert state_of(report, "a").restart_count == restarted
+    ends = [state_of(each, "a").state.terminated is not None for each in run.reports()]
+    assert ends == sorted(ends), "the API server lets no container leave an end with code 0"
+
+
 def test_while_a_pod_is_deleted_its_liveness_is_not_probed(node: Node, tmp_path: Path) -> None:
     """Probing container should disable liveness probes while the pod is in progress of terminating."""
     alive = tmp_path / "alive"
@@ -297,20 +305,6 @@ def test_a_port_that_another_process_listens_on_is_named(node: Node) -> None:
     end = state_of(report, "a").state.terminated
     assert end is not None
     assert f"port {port} of container a is in use" in end.message
-
-
-def test_a_post_start_hook_that_fails_ends_the_container(node: Node) -> None:
-    hook = {"exec": ["sh", "-c", "echo broken; exit 1"]}
-    report = node.run(terminationGraceS=0, containers=[container("a", "sleep 1000", postStart=hook)])
-    assert end_of(report, "a") == (137, "Error")
-    assert "PostStartHook failed: broken" in [event.message for event in report.events]
-
-
-def test_a_message_falls_back_to_the_log_of_a_failed_container(node: Node) -> None:
-    report = node.run(containers=[container("a", "echo why; exit 1", messageFromLogs=True)])
-    end = state_of(report, "a").state.terminated
-    assert end is not None
-    assert end.message == "why"
 
 
 def test_a_host_path_that_is_no_folder_is_waited_for(node: Node, tmp_path: Path) -> None:

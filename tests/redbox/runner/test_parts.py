@@ -270,6 +270,7 @@ def test_the_head_of_a_response_is_read() -> None:
         ({"restartPolicy": "OnFailure"}, False),
         ({"containers": [{"name": "a"}, {"name": "b"}]}, False),
         ({"containers": [{"name": "a", "readinessProbe": {"tcpPort": 80}}]}, False),
+        ({"containers": [{"name": "a", "postStart": {"sleepS": 1}}]}, False),
         ({"initContainers": [{"name": "side", "alwaysRestarts": True}]}, False),
         ({"initContainers": [{"name": "first"}]}, True),
     ],

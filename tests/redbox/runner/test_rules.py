@@ -188,6 +188,12 @@ def test_at_the_jobs_time_limit_the_grace_period_is_within_what_slurm_leaves(
     assert grace_at(1000.0 + after_end, grace, "") == grace
 
 
+def test_a_cancel_by_slurm_leaves_time_for_the_last_report() -> None:
+    """Of Kubernetes' default, which is Slurm's KillWait too; a longer one may be within its GraceTime."""
+    found = [grace_at(0.0, grace_s, "", is_slurms=True) for grace_s in (10.0, 30.0, 600.0)]
+    assert found == [10.0, 25.0, 600.0]
+
+
 def test_an_error_of_apptainers_starter_is_one_too() -> None:
     starter = "ERROR  : Failed to create user namespace: not allowed to create user namespace\n"
     assert (

@@ -20,7 +20,7 @@ from redbox.node.program.attachments import (
     peer_of,
 )
 from redbox.relay.program.frames import DATA, data_cost
-from redbox.relay.program.places import NoPlace, job_processes, namespace_of
+from redbox.relay.program.places import NoPlace, job_processes, open_files
 from redbox.relay.program.streams import Interest, Send, SocketStream
 
 NO_CONSOLE = (
@@ -129,30 +129,11 @@ def find_console(job: str, container: str) -> socket.socket:
 
 
 def find_sockets(job: str, container: str) -> Iterator[Tuple[int, str]]:
-    outside = namespace_of("self", "user")
-    for process in job_processes(job):
-        if namespace_of(str(process.pid), "user") != outside:
-            continue
-        files = "/proc/{}/fd".format(process.pid)
-        for number in list_files(files):
-            path = "{}/{}/{}/{}".format(files, number, ATTACH_FOLDER, container)
-            if is_scratch("{}/{}".format(files, number)) and is_socket(path):
-                yield process.pid, path
-
-
-def list_files(folder: str) -> List[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def is_scratch(path: str) -> bool:
-    """By its name, without a look at a file system, which may be slow."""
-    try:
-        return os.path.basename(os.readlink(path)).startswith(SCRATCH_PREFIX)
-    except OSError:
-        return False
+    """In the folder of the job's runner, which alone holds it open outside of containers."""
+    for pid, folder, name in open_files(job_processes(job)):
+        path = "{}/{}/{}".format(folder, ATTACH_FOLDER, container)
+        if os.path.basename(name).startswith(SCRATCH_PREFIX) and is_socket(path):
+            yield pid, path
 
 
 def is_socket(path: str) -> bool:

@@ -5,8 +5,10 @@ A step has the environment of srun, not that of the job, so it is read from the 
 """
 
 import os
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from contextlib import suppress
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
+from redbox.node.program.attachments import SCRATCH_PREFIX
 from redbox.node.program.job_processes import (
     JOB_ID,
     Environment,
@@ -16,7 +18,8 @@ from redbox.node.program.job_processes import (
     stat_field,
     step_title,
 )
-from redbox.node.program.loader_variables import loads_files
+from redbox.node.program.loader_variables import DEFAULT_FOLDERS, has_setter, loads_files
+from redbox.node.program.started_containers import StartedContainer, is_note, read_started
 
 TASK_PID, STEP_ID = b"SLURM_TASK_PID", b"SLURM_STEP_ID"
 CONTAINER = b"REDBOX_CONTAINER"
@@ -70,7 +73,10 @@ def find_place(job: str, container: Optional[str]) -> Place:
         for starter in reversed(starters):  # the newest start first
             inside = find_inside(starter, container)
             if inside is not None:
-                return enter(inside)
+                return enter(inside, environment_of(inside))
+        noted = find_noted(processes, starters, container)
+        if noted is not None:
+            return enter(noted.pid, noted.environment)
         raise NoPlace(
             f"Container {container} does not run on this node, or has only begun to: retry when it runs."
         )
@@ -87,7 +93,7 @@ def find_place(job: str, container: Optional[str]) -> Place:
     inside = next((pid for pid in map(find_inside, starters) if pid is not None), None)
     if inside is None:
         return outside._replace(notice=b"redbox: the job's container cannot be entered: this is its node\r\n")
-    return enter(inside)
+    return enter(inside, environment_of(inside))
 
 
 def job_processes(job: str) -> Iterator[JobProcess]:
@@ -196,12 +202,48 @@ def is_apart(pid: int) -> bool:
     return all(its and its != own for its, own in spaces)
 
 
-def enter(pid: int) -> Place:
+def find_noted(processes: List[JobProcess], starters: List[int], name: str) -> Optional[StartedContainer]:
+    """The container by its runner's note, where its program has overwritten its variables."""
+    for _, path, link in open_files(processes):
+        noted = read_started(path) if is_note(link, SCRATCH_PREFIX, name) else None
+        if noted is not None and is_apart(noted.pid) and any(is_below(noted.pid, each) for each in starters):
+            return noted
+    return None
+
+
+def is_below(pid: int, starter: int) -> bool:
+    for _ in range(DEEPEST):
+        pid = parent_of(pid)
+        if pid == starter:
+            return True
+    return False
+
+
+def open_files(processes: Iterable[JobProcess]) -> Iterator[Tuple[int, str, str]]:
+    """Process, path and name of what is open outside of containers, without a look at a file system."""
+    outside = namespace_of("self", "user")
+    for process in processes:
+        if namespace_of(str(process.pid), "user") != outside:
+            continue
+        files = "/proc/{}/fd".format(process.pid)
+        for number in list_files(files):
+            path = "{}/{}".format(files, number)
+            with suppress(OSError):
+                yield process.pid, path, os.readlink(path)
+
+
+def list_files(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def enter(pid: int, values: Environment) -> Place:
     """Enter by nsenter. Variables by which it would load a container's code outside of it are set inside."""
     nsenter, setpriv = find_tool("nsenter"), find_tool("setpriv")
     if nsenter is None:
         raise NoPlace("The node has no nsenter (util-linux), so that no container can be entered.")
-    values = environment_of(pid)
     set_inside = {
         name: value for name, value in values.items() if loads_files(os.fsdecode(name), os.fsdecode(value))
     }
@@ -211,7 +253,7 @@ def enter(pid: int) -> Place:
         if namespace_of(str(pid), kind) != namespace_of("self", kind):
             argv.append(option)
     command = [os.fsencode(word) for word in [*argv, "--"]]
-    if set_inside:
+    if set_inside and has_setter(pid, os.fsdecode(values.get(b"PATH", os.fsencode(DEFAULT_FOLDERS)))):
         command += [b"env", *(name + b"=" + value for name, value in set_inside.items())]
     kept = {name: value for name, value in values.items() if name not in set_inside}
     return Place(kept, b"/", command)

@@ -1,16 +1,16 @@
 """One container of the pod, from its image to its last end: a thread each, which reads as its life."""
 
 import os
-import re
 import signal
 import threading
 import time
 from typing import Callable, Optional
 
 from redbox.node.program.listeners import find_listeners
+from redbox.node.program.started_containers import note_started
 from redbox.runner.program.handlers import HandlerTarget, ProbedContainer, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
-from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, read_text
+from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, signal_number
 from redbox.runner.program.reports import running, terminated, waiting
 from redbox.runner.program.rules import (
     START_ERROR,
@@ -25,7 +25,14 @@ from redbox.runner.program.rules import (
     shown_image,
     start_error,
 )
-from redbox.runner.program.starts import DEVICES, ContainerStart, PodContext, StartBuilder, message_path
+from redbox.runner.program.starts import (
+    DEVICES,
+    LARGEST_MESSAGE,
+    ContainerStart,
+    PodContext,
+    StartBuilder,
+    message_path,
+)
 from redbox.runner.program.volumes import remove_tree
 
 CONFIG_RETRY_S = 10.0
@@ -34,8 +41,6 @@ SHOWN_S = 3.0
 SHORTEST_GRACE_S = 2.0
 FOREVER_S = 1e8
 LOG_TAIL = 8192
-REAL_TIME = re.compile(r"(SIGRTMIN|SIGRTMAX)([+-][0-9]{1,2})\Z")
-"""Signals without a name of their own: systemd in an image ends by SIGRTMIN+3."""
 
 
 class ContainerLife:
@@ -57,6 +62,7 @@ class ContainerLife:
         self._lock = threading.Lock()
         self._process: Optional[ContainerProcess] = None
         self._target: Optional[HandlerTarget] = None
+        self._note: Optional[int] = None
         self._stop_signal: int = signal.SIGTERM
         self._last_state: Document = {}
         """How its last start ended."""
@@ -77,7 +83,7 @@ class ContainerLife:
         try:
             while True:
                 self.exit_code = self._run_once()
-                if not restarts(self._context.restart_policy, self.kind, self.exit_code):
+                if not self._starts_again(self.exit_code):
                     return
                 self._wait_for_restart(backoff.pause(time.time()))
                 self._restarts += 1
@@ -94,11 +100,18 @@ class ContainerLife:
             self.ended.set()
             self._context.wake()
 
+    def _starts_again(self, code: int) -> bool:
+        is_unhealthy = self._process is not None and self._process.is_unhealthy
+        return restarts(self._context.restart_policy, self.kind, code, is_unhealthy=is_unhealthy)
+
     def _run_once(self) -> int:
         image = self._bring_image()
         try:
             return self._run_image(image)
         finally:
+            if self._note is not None:
+                os.close(self._note)
+                self._note = None
             if self._process is not None and self._process.console is not None:
                 self._process.console.close()
 
@@ -209,8 +222,11 @@ class ContainerLife:
         process.wait_started()
         if process.has_exited():
             self._check_start(process, start.log, process.wait())
-        address = self._context.address
-        self._target = HandlerTarget(process.pid, start.cwd, address, process.ended.is_set)
+        address, variables = self._context.address, start.variables
+        if process.pid is not None:
+            self._note = note_started(self._context.scratch.path, self.name, process.pid, variables)
+        ended = process.ended.is_set
+        self._target = HandlerTarget(process.pid, start.cwd, address, ended, variables=variables)
         return process
 
     def _follow(self, process: ContainerProcess) -> int:
@@ -229,18 +245,23 @@ class ContainerLife:
             on_failure=self._report_failure,
             on_dead=self._report_dead,
         )
-        probed.begin()
+        if not self.spec.get("postStart"):
+            probed.begin()
         threading.Thread(target=self._complete_start, args=(probed, process), daemon=True).start()
         return process.wait()
 
     def _complete_start(self, probed: ProbedContainer, process: ContainerProcess) -> None:
+        """As kubelets: before the end of its hook a container is not ready, and nothing probes it."""
         hook = self.spec.get("postStart")
         if hook and self._target is not None:
             succeeded, message = run_handler(hook, self._target, FOREVER_S)
-            if not succeeded and not process.ended.is_set():
+            if process.ended.is_set():
+                return
+            if not succeeded:
                 self._event("FailedPostStartHook", "PostStartHook failed: {}".format(message), warning=True)
                 self.stop(self._context.grace_s, "FailedPostStartHook")
                 return
+            probed.begin()
         while not process.ended.is_set():
             if probed.started.wait(0.2):
                 self.started.set()
@@ -263,9 +284,13 @@ class ContainerLife:
         self._event("Unhealthy", "{} probe failed: {}".format(kind, message), warning=True)
 
     def _report_dead(self, kind: str, probe: Document) -> None:
-        own = probe.get("terminationGraceS")
-        grace_s = self._context.grace_s if own is None else own
-        self.stop(grace_s, "Container {} failed {} probe, will be restarted".format(self.name, kind.lower()))
+        own, process = probe.get("terminationGraceS"), self._process
+        if process is not None and not process.ended.is_set():
+            process.is_unhealthy = True
+        why = "Container {} failed {} probe".format(self.name, kind.lower())
+        if restarts(self._context.restart_policy, self.kind, 0, is_unhealthy=True):
+            why += ", will be restarted"
+        self.stop(self._context.grace_s if own is None else own, why)
 
     # ------------------------------------------------------------------ end
 
@@ -301,10 +326,12 @@ class ContainerLife:
             self._event("FailedPreStopHook", "PreStopHook failed: {}".format(message), warning=True)
 
     def _end_message(self, process: ContainerProcess, start: ContainerStart, code: int) -> str:
+        """As kubelets: the end of a long file, and of that the first where many containers share a pod's."""
         limit = self._context.message_limit
-        text = process.message.read(limit) if process.message is not None else ""
+        text = process.message.read(LARGEST_MESSAGE) if process.message is not None else ""
         if start.message_file:
-            text = read_text(start.message_file, limit)
+            text = read_end(start.message_file, LARGEST_MESSAGE)
+        text = text[:limit]
         if not text and code != 0 and self.spec.get("messageFromLogs"):
             text = log_end(read_end(start.log, LOG_TAIL))[-limit:]
         return text
@@ -313,9 +340,11 @@ class ContainerLife:
         self._state_before = self._last_state
         self._last_state = terminated(code, reason, message, started_at)
         is_done = self.kind == "init" and code == 0
+        # The API server lets no container of such a pod leave an end that it does not count as a failure.
+        is_passed = code == 0 and self._context.restart_policy == "OnFailure" and self._starts_again(code)
         self._report(
-            state=self._last_state,
-            lastState=self._state_before,
+            state=waiting("ContainerCreating") if is_passed else self._last_state,
+            lastState=self._last_state if is_passed else self._state_before,
             restartCount=self._restarts,
             ready=is_done,
             started=False,
@@ -354,17 +383,3 @@ class ContainerLife:
 
     def _event(self, reason: str, message: str, *, warning: bool = False) -> None:
         self._context.report.event(reason, message, self.name, warning=warning)
-
-
-def signal_number(name: str) -> int:
-    """The signal that a pod or an image names (SIGUSR1, USR1, SIGRTMIN+3, 37), else SIGTERM."""
-    members = signal.Signals.__members__
-    full = name if name.startswith("SIG") else "SIG" + name
-    found = REAL_TIME.match(full)
-    if name.isdecimal():
-        number = int(name)
-    elif found:
-        number = members[found.group(1)] + int(found.group(2))
-    else:
-        number = int(members.get(full, signal.SIGTERM))
-    return number if 0 < number <= signal.SIGRTMAX else signal.SIGTERM

@@ -28,7 +28,8 @@ from redbox.runner.program.steps import cleanup_command, keep_compiled, run_clea
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
-PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+FOLLOWING = ("startupProbe", "livenessProbe", "readinessProbe", "postStart")
+"""What changes the state of a container that has started."""
 CLEANUP_S = 20
 CACHE_S = 10
 
@@ -65,12 +66,12 @@ def container_kinds(pod: Document) -> List[Document]:
 def settles(pod: Document) -> bool:
     """Whether nothing but its end follows the start of its one main container."""
     specs = [*(pod.get("initContainers") or []), *pod["containers"]]
-    has_probes = any(spec.get(name) for spec in specs for name in PROBES)
+    is_followed = any(spec.get(name) for spec in specs for name in FOLLOWING)
     has_sidecars = any(spec.get("alwaysRestarts") for spec in specs)
     return (
         len(pod["containers"]) == 1
         and pod.get("restartPolicy") == "Never"
-        and not (has_probes or has_sidecars)
+        and not (is_followed or has_sidecars)
     )
 
 

@@ -11,10 +11,11 @@ import shutil
 import socket
 import threading
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from redbox.node.program.job_processes import is_socket_of_job
 from redbox.node.program.listeners import ANY_ADDRESS, V4_IN_V6, find_listeners
+from redbox.node.program.loader_variables import DEFAULT_FOLDERS, has_setter
 from redbox.runner.program.command_lines import EnterTools, enter_command, split_environment
 from redbox.runner.program.processes import ContainerProcess, TimedOut, run_bounded
 from redbox.runner.program.rules import Document
@@ -22,7 +23,8 @@ from redbox.runner.program.rules import Document
 HEAD_LIMIT = 16 * 1024
 REDIRECTS = 10
 LOCAL = ("localhost", "127.0.0.1", "::1")
-SUCCESSES, REDIRECTIONS = range(200, 400), range(300, 400)
+SUCCESSES, REDIRECTIONS = range(200, 400), (301, 302, 303, 307, 308)
+SHOWN = 200  # of a text that is not a URL
 STARTUP, LIVENESS, READINESS = "Startup", "Liveness", "Readiness"
 END_SEEN_S = 0.1
 """A probe may fail because the container has just ended: then it says nothing."""
@@ -66,11 +68,29 @@ def resolve(name: str, family: int) -> Optional[str]:
         return None
 
 
+class HttpPlace(NamedTuple):
+    """Where a request goes to on this node."""
+
+    is_tls: bool
+    port: int
+    path: str
+
+
 class HandlerTarget:
     """The container that a handler belongs to."""
 
-    def __init__(self, pid: Optional[int], cwd: str, address: str, ended: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        pid: Optional[int],
+        cwd: str,
+        address: str,
+        ended: Callable[[], bool],
+        *,
+        variables: Optional[Dict[str, str]] = None,
+    ) -> None:
+        """`variables`: those that it was given."""
         self.pid = pid
+        self.variables = variables or {}
         self.cwd = cwd
         self.address = address
         self.ended = ended
@@ -111,7 +131,11 @@ def run_inside(argv: List[str], target: HandlerTarget, limit_s: float) -> Answer
             False,
             "no command can enter the container: it has ended, or its program is closed",
         )
-    environment, inside = split_environment(process_environment(target.pid))
+    # A program that shows its state as its title writes it over its variables.
+    values = {**target.variables, **process_environment(target.pid)}
+    environment, inside = split_environment(values)
+    if not has_setter(target.pid, values.get("PATH", DEFAULT_FOLDERS)):
+        inside = {}
     command = enter_command(target.pid, target.cwd, argv, find_tools(), inside)
     code, output = run_bounded(command, environment, limit_s, target.ended)
     return code == 0, output.strip() or "command exited with {}".format(code)
@@ -157,31 +181,57 @@ def connect(host: str, port: int, target: HandlerTarget, limit_s: float) -> sock
 
 
 def get_http(handler: Document, target: HandlerTarget, until: float) -> Answer:
-    path = handler.get("httpPath") or "/"
+    place = HttpPlace(bool(handler.get("https")), handler["httpPort"], handler.get("httpPath") or "/")
+    host = handler.get("httpHost") or target.address
     for _ in range(REDIRECTS):
-        status, location = request_http(handler, path, target, until)
-        if status in REDIRECTIONS and location.startswith("/"):
-            path = location
-            continue
-        return status in SUCCESSES, "HTTP probe failed with statuscode: {}".format(status)
+        status, location = request_http(handler, place, target, until)
+        following = follow(place, host, location) if status in REDIRECTIONS and location else None
+        if following is None:
+            return status in SUCCESSES, "HTTP probe failed with statuscode: {}".format(status)
+        place = following
     return False, "stopped after {} redirects".format(REDIRECTS)
 
 
-def request_http(handler: Document, path: str, target: HandlerTarget, until: float) -> Tuple[int, str]:
+def follow(place: HttpPlace, host: str, location: str) -> Optional[HttpPlace]:
+    """Where a redirect leads; None: to another host, which kubelets do not follow either."""
+    from urllib.parse import urljoin, urlsplit  # noqa: PLC0415 # it takes memory, and few answers redirect
+
+    base = "http{}://{}:{}/{}".format(
+        "s" if place.is_tls else "", bracketed(host), place.port, place.path.lstrip("/")
+    )
+    try:
+        parts = urlsplit(urljoin(base, location))
+        is_tls, port = parts.scheme == "https", parts.port
+    except ValueError:
+        raise OSError("the redirect to {!r} is not a URL".format(location[:SHOWN])) from None
+    if parts.scheme not in ("http", "https") or parts.hostname != host.lower():
+        return None
+    query = "?" + parts.query if parts.query else ""
+    return HttpPlace(is_tls, port or (443 if is_tls else 80), (parts.path or "/") + query)
+
+
+def request_http(handler: Document, place: HttpPlace, target: HandlerTarget, until: float) -> Tuple[int, str]:
     """One GET: its status, and where it redirects to. Only the head of the response is read."""
-    host, port = handler.get("httpHost") or "", handler["httpPort"]
-    with connect(host, port, target, until - time.monotonic()) as plain:
-        stream = wrap_tls(plain) if handler.get("https") else plain
+    host = handler.get("httpHost") or ""
+    with connect(host, place.port, target, until - time.monotonic()) as plain:
+        stream = wrap_tls(plain) if place.is_tls else plain
         try:
-            stream.sendall(request_head(handler, path, host or target.address, port))
+            stream.sendall(request_head(handler, place.path, host or target.address, place.port))
             return parse_head(read_head(stream, until))
         finally:
             stream.close()
 
 
+def bracketed(host: str) -> str:
+    return "[{}]".format(host) if ":" in host else host
+
+
 def request_head(handler: Document, path: str, host: str, port: int) -> bytes:
-    shown = "[{}]".format(host) if ":" in host else host
-    headers = {"host": "{}:{}".format(shown, port), "user-agent": "kube-probe/redbox", "accept": "*/*"}
+    headers = {
+        "host": "{}:{}".format(bracketed(host), port),
+        "user-agent": "kube-probe/redbox",
+        "accept": "*/*",
+    }
     headers.update({header["name"].lower(): header["value"] for header in handler.get("httpHeaders") or []})
     headers["connection"] = "close"
     target = (path if path.startswith("/") else "/" + path).replace(" ", "%20")

@@ -14,7 +14,7 @@ from typing import Callable, List, Optional
 
 from redbox.runner.program.containers import ContainerLife
 from redbox.runner.program.reports import ReportFile
-from redbox.runner.program.rules import BackOff, grace_at
+from redbox.runner.program.rules import KILL_WAIT_S, BackOff, grace_at
 from redbox.runner.program.starts import PodContext
 from redbox.runner.program.volumes import MountFailed, NodeVolume
 
@@ -50,6 +50,8 @@ class PodRunner:
         """A signal has come: of the pod's deletion, or since Slurm ends the job."""
         self.stopped = False
         """It came before the pod was over."""
+        self._continued_at = self._signalled_again_at = float("-inf")
+        self._is_hurried = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -69,6 +71,7 @@ class PodRunner:
             signal.signal(number, lambda _number, _frame: self._delete())
         for number in PASSED_SIGNALS:
             signal.signal(number, lambda received, _frame: self._pass_on(received))
+        signal.signal(signal.SIGCONT, lambda _number, _frame: self._note_continued())
         threading.Thread(target=self._run_in_order, daemon=True).start()
         if self._context.volumes.has_limits:
             threading.Thread(target=self._keep_sizes, daemon=True).start()
@@ -129,7 +132,13 @@ class PodRunner:
     def _delete(self) -> None:
         """A signal has come: the pod is being deleted. Only notes it, since it interrupts anything."""
         self._deleted = True
+        if self._context.stopping.is_set():
+            self._signalled_again_at = time.monotonic()
         self.stopped = self.stopped or time.monotonic() < self._over_at + SAME_S
+        self.wake()
+
+    def _note_continued(self) -> None:
+        self._continued_at = time.monotonic()
         self.wake()
 
     def _pass_on(self, number: int) -> None:
@@ -154,6 +163,16 @@ class PodRunner:
         arguments = (grace_s, why.format(container.name), turn)
         threading.Thread(target=container.stop, args=arguments, daemon=True).start()
 
+    def _hurry(self) -> None:
+        """Slurm cancels the job, by SIGCONT and SIGTERM, while its containers have their grace period.
+
+        What they leave on the node must be gone, and reported, before its SIGKILL. A SIGTERM without SIGCONT
+        is the next server's, which repeats the request to stop.
+        """
+        self._is_hurried = True
+        for container in self._all:
+            self._stop_in_thread(container, KILL_WAIT_S, "Stopping container {}", None)
+
     def _await_stopped(self) -> None:
         """Wait for all that has begun; `ended` of what has not begun is never set."""
         for container in self._all:
@@ -162,7 +181,11 @@ class PodRunner:
     def _keep_deadline(self) -> None:
         if self._deleted:
             job_end = self._context.host_environment.get("SLURM_JOB_END_TIME", "")
-            self._stop(grace_at(time.time(), self._context.grace_s, job_end), "Stopping container {}")
+            is_slurms = time.monotonic() - self._continued_at < SAME_S
+            grace_s = grace_at(time.time(), self._context.grace_s, job_end, is_slurms=is_slurms)
+            self._stop(grace_s, "Stopping container {}")
+        if not self._is_hurried and abs(self._signalled_again_at - self._continued_at) < SAME_S:
+            self._hurry()  # SIGCONT comes just before
         deadline = self._context.pod.get("activeDeadlineS")
         if deadline and time.monotonic() - self._began >= deadline and not self._context.stopping.is_set():
             message = "Pod was active on the node longer than the specified deadline"

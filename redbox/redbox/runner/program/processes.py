@@ -7,6 +7,7 @@ image behind.
 
 import errno
 import os
+import re
 import select
 import signal
 import stat
@@ -26,6 +27,8 @@ LARGEST_TEXT = 1024 * 1024
 KILL_S = 5.0
 SIGNALLED = 128
 START_S = 60.0
+REAL_TIME = re.compile(r"(SIGRTMIN|SIGRTMAX)([+-][0-9]{1,2})\Z")
+"""Signals without a name of their own: systemd in an image ends by SIGRTMIN+3."""
 OOM_SCORE = "300"
 """The kernel ends a container before the runner that reports on it."""
 OOM_FILES = (("memory", "/sys/fs/cgroup/memory{}/memory.oom_control"), ("", "/sys/fs/cgroup{}/memory.events"))
@@ -53,9 +56,9 @@ def read_text(path: str, limit: int = LARGEST_TEXT) -> str:
         return ""
 
 
-def read_end(path: str, limit: int) -> str:
+def read_end(path: str, limit: int, folder: Optional[int] = None) -> str:
     try:
-        with open(open_regular(path), "rb") as file:
+        with open(open_regular(path, folder), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
             return file.read(limit).decode("utf-8", "replace")
     except OSError:
@@ -125,6 +128,20 @@ def send_signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def signal_number(name: str) -> int:
+    """The signal that a pod or an image names (SIGUSR1, USR1, SIGRTMIN+3, 37), else SIGTERM."""
+    members = signal.Signals.__members__
+    full = name if name.startswith("SIG") else "SIG" + name
+    found = REAL_TIME.match(full)
+    if name.isdecimal():
+        number = int(name)
+    elif found:
+        number = members[found.group(1)] + int(found.group(2))
+    else:
+        number = int(members.get(full, signal.SIGTERM))
+    return number if 0 < number <= signal.SIGRTMAX else signal.SIGTERM
+
+
 def oom_file() -> Optional[str]:
     """The file in which this process's cgroup counts what the kernel killed for memory."""
     groups = [line.split(":", 2) for line in read_text("/proc/self/cgroup").splitlines()]
@@ -170,10 +187,7 @@ class DeviceMessage:
         if self._folder is None:
             return ""
         try:
-            with open(open_regular(self._name, self._folder), "rb") as file:
-                return file.read(limit).decode("utf-8", "replace")
-        except OSError:
-            return ""
+            return read_end(self._name, limit, self._folder)
         finally:
             os.close(self._folder)
             self._folder = None
@@ -195,6 +209,8 @@ class ContainerProcess:
         self.started_at = time.time()
         self.ended = threading.Event()
         self.stopping = threading.Event()
+        self.is_unhealthy = False
+        """A probe has ended it."""
         self.pid: Optional[int] = None
         """Of the container itself, as this node numbers it."""
         self.message: Optional[DeviceMessage] = None

@@ -25,6 +25,7 @@ PULLED_IMAGE = re.compile(
 FIRST_S, LONGEST_S = 10.0, 300.0
 RESET_S = 600.0
 KILL_WAIT_S = 25.0
+SLURMS_KILL_WAIT_S = 30.0  # its default
 END_SLACK_S, END_DELAY_S = 2, 90
 LOG_LINE = re.compile(
     r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
@@ -198,25 +199,32 @@ class BackOff:
         return pause
 
 
-def grace_at(now: float, grace_s: float, job_end: str) -> float:
+def grace_at(now: float, grace_s: float, job_end: str, *, is_slurms: bool = False) -> float:
     """The grace period, within what Slurm leaves to a job that has reached its time limit.
 
     Slurm kills it 30 s after the signal (KillWait): what the pod has on the node must be gone by then.
     The job's end as it was at the start: where the limit was raised since, a signal much later is another.
+    `is_slurms`: the signal is of a cancel, or of a preemption, which may leave the job more time than that:
+    so a longer period than Slurm's is kept.
     """
+    if is_slurms and grace_s <= SLURMS_KILL_WAIT_S:
+        return min(grace_s, KILL_WAIT_S)
     if job_end.isdigit() and -END_SLACK_S <= now - int(job_end) <= END_DELAY_S:
         return min(grace_s, KILL_WAIT_S)
     return grace_s
 
 
-def restarts(policy: str, kind: str, exit_code: int) -> bool:
-    """Whether a container that has ended with this code is started again."""
+def restarts(policy: str, kind: str, exit_code: int, *, is_unhealthy: bool = False) -> bool:
+    """Whether a container that has ended with this code is started again.
+
+    One that a liveness or startup probe has ended did not finish, also if it takes its signal for an end.
+    """
     if kind == "sidecar":
         return True
     if policy == "Never":
         return False
     if policy == "OnFailure" or kind == "init":
-        return exit_code != 0
+        return exit_code != 0 or is_unhealthy
     return True
 
 

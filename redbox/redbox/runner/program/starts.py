@@ -14,6 +14,7 @@ from typing import Callable, Dict, Iterator, List, Optional
 from redbox.node.program.attachments import ATTACH_FOLDER
 from redbox.runner.program.command_lines import (
     CONTAINER_NAME,
+    PASSED,
     STEP_VARIABLES,
     container_command,
     job_has_memory,
@@ -122,6 +123,7 @@ class ContainerStart:
         self.log = log
         self.cwd = cwd
         self.overlay = overlay
+        self.home = "/"
         self.message_file = ""
         self.open_console: Callable[[], Optional[Console]] = lambda: None
         self.launch: Callable[[], ContainerProcess] = lambda: self.launch_child(self.argv, self.environment)
@@ -129,6 +131,15 @@ class ContainerStart:
     def launch_child(self, argv: List[str], environment: Dict[str, str]) -> ContainerProcess:
         with self.console() as console, open(self.log, "ab", opener=open_log) as output:
             return ContainerProcess(argv, environment, output, "/", console)
+
+    @property
+    def variables(self) -> Dict[str, str]:
+        """Those that the container's program is given."""
+        start = len(PASSED[0])
+        passed = {
+            name[start:]: value for name, value in self.environment.items() if name.startswith(PASSED[0])
+        }
+        return dict(passed, HOME=self.home)
 
     @contextmanager
     def console(self) -> Iterator[Optional[Console]]:
@@ -163,14 +174,14 @@ class StartBuilder:
         message_file = self._message_file(number)
         mounts += self._own_mounts(spec, message_file, mounts)
         mounts += self._working_dir_mount(cwd, image, mounts)
-        overlay = None if spec.get("readOnlyRoot") else self._overlay(number)
+        overlay, home = None if spec.get("readOnlyRoot") else self._overlay(number), find_home(values, image)
         command = container_command(
             context.runtime,
             image.path,
             argv,
             overlay=overlay,
             cwd=cwd,
-            home=find_home(values, image),
+            home=home,
             hostname=context.hostname,
             mounts=mounts,
             gpus=context.pod.get("gpus"),
@@ -183,7 +194,7 @@ class StartBuilder:
         environment = runtime_environment(context.host_environment, values, context.pod.get("gpus"))
         log = os.path.join(context.logs, "{}-{}.log".format(spec["name"], number))
         start = ContainerStart(command, environment, log, cwd, overlay)
-        start.message_file = message_file
+        start.home, start.message_file = home, message_file
         if spec.get("stdin") or spec.get("tty"):
             start.open_console = lambda: self._open_console(start.log)
         self._choose_launch(start, image, number)

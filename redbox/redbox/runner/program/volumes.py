@@ -18,6 +18,7 @@ from redbox.node.program.attachments import SCRATCH_PREFIX
 from redbox.runner.program.rules import ConfigRefused, Document, expand_strictly
 
 MEMORY = "/dev/shm"  # noqa: S108 # a folder of the job's own is made there
+DEVICE_ROOT = "/dev"
 YOUNG_S = 60
 REMOVAL = (("chmod", "-R", "u+rwx"), ("rm", "-rf"))
 SPARE = 16 * 1024 * 1024
@@ -194,6 +195,8 @@ class VolumeSet:
         """The container's mounts, outer ones first."""
         mounts = [self._mount(spec, values) for spec in container.get("mounts") or []]
         wanted = [mount for mount in mounts if mount.destination != MEMORY]  # each container has its own
+        for mount in wanted:
+            check_mountable(mount)
         return sorted(wanted, key=lambda mount: mount.destination.count("/"))
 
     @property
@@ -317,6 +320,17 @@ def find_sub_path(volume: NodeVolume, sub_path: str) -> str:
                 )
             ) from error
     return path
+
+
+def check_mountable(mount: Mount) -> None:
+    """Refuse what Apptainer leaves out with a warning: all that begins with /dev is a device to it."""
+    source, destination = mount.source, mount.destination
+    is_same_device = source == destination and source.startswith(DEVICE_ROOT + "/")
+    if source.startswith(DEVICE_ROOT) and destination.startswith(DEVICE_ROOT) and not is_same_device:
+        raise ConfigRefused(
+            "{} cannot be mounted at {}: Apptainer mounts what begins with {} only at paths that do not, and "
+            "devices at their own: choose another mountPath".format(source, destination, DEVICE_ROOT)
+        )
 
 
 def used_bytes(folder: str) -> int:
