@@ -67,11 +67,14 @@ class RecordIndex(RevisionedTable[RecordSummary]):
 
         There may be a hundred thousand: those of one owner are sorted when it is their turn.
         """
-        for one in sorted(self._by_owner) if owner is None else (owner,):
-            if after is None or Owner(*after[:4]) <= one:
-                places = ((place(key), record) for key, record in self._by_owner.get(one, {}).items())
-                later = (pair for pair in places if after is None or pair[0] > after)
-                yield from (record for _, record in sorted(later, key=itemgetter(0)))
+        owners = sorted(self._by_owner) if owner is None else [owner]
+        for listed_owner in owners:
+            if after is not None and listed_owner < Owner(*after[:4]):
+                continue
+            own = self._by_owner.get(listed_owner, {})
+            places = ((place(key), record) for key, record in own.items())
+            later = (pair for pair in places if after is None or pair[0] > after)
+            yield from (record for _, record in sorted(later, key=itemgetter(0)))
 
     def since_of(self, owner: Owner, number: int) -> list[RecordChange]:
         """As `since`, of one owner's; removals are everybody's."""
