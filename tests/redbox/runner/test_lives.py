@@ -264,9 +264,10 @@ def test_a_liveness_probe_restarts_a_container_and_a_readiness_probe_does_not(
 @pytest.mark.parametrize("policy", ["OnFailure", "Never"])
 def test_a_program_that_a_probe_has_ended_has_not_finished(node: Node, tmp_path: Path, policy: str) -> None:
     """Also if it ends well on its signal; what never restarts ends as it does, as for kubelets."""
-    probe = {"exec": ["test", "-e", str(tmp_path / "twice")], "periodS": 1, "timeoutS": LIMIT_S}
-    script = f"trap 'exit 0' TERM; [ ! -e {tmp_path}/once ] || touch {tmp_path}/twice; touch {tmp_path}/once"
-    hangs = f"{script}; [ -e {tmp_path}/twice ] || while :; do sleep .05; done"
+    once, hung = tmp_path / "once", tmp_path / "hung"
+    probe = {"exec": ["test", "!", "-e", str(hung)], "periodS": 1, "timeoutS": LIMIT_S}
+    ends = f"[ ! -e {once} ] || exit 0; trap 'rm {hung}; exit 0' TERM"
+    hangs = f"{ends}; touch {once} {hung}; while :; do sleep .05; done"
     run = node.start(
         restartPolicy=policy,
         containers=[container("a", hangs, livenessProbe={**probe, "failureThreshold": 1})],
