@@ -118,6 +118,7 @@ def test_a_damaged_response_is_refused_or_read_alike(sent: Sent, data: st.DataOb
         return
     theirs = read(damaged, by_http_client)
     assume(theirs.status == 101 or theirs.status >= 200)  # of interim responses it skips only 100
+    assume(b"hunked \n" not in damaged)  # it takes the blank for a part of the value
     assert ours == theirs
 
 
@@ -125,6 +126,11 @@ def test_a_damaged_response_is_refused_or_read_alike(sent: Sent, data: st.DataOb
 def test_only_spaces_and_tabs_surround_a_value(space: str) -> None:
     raw = f"HTTP/1.1 200 OK\r\nX-Plain:\t x{space} \r\nContent-Length: 0\r\n\r\n".encode("latin-1")
     assert read(raw, lambda connection: by_us(connection, [])).header == f"x{space}"
+
+
+def test_a_blank_behind_chunked_is_no_part_of_it() -> None:
+    raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked \r\n\r\n1\r\na\r\n0\r\n\r\n"
+    assert read(raw, lambda connection: by_us(connection, [])).body == b"a"
 
 
 @pytest.mark.parametrize("size", [b"2", b"4"])
