@@ -156,21 +156,50 @@ def _bring_up_bed() -> str:
     )
 
 
+CPU_SECONDS = "CPU seconds"
 file_seconds: dict[str, float] = defaultdict(float)
+file_cpu_seconds: dict[str, float] = defaultdict(float)
+cpu_before: list[float] = []
+
+
+def pytest_collection_finish() -> None:
+    cpu_before.append(cpu_seconds())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Send along what this process and its children have computed since the last report."""
+    report = yield
+    before, now = cpu_before.pop(), cpu_seconds()
+    cpu_before.append(now)
+    report.user_properties.append((CPU_SECONDS, now - before))
+    return report
+
+
+def cpu_seconds() -> float:
+    """Of this process, and of the children that have ended."""
+    return sum(os.times()[:4])
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    file_seconds[report.nodeid.partition("::")[0]] += report.duration
+    name = report.nodeid.partition("::")[0]
+    file_seconds[name] += report.duration
+    file_cpu_seconds[name] += sum(
+        float(str(seconds)) for what, seconds in report.user_properties if what == CPU_SECONDS
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Show the longest files of a whole run, and keep the seconds of all where asked."""
     if hasattr(config, "workerinput") or not config.getoption("durations", None):
         return
-    longest = sorted(file_seconds.items(), key=lambda entry: -entry[1])
-    terminalreporter.section("slowest files")
-    for name, seconds in longest[:25]:
-        terminalreporter.write_line(f"{seconds:7.1f} s  {name}")
+    for title, seconds_of in (
+        ("slowest files", file_seconds),
+        ("files that compute most: CPU of the tests and their children, without the beds'", file_cpu_seconds),
+    ):
+        terminalreporter.section(title)
+        for name, seconds in sorted(seconds_of.items(), key=lambda entry: -entry[1])[:25]:
+            terminalreporter.write_line(f"{seconds:7.1f} s  {name}")
     if os.environ.get("TEST_SECONDS"):
         measured = {name: round(seconds) for name, seconds in sorted(file_seconds.items()) if "/e2e/" in name}
         E2E_SECONDS.write_text(json.dumps(measured, indent=1) + "\n")
