@@ -56,9 +56,9 @@ def every_minute(lasting: SlurmPods) -> str:
     return name
 
 
-def apply_job(pods: SlurmPods, script: str, pod: Object | None = None, **spec: Any) -> str:
+def apply_job(pods: SlurmPods, script: str, pod: Object | None = None, *, name: str = "", **spec: Any) -> str:
     """A Job whose pods run this; its name. Fields of the pod are in `pod`."""
-    name, mounts = new_name(), (pod or {}).pop("mounts", [])
+    name, mounts = name or new_name(), (pod or {}).pop("mounts", [])
     template = {"spec": on_slurm(container(script, volumeMounts=mounts), **(pod or {}))}
     pods.apply("Job", name, api="batch/v1", spec={"podFailurePolicy": POLICY, "template": template, **spec})
     return name
@@ -167,13 +167,17 @@ def test_a_node_lost_under_a_job_makes_another_pod_and_is_no_failure(bed: Bed, p
 
 def test_a_pod_that_its_node_cannot_launch_is_replaced_and_is_no_failure(bed: Bed, pods: SlurmPods) -> None:
     """Its prolog fails there once: slurmd has Slurm cancel what must not be requeued, and drains the node."""
-    prolog, mark = "/etc/slurm/fails-once", f"{HOME}/{new_name()}"
+    name = new_name()
+    prolog, mark = "/etc/slurm/fails-once", f"{HOME}/{name}"
+    is_ours = f'/usr/bin/scontrol -o show job "$SLURM_JOB_ID" | grep -q " JobName={name}-"'
     for node in NODES:
-        bed.host(node).write(prolog, f"#!/bin/sh\n! mkdir {mark} 2>/dev/null\n", mode=0o755)
+        bed.host(node).write(
+            prolog, f"#!/bin/sh\n{is_ours} || exit 0\n! mkdir {mark} 2>/dev/null\n", mode=0o755
+        )
     try:
         with configured(bed, f"Prolog={prolog}"):
             policy = {"rules": [IGNORES_DISRUPTION]}
-            name = apply_job(pods, "echo launched", backoffLimit=0, podFailurePolicy=policy)
+            apply_job(pods, "echo launched", name=name, backoffLimit=0, podFailurePolicy=policy)
             status = finished(pods, name)
     finally:
         pods.login.run("rm", "-rf", mark)

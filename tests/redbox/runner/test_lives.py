@@ -266,8 +266,8 @@ def test_a_program_that_a_probe_has_ended_has_not_finished(node: Node, tmp_path:
     """Also if it ends well on its signal; what never restarts ends as it does, as for kubelets."""
     once, hung = tmp_path / "once", tmp_path / "hung"
     probe = {"exec": ["test", "!", "-e", str(hung)], "periodS": 1, "timeoutS": LIMIT_S}
-    ends = f"[ ! -e {once} ] || exit 0; trap 'rm {hung}; exit 0' TERM"
-    hangs = f"{ends}; touch {once} {hung}; while :; do sleep .05; done"
+    ends_well = f"[ ! -e {once} ] || exit 0; trap 'rm {hung}; exit 0' TERM"
+    hangs = f"{ends_well}; touch {once} {hung}; while :; do sleep .05; done"
     run = node.start(
         restartPolicy=policy,
         containers=[container("a", hangs, livenessProbe={**probe, "failureThreshold": 1})],
