@@ -83,10 +83,14 @@ def schema() -> str:
     for crd in all_crds():
         if crd["metadata"]["name"] == "slurmclusters.redbox.dev":
             properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-            spec = _strict(properties["spec"])
-            written["definitions"]["slurmCluster"] = spec
-            # Of a red-box in the cluster, for which the chart fills in the rest.
-            written["definitions"]["slurmClusterFields"] = {**spec, "required": []}
+            fields = _strict(properties["spec"])
+            # Of a red-box in the cluster the chart fills in what is required.
+            required = {"required": fields.pop("required")}
+            written["definitions"]["slurmClusterFields"] = fields
+            written["definitions"]["slurmCluster"] = {
+                "allOf": [{"$ref": "#/definitions/slurmClusterFields"}],
+                **required,
+            }
     return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
 
 
