@@ -60,12 +60,17 @@ def test_a_line_that_does_not_end_is_passed_on_as_it_comes() -> None:
     assert b"".join(parts) == bar + bar + b"\nnext"
 
 
-def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) -> None:
-    log, program = tmp_path / "log", tmp_path / "kubectl"
+def output_of_a_file(folder: Path) -> tuple[Path, list[bytes], PodOutput]:
+    """A log that kubectl shows, what is written of it, and what reads it."""
+    log, program = folder / "log", folder / "kubectl"
     program.write_text(f'#!/bin/sh\ncat "{log}"\n')
     program.chmod(0o755)
     parts: list[bytes] = []
-    output = PodOutput(Kubectl(str(program)), view(), parts.append)
+    return log, parts, PodOutput(Kubectl(str(program)), view(), parts.append)
+
+
+def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) -> None:
+    log, parts, output = output_of_a_file(tmp_path)
     log.write_bytes(b"first\nsec")
     assert output.copy(follow=True) == ""
     log.write_bytes(b"first\nsecond\nthird\n")
@@ -75,11 +80,7 @@ def test_a_log_that_is_read_again_after_a_break_is_written_once(tmp_path: Path) 
 
 def test_a_long_log_that_begins_otherwise_is_not_held_in_memory(tmp_path: Path) -> None:
     """On a virtual node no log is rotated, and each may be of gigabytes."""
-    log, program = tmp_path / "log", tmp_path / "kubectl"
-    program.write_text(f'#!/bin/sh\ncat "{log}"\n')
-    program.chmod(0o755)
-    parts: list[bytes] = []
-    output = PodOutput(Kubectl(str(program)), view(), parts.append)
+    log, parts, output = output_of_a_file(tmp_path)
     log.write_bytes(b"first\nsecond\n")
     assert output.copy(follow=True) == ""
     log.write_bytes(bytes(30_000_000) + b"first\nsecond\nthird\n")
@@ -108,11 +109,7 @@ def test_a_log_that_a_kubelet_rotated_meanwhile_goes_on_where_it_was(
     monkeypatch.setattr(output, "COMPARED", 8)
     noted: list[str] = []
     monkeypatch.setattr(output, "note", noted.append)
-    log, program = tmp_path / "log", tmp_path / "kubectl"
-    program.write_text(f'#!/bin/sh\ncat "{log}"\n')
-    program.chmod(0o755)
-    parts: list[bytes] = []
-    of_pod = PodOutput(Kubectl(str(program)), view(), parts.append)
+    log, parts, of_pod = output_of_a_file(tmp_path)
     before = b"a\nbb\nccc\nee\n"
     for content in (before, before, rotated, rotated + b"gg\n"):
         log.write_bytes(content)
