@@ -1,9 +1,11 @@
-"""Requests to red-box: one connection for each, one caller, blocking, standard library only.
+"""Requests to red-box: one caller, blocking, standard library only.
 
 A request either gets a response of red-box, whatever its status, or raises `RedboxUnreachable`; the caller
 decides what to do then. Responses of a proxy or of another server at that address do not count: refusals of
 red-box have a problem type of its own, and its responses about a job contain the job's phase. The token is
 read again for each request, because the kubelet rotates it.
+
+The next request within some seconds uses the same connection: to open one costs both sides more than to ask.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 import os
 import socket
 import ssl
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from urllib.parse import urlencode, urlsplit
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from redbox_companion.settings import CompanionSettings
 
 CONNECT_S = 10.0
+REUSED_S = 10.0  # red-box closes one that was idle for 30 s
 RESPONSE_S = 90.0  # a submit may take as long as Slurm does
 SILENT_S = 400.0  # red-box ends a response that was silent for 300 s, so that we repeat the request
 LONGEST_RETRY_AFTER_S = 60.0
@@ -148,6 +152,7 @@ class BlockingClient:
         self._settings = settings
         self._address = urlsplit(settings.endpoint.rstrip("/"))
         self._trust = _trust(settings.ca_file)
+        self._kept: list[tuple[HttpConnection, float]] = []  # without a response under way
 
     def request(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None
@@ -169,12 +174,49 @@ class BlockingClient:
         endpoint = self._settings.endpoint
         with ExitStack() as opened:
             with _reaching(endpoint):
-                headers = {"Authorization": f"Bearer {self._token()}", "Connection": "close"}
+                headers = {"Authorization": f"Bearer {self._token()}"}
                 if body is not None:
                     headers["Content-Type"] = "application/json"
-                connection = self._connection(opened, silent_s)
-                response = connection.request(method, self._url(path, query), headers, body)
+                target = self._url(path, query)
+                connection, response = self._respond(
+                    opened, silent_s, lambda connection: connection.request(method, target, headers, body)
+                )
             yield AnswerStream(endpoint, response)
+            if connection.is_free:
+                opened.pop_all()
+                self._keep(connection)
+
+    def _respond(
+        self, opened: ExitStack, silent_s: float, request: Callable[[HttpConnection], HttpResponse]
+    ) -> tuple[HttpConnection, HttpResponse]:
+        """The connection that was used, and the response."""
+        kept = self._take_kept()
+        if kept is not None:
+            opened.callback(kept.close)
+            kept.socket.settimeout(silent_s)
+            try:
+                return kept, request(kept)
+            except TimeoutError:
+                raise
+            except (OSError, MalformedResponse):  # closed meanwhile: each request may be repeated
+                kept.close()
+        connection = self._connection(opened, silent_s)
+        return connection, request(connection)
+
+    def _take_kept(self) -> HttpConnection | None:
+        with suppress(IndexError):  # threads take turns
+            connection, since = self._kept.pop()
+            if time.monotonic() - since < REUSED_S:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, connection: HttpConnection) -> None:
+        """For the next request; one is enough, since most have one thread."""
+        if self._kept:
+            connection.close()
+        else:
+            self._kept.append((connection, time.monotonic()))
 
     def upgrade(self, path: str, query: Mapping[str, Any], protocol: str) -> UpgradedConnection:
         """A WebSocket of this subprotocol; raises `UpgradeRefused` with red-box's own answer."""

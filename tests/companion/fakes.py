@@ -43,6 +43,9 @@ class ScriptedServer:
     tokens: set[str] = field(default_factory=set)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
+    connections: int = 0
+    hold: threading.Event | None = None  # no response before it is set
+    drop_after: int = 1_000_000  # responses on one connection, which is then closed without a word
     refuse_port: Refusal | None = None
     forwards: list[socket.socket] = field(default_factory=list)
 
@@ -82,6 +85,16 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     scripted: ScriptedServer
     protocol_version = "HTTP/1.1"
+    sent = 0
+
+    def setup(self) -> None:
+        super().setup()
+        self.scripted.connections += 1
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        super().send_response(code, message)
+        self.sent += 1
+        self.close_connection = self.close_connection or self.sent >= self.scripted.drop_after
 
     def do_GET(self) -> None:
         if self._stumble("GET"):
@@ -112,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _stumble(self, method: str) -> bool:
         self.scripted.asked.append((method, self.path))
         self.scripted.tokens.add(self.headers["Authorization"])
+        if self.scripted.hold is not None:
+            self.scripted.hold.wait(60)
         if self.scripted.strange:
             self.wfile.write(self.scripted.strange.pop(0))
             self.close_connection = True

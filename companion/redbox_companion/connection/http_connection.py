@@ -1,4 +1,4 @@
-"""HTTP/1.1 over TLS, one request for each connection.
+"""HTTP/1.1 over TLS, one request after another on a connection.
 
 `http.client` parses headers with the package email, which takes 2 MiB of each companion and a tenth of its
 start.
@@ -27,7 +27,7 @@ class MalformedResponse(Exception):
 
 
 class HttpConnection:
-    """A connection for one request."""
+    """A connection for one request at a time."""
 
     def __init__(self, host: str, port: int, trust: ssl.SSLContext, timeout_s: float) -> None:
         """Connect; raises OSError."""
@@ -47,14 +47,21 @@ class HttpConnection:
             self._response.close()
         self.socket.close()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the last response was read to its end, and the server takes another request."""
+        return self._response is not None and self._response.leaves_connection_open
+
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpResponse:
-        """The response, up to its body."""
+        """The response, up to its body; the one before has to be read to its end."""
         sent = {"Host": self._host, "Accept-Encoding": "identity", **headers}
         if body is not None:
             sent["Content-Length"] = str(len(body))
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
+        if self._response is not None:
+            self._response.close()
         self.socket.sendall("\r\n".join(lines).encode("ascii") + (body or b""))
         self._response = HttpResponse(self.socket)
         return self._response
@@ -82,6 +89,11 @@ class HttpResponse:
 
     def close(self) -> None:
         self._stream.close()
+
+    @property
+    def leaves_connection_open(self) -> bool:
+        is_delimited = self._left != UNTIL_CLOSED and self.status != SWITCHING_PROTOCOLS
+        return is_delimited and self._has_ended and self.header("Connection").lower() != "close"
 
     def header(self, name: str) -> str:
         """Empty if it is missing."""
