@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import pytest
 import yaml
@@ -99,7 +98,7 @@ def test_a_service_and_an_ingress_reach_the_job_while_it_runs(
     first, service = yaml.safe_load_all((EXAMPLES / "notebook.yaml").read_text())
     ingress, policy = yaml.safe_load_all((EXAMPLES / "notebook-ingress.yaml").read_text())
     job = jobs.apply(name=NOTEBOOK, **first["spec"])
-    with applied(job, service, ingress, policy):
+    with job.kubectl.applied(job.namespace, service, ingress, policy):
         running = job.starts()
         page = f"I am alice, job {running['jobID']} on {running['nodes'][0]}"
         address = job("get", "service", NOTEBOOK, "--output=jsonpath={.spec.clusterIP}")
@@ -122,26 +121,15 @@ def test_a_dashboard_in_kubernetes_shows_what_a_job_measures(jobs: SlurmJobs) ->
     first, service, dashboard = yaml.safe_load_all((EXAMPLES / "dashboard.yaml").read_text())
     name = first["metadata"]["name"]
     job = jobs.apply(name=name, **first["spec"])
-    with applied(job, service):
+    with job.kubectl.applied(job.namespace, service):
         address = job("get", "service", name, "--output=jsonpath={.spec.clusterIP}")
         pod = dashboard["spec"]["template"]["spec"]
         pod["hostAliases"] = [{"ip": address, "hostnames": [name]}]
         pod["containers"][0]["image"] = BUSYBOX
-        with applied(job, dashboard):
+        with job.kubectl.applied(job.namespace, dashboard):
             job("rollout", "status", "deployment/dashboard", "--timeout=110s")
             with port_forward(job, "deployment/dashboard", 8000) as forward:
                 eventually(lambda: "step 3 loss 0.997" in forward.get(), what="the job's losses")
-
-
-@contextmanager
-def applied(job: Applied, *objects: dict[str, Any]) -> Iterator[None]:
-    """Objects beside the job, as long as the block lasts."""
-    document = yaml.safe_dump_all(objects)
-    job.kubectl(f"--namespace={job.namespace}", "apply", "--filename=-", stdin=document)
-    try:
-        yield
-    finally:
-        job.kubectl(f"--namespace={job.namespace}", "delete", "--filename=-", stdin=document)
 
 
 def selected(job: Applied) -> list[str]:
@@ -180,7 +168,7 @@ def test_what_is_killed_ends_sessions_and_forwards_and_never_the_job(
         "metadata": {"name": job.name},
         "spec": {"selector": {"redbox.dev/slurmjob": job.name}, "ports": ports},
     }
-    with applied(job, service):
+    with job.kubectl.applied(job.namespace, service):
         job_id = job.starts()["jobID"]
         address = job("get", "service", job.name, "--output=jsonpath={.spec.clusterIP}")
 
