@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,10 +17,11 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.images.node_images import BUSYBOX
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.ingress import controller
+from tests.e2e.harness.network_policies import clients, enforced
 from tests.e2e.harness.port_forward import PortForward, port_forward
 from tests.e2e.harness.session_parts import Part, parts
 from tests.e2e.harness.sessions import Processes, processes_on_nodes, sessions
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 from tests.e2e.harness.waiting import WITHIN_S, eventually
 
 NOTEBOOK = "notebook"
@@ -132,10 +134,37 @@ def test_a_dashboard_in_kubernetes_shows_what_a_job_measures(jobs: SlurmJobs) ->
                 eventually(lambda: "step 3 loss 0.997" in forward.get(), what="the job's losses")
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    not os.environ.get("NETWORK_POLICIES"), reason="NETWORK_POLICIES=1 builds and runs what enforces them"
+)
+def test_a_policy_lets_the_pods_of_one_namespace_into_the_job(bed: Bed, jobs: SlurmJobs) -> None:
+    """The examples as they are, from both nodes of the cluster."""
+    first, service = yaml.safe_load_all((EXAMPLES / "notebook.yaml").read_text())
+    _, policy = yaml.safe_load_all((EXAMPLES / "notebook-ingress.yaml").read_text())
+    (source,) = policy["spec"]["ingress"][0]["from"]
+    let_in = source["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    job = jobs.apply(name=NOTEBOOK, **first["spec"])
+    with (
+        enforced(bed, job.kubectl),
+        clients(bed, job.kubectl, let_in) as inside,
+        clients(bed, job.kubectl, new_name()) as outside,
+        job.kubectl.applied(job.namespace, service),
+    ):
+        running = job.starts()
+        pages = [f"I am alice, job {running['jobID']} on {running['nodes'][0]}"] * len(outside.pods)
+        address = job("get", "service", NOTEBOOK, "--output=jsonpath={.spec.clusterIP}")
+        eventually(lambda: outside.pages(address) == pages, what="the page, without a policy")
+        with job.kubectl.applied(job.namespace, policy):
+            eventually(lambda: not any(outside.pages(address)), what="the end of the others' way in")
+            assert inside.pages(address) == pages
+            assert not any(outside.pages(address))
+
+
 def selected(job: Applied) -> list[str]:
     """The pods that the NetworkPolicy is for, by names of theirs that have its port.
 
-    The bed's network enforces no policy: which pods and ports one means is all that can be seen here.
+    Nothing enforces it here: which pods and ports one means is all that can be seen.
     """
     policy = job.get("networkpolicy", NOTEBOOK)["spec"]
     labels = ",".join(f"{name}={value}" for name, value in policy["podSelector"]["matchLabels"].items())
