@@ -22,8 +22,8 @@ from redbox_companion.redbox_client import RedboxAnswer, UpgradeRefused
 from redbox_companion.settings import JobPort
 from redbox_companion.streams import forward, ports
 from redbox_companion.streams.forward import ForwardedPorts
-from redbox_companion.streams.job_channel import STATUS
-from redbox_companion.streams.local_connection import FROM_JOB, NUMBER, LocalConnection, reset
+from redbox_companion.streams.job_channel import END, STATUS
+from redbox_companion.streams.local_connection import FROM_JOB, GIVEN_UP, NUMBER, LocalConnection, reset
 from redbox_companion.streams.ports import JobPorts
 from redbox_companion.streams.statuses import RemoteEnded
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
@@ -373,9 +373,13 @@ def test_the_reason_of_a_probe_may_come_late(
     clock.now = 31.0
     forwarded._probe()
     (unanswered,) = forwarded._probes
+    sent: list[bytes] = []
+    channel: Any = SimpleNamespace(send=lambda kind, message: sent.append(bytes([kind]) + message))
+    forwarded._channel = channel
     clock.now += forward.FORGOTTEN_S + 4
     forwarded._probe()
     assert unanswered not in forwarded._probes
+    assert sent[0] == bytes([END]) + NUMBER.pack(unanswered) + GIVEN_UP
 
 
 def test_connections_end_with_the_job(pod: Pod, redbox: ScriptedServer, start: Start, echo: int) -> None:

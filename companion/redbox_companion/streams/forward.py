@@ -256,6 +256,7 @@ class ForwardedPorts:
                 self._observer.port_answers(port, answers=False)
             if now - began > FORGOTTEN_S:
                 del self._probes[number]
+                self._send(number, END, GIVEN_UP)
         under_way = {port.name for port, _ in self._probes.values()}
         for _, port in self._listeners.values():
             if port.name not in under_way:

@@ -153,6 +153,7 @@ class Observation:
     account: str = ""
     qos: str = ""
     nodes: str = ""  # hostlist as given: n[1-3]
+    component_nodes: tuple[str, ...] = ()  # of a het job: that of each component
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None

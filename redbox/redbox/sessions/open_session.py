@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass, field
 from typing import Any
 
 from redbox.jobs.errors import JobConflict
-from redbox.sessions.errors import SessionEnded
+from redbox.sessions.errors import SessionEnded, SessionsBusy
 from redbox.sessions.relay_connection import RelayStreamHandle, StreamOutput, StreamStatus
 from redbox.sessions.targets import SessionTarget, choose_target
 from redbox.sessions.watches import IdleTimer, JobWatch
@@ -17,6 +22,8 @@ from redbox_api.sessions.parts import PortRequest
 CLIENT_GONE = "the client has gone"
 MOST_PLACES = 64
 """Ports of nodes in one forward: each has two lines in the audit."""
+MOST_PROBES = 32
+"""Of one forward at once: twice the ports of a SlurmJob, of which each is probed once at a time."""
 OpenStream = Callable[[SessionTarget, Mapping[str, Any]], AbstractAsyncContextManager[RelayStreamHandle]]
 
 
@@ -61,11 +68,14 @@ class OpenForward:
 
     job: JobWatch
     open_stream: OpenStream
+    count_connection: Callable[[], AbstractContextManager[None]]
+    """Entered for each connection; SessionsBusy if its user has too many."""
     new_timer: Callable[[], IdleTimer]
     on_first_use: Callable[[int, str], None]
     """Called with the port and the node of the first connection there."""
     uses: dict[tuple[int, str], PortUse] = field(default_factory=dict)
     end: str = CLIENT_GONE
+    _probes: int = 0
 
     @property
     def bytes_in(self) -> int:
@@ -77,19 +87,34 @@ class OpenForward:
 
     @asynccontextmanager
     async def connection(self, request: PortRequest) -> AsyncIterator[OpenSession]:
-        """Connect as the job's user, as long as the block lasts; a probe leaves no trace."""
+        """Connect as the job's user, as long as the block lasts.
+
+        A probe leaves no trace and does not count as a connection: a user who has the most that may be open
+        would have no Service that is ready.
+        """
         target = self._target(request.node)
         use = PortUse() if request.probe else self._use(request.port, target.node)
         use.connections += 1
         document = {"kind": "port", "port": request.port, "probe": request.probe}
-        async with self.open_stream(target, document) as stream:
-            session = OpenSession(stream, self.job, self.new_timer())
-            use.step_name = stream.step_name
-            try:
-                yield session
-            finally:
-                use.bytes_in += session.bytes_in
-                use.bytes_out += session.bytes_out
+        with self._count_probe() if request.probe else self.count_connection():
+            async with self.open_stream(target, document) as stream:
+                session = OpenSession(stream, self.job, self.new_timer())
+                use.step_name = stream.step_name
+                try:
+                    yield session
+                finally:
+                    use.bytes_in += session.bytes_in
+                    use.bytes_out += session.bytes_out
+
+    @contextmanager
+    def _count_probe(self) -> Iterator[None]:
+        if self._probes >= MOST_PROBES:
+            raise SessionsBusy(f"A forward has at most {MOST_PROBES} probes at once.")
+        self._probes += 1
+        try:
+            yield
+        finally:
+            self._probes -= 1
 
     def _target(self, node: str | None) -> SessionTarget:
         record = self.job.jobs.current(self.job.record.key)

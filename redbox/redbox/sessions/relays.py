@@ -188,7 +188,8 @@ class RelayPool:
         agent = await self._agents.agent(key.user, "sessions")
         name = f"rbx-{secrets.token_hex(8)}"
         argv = await self._step_command(key.user, key.job_id, key.node, name, relay_command())
-        step = agent.open_step(argv, relay_source(), job=key.job_id, name=name, env=self._environment)
+        job = key.job_id.partition("+")[0]
+        step = agent.open_step(argv, relay_source(), job=job, name=name, env=self._environment)
         async with step as pipe:
             relay.connection = connection = RelayConnection(pipe, key.node, name, relay.is_suspended)
             if not relay.opened.done():

@@ -7,7 +7,7 @@ import bisect
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -155,7 +155,8 @@ class SessionService:
 
         forward = OpenForward(
             job,
-            partial(self._connection, ref, job),
+            partial(self._stream, ref, job),
+            partial(self._counted_connection, user),
             self._idle_timer,
             partial(audit, "opened"),
         )
@@ -193,18 +194,13 @@ class SessionService:
         async with self._relays.relay(key, job.is_suspended) as relay, relay.open(whole) as stream:
             yield stream
 
-    @asynccontextmanager
-    async def _connection(
-        self, ref: JobRef, job: JobWatch, target: SessionTarget, document: Mapping[str, Any]
-    ) -> AsyncIterator[RelayStreamHandle]:
-        user, most = job.record.user, self._settings.max_connections_per_user
+    def _counted_connection(self, user: UnixUser) -> AbstractContextManager[None]:
+        most = self._settings.max_connections_per_user
         if self._connections[user] >= most:
             raise SessionsBusy(
                 f"{user.name} has {most} connections forwarded: end some (exec.max_connections_per_user)."
             )
-        with counted(self._connections, user):
-            async with self._stream(ref, job, target, document) as stream:
-                yield stream
+        return counted(self._connections, user)
 
     @contextmanager
     def _audited_refusal(self, ref: JobRef, act: str) -> Iterator[None]:

@@ -21,7 +21,7 @@ class ExecSettings(Section):
     max_sessions_per_user: Annotated[int, Field(ge=1, le=1000)] = 100
     """Sessions and forwards of one Unix user at once; a SlurmJob has one forward for all its ports."""
     max_connections_per_user: Annotated[int, Field(ge=1, le=4000)] = 256
-    """Connections of one Unix user at once in all forwards; each may hold about 1 MiB."""
+    """Connections of one Unix user at once in all forwards, without probes; each may hold about 1 MiB."""
     sessions_per_second: Annotated[float, Field(gt=0)] = 50.0
     """Per caller: sessions and forwards that begin."""
     session_burst: Annotated[float, Field(ge=1)] = 500.0

@@ -15,7 +15,10 @@ ENDING = frozenset({"COMPLETING", "STAGE_OUT", "SIGNALING"})
 
 @dataclass(frozen=True, slots=True)
 class SessionTarget:
-    """A running job, or one task of an array, and a node of it; "": the one that Slurm chooses."""
+    """A running job, or one task of an array, and a node of it; "": the one that Slurm chooses.
+
+    The second component of het job 7 is 7+1.
+    """
 
     job_id: str
     node: str
@@ -51,7 +54,15 @@ def choose_target(record: JobRecord, states: JobStates, node: str | None, task: 
         raise NotAcceptable(
             f"Node {node} is not one of the job's nodes: {', '.join(nodes[:20]) or 'none yet'}."
         )
-    return replace(target, node=node or (nodes[0] if nodes else ""))
+    node = node or (nodes[0] if nodes else "")
+    return replace(target, job_id=target.job_id + _component_suffix(record, node), node=node)
+
+
+def _component_suffix(record: JobRecord, node: str) -> str:
+    """Of the first component of a het job that has this node; a step without it is in the first one."""
+    components = enumerate(record.status.component_nodes)
+    offset = next((offset for offset, nodes in components if node in expand(nodes)), 0)
+    return f"+{offset}" if offset else ""
 
 
 def still_runs(record: JobRecord | None, target: SessionTarget, states: JobStates, task: int | None) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -75,6 +75,16 @@ class Kubernetes(delivery.Kubernetes):
         query = urlencode({"labelSelector": labels, "fieldSelector": fields})
         answer = self._api.ask("GET", f"{self._kind(kind).path(namespace=namespace)}?{query}")
         return list(json.loads(answer)["items"])
+
+    @contextmanager
+    def applied(self, namespace: str, *objects: Object) -> Iterator[None]:
+        """Objects that are there as long as the block lasts."""
+        document, there = yaml.safe_dump_all(objects), f"--namespace={namespace}"
+        self(there, "apply", "--filename=-", stdin=document)
+        try:
+            yield
+        finally:
+            self(there, "delete", "--filename=-", stdin=document)
 
     def raw(self, path: str) -> str:
         """What `kubectl get --raw` prints."""

@@ -61,10 +61,24 @@ async def test_a_session_is_in_the_jobs_environment_and_folder(server: RedboxSer
         await client.cancel_job(key)
 
 
-async def test_each_node_of_a_job_is_entered_and_its_ports_are_reached(server: RedboxServer) -> None:
+@pytest.mark.parametrize(
+    ("places", "step"),
+    [
+        (("#SBATCH --nodes=2 --ntasks-per-node=1",), "srun"),
+        (
+            ("#SBATCH --nodelist=n1 -n1", "#SBATCH hetjob", "#SBATCH --nodelist=n2 -n1"),
+            "srun --het-group=0,1",
+        ),
+    ],
+    ids=["nodes", "components"],
+)
+async def test_each_node_of_a_job_is_entered_and_its_ports_are_reached(
+    server: RedboxServer, places: tuple[str, ...], step: str
+) -> None:
+    """Slurm starts a het job by its backfill alone, every 30 s."""
     serves = "cd $(mktemp -d); hostname >index.html; exec python3 -m http.server 18889"
     async with server.client_of("alice") as client:
-        key = await submit(client, "#SBATCH --nodes=2 --ntasks-per-node=1", f"srun sh -c '{serves}'")
+        key = await submit(client, *places, f"{step} sh -c '{serves}'")
         job = await started(client, key)
         assert len(job.nodes) == 2
         async with open_forward(client, key) as forward:

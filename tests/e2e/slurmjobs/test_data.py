@@ -7,17 +7,32 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 import pytest
+import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.core.places import CHECKOUT
 from redbox_bed.delivery import KUBERNETES_NAME
 from redbox_bed.hosts.host import Host
+from redbox_bed.images.node_images import BUSYBOX
 from redbox_bed.login_node import Rule
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.volumes import CLAIM, FOLDER, VOLUME, volume_of
 from tests.e2e.harness.waiting import eventually
 
+DATABASE = CHECKOUT / "examples/database.yaml"
+SERVER = """\
+read -r user password statement
+test "$user $password" = "postgres $POSTGRES_PASSWORD" && echo "ran $statement"
+"""
+CLIENT = """\
+psql() {
+    exec 3<>"/dev/tcp/$PGHOST/$PGPORT"
+    echo "$PGUSER $PGPASSWORD ${*: -1}" >&3
+    grep '^ran' <&3
+}
+"""
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
 
 
@@ -174,3 +189,22 @@ def test_two_clusters_with_a_partition_of_one_name_are_two(jobs: SlurmJobs, bed:
     finally:
         jobs.clean()
         jobs.kubectl("delete", "slurmcluster", "hpc2", "--timeout=60s")
+
+
+def test_a_job_uses_a_database_in_kubernetes_at_the_port_of_a_node(jobs: SlurmJobs, bed: Bed) -> None:
+    """The example as it is, but for what the bed has not: a name of its node, and PostgreSQL at both ends."""
+    first, service, database = yaml.safe_load_all(DATABASE.read_text())
+    create(jobs, "Secret", "measurements", password=new_name())
+    container = database["spec"]["template"]["spec"]["containers"][0]
+    container |= {"image": BUSYBOX, "command": ["nc", "-ll", "-p", "5432", "-e", "sh", "-c", SERVER]}
+    spec = first["spec"]
+    spec["env"][0]["value"] = bed.host("k1").spec.address
+    spec["batch"] = spec["batch"].replace("set -e\n", f"set -e\n{CLIENT}")
+    with jobs.kubectl.applied("alice", service, database):
+        jobs.kubectl(*("rollout", "status", "deployment/measurements", "--namespace=alice", "--timeout=110s"))
+        job = jobs.apply(name=first["metadata"]["name"], **spec)
+        assert job.finishes()["phase"] == "Succeeded"
+        answers = job.log().splitlines()
+    assert len(answers) == 12
+    asked = f"SELECT count(*), min(loss) FROM losses WHERE job = '{job.status['jobID']}'"
+    assert answers[-1] == f"ran {asked}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import pytest
 import yaml
@@ -17,10 +17,11 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.images.node_images import BUSYBOX
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.ingress import controller
+from tests.e2e.harness.network_policies import clients, enforced
 from tests.e2e.harness.port_forward import PortForward, port_forward
 from tests.e2e.harness.session_parts import Part, parts
 from tests.e2e.harness.sessions import Processes, processes_on_nodes, sessions
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 from tests.e2e.harness.waiting import WITHIN_S, eventually
 
 NOTEBOOK = "notebook"
@@ -99,7 +100,7 @@ def test_a_service_and_an_ingress_reach_the_job_while_it_runs(
     first, service = yaml.safe_load_all((EXAMPLES / "notebook.yaml").read_text())
     ingress, policy = yaml.safe_load_all((EXAMPLES / "notebook-ingress.yaml").read_text())
     job = jobs.apply(name=NOTEBOOK, **first["spec"])
-    with applied(job, service, ingress, policy):
+    with job.kubectl.applied(job.namespace, service, ingress, policy):
         running = job.starts()
         page = f"I am alice, job {running['jobID']} on {running['nodes'][0]}"
         address = job("get", "service", NOTEBOOK, "--output=jsonpath={.spec.clusterIP}")
@@ -122,32 +123,48 @@ def test_a_dashboard_in_kubernetes_shows_what_a_job_measures(jobs: SlurmJobs) ->
     first, service, dashboard = yaml.safe_load_all((EXAMPLES / "dashboard.yaml").read_text())
     name = first["metadata"]["name"]
     job = jobs.apply(name=name, **first["spec"])
-    with applied(job, service):
+    with job.kubectl.applied(job.namespace, service):
         address = job("get", "service", name, "--output=jsonpath={.spec.clusterIP}")
         pod = dashboard["spec"]["template"]["spec"]
         pod["hostAliases"] = [{"ip": address, "hostnames": [name]}]
         pod["containers"][0]["image"] = BUSYBOX
-        with applied(job, dashboard):
+        with job.kubectl.applied(job.namespace, dashboard):
             job("rollout", "status", "deployment/dashboard", "--timeout=110s")
             with port_forward(job, "deployment/dashboard", 8000) as forward:
                 eventually(lambda: "step 3 loss 0.997" in forward.get(), what="the job's losses")
 
 
-@contextmanager
-def applied(job: Applied, *objects: dict[str, Any]) -> Iterator[None]:
-    """Objects beside the job, as long as the block lasts."""
-    document = yaml.safe_dump_all(objects)
-    job.kubectl(f"--namespace={job.namespace}", "apply", "--filename=-", stdin=document)
-    try:
-        yield
-    finally:
-        job.kubectl(f"--namespace={job.namespace}", "delete", "--filename=-", stdin=document)
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    not os.environ.get("NETWORK_POLICIES"), reason="NETWORK_POLICIES=1 builds and runs what enforces them"
+)
+def test_a_policy_lets_the_pods_of_one_namespace_into_the_job(bed: Bed, jobs: SlurmJobs) -> None:
+    """The examples as they are, from both nodes of the cluster."""
+    first, service = yaml.safe_load_all((EXAMPLES / "notebook.yaml").read_text())
+    _, policy = yaml.safe_load_all((EXAMPLES / "notebook-ingress.yaml").read_text())
+    (source,) = policy["spec"]["ingress"][0]["from"]
+    let_in = source["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    job = jobs.apply(name=NOTEBOOK, **first["spec"])
+    with (
+        enforced(bed, job.kubectl),
+        clients(bed, job.kubectl, let_in) as inside,
+        clients(bed, job.kubectl, new_name()) as outside,
+        job.kubectl.applied(job.namespace, service),
+    ):
+        running = job.starts()
+        pages = [f"I am alice, job {running['jobID']} on {running['nodes'][0]}"] * len(outside.pods)
+        address = job("get", "service", NOTEBOOK, "--output=jsonpath={.spec.clusterIP}")
+        eventually(lambda: outside.pages(address) == pages, what="the page, without a policy")
+        with job.kubectl.applied(job.namespace, policy):
+            eventually(lambda: not any(outside.pages(address)), what="the end of the others' way in")
+            assert inside.pages(address) == pages
+            assert not any(outside.pages(address))
 
 
 def selected(job: Applied) -> list[str]:
     """The pods that the NetworkPolicy is for, by names of theirs that have its port.
 
-    The bed's network enforces no policy: which pods and ports one means is all that can be seen here.
+    Nothing enforces it here: which pods and ports one means is all that can be seen.
     """
     policy = job.get("networkpolicy", NOTEBOOK)["spec"]
     labels = ",".join(f"{name}={value}" for name, value in policy["podSelector"]["matchLabels"].items())
@@ -180,7 +197,7 @@ def test_what_is_killed_ends_sessions_and_forwards_and_never_the_job(
         "metadata": {"name": job.name},
         "spec": {"selector": {"redbox.dev/slurmjob": job.name}, "ports": ports},
     }
-    with applied(job, service):
+    with job.kubectl.applied(job.namespace, service):
         job_id = job.starts()["jobID"]
         address = job("get", "service", job.name, "--output=jsonpath={.spec.clusterIP}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -83,6 +84,22 @@ async def test_a_step_has_the_environment_of_slurms_commands(pool: RelayPool, ag
     agents.fails = False
     async with pool.relay(KEY, never_suspended):
         assert agents.environments == [ENVIRONMENT]
+
+
+async def test_a_step_in_a_component_of_a_het_job_is_one_of_that_job_to_the_agent(agents: Agents) -> None:
+    """It takes ids of jobs and of tasks."""
+    agents.fails = False
+    asked: list[str] = []
+
+    async def step_of_component(user: UnixUser, job_id: str, *_: object) -> list[str]:
+        asked.append(job_id)
+        return [f"srun for {user.name}"]
+
+    async with (
+        RelayPool(cast("AgentPool", agents), step_of_component, ENVIRONMENT) as pool,
+        pool.relay(replace(KEY, job_id="7+1"), never_suspended),
+    ):
+        assert (asked, agents.environments) == (["7+1"], [ENVIRONMENT])
 
 
 async def test_a_relay_that_fails_again_is_not_a_step_a_second(pool: RelayPool, agents: Agents) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from redbox.core.workload_manager import TaskObservation
-from redbox.jobs.errors import JobConflict
+from redbox.jobs.errors import JobConflict, NotAcceptable
 from redbox.sessions import targets
 from redbox.sessions.targets import check_running, choose_target, is_suspended, still_runs
 from redbox.slurm.text.states import JOB_STATES
@@ -20,6 +20,23 @@ RUNNING = after(seen("RUNNING", nodes="n[1-2000]"))
 def test_a_session_goes_to_the_jobs_first_node() -> None:
     assert choose_target(RUNNING, JOB_STATES, None, None).node == "n1"
     assert choose_target(RUNNING, JOB_STATES, "n7", None).node == "n7"
+
+
+@pytest.mark.parametrize(
+    ("node", "target"),
+    [(None, ("7", "n1")), ("n2", ("7", "n2")), ("n3", ("7+1", "n3")), ("gpu1", ("7+2", "gpu1"))],
+)
+def test_a_session_in_a_het_job_is_in_the_first_component_that_has_its_node(
+    node: str | None, target: tuple[str, str]
+) -> None:
+    """Slurm may put two components on one node."""
+    components = ("n[1-2]", "n[2-3]", "gpu1")
+    het = after(seen("RUNNING", nodes=",".join(components), component_nodes=components))
+    found = choose_target(het, JOB_STATES, node, None)
+    assert (found.job_id, found.node) == target
+    assert still_runs(het, found, JOB_STATES, None)
+    with pytest.raises(NotAcceptable, match="Node n9 is not one of the job's nodes: n1, n2,"):
+        choose_target(het, JOB_STATES, "n9", None)
 
 
 def test_an_open_session_looks_at_no_node(monkeypatch: pytest.MonkeyPatch) -> None:

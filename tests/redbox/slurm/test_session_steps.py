@@ -34,6 +34,11 @@ async def test_a_step_shares_what_the_job_has_on_one_node_and_does_not_wait() ->
     assert await step_in("7", ScriptedAgents({})) == argv.split()
 
 
+async def test_a_component_of_a_het_job_is_named_by_its_leader_whose_id_alone_srun_takes() -> None:
+    argv = "srun -Q -u --jobid=7 --overlap -N1 -n1 --het-group=1 -w n3 --immediate=10 -J rbx-1 relay"
+    assert await step_in("7+1", ScriptedAgents({}), "n3") == argv.split()
+
+
 async def test_a_task_is_named_by_its_own_id_as_its_user_sees_it() -> None:
     agents = ScriptedAgents({"squeue": ARRAY})
     assert "--jobid=9" in await step_in("7_1", agents)

@@ -49,11 +49,11 @@ Write = Callable[[bytes], Awaitable[None]]
 class ForwardedConnection:
     """One connection: what has come of its client, and how much its client still takes."""
 
-    def __init__(self, number: int, write: Write) -> None:
+    def __init__(self, number: int, write: Write, window: int) -> None:
         self._number = number
         self._write = write
         self._input: deque[bytes] = deque()
-        self._received = ReceiveCredit(PORTS_WINDOW)
+        self._received = ReceiveCredit(window)
         self._input_ended = False
         self._credit = PORTS_WINDOW
         self._arrival = asyncio.Event()
@@ -185,7 +185,9 @@ class ForwardSocket(SessionSocket):
             raise SessionEnded(INVALID, f"Connection {number} is open already, or no number of a connection.")
         if len(self._tasks) >= MOST_UNANSWERED:
             raise SessionEnded(INVALID, f"More than {MOST_UNANSWERED} connections were opened at once.")
-        connection = self._connections[number] = ForwardedConnection(number, self.socket.send_bytes)
+        window = 0 if request.probe else PORTS_WINDOW
+        connection = ForwardedConnection(number, self.socket.send_bytes, window)
+        self._connections[number] = connection
         task = asyncio.create_task(self._serve(forward, number, connection, request))
         self._tasks[task] = number
         task.add_done_callback(self._tasks.pop)

@@ -69,6 +69,7 @@ class ObservedStatus:
     account: str = ""
     qos: str = ""
     nodes: str = ""
+    component_nodes: tuple[str, ...] = ()
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None

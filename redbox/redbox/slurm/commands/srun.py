@@ -41,8 +41,11 @@ def overlap_argv(job_id: str, node: str, name: str, program: Sequence[str]) -> l
     """One task beside the job's own, on one node: without -N1 -n1 it would run on all of them.
 
     -u: else a byte without a newline stays in srun. --immediate: a step of a job that has just been suspended
-    would wait for ever.
+    would wait for ever. --het-group: without it a step is in the first component of a het job, and the own id
+    of another one is rejected; 7+1, as sacct has it, is the second component of job 7.
     """
-    where = ["-w", node] if node else []
+    leader, _, component = job_id.partition("+")
+    where = [f"--het-group={component}"] if component else []
+    where += ["-w", node] if node else []
     options = ["--overlap", "-N1", "-n1", *where, "--immediate=10", "-J", name]
-    return ["srun", "-Q", "-u", f"--jobid={job_id}", *options, *program]
+    return ["srun", "-Q", "-u", f"--jobid={leader}", *options, *program]

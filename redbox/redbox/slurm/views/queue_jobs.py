@@ -64,7 +64,14 @@ def _observe(leader: str, parts: Sequence[QueueRow]) -> Observation:
     if any(row.array_task is not None for row in parts):
         return _observe_array(leader, parts)
     ordered = sorted(parts, key=lambda row: row.het_offset)
-    return _observe_row(leader, ordered[0], _decisive_row(ordered), ordered)
+    whole = _observe_row(leader, ordered[0], _decisive_row(ordered), ordered)
+    return replace(whole, component_nodes=_nodes_by_offset(ordered))
+
+
+def _nodes_by_offset(ordered: Sequence[QueueRow]) -> tuple[str, ...]:
+    """Empty for a component that Slurm does not show any more, or that has no nodes yet."""
+    nodes = {row.het_offset: row.nodes for row in ordered if row.nodes}
+    return tuple(nodes.get(offset, "") for offset in range(max(nodes, default=-1) + 1))
 
 
 def _observe_row(

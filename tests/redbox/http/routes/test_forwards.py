@@ -16,6 +16,7 @@ import pytest
 
 from redbox.callers import peers
 from redbox.core.durations import Duration
+from redbox.sessions import open_session
 from redbox.sessions.settings import ExecSettings
 from redbox_api.client import RedboxClient
 from redbox_api.sessions.client import SessionData, open_exec
@@ -256,9 +257,30 @@ async def test_connections_of_a_user_are_bounded() -> None:
             _, _, status = await collect(await forward.connect(port))
             assert status.reason == "TooManyRequests"
             assert "exec.max_connections_per_user" in status.message
+            assert (
+                await probe(client, port)
+            ).status == "Success"  # else all Services of the user are unready
             await first.close()
             await eventually(lambda: stand.services.sessions.connection_count == 0)
             assert await exchange(forward, port, b"again") == b"again"
+
+
+async def test_probes_of_a_forward_are_bounded_and_carry_nothing(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(stand)
+    async with stand.client() as client:
+        async with open_forward(client, "k1") as forward:
+            await forward._socket.send(opening(9, b'{"port":1,"probe":true}'))
+            await forward._socket.send(b"\0" + (9).to_bytes(4) + b"x")  # before a relay has started
+            await eventually(lambda: forward.failure is not None)
+            assert "More bytes than the credit of connection 9" in str(forward.failure)
+        monkeypatch.setattr(open_session, "MOST_PROBES", 0)
+        status = await probe(client, 1)
+        assert (status.reason, status.message) == (
+            "TooManyRequests",
+            "A forward has at most 0 probes at once.",
+        )
 
 
 def opening(number: int, request: bytes = b'{"port":1}') -> bytes:

@@ -37,10 +37,11 @@ TASKS = (
     TaskObservation(1, "17_1", "FAILED", 3, 0),
 )
 ARRAY = replace(ENDED, status=ObservedStatus(array_size=2, tasks=TASKS), appends=True)
+HET = replace(ENDED, status=ObservedStatus(nodes="n1,n2", component_nodes=("n1", "n2")))
 LONG = replace(ENDED, warnings=tuple(f"{number} {'x' * 900}" for number in range(8)))
 
 
-@pytest.mark.parametrize("record", [ENDED, ARRAY, LONG], ids=["plain", "array", "long"])
+@pytest.mark.parametrize("record", [ENDED, ARRAY, HET, LONG], ids=["plain", "array", "het", "long"])
 def test_a_job_that_has_ended_is_packed_and_comes_back_as_it_was(record: JobRecord) -> None:
     packed = pack(record)
     assert isinstance(packed, PackedRecord)

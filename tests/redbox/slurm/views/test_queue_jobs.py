@@ -130,6 +130,16 @@ def test_of_a_het_job_the_worst_end_counts_once_all_parts_have_ended(
     assert (jobs[0].job_id, jobs[0].state, jobs[0].nodes) == ("5", folded, "n1,n2")
 
 
+def test_a_het_job_has_the_nodes_of_each_component() -> None:
+    parts = [
+        row("7", het_job_id="5", het_offset=2, state="RUNNING", nodes="n[3-4]"),
+        row("5", het_job_id="5", het_offset=0, state="RUNNING", nodes="n1"),
+    ]
+    assert build_queue_jobs(parts)[0][0].component_nodes == ("n1", "", "n[3-4]")
+    waiting = [row("5", het_job_id="5", het_offset=0), row("6", het_job_id="5", het_offset=1)]
+    assert build_queue_jobs(waiting)[0][0].component_nodes == ()
+
+
 def test_places_and_payers_of_a_het_job_are_those_of_all_its_parts() -> None:
     parts = [
         row("5", het_job_id="5", het_offset=0, partition="debug,long", account="physics"),
