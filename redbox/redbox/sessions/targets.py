@@ -17,7 +17,7 @@ ENDING = frozenset({"COMPLETING", "STAGE_OUT", "SIGNALING"})
 class SessionTarget:
     """A running job, or one task of an array, and a node of it; "": the one that Slurm chooses.
 
-    The second component of het job 7 is 7+1.
+    The components of het job 7 are 7+0, 7+1 and so on.
     """
 
     job_id: str
@@ -59,10 +59,10 @@ def choose_target(record: JobRecord, states: JobStates, node: str | None, task: 
 
 
 def _component_suffix(record: JobRecord, node: str) -> str:
-    """Of the first component of a het job that has this node; a step without it is in the first one."""
-    components = enumerate(record.status.component_nodes)
-    offset = next((offset for offset, nodes in components if node in expand(nodes)), 0)
-    return f"+{offset}" if offset else ""
+    """Of the first component of a het job that has this node: srun rejects a step that names none."""
+    components = record.status.component_nodes
+    offset = next((offset for offset, nodes in enumerate(components) if node in expand(nodes)), 0)
+    return f"+{offset}" if components else ""
 
 
 def still_runs(record: JobRecord | None, target: SessionTarget, states: JobStates, task: int | None) -> bool:

@@ -24,7 +24,7 @@ def test_a_session_goes_to_the_jobs_first_node() -> None:
 
 @pytest.mark.parametrize(
     ("node", "target"),
-    [(None, ("7", "n1")), ("n2", ("7", "n2")), ("n3", ("7+1", "n3")), ("gpu1", ("7+2", "gpu1"))],
+    [(None, ("7+0", "n1")), ("n2", ("7+0", "n2")), ("n3", ("7+1", "n3")), ("gpu1", ("7+2", "gpu1"))],
 )
 def test_a_session_in_a_het_job_is_in_the_first_component_that_has_its_node(
     node: str | None, target: tuple[str, str]

@@ -41,8 +41,8 @@ def overlap_argv(job_id: str, node: str, name: str, program: Sequence[str]) -> l
     """One task beside the job's own, on one node: without -N1 -n1 it would run on all of them.
 
     -u: else a byte without a newline stays in srun. --immediate: a step of a job that has just been suspended
-    would wait for ever. --het-group: without it a step is in the first component of a het job, and the own id
-    of another one is rejected; 7+1, as sacct has it, is the second component of job 7.
+    would wait for ever. --het-group: srun rejects a step of a het job without it, and the own id of a
+    component; 7+1, as sacct has it, is the second component of job 7.
     """
     leader, _, component = job_id.partition("+")
     where = [f"--het-group={component}"] if component else []
