@@ -172,7 +172,7 @@ def find_credentials(image: str, registries: Document) -> List[Document]:
         if full.startswith(key + "/") or matches_wildcard(full, key):
             matches.append((len(key), credentials if isinstance(credentials, list) else [credentials]))
     matches.sort(key=lambda match: match[0], reverse=True)
-    return [one for _, credentials in matches for one in credentials]
+    return [login for _, logins in matches for login in logins]
 
 
 def matches_wildcard(name: str, key: str) -> bool:
