@@ -193,6 +193,9 @@ class ContainerProgram(RequestModel):
         return any(handler is not None and handler.exec is not None for handler in handlers)
 
 
+RegistryLogins = Annotated[list[RegistryCredentials], Field(min_length=1, max_length=64)]
+
+
 class PodProgram(RequestModel):
     """A pod whose containers one job runs on its first node."""
 
@@ -213,8 +216,8 @@ class PodProgram(RequestModel):
     scratch: Annotated[Path, Field(pattern=ABSOLUTE_PATTERN)] = "/tmp"  # noqa: S108 (a folder of the job's own is made there)
     gpus: Literal["nvidia", "rocm"] | None = None
     mpi: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")
-    registries: Annotated[dict[str, RegistryCredentials], Field(max_length=64)] = {}
-    """By registry host, as imagePullSecrets give them."""
+    registries: Annotated[dict[str, RegistryCredentials | RegistryLogins], Field(max_length=64)] = {}
+    """By registry, as imagePullSecrets give them; several of one are tried in turn."""
 
     @model_validator(mode="after")
     def _names_are_unique_and_known(self) -> PodProgram:

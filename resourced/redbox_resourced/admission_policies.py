@@ -40,9 +40,15 @@ VOLUMES_MISSING = (
 
 @dataclass
 class AdmissionPolicy:
-    """`problem` is empty once the policy has refused the request."""
+    """`problem` is empty once the policy has refused the request.
+
+    The API server names one policy that refuses. Others may refuse such requests of everybody, and a refusal
+    of theirs shows nothing of ours.
+    """
 
     name: str
+    namespace: str
+    """The release's: where it is limited to some namespaces, it is part of the names of its policies."""
     missing: str
     """The problem where the policy has not refused it."""
     probe: Callable[[], Awaitable[object]]
@@ -68,8 +74,13 @@ class AdmissionPolicy:
         try:
             await self.probe()
         except ApiRefused as refusal:
-            if "ValidatingAdmissionPolicy" in str(refusal):
+            names = (self.name, f"{self.name}-{self.namespace}")
+            if any(f"ValidatingAdmissionPolicy '{name}'" in str(refusal) for name in names):
                 return True
+            if "ValidatingAdmissionPolicy" in str(refusal):
+                raise ApiError(
+                    f"another policy refuses what it must refuse; exempt resourced from that one: {refusal}"
+                ) from refusal
             raise
         return False
 
@@ -77,15 +88,16 @@ class AdmissionPolicy:
 def token_policy(objects: ObjectClient, account: ServiceAccountName) -> AdmissionPolicy:
     """Tokens of other accounts are for red-boxes only, and bound to a pod."""
     probe = partial(objects.token_for, account.namespace, account.name, PROBE_AUDIENCE, seconds=SHORTEST_S)
-    return AdmissionPolicy("redbox-tokens", TOKENS_MISSING, probe)
+    return AdmissionPolicy("redbox-tokens", account.namespace, TOKENS_MISSING, probe)
 
 
 def pod_policy(objects: ObjectClient, account: ServiceAccountName) -> AdmissionPolicy:
     """Of pods, nothing but the seconds of two tolerations is changed: the probe adds a label to any pod."""
-    return AdmissionPolicy("redbox-pods", PODS_MISSING, partial(_label_some_pod, objects, account.namespace))
+    probe = partial(_label_some_pod, objects, account.namespace)
+    return AdmissionPolicy("redbox-pods", account.namespace, PODS_MISSING, probe)
 
 
-def volume_policy(objects: ObjectClient) -> AdmissionPolicy:
+def volume_policy(objects: ObjectClient, account: ServiceAccountName) -> AdmissionPolicy:
     """PersistentVolumes are of our own driver: the probe creates one that is a path of a real node."""
     spec = {
         "accessModes": ["ReadWriteOnce"],
@@ -99,7 +111,7 @@ def volume_policy(objects: ObjectClient) -> AdmissionPolicy:
         "spec": spec,
     }
     probe = partial(objects.create, ResourcePath("PersistentVolume"), volume, dry_run=True)
-    return AdmissionPolicy("redbox-volumes", VOLUMES_MISSING, probe)
+    return AdmissionPolicy("redbox-volumes", account.namespace, VOLUMES_MISSING, probe)
 
 
 async def _label_some_pod(objects: ObjectClient, namespace: str) -> None:

@@ -61,7 +61,7 @@ class VirtualDelivery:
             objects, address.ip, state_folder, serving_folder, self._listener.use
         )
         self._may_run_pods = may_run_pods
-        self._pod_policies = (pod_policy(objects, account), volume_policy(objects))
+        self._pod_policies = (pod_policy(objects, account), volume_policy(objects, account))
         self._lifter = TolerationLifter(objects, self._pods.informer.pods.values, self._runs_pods)
         self._pods.why_no_pods = self.why_no_pods
         self._started_at: float | None = None

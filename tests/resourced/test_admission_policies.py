@@ -21,7 +21,17 @@ from redbox_resourced.admission_policies import (
 from tests.kube.fakes import FakeApiServer
 
 ACCOUNT = ServiceAccountName("redbox-system", "redbox-resourced")
-DENIED = ApiRefused(422, "ValidatingAdmissionPolicy 'redbox-x' with binding 'redbox-x' denied request: no")
+
+
+def denied(by: str) -> ApiRefused:
+    """As the API server writes it."""
+    return ApiRefused(
+        422,
+        f"pods \"p\" is forbidden: ValidatingAdmissionPolicy '{by}' with binding '{by}' denied request: no",
+    )
+
+
+DENIED = denied("redbox-tokens")
 OWN_POD = ResourcePath("Pod", "redbox-resourced-x", "redbox-system")
 
 
@@ -48,8 +58,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission_policies, "RETRY_S", 0.0)
 
 
-async def test_where_the_policy_refuses_there_is_no_problem() -> None:
-    policy = TokenServer(DENIED).policy
+@pytest.mark.parametrize("name", ["redbox-tokens", "redbox-tokens-redbox-system"])
+async def test_where_the_policy_refuses_there_is_no_problem(name: str) -> None:
+    """A release that is limited to some namespaces has its own in the name."""
+    policy = TokenServer(denied(name)).policy
     await policy.wait()
     assert policy.problem == ""
 
@@ -60,6 +72,9 @@ async def test_where_the_policy_refuses_there_is_no_problem() -> None:
         ("a token", TOKENS_MISSING),
         (ApiUnreachable("away"), "cannot check"),
         (ApiRefused(403, "serviceaccounts/token is forbidden: no RBAC"), "cannot check"),
+        (ApiRefused(403, 'admission webhook "x" denied the request: no'), "cannot check"),
+        (denied("no-probes"), 'exempt resourced from that one: pods "p" is forbidden'),
+        (denied("redbox-tokens-elsewhere"), "another policy refuses"),
     ],
 )
 async def test_else_it_waits_and_says_so(answer: Exception | str, problem: str) -> None:
@@ -76,7 +91,7 @@ async def first_problem(policy: AdmissionPolicy) -> str:
     async def probe() -> None:
         seen.append(policy.problem)
         if len(seen) > 1:
-            raise DENIED
+            raise denied(policy.name)
         await send()
 
     policy.probe = probe
@@ -93,7 +108,7 @@ async def test_a_pod_that_may_be_labelled_is_a_problem_and_is_not_labelled() -> 
 
 async def test_a_volume_that_may_be_any_path_is_a_problem_and_is_not_created() -> None:
     api = FakeApiServer()
-    assert await first_problem(volume_policy(api.client)) == VOLUMES_MISSING
+    assert await first_problem(volume_policy(api.client, ACCOUNT)) == VOLUMES_MISSING
     assert api.names("PersistentVolume") == []
 
 
@@ -101,7 +116,7 @@ async def test_without_a_pod_in_its_namespace_another_one_does() -> None:
     api = FakeApiServer()
     other: Object = {"metadata": {"labels": {}}}
     api.put(ResourcePath("Pod", "p", "alice"), other)
-    api.fail(DENIED, verb="patch", kind="Pod", name="p", namespace="alice")
+    api.fail(denied("redbox-pods"), verb="patch", kind="Pod", name="p", namespace="alice")
     policy = pod_policy(api.client, ACCOUNT)
     await policy.wait()
     assert policy.problem == ""

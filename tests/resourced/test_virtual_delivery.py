@@ -19,7 +19,10 @@ from redbox_resourced.virtual_delivery import VirtualDelivery
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 
-DENIED = ApiRefused(422, "ValidatingAdmissionPolicy 'x' with binding 'x' denied request: no")
+PODS_DENIED, VOLUMES_DENIED = (
+    ApiRefused(422, f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: no")
+    for name in ("redbox-pods", "redbox-volumes")
+)
 OWN = ResourcePath("Pod", "redbox-resourced-x", "redbox-system")
 P = ResourcePath("Pod", "p", "alice")
 TIMED: Object = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
@@ -66,11 +69,11 @@ async def test_tolerations_are_lifted_after_both_policies_refused(monkeypatch: p
     async with asyncio.timeout(60):
         task = asyncio.create_task(served._serve_pods())
         await probed(api, "Pod")
-        api.fail(DENIED, verb="patch", name=OWN.name)
+        api.fail(PODS_DENIED, verb="patch", name=OWN.name)
         await probed(api, "PersistentVolume")
         assert api.objects[P]["spec"]["tolerations"] == before
         assert "redbox-volumes" in served.why_no_pods()
-        api.fail(DENIED, verb="create", kind="PersistentVolume")
+        api.fail(VOLUMES_DENIED, verb="create", kind="PersistentVolume")
         while api.objects[P]["spec"]["tolerations"] == before:  # noqa: ASYNC110
             await asyncio.sleep(0)
     task.cancel()

@@ -35,6 +35,8 @@ IsOwnWrite = Callable[[str], bool]
 ERROR = re.compile(rb'\s*\{\s*"type"\s*:\s*"ERROR"')
 EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"list again"}}'
 """The only error of a watch after which kopf lists again; any other one ends all its watches."""
+TRIED_AGAIN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+"""After a new login, or a pause; by any other refusal of a list or watch kopf ends all its watches."""
 OF_A_WRITE = (b'{"type":"MODIFIED"', b'{"type":"ADDED"')
 VERSION = re.compile(rb'"resourceVersion":"([0-9]+)"')
 
@@ -91,18 +93,24 @@ class BoundedResponse(ClientResponse):
         """Kopf reads a watch from `content`.
 
         Kopf ends all its watches by an answer 410, as to a page of a list that has taken longer than the API
-        server keeps its version. After an EXPIRED line, or a ClientPayloadError in a list, it lists again.
-        The same by an answer 401 where it can log in only as before: an API server that starts, or reaches
-        no etcd, may refuse a good token.
+        server keeps its version, or 404, as while its CRD is replaced. After an EXPIRED line, or a
+        ClientPayloadError in a list, it lists again. The same by an answer 401 where it can log in only as
+        before, for an API server that starts, or reaches no etcd, may refuse a good token; and by a page of
+        HTML, which a proxy before the API server writes.
         """
         await super().start(connection)
         if self.status == HTTPStatus.UNAUTHORIZED and self.is_login_newest():
             raise ClientConnectionError("the API server does not accept the newest token")  # tried again
+        if self.ok and self.content_type.startswith("text/"):
+            raise ClientConnectionError(f"an answer of type {self.content_type} is not the API server's")
         lines_of = _BoundedLines
-        if self.status == HTTPStatus.GONE:
-            if "watch" not in self.url.query:
-                raise ClientPayloadError("the version of this list has expired")
-            self.status, lines_of = HTTPStatus.OK, _ExpiredWatch
+        if HTTPStatus.BAD_REQUEST <= self.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
+            self.status not in TRIED_AGAIN
+        ):
+            if "limit" in self.url.query:
+                raise ClientPayloadError(f"this list is refused with status {self.status}")
+            if "watch" in self.url.query:
+                self.status, lines_of = HTTPStatus.OK, _ExpiredWatch
         self.content = cast("StreamReader", lines_of(self.content, self.is_own_write, self.watch_read))
         return self
 

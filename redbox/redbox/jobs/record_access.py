@@ -36,7 +36,7 @@ class RecordAccess:
         """One attempt, of the caller or of the owner that an operator names."""
         of = addressed_owner(caller, owner)
         await self._claims.claim(of, key, by_name_only=of != caller.owner)
-        found = [r for r in self.line(caller, of, key) if r.key.attempt == attempt and visible(r)]
+        found = [r for r in self.line(caller, of, key, attempt) if visible(r)]
         if not found:
             raise job_not_found()
         return max(found, key=lambda record: record.created_at)
@@ -44,8 +44,8 @@ class RecordAccess:
     async def own_record(self, caller: Caller, key: str, attempt: int) -> JobRecord:
         """One attempt of the caller, who may submit and still is the job's Unix user."""
         user = submitter_of(caller)
-        line = self.line(caller, caller.owner, key)
-        if any(r.stage is Stage.UNCONFIRMED and r.key.attempt == attempt for r in line):
+        line = self.line(caller, caller.owner, key, attempt)
+        if any(r.stage is Stage.UNCONFIRMED for r in line):
             raise JobsBusy(
                 "It is unknown whether Slurm has this job: a PUT of it settles that.", retry_after=10
             )
@@ -54,8 +54,8 @@ class RecordAccess:
             raise job_not_found()
         return record
 
-    def line(self, caller: Caller, owner: Owner, key: str) -> Sequence[JobRecord]:
-        """All attempts of a key that this caller may see."""
-        records = self._store.index.line(owner, key)
+    def line(self, caller: Caller, owner: Owner, key: str, attempt: int | None = None) -> Sequence[JobRecord]:
+        """All attempts of a key, or one, that this caller may see."""
+        records = self._store.index.line(owner, key, attempt)
         exactly = owner == caller.owner
         return [r for r in records if may_see(caller, r) and (not exactly or r.key.owner == owner)]

@@ -35,6 +35,7 @@ from redbox.jobs.poll.missing_jobs import MissingJobs
 from redbox.jobs.poll.pod_reports import PodReports
 from redbox.jobs.poll.poller import Poller
 from redbox.jobs.poll.schedule import OwnerBuckets
+from redbox.jobs.query.array_tasks import ArrayTasks
 from redbox.jobs.query.cluster_info import ClusterInfo
 from redbox.jobs.query.partitions import PartitionQueries
 from redbox.jobs.query.watch import JobView, Watcher
@@ -61,6 +62,7 @@ from redbox.jobs.submit.takeover_fence import fence_from
 from redbox.jobs.submit.unconfirmed import UnconfirmedSubmits
 from redbox.observability.job_audit import Audit, audit_entry, no_audit
 from redbox_api.models import (
+    ArrayTask,
     Check,
     Cluster,
     Job,
@@ -111,6 +113,7 @@ class JobService:
         self._poller = Poller(context, MissingJobs(context), followers)
         self._cluster_info = ClusterInfo(context, self._poller.take_turn)
         self._partitions = PartitionQueries(context, self._poller.take_turn)
+        self._array_tasks = ArrayTasks(workload.states)
         self._retention = Retention(store, clock, settings)
 
     # ------------------------------------------------------------------------------------------ running
@@ -214,7 +217,9 @@ class JobService:
         with_tasks: bool = True,
     ) -> Job:
         """One job, of an array with its tasks."""
-        return self._view(await self._access.record(caller, key, attempt, owner), with_tasks=with_tasks)
+        read = partial(self._access.record, caller, key, attempt, owner)
+        record, tasks = await self._array_tasks.listed(read) if with_tasks else (await read(), None)
+        return self._view(record, tasks)
 
     async def locate(self, caller: Caller, key: str, attempt: int = 1) -> JobRecord:
         """For logs and files: only the owner's, never an operator's."""
@@ -258,14 +263,16 @@ class JobService:
         since = self._poller.stale_since
         return f"stale since {since.isoformat()}" if since else None
 
-    def _view(self, record: JobRecord, *, with_tasks: bool = False, body_changed: bool = False) -> Job:
+    def _view(
+        self, record: JobRecord, tasks: Sequence[ArrayTask] | None = None, *, body_changed: bool = False
+    ) -> Job:
         return job_view(
             record,
             self._machine,
             epoch=self._store.index.epoch,
             slurm_cluster=self._marks.slurm_cluster,
             stale_since=self._poller.stale_for(record.user.uid),
-            with_tasks=with_tasks,
+            tasks=tasks,
             body_changed=body_changed,
         )
 

@@ -15,13 +15,17 @@ from redbox_resourced.translation.errors import Unsupported
 LOGINS, OLD_LOGINS = ".dockerconfigjson", ".dockercfg"
 
 
-def registries(secrets: Iterable[tuple[str, Mapping[str, bytes]]]) -> dict[str, RegistryCredentials]:
-    """By registry, of the Secrets that exist; the first that has a registry counts."""
-    found: dict[str, RegistryCredentials] = {}
+def registries(
+    secrets: Iterable[tuple[str, Mapping[str, bytes]]],
+) -> dict[str, RegistryCredentials | list[RegistryCredentials]]:
+    """By registry, of the Secrets that exist; several of one registry are in the order of the Secrets."""
+    found: dict[str, list[RegistryCredentials]] = {}
     for name, values in secrets:
         for registry, entry in _entries(name, values).items():
-            found.setdefault(registry, _credentials(name, registry, entry))
-    return found
+            login, logins = _credentials(name, registry, entry), found.setdefault(registry, [])
+            if login not in logins:
+                logins.append(login)
+    return {registry: logins if len(logins) > 1 else logins[0] for registry, logins in found.items()}
 
 
 def _entries(name: str, values: Mapping[str, bytes]) -> dict[str, Any]:

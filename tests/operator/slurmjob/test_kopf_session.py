@@ -46,10 +46,11 @@ ERRORS = [
 
 
 async def answer(request: web.Request) -> web.Response:
-    if "refused" in request.query:
-        return web.json_response({"kind": "Status", "code": 401, "message": "Unauthorized"}, status=401)
-    if "gone" in request.query:
-        return web.json_response({"kind": "Status", "code": 410, "message": "expired"}, status=410)
+    if "refusal" in request.query:
+        status = int(request.query["refusal"])
+        return web.json_response({"kind": "Status", "code": status, "message": "no"}, status=status)
+    if "page" in request.query:
+        return web.Response(text="<html>\nmaintenance</html>", content_type="text/html")
     if "errors" in request.query:
         return web.Response(body="\n".join([*ERRORS, ""]).encode())
     if "writes" in request.query:
@@ -112,25 +113,39 @@ async def test_after_any_error_of_a_watch_kopf_lists_again() -> None:
     assert [json.loads(line)["object"]["code"] for line in read.splitlines()] == [410, 410]
 
 
-async def test_kopf_lists_again_if_the_version_of_a_list_or_watch_has_expired_before_it_is_answered() -> None:
+@pytest.mark.parametrize("status", ["400", "404", "410"])
+async def test_kopf_lists_again_if_a_list_or_watch_is_refused(status: str) -> None:
     """Of any other exception, and of a status that is no success, its watches end."""
     with pytest.raises(ClientPayloadError):
-        async with asked(gone="true", limit="40"):
+        async with asked(refusal=status, limit="40"):
             pass
-    async with asked(gone="true", watch="true") as response:
+    async with asked(refusal=status, watch="true") as response:
         read = [piece async for piece in response.content.iter_chunked(1024)]
     assert response.ok
     assert [json.loads(piece)["object"]["code"] for piece in read] == [410]
+
+
+async def test_kopf_itself_handles_what_it_tries_again_and_kinds_that_are_gone() -> None:
+    for query in ({"refusal": "403", "limit": "40"}, {"refusal": "429", "watch": "true"}, {"refusal": "404"}):
+        async with asked(**query) as response:
+            assert str(response.status) == query["refusal"]
+
+
+async def test_kopf_asks_again_where_a_proxy_answers_with_a_page() -> None:
+    for query in ({"limit": "40"}, {"watch": "true"}, {}):
+        with pytest.raises(ClientConnectionError):
+            async with asked(page="true", **query):
+                pass
 
 
 async def test_kopf_asks_again_by_the_token_that_was_refused_while_there_is_no_newer_one() -> None:
     """It ends its watches if a new login is the one that was refused; a lost connection it tries again."""
     newest[:] = ["t0ken"]
     with pytest.raises(ClientConnectionError):
-        async with asked(refused="true", limit="40"):
+        async with asked(refusal="401", limit="40"):
             pass
     newest[:] = ["another"]
-    async with asked(refused="true", limit="40") as response:
+    async with asked(refusal="401", limit="40") as response:
         assert response.status == 401
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import hypothesis
 import pytest
@@ -20,6 +21,7 @@ from schemathesis.checks import (
     unsupported_method,
 )
 
+from redbox.callers.peers import MAX_HEAD
 from redbox.http.app import bare_app
 from redbox.http.openapi import PUBLIC_PATHS
 from redbox_api.models import KEY_PATTERN
@@ -99,6 +101,8 @@ def _address(case: schemathesis.Case[Any]) -> None:
     if isinstance(key, str) and re.fullmatch(KEY_PATTERN, key) and len(key) % 2:
         case.path_parameters["key"] = "k1"
     query: dict[str, Any] = dict(case.query or {})
+    # Beyond it red-box answers 400 and closes, and a client that is still sending may see only that.
+    hypothesis.assume(len(urlencode(query, doseq=True)) < MAX_HEAD // 2)
     case.query = {name: value for name, value in query.items() if not (name in ENDLESS and _is_true(value))}
 
 

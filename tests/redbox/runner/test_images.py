@@ -122,3 +122,27 @@ def test_nothing_but_files_is_removed(tmp_path: Path) -> None:
         make_old(tmp_path / name)
     store(tmp_path).remove_unused()
     assert names(tmp_path) == {"elsewhere", "linked.sif", "folder.sif", "pipe.sif"}
+
+
+def pulling(folder: Path, right: str) -> ImageStore:
+    """From a registry that gives its image to one user, and writes who asks."""
+    write_sif(f"{folder}/image", {})
+    runtime = folder / "apptainer"
+    runtime.write_text(
+        f'#!/bin/sh\necho "$APPTAINER_DOCKER_USERNAME" >>{folder}/asked\n'
+        f'[ "$APPTAINER_DOCKER_USERNAME" = "{right}" ] && exec cp {folder}/image "$4"\n'
+        f'echo "FATAL: denied to $APPTAINER_DOCKER_USERNAME"; exit 255\n'
+    )
+    runtime.chmod(0o755)
+    registries = {"docker.io": [{"username": user, "password": "p"} for user in ("bob", "alice", "eve")]}
+    return ImageStore(f"{folder}/cache", str(runtime), dict(os.environ), registries, threading.Event())
+
+
+def test_several_logins_for_a_registry_are_tried_until_one_is_accepted(tmp_path: Path) -> None:
+    pulling(tmp_path, "alice").pull({"image": BOX})
+    assert (tmp_path / "asked").read_text().split() == ["bob", "alice"]
+
+
+def test_where_no_login_is_accepted_the_last_refusal_is_shown(tmp_path: Path) -> None:
+    with pytest.raises(PullFailed, match="denied to eve: check the login of imagePullSecrets"):
+        pulling(tmp_path, "carol").pull({"image": BOX})

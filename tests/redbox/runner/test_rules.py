@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redbox.runner.program.rules import (
@@ -113,24 +115,24 @@ def test_names_of_images_are_checked(image: str, *, is_name: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "user"),
+    ("image", "users"),
     [
-        ("docker://busybox", "hub"),
-        ("docker://library/busybox", "hub"),
-        ("docker://host.example/team/app", "team"),
-        ("docker://host.example/other/app", "host"),
-        ("docker://eu.gcr.example/app", "wildcard"),
-        ("docker://elsewhere.example/app", None),
+        ("docker://busybox", ["hub"]),
+        ("docker://library/busybox", ["hub"]),
+        ("docker://host.example/team/app", ["team", "team2", "host"]),
+        ("docker://host.example/other/app", ["host"]),
+        ("docker://eu.gcr.example/app", ["wildcard"]),
+        ("docker://elsewhere.example/app", []),
     ],
 )
-def test_credentials_belong_to_the_longest_registry_that_matches(image: str, user: str | None) -> None:
-    registries = {
+def test_credentials_of_the_longest_registry_that_matches_come_first(image: str, users: list[str]) -> None:
+    registries: dict[str, Any] = {
         "https://index.docker.io/v1/": {"username": "hub"},
         "host.example": {"username": "host"},
-        "host.example/team": {"username": "team"},
+        "host.example/team": [{"username": "team"}, {"username": "team2"}],
         "*.gcr.example": {"username": "wildcard"},
     }
-    assert find_credentials(image, registries).get("username") == user
+    assert [login["username"] for login in find_credentials(image, registries)] == users
 
 
 def test_restarts_wait_ten_seconds_doubled_to_five_minutes() -> None:

@@ -5,8 +5,10 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from redbox.slurm.submit.pod_check import check_pod
+from redbox_api.job_parts import RegistryCredentials
 from redbox_resourced.translation.annotations import MEANINGS
 from redbox_resourced.translation.errors import Unsupported
 from tests.resourced.translation.factories import (
@@ -343,17 +345,18 @@ def logins(auths: dict[str, Any]) -> dict[str, Any]:
 def test_logins_of_registries() -> None:
     auth = base64.b64encode(b"bob:se:cret").decode()
     found = program(
-        pod(imagePullSecrets=[{"name": "one"}, {"name": "old"}, {"name": "missing"}]),
+        pod(imagePullSecrets=[{"name": name} for name in ("one", "old", "same", "missing")]),
         secrets={
             "one": logins({"quay.io": {"username": "alice", "password": "p"}, "ghcr.io": {"auth": auth}}),
             "old": secret(**{".dockercfg": json.dumps({"quay.io": {"auth": auth}, "x.io": {"auth": auth}})}),
+            "same": logins({"quay.io": {"username": "alice", "password": "p"}}),
         },
     ).registries
-    assert {host: (login.username, login.password.get_secret_value()) for host, login in found.items()} == {
-        "quay.io": ("alice", "p"),
-        "ghcr.io": ("bob", "se:cret"),
-        "x.io": ("bob", "se:cret"),
-    }
+    alice, bob = (
+        RegistryCredentials(username=name, password=SecretStr(password))
+        for name, password in (("alice", "p"), ("bob", "se:cret"))
+    )
+    assert found == {"quay.io": [alice, bob], "ghcr.io": bob, "x.io": bob}
 
 
 @pytest.mark.parametrize(

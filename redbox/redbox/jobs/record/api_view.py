@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from redbox.core.workload_manager import JobStates, TaskObservation
@@ -34,7 +35,7 @@ def job_view(
     epoch: str,
     slurm_cluster: str | None,
     stale_since: datetime | None,
-    with_tasks: bool = False,
+    tasks: Sequence[ArrayTask] | None = None,
     body_changed: bool = False,
 ) -> Job:
     """The record as a job: unknown values are None, and `stale_since` marks a state that may be old."""
@@ -66,7 +67,7 @@ def job_view(
         working_directory=status.working_directory or record.working_directory or None,
         logs=LogPath(stdout=status.stdout, stderr=status.stderr),
         array=machine.count_tasks(status) if status.array_size else None,
-        tasks=_tasks(status, machine.states) if with_tasks else None,
+        tasks=None if tasks is None else list(tasks),
         pod=stored_report(record.pod_report),
         is_pod=record.is_pod,
         no_sign_of_start=record.no_sign_of_start,
@@ -106,19 +107,20 @@ def _signal(record: JobRecord) -> int | None:
     return record.status.signal
 
 
-def _tasks(status: ObservedStatus, states: JobStates) -> list[ArrayTask] | None:
-    """None of a job other than an array, and of too many for readers who hold an answer in memory."""
-    if not status.array_size or len(status.tasks) > MOST_LISTED:
-        return None
-    return [_task(task, states) for task in status.tasks]
+def are_listed(status: ObservedStatus) -> bool:
+    """Not of a job other than an array, and not too many for readers who hold an answer in memory."""
+    return bool(status.array_size) and len(status.tasks) <= MOST_LISTED
 
 
-def _task(task: TaskObservation, states: JobStates) -> ArrayTask:
-    return ArrayTask(
-        index=task.index,
-        job_id=task.job_id,
-        phase=states.phase_of(task.state) or Phase.PENDING,
-        state=task.state,
-        exit_code=task.exit_code,
-        signal=task.signal,
-    )
+def task_views(tasks: Sequence[TaskObservation], states: JobStates) -> list[ArrayTask]:
+    return [
+        ArrayTask(
+            index=task.index,
+            job_id=task.job_id,
+            phase=states.phase_of(task.state) or Phase.PENDING,
+            state=task.state,
+            exit_code=task.exit_code,
+            signal=task.signal,
+        )
+        for task in tasks
+    ]

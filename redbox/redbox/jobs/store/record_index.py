@@ -50,10 +50,14 @@ class RecordIndex(RevisionedTable[RecordSummary]):
         key = self._by_mark.get(mark)
         return None if key is None else unpack(self._records[key])
 
-    def line(self, owner: Owner, key: str) -> list[JobRecord]:
-        """All attempts of a key; of the account's one uid where the owner names it."""
+    def line(self, owner: Owner, key: str, attempt: int | None = None) -> list[JobRecord]:
+        """All attempts of a key, or one; of the account's one uid where the owner names it."""
         keys = self._by_lineage.get(lineage(owner, key), ())
-        return [unpack(self._records[k]) for k in keys if owner.account_uid in ("", k.owner.account_uid)]
+        return [
+            unpack(self._records[k])
+            for k in keys
+            if owner.account_uid in ("", k.owner.account_uid) and attempt in (None, k.attempt)
+        ]
 
     def has_records(self, line: Lineage) -> bool:
         return line in self._by_lineage

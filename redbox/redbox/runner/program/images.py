@@ -123,7 +123,7 @@ class ImageStore:
         folder: str,
         runtime: str,
         environment: Dict[str, str],
-        registries: Dict[str, Document],
+        registries: Document,
         stopping: threading.Event,
         *,
         keep_days: int = 0,
@@ -233,17 +233,17 @@ class ImageStore:
 
     def _pull(self, image: str, path: str) -> None:
         part = "{}.{}.{}".format(path, os.environ.get("SLURM_JOB_ID", "0"), os.getpid())
-        environment = dict(self._environment)
-        credentials = find_credentials(image, self._registries)
-        for prefix in CREDENTIAL_PREFIXES if credentials else ():
-            environment[prefix + "USERNAME"] = credentials["username"]
-            environment[prefix + "PASSWORD"] = credentials["password"]
+        logins = find_credentials(image, self._registries)
         try:
-            code, output = self._run([self._runtime, "-q", "pull", "--force", part, image], environment)
-            if code != 0:
+            message = ""
+            for login in logins or [{}]:
+                environment = {**self._environment, **login_environment(login)}
+                code, output = self._run([self._runtime, "-q", "pull", "--force", part, image], environment)
+                if code == 0:
+                    os.rename(part, path)
+                    return
                 message = explain_pull(output, code)
-                raise PullFailed("ErrImagePull", message + pull_cure(message, has_login=bool(credentials)))
-            os.rename(part, path)
+            raise PullFailed("ErrImagePull", message + pull_cure(message, has_login=bool(logins)))
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(part)
@@ -278,6 +278,15 @@ class ImageStore:
                 raise Stopped
         reader.join(1.0)
         return process.returncode, b"".join(chunks).decode("utf-8", "replace")
+
+
+def login_environment(login: Document) -> Dict[str, str]:
+    return {
+        prefix + name.upper(): login[name]
+        for prefix in CREDENTIAL_PREFIXES
+        for name in ("username", "password")
+        if login
+    }
 
 
 def check_owner(path: str) -> None:

@@ -159,8 +159,8 @@ def registry_key(registry: str) -> str:
     return host + ("/" + path if path else "")
 
 
-def find_credentials(image: str, registries: Dict[str, Document]) -> Dict[str, Any]:
-    """Return the credentials of the registry that matches most of the image's name, or nothing."""
+def find_credentials(image: str, registries: Document) -> List[Document]:
+    """Return the credentials to try in turn, as kubelets do: first of the registry that matches most."""
     name = image.partition("://")[2]
     first = name.partition("/")[0]
     is_host = "/" in name and ("." in first or ":" in first or first == "localhost")
@@ -170,8 +170,9 @@ def find_credentials(image: str, registries: Dict[str, Document]) -> Dict[str, A
     for registry, credentials in registries.items():
         key = registry_key(registry)
         if full.startswith(key + "/") or matches_wildcard(full, key):
-            matches.append((len(key), credentials))
-    return max(matches, key=lambda match: match[0])[1] if matches else {}
+            matches.append((len(key), credentials if isinstance(credentials, list) else [credentials]))
+    matches.sort(key=lambda match: match[0], reverse=True)
+    return [login for _, logins in matches for login in logins]
 
 
 def matches_wildcard(name: str, key: str) -> bool:

@@ -28,6 +28,11 @@ def _drained(node: CountedNode) -> bool:
     return "drain" in node.flags and not _draining(node)
 
 
+def _takes_jobs(node: CountedNode) -> bool:
+    """Whether jobs can start on it, now or later: Slurm counts drained nodes as idle, too."""
+    return node.base in {"idle", "mixed", "allocated"} and not node.flags.intersection({"drain", "fail"})
+
+
 STATES: Mapping[str, tuple[NodeRule, str]] = {
     "alloc": (_base("allocated"), "in Allocated state"),
     "blocked": (_flag("blocked"), "in Blocked state"),
@@ -135,6 +140,12 @@ def _partition_node_gauges(members: Mapping[str, Sequence[CountedNode]]) -> Iter
             f"nodes_{name}", f"Number of nodes {text}", {key: of[state] for key, of in states.items()}
         )
     yield total("nodes", "Total nodes of the partition", lambda _: 1)
+    yield NamedGauge(
+        "redbox_slurm_partition_nodes_taking_jobs",
+        "Number of nodes that are up and not drained, draining or failing",
+        {key: sum(map(_takes_jobs, nodes)) for key, nodes in members.items()},
+        "partition",
+    )
     yield total("cpus", "Total CPUs of the partition", lambda node: node.cpus)
     yield total("gpus", "Total GPUs of the partition", lambda node: node.gpus)
     yield total("nodes_cpus_alloc", "Allocated CPUs of all nodes", lambda node: node.cpus_alloc)

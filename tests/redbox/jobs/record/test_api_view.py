@@ -7,13 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redbox.core.workload_manager import TaskObservation
-from redbox.jobs.record.api_view import MOST_LISTED, job_view
+from redbox.jobs.record.api_view import job_view
 from redbox.jobs.record.messages import explain
 from redbox.jobs.record.pods import with_line
 from redbox.jobs.record.record import JobRecord, ObservedStatus
 from redbox_api.models import Phase
-from redbox_companion.redbox_client import MOST_BYTES
 from redbox_shared.wire import LAUNCH_FAILED
 from tests.redbox.jobs.factories import MACHINE, RECORD
 
@@ -34,17 +32,6 @@ def test_a_job_says_whether_it_is_a_pods_before_its_runner_reports(*, is_pod: bo
     record = replace(RECORD, is_pod=is_pod)
     job = job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None)
     assert (job.is_pod, job.pod) == (is_pod, None)
-
-
-@pytest.mark.parametrize(("count", "listed"), [(0, 0), (MOST_LISTED, MOST_LISTED), (MOST_LISTED + 1, None)])
-def test_tasks_of_an_array_are_listed_as_far_as_a_companion_can_read_them(
-    count: int, listed: int | None
-) -> None:
-    task = TaskObservation(4_000_000, "4294967295_4000000", "OUT_OF_MEMORY", 255, None)
-    array = replace(RECORD, status=ObservedStatus(state="RUNNING", array_size=100, tasks=(task,) * count))
-    job = job_view(array, MACHINE, epoch="e", slurm_cluster=None, stale_since=None, with_tasks=True)
-    assert (None if job.tasks is None else len(job.tasks)) == listed
-    assert len(job.model_dump_json(by_alias=True, exclude_none=True)) < MOST_BYTES
 
 
 @pytest.mark.parametrize(

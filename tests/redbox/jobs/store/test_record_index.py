@@ -9,6 +9,7 @@ import pytest
 from redbox.core.domain import JobKey, Owner
 from redbox.jobs.errors import Gone
 from redbox.jobs.record.record import JobRecord, place
+from redbox.jobs.store import record_index
 from redbox.jobs.store.record_index import RecordIndex
 from tests.redbox.jobs.factories import RECORD
 
@@ -58,3 +59,17 @@ def test_a_list_is_in_the_order_of_places_and_goes_on_behind_any_of_them() -> No
     assert [one.key.key for one in index.listed(None, gone)] == ["a", "b"]
     assert [one.key.key for one in index.listed(ALICE, place(keys[0]))] == ["a", "b"]
     assert [one.key.key for one in index.listed(BOB)] == ["c", "d"]
+
+
+def test_of_one_attempt_the_others_are_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = [replace(record(ALICE, "a", n), key=JobKey(ALICE, "a", n), mark=f"rb1.{n}") for n in (1, 2, 3)]
+    index = RecordIndex("e", attempts, floor=0, deletions=9)
+    unpacked: list[JobRecord] = []
+
+    def unpack(outline: JobRecord) -> JobRecord:
+        unpacked.append(outline)
+        return outline
+
+    monkeypatch.setattr(record_index, "unpack", unpack)
+    assert index.line(ALICE, "a", 2) == unpacked == [attempts[1]]
+    assert index.line(ALICE, "a") == attempts

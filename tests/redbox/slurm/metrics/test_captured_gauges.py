@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -112,3 +113,31 @@ def test_sdiag_as_text_has_what_it_has_as_json_but_for_the_sums(release: str) ->
     differ = {name for name in as_json if name in told and as_json[name] != told[name]}
     assert differ <= moments
     assert as_json.keys() <= HELP.keys()
+
+
+@pytest.mark.parametrize(
+    ("state", "takes_jobs"),
+    [
+        ("IDLE", 1),
+        ("MIXED+PLANNED", 1),
+        ("ALLOCATED", 1),
+        ("IDLE+CLOUD+POWERED_DOWN", 1),
+        ("IDLE+DRAIN", 0),
+        ("IDLE*+DRAIN", 0),
+        ("ALLOCATED+DRAIN", 0),
+        ("IDLE+FAIL", 0),
+        ("DOWN", 0),
+        ("DOWN+DRAIN", 0),
+        ("FUTURE", 0),
+    ],
+)
+def test_a_node_that_is_drained_takes_no_jobs_though_it_is_idle(state: str, takes_jobs: int) -> None:
+    """The alert on partitions without nodes reads it."""
+    base, flags = counted_nodes.read_node_state(state)
+    node = replace(nodes(NATIVE)[0], partitions=("debug",), base=base, flags=flags)
+    (samples,) = (
+        gauge.samples
+        for gauge in partition_gauges(["debug", "empty"], [node], {}, 100).gauges
+        if gauge.name == "redbox_slurm_partition_nodes_taking_jobs"
+    )
+    assert samples == {"debug": takes_jobs, "empty": 0}

@@ -1,0 +1,70 @@
+"""A large array keeps nobody waiting, and a caller who asks for many of them takes memory for one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from redbox.core.workload_manager import TaskObservation
+from redbox.jobs.query.array_tasks import PIECE, ArrayTasks
+from redbox.jobs.record.api_view import MOST_LISTED, job_view
+from redbox.jobs.record.record import JobRecord, ObservedStatus
+from redbox.slurm.text.states import JOB_STATES
+from redbox_companion.redbox_client import MOST_BYTES
+from tests.redbox.jobs.factories import MACHINE, RECORD
+
+LONGEST = TaskObservation(4_000_000, "4294967295_4000000", "OUT_OF_MEMORY", 255, None)
+
+
+def array(count: int) -> JobRecord:
+    """With tasks as long as they can be."""
+    return replace(RECORD, status=ObservedStatus(state="RUNNING", array_size=100, tasks=(LONGEST,) * count))
+
+
+class Store:
+    """Counts how often it is read."""
+
+    def __init__(self, record: JobRecord) -> None:
+        self.record = record
+        self.reads = 0
+
+    async def read(self) -> JobRecord:
+        self.reads += 1
+        return self.record
+
+
+@pytest.mark.parametrize(("count", "listed"), [(0, 0), (MOST_LISTED, MOST_LISTED), (MOST_LISTED + 1, None)])
+async def test_tasks_are_listed_as_far_as_a_companion_can_read_them(count: int, listed: int | None) -> None:
+    record, tasks = await ArrayTasks(JOB_STATES).listed(Store(array(count)).read)
+    job = job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None, tasks=tasks)
+    assert (None if job.tasks is None else len(job.tasks)) == listed
+    assert len(job.model_dump_json(by_alias=True, exclude_none=True)) < MOST_BYTES
+
+
+async def test_a_job_that_is_no_array_has_no_list() -> None:
+    assert await ArrayTasks(JOB_STATES).listed(Store(RECORD).read) == (RECORD, None)
+
+
+async def test_others_are_served_between_the_pieces_of_a_large_array() -> None:
+    asked = asyncio.create_task(ArrayTasks(JOB_STATES).listed(Store(array(5 * PIECE)).read))
+    turns = 0
+    while not asked.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 5
+    _, tasks = asked.result()
+    assert tasks is not None
+    assert len(tasks) == 5 * PIECE
+
+
+async def test_large_arrays_are_listed_one_by_one() -> None:
+    array_tasks, first, second = ArrayTasks(JOB_STATES), Store(array(2 * PIECE)), Store(array(2 * PIECE))
+    one = asyncio.create_task(array_tasks.listed(first.read))
+    other = asyncio.create_task(array_tasks.listed(second.read))
+    while not one.done():
+        assert second.reads < 2
+        await asyncio.sleep(0)
+    await other
+    assert second.reads == 2
