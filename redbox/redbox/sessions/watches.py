@@ -40,7 +40,8 @@ class JobWatch:
         Slurm shows the end of a job before it ends its steps: so one poll decides.
         """
         if self.is_suspended():
-            return SessionEnded(error.reason, f"{error.message}: its job is suspended")
+            resumed = "Its job is suspended: begin again once it is resumed."
+            return SessionEnded(error.reason, f"{error.message} {resumed}")
         with suppress(TimeoutError):
             async with asyncio.timeout(SHOWN_S):
                 if not self._ends():

@@ -30,7 +30,10 @@ STOPPING = (
     "ServiceUnavailable",
     "The red-box of this session stops, or is restarted: begin again once it is back.",
 )
-UNAUTHORIZED = ("NotAuthorized", "Red-box no longer accepts the token or the user of this session.")
+UNAUTHORIZED = (
+    "NotAuthorized",
+    "Red-box no longer accepts the token or the user of this session: begin again; a refusal says why.",
+)
 
 
 @dataclass

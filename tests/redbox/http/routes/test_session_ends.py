@@ -70,7 +70,8 @@ async def test_a_step_that_slurm_refuses_is_reported_after_one_poll(
     async with stand.client() as client:
         _, _, status = await run(client, "true")
     assert status.reason == "RelayLost"
-    assert "Unable to create step" in status.message
+    assert status.message.startswith("The session on node n1 could not begin: ")
+    assert status.message.endswith(" Unable to create step for job 7.")
 
 
 async def test_a_relay_that_ends_by_a_cancel_that_red_box_carries_out_is_the_end_of_the_job(

@@ -263,7 +263,7 @@ async def test_a_relay_that_is_lost_in_a_suspended_job_says_so(stand: Stand) -> 
         await stand.until("k1", lambda job: job["phase"] == "Suspended")
         os.kill(int(event.data), signal.SIGKILL)
         _, _, status = await collect(session)
-    assert (status.reason, "its job is suspended" in status.message) == ("RelayLost", True)
+    assert (status.reason, "begin again once it is resumed" in status.message) == ("RelayLost", True)
 
 
 async def test_an_agent_that_is_killed_leaves_no_process(

@@ -70,6 +70,16 @@ async def test_without_a_token_of_the_pods_account_there_is_no_session() -> None
         assert (client.status, stand.redbox.sides) == (503, [])
 
 
+async def test_an_api_server_that_does_not_answer_in_time_is_named_as_the_cause() -> None:
+    async with kubelet_api() as stand:
+        stand.api_server.fail(TimeoutError(), verb="token")
+        client = await stand.exec("true")
+        assert (client.status, client.refusal["message"]) == (
+            503,
+            "no token of the pod's account for this session: no answer in time",
+        )
+
+
 async def test_an_exit_code_and_both_outputs_arrive() -> None:
     async def fail(side: RedboxSide) -> None:
         await side.send(1, b"out")
