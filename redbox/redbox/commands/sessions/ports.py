@@ -208,15 +208,15 @@ async def _until_reset(writer: asyncio.StreamWriter) -> None:
 
     While the job reads nothing, asyncio reads nothing either, and would not notice.
     """
-    loop, seen = asyncio.get_running_loop(), asyncio.Event()
+    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     with select.epoll() as events:
         events.register(writer.get_extra_info("socket").fileno(), select.EPOLLERR | select.EPOLLET)
-        loop.add_reader(events.fileno(), seen.set)
+        loop.add_reader(events.fileno(), signalled.set)
         try:
-            await seen.wait()
+            await signalled.wait()
             while not any(event & select.EPOLLERR for _, event in events.poll(0)):
-                seen.clear()
-                await seen.wait()
+                signalled.clear()
+                await signalled.wait()
         finally:
             loop.remove_reader(events.fileno())
     raise ConnectionResetError

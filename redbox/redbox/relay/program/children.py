@@ -24,7 +24,7 @@ PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)  # loaded before any fork
 
 
-class Plan(NamedTuple):
+class ChildProgram(NamedTuple):
     """What a child becomes."""
 
     argv: List[bytes]
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
 
 
 def start_child(
-    plan: Callable[[], Plan], files: Tuple[int, int, int], before: Callable[[], None]
+    plan: Callable[[], ChildProgram], files: Tuple[int, int, int], before: Callable[[], None]
 ) -> Tuple[int, int]:
     """The process, and a pipe with its reports, which ends when the program runs.
 
@@ -63,7 +63,7 @@ def start_child(
 
 
 def become(
-    plan: Callable[[], Plan], files: Tuple[int, int, int], before: Callable[[], None], result: int
+    plan: Callable[[], ChildProgram], files: Tuple[int, int, int], before: Callable[[], None], result: int
 ) -> None:
     """Become the program, in a session of its own; what may wait for ever holds nothing of the relay's."""
     os.setsid()

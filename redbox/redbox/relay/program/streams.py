@@ -22,7 +22,7 @@ from redbox.relay.program.children import (
     LARGEST_REPORT,
     PLACED,
     REFUSED,
-    Plan,
+    ChildProgram,
     close_quietly,
     exit_document,
     open_pipe,
@@ -213,14 +213,14 @@ class CommandStream(RelayStream):
     def _start(self, document: Dict[str, Any]) -> None:
         relay, command = os.getpid(), [word_bytes(word) for word in document["command"]]
 
-        def plan() -> Plan:
+        def plan() -> ChildProgram:
             place = find_place(document["job"], document.get("container"), relay)
             environment = dict(place.environment)
             if self._tty:
                 environment[b"TERM"] = word_bytes(document.get("term") or "xterm")
             if place.notice:
                 os.write(STDOUT if self._tty else STDERR, place.notice)
-            return Plan(place.enter + command, environment, place.folder)
+            return ChildProgram(place.enter + command, environment, place.folder)
 
         start = self._start_in_terminal if self._tty else self._start_with_pipes
         try:
@@ -259,7 +259,7 @@ class CommandStream(RelayStream):
         self._credit -= data_cost(len(line))
         self._send_frame(DATA, self.number, bytes([STDOUT if self._tty else STDERR]) + line)
 
-    def _start_in_terminal(self, plan: Callable[[], Plan], document: Dict[str, Any]) -> None:
+    def _start_in_terminal(self, plan: Callable[[], ChildProgram], document: Dict[str, Any]) -> None:
         master, slave = pty.openpty()
         try:
             set_terminal_size(master, document.get("size") or {})
@@ -279,7 +279,7 @@ class CommandStream(RelayStream):
         self._outputs[master] = STDOUT
         self._stdin = master
 
-    def _start_with_pipes(self, plan: Callable[[], Plan], document: Dict[str, Any]) -> None:
+    def _start_with_pipes(self, plan: Callable[[], ChildProgram], document: Dict[str, Any]) -> None:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             their_in, our_in = open_pipe(theirs, ours if document["stdin"] else theirs)
             our_out, their_out = open_pipe(ours, theirs)
