@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from redbox.node.program import job_processes
 from redbox.relay.program import places
 
 JOB = "4716"
@@ -47,8 +48,12 @@ def test_a_process_that_hides_its_step_is_the_jobs_by_its_environment(
         os.kill(pid, 9)
 
 
-def test_processes_of_other_jobs_are_not_asked_for_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them that waits in the kernel may never answer."""
+@pytest.mark.parametrize("are_hidden", [False, True])
+def test_processes_of_other_jobs_are_not_asked_for_their_environment(
+    monkeypatch: pytest.MonkeyPatch,
+    are_hidden: bool,  # noqa: FBT001
+) -> None:
+    """One of them that waits in the kernel may never answer. With hidepid no slurmstepd is seen."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     launch = "for _ in 1 2; do setsid sleep 620.25 >/dev/null & echo $!; done"
     script, foreign = pids = [int(pid) for pid in subprocess.check_output(["sh", "-c", launch]).split()]
@@ -58,8 +63,12 @@ def test_processes_of_other_jobs_are_not_asked_for_their_environment(monkeypatch
         asked.append(pid)
         return {}
 
-    monkeypatch.setattr(places, "step_title", {script: f"{JOB}.batch", foreign: "4717.batch"}.get)
+    titles = {} if are_hidden else {script: f"{JOB}.batch", foreign: "4717.batch"}
+    groups = {script: f"0::/slurm/job_{JOB}/step_batch/user\n", foreign: "0::/slurm/job_4717/step_0/user\n"}
+    monkeypatch.setattr(places, "step_title", titles.get)
     monkeypatch.setattr(places, "environment_of", environment_of)
+    if are_hidden:
+        monkeypatch.setattr(job_processes, "cgroups_of", lambda pid: groups.get(pid, ""))
     try:
         assert [process.pid for process in places.job_processes(JOB, os.getpid())] == [script]
     finally:

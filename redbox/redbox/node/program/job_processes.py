@@ -59,8 +59,9 @@ def holds_socket(pid: int, inode: int) -> bool:
 
 def is_of_job(pid: int, job: str) -> bool:
     """Its environment is read last: that of a process which waits in the kernel may wait with it."""
-    if "/job_{}/".format(job) in cgroups_of(pid):
-        return True
+    is_inside = is_in_cgroup_of(pid, job)
+    if is_inside is not None:
+        return is_inside
     above = []
     while pid:
         title = step_title(pid)
@@ -69,6 +70,14 @@ def is_of_job(pid: int, job: str) -> bool:
         above.append(pid)
         pid = parent_of(pid)
     return any(environment_of(each).get(JOB_ID) == job.encode() for each in above)
+
+
+def is_in_cgroup_of(pid: int, job: str) -> Optional[bool]:
+    """None where Slurm tracks processes otherwise."""
+    groups = cgroups_of(pid)
+    if "/job_{}/".format(job) in groups:
+        return True
+    return False if "/job_" in groups and "/step_" in groups else None
 
 
 def cgroups_of(pid: int) -> str:

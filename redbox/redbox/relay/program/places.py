@@ -13,6 +13,7 @@ from redbox.node.program.job_processes import (
     JOB_ID,
     Environment,
     environment_of,
+    is_in_cgroup_of,
     own_processes,
     owner_of,
     parent_of,
@@ -129,10 +130,17 @@ def steps_of_processes(job: str, relay: int) -> Dict[int, Optional[str]]:
             pid = parent_of(pid)
         step = steps[pid]
         for each in reversed(path):
-            if step is None and environment_of(each).get(JOB_ID) == job.encode():
-                step = ""
+            step = step_without_title(each, job) if step is None else step
             steps[each] = step
     return steps
+
+
+def step_without_title(pid: int, job: str) -> Optional[str]:
+    """Of a process whose slurmstepd is hidden, or not there: "" if it is the job's all the same."""
+    is_inside = is_in_cgroup_of(pid, job)
+    if is_inside is None:
+        is_inside = environment_of(pid).get(JOB_ID) == job.encode()
+    return "" if is_inside else None
 
 
 def own_step(job: str, relay: int) -> str:
