@@ -103,7 +103,6 @@ class JobService:
         self._running: asyncio.Task[None] | None = None
         background = BackgroundTasks(group)
         self._context = context = Context(store, workload, clock, settings, self._machine, background, audit)
-        self.request_poll = context.request_poll
         self._actions = JobActions(context)
         self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
@@ -111,6 +110,7 @@ class JobService:
         in_groups = (PodReports(context, group), CancelledJobs(context, group))
         followers = (self._actions, unconfirmed, dependents, *in_groups, cleanup)
         self._poller = Poller(context, MissingJobs(context), followers)
+        self.poll_anew = self._poller.poll_anew
         self._cluster_info = ClusterInfo(context, self._poller.take_turn)
         self._partitions = PartitionQueries(context, self._poller.take_turn)
         self._array_tasks = ArrayTasks(workload.states)

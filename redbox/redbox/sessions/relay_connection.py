@@ -189,21 +189,21 @@ class RelayConnection:
                 await self._read()
                 for task in checking:
                     task.cancel()
-            self._fail(self._pipe.message() or "it ended")
+            self._fail(self._pipe.message() or "its step ended")
         except* BadFrame as group:
-            self._fail(f"it broke the protocol: {group.exceptions[0]}")
+            self._fail(f"its relay broke the protocol: {group.exceptions[0]}")
         except* AgentError as group:
             self._fail(explain(group.exceptions[0]))
         except* TimeoutError as group:
             self._fail(str(group.exceptions[0]))
         finally:
-            self._fail("red-box has ended it")
+            self._fail("red-box ended its relay")
 
     def _fail(self, reason: str) -> None:
         if self.failure is not None:
             return
-        where = f" on node {self._node}" if self._node else ""
-        self.failure = SessionEnded(RELAY_LOST, f"The relay of this session{where} has ended: {reason}")
+        what = "was lost" if self.has_started else "could not begin"
+        self.failure = relay_lost(self._node, what, reason)
         for stream in self._streams.values():
             stream.fail(self.failure)
         self._failed.set()
@@ -274,11 +274,11 @@ class RelayConnection:
             await asyncio.sleep(left)
             if self._is_suspended():  # Slurm has stopped it: it answers once the job is resumed
                 self._received_at = now()
-        raise TimeoutError(f"it was silent for {SILENT_S:.0f} s")
+        raise TimeoutError(f"its relay was silent for {SILENT_S:.0f} s")
 
     async def _until_stuck(self) -> None:
         await self._stuck.wait()
-        raise TimeoutError(f"it did not end a session within {KILL_S:.0f} s")
+        raise TimeoutError(f"its relay did not end a session within {KILL_S:.0f} s")
 
     async def write(self, kind: int, number: int, payload: bytes = b"") -> None:
         """Write one frame; does nothing once the relay has gone.
@@ -345,6 +345,12 @@ def read_status(document: Mapping[str, Any]) -> StreamStatus:
     if code is not None and (type(code) is not int or not 0 <= code <= 255):  # noqa: PLR2004 # a byte
         raise BadFrame("an exit code beyond a byte")
     return StreamStatus(code, reason[:100], message[:4096])
+
+
+def relay_lost(node: str, what: str, reason: str) -> SessionEnded:
+    """Srun's words have no full stop, and others may follow."""
+    where = f" on node {node}" if node else ""
+    return SessionEnded(RELAY_LOST, f"The session{where} {what}: {reason.rstrip('.')}.")
 
 
 def explain(error: Exception) -> str:

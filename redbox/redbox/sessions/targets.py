@@ -75,6 +75,11 @@ def still_runs(record: JobRecord | None, target: SessionTarget, states: JobState
         return _shown(record, states, task)[0] in ENDING or is_suspended(record, states, task)
 
 
+def is_ending(record: JobRecord | None, states: JobStates, task: int | None) -> bool:
+    """Whether Slurm ends it, and with it its steps."""
+    return record is not None and _shown(record, states, task)[0] in ENDING
+
+
 def is_suspended(record: JobRecord | None, states: JobStates, task: int | None) -> bool:
     """Whether its processes stand still: of a job that is held between two runs none is left."""
     if record is None:

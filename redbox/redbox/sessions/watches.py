@@ -11,10 +11,10 @@ from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.sessions.errors import SessionEnded
-from redbox.sessions.targets import ENDING, SessionTarget, is_suspended, still_runs
+from redbox.sessions.targets import SessionTarget, is_ending, is_suspended, still_runs
 
 SHOWN_S = 5.0
-"""For a poll that shows the end of a job, whose steps Slurm has ended."""
+"""For Slurm to answer a poll, or to carry out a cancel that was requested."""
 
 
 @dataclass
@@ -35,23 +35,32 @@ class JobWatch:
         raise job_ended()
 
     async def why_lost(self, error: SessionEnded) -> SessionEnded:
-        """Why the relay has gone: with its job, if the next poll shows so, and else as the error says."""
+        """Why the relay has gone: with its job, if that has ended, and else as the error says.
+
+        Slurm shows the end of a job before it ends its steps: so one poll decides.
+        """
         if self.is_suspended():
-            return SessionEnded(error.reason, f"{error.message}: its job is suspended")
-        self.jobs.request_poll()
+            resumed = "Its job is suspended: begin again once it is resumed."
+            return SessionEnded(error.reason, f"{error.message} {resumed}")
         with suppress(TimeoutError):
             async with asyncio.timeout(SHOWN_S):
-                while not (self.job_has_ended() or self._is_ending()):
+                if not self._ends():
+                    await self.jobs.poll_anew()
+                while not self._ends() and self._is_cancelled():
                     await self.jobs.next_change()
-                return job_ended()
-        return error
+        return job_ended() if self._ends() else error
 
     def is_suspended(self) -> bool:
         return is_suspended(self.jobs.current(self.record.key), self.workload.states, self.task)
 
-    def _is_ending(self) -> bool:
+    def _ends(self) -> bool:
         current = self.jobs.current(self.record.key)
-        return current is not None and current.status.state in ENDING
+        return self.job_has_ended() or is_ending(current, self.workload.states, self.task)
+
+    def _is_cancelled(self) -> bool:
+        """Whether its end is requested: of a record that is being changed a poll changes nothing."""
+        current = self.jobs.current(self.record.key)
+        return current is not None and current.cancel_requested
 
     def job_has_ended(self) -> bool:
         """Looked at after each change of any job: most are of others."""

@@ -11,3 +11,8 @@ class RequestRejected(Exception):
     def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)
         self.status = status
+
+
+def why(error: BaseException) -> str:
+    """A TimeoutError has no message."""
+    return str(error) or "no answer in time"

@@ -30,6 +30,7 @@ from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, No
 from redbox_resourced.kubelet.listener import Handler
 from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.pod_finder import PodFinder
+from redbox_resourced.kubelet.rejection import why
 from redbox_resourced.kubelet.sessions.handler import SessionHandler
 from redbox_resourced.kubelet.sessions.statuses import status_response
 from redbox_resourced.kubelet.usage import PodUsage
@@ -97,7 +98,7 @@ class KubeletApi:
         try:
             allowed = await self._authorizer.allows(client, access)
         except (ApiError, TimeoutError) as error:
-            message = f"your access cannot be checked: {error}"
+            message = f"your access cannot be checked: {why(error)}"
             return _refusal(request, HTTPStatus.SERVICE_UNAVAILABLE, message)
         if not allowed:
             user, verb, subresource = client.user, access.verb, access.subresource

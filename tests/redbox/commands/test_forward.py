@@ -1,4 +1,4 @@
-"""`redbox forward` on a host that has other users, who reach its loopback addresses as well."""
+"""`redbox forward`: whose connections it accepts on a host of many users, and how they end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ import pytest
 from redbox.commands.sessions import ports
 from redbox.commands.sessions.ports import ForwardedConnections
 from redbox_api.errors import RedboxError
+from redbox_api.sessions.forward import JobForward
+from redbox_api.sessions.parts import PortChannel, port_message
+from redbox_shared.socket_options import RESET_ON_CLOSE
 from tests.redbox.commands.conftest import Run
+from tests.redbox.http.harness import eventually
 
 CONNECT = """
 import os, socket, sys
@@ -47,6 +51,55 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> CountedConnections:
     counted = CountedConnections()
     monkeypatch.setattr(ports, "begin_forward", counted)
     return counted
+
+
+class StalledJob:
+    """Stands in for red-box's WebSocket: in the job nothing is read, so that no credit comes."""
+
+    why_lost = ""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+
+    async def send(self, message: bytes) -> None:
+        self.received.append(message)
+
+    async def receive(self) -> bytes:
+        await asyncio.Future()
+        raise AssertionError
+
+    @property
+    def end(self) -> bytes:
+        return self.received[-1]
+
+
+@pytest.fixture
+def stalled(monkeypatch: pytest.MonkeyPatch) -> StalledJob:
+    stalled = StalledJob()
+
+    async def begin(*_: object, **__: object) -> JobForward:
+        return JobForward(cast("Any", stalled))
+
+    monkeypatch.setattr(ports, "begin_forward", begin)
+    return stalled
+
+
+GIVEN_UP = port_message(PortChannel.CLOSE, 1, b"\1")
+
+
+async def fill(port: int) -> socket.socket:
+    """A connection whose input has no room any more, neither in the forward nor in the kernel."""
+    connected = socket.create_connection(("127.0.0.1", port))
+    connected.settimeout(0)
+    refused = 0
+    while refused < 3:
+        try:
+            connected.send(bytes(65536))
+            refused = 0
+        except BlockingIOError:
+            refused += 1
+            await asyncio.sleep(0.1)
+    return connected
 
 
 @asynccontextmanager
@@ -95,6 +148,29 @@ async def test_connections_of_other_users_are_carried_where_that_is_asked_for(
     async with forwarding("127.0.0.1", any_user=True) as port:
         await connect("127.0.0.1", port, OTHER)
     assert carried.count == 1
+
+
+async def test_ctrl_c_ends_connections_that_the_job_does_not_read(stalled: StalledJob) -> None:
+    async with forwarding("127.0.0.1", any_user=False) as port:
+        connected = await fill(port)
+    assert stalled.end == GIVEN_UP
+    with connected, pytest.raises(ConnectionResetError):
+        connected.send(b"more")
+
+
+async def test_a_connection_that_is_reset_ends_in_a_job_that_does_not_read(stalled: StalledJob) -> None:
+    async with forwarding("127.0.0.1", any_user=False) as port:
+        with await fill(port) as connected:
+            connected.setsockopt(*RESET_ON_CLOSE)
+        await eventually(lambda: stalled.end == GIVEN_UP)
+
+
+async def test_what_came_before_the_end_of_the_input_waits_for_the_job(stalled: StalledJob) -> None:
+    async with forwarding("127.0.0.1", any_user=False) as port:
+        with await fill(port) as connected:
+            connected.shutdown(socket.SHUT_WR)
+        await asyncio.sleep(0.5)
+        assert stalled.end != GIVEN_UP
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])

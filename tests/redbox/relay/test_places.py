@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from redbox.node.program import job_processes
 from redbox.relay.program import places
 
 JOB = "4716"
@@ -30,7 +31,7 @@ def test_sessions_of_the_relay_are_none_of_the_jobs_processes(monkeypatch: pytes
     with sleeping() as script, sleeping() as session, sleeping() as foreign:
         daemons = {os.getppid(): f"{JOB}.3", script: f"{JOB}.batch", foreign: "4717.batch"}
         monkeypatch.setattr(places, "step_title", daemons.get)
-        found = {process.pid: process.step for process in places.job_processes(JOB)}
+        found = {process.pid: process.step for process in places.job_processes(JOB, os.getpid())}
         assert found == {script: "batch"}, session
 
 
@@ -42,6 +43,35 @@ def test_a_process_that_hides_its_step_is_the_jobs_by_its_environment(
     launch = f"SLURM_JOB_ID={JOB} setsid sleep 619.25 >/dev/null & echo $!"
     pid = int(subprocess.check_output(["sh", "-c", launch]))
     try:
-        assert [process.pid for process in places.job_processes(JOB)] == [pid]
+        assert [process.pid for process in places.job_processes(JOB, os.getpid())] == [pid]
     finally:
         os.kill(pid, 9)
+
+
+@pytest.mark.parametrize("are_hidden", [False, True])
+def test_processes_of_other_jobs_are_not_asked_for_their_environment(
+    monkeypatch: pytest.MonkeyPatch,
+    are_hidden: bool,  # noqa: FBT001
+) -> None:
+    """One of them that waits in the kernel may never answer. With hidepid no slurmstepd is seen."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    launch = "for _ in 1 2; do setsid sleep 620.25 >/dev/null & echo $!; done"
+    script, foreign = pids = [int(pid) for pid in subprocess.check_output(["sh", "-c", launch]).split()]
+    asked = []
+
+    def environment_of(pid: int) -> dict[bytes, bytes]:
+        asked.append(pid)
+        return {}
+
+    titles = {} if are_hidden else {script: f"{JOB}.batch", foreign: "4717.batch"}
+    groups = {script: f"0::/slurm/job_{JOB}/step_batch/user\n", foreign: "0::/slurm/job_4717/step_0/user\n"}
+    monkeypatch.setattr(places, "step_title", titles.get)
+    monkeypatch.setattr(places, "environment_of", environment_of)
+    if are_hidden:
+        monkeypatch.setattr(job_processes, "cgroups_of", lambda pid: groups.get(pid, ""))
+    try:
+        assert [process.pid for process in places.job_processes(JOB, os.getpid())] == [script]
+    finally:
+        for pid in pids:
+            os.kill(pid, 9)
+    assert not {*pids} & {*asked}

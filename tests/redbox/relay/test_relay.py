@@ -215,6 +215,40 @@ def test_a_folder_on_a_file_system_that_hangs_holds_back_its_own_session_alone(t
         script.wait()
 
 
+def test_a_process_that_answers_no_reader_of_its_environment_holds_back_its_own_session_alone(
+    tmp_path: Path,
+) -> None:
+    """As one does whose page fault waits for a file server, while another of its threads maps memory."""
+    os.mkfifo(tmp_path / "hangs")
+    script = subprocess.Popen(["/bin/sleep", "600"], env={"SLURM_JOB_ID": "4718"})
+    path = b'"/proc/{}/environ".format(pid)'
+    hangs = b"(%a if pid == %d else %s)" % (str(tmp_path / "hangs"), script.pid, path)
+    changes = {path: hangs, b"PLACED_S = 15.0": b"PLACED_S = 3.0"}
+    try:
+        with started(changes=changes) as relay:
+            relay.open(1, "true", job="4718")
+            relay.send(frames.PING, 0)
+            assert relay.receive().kind == frames.PONG
+            _, status = relay.until_status(1)
+            assert (status["reason"], "state D" in status["message"]) == ("CannotStart", True)
+    finally:
+        script.kill()
+        script.wait()
+
+
+def test_a_session_that_hangs_before_its_start_holds_no_end_of_anothers_input(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "hangs")
+    find = b"place = find_place(document"
+    hangs = b'open(%a) if document["job"] == "4720" else None; ' % str(tmp_path / "hangs")
+    changes = {find: hangs + find, b"PLACED_S = 15.0": b"PLACED_S = 6000.0"}
+    with started(changes=changes) as relay:
+        relay.open(1, "cat")
+        relay.open(2, "true", job="4720")
+        relay.send(frames.CLOSE, 1, b"\0")
+        assert relay.until_status(1) == (b"", {"code": 0})
+        relay.send(frames.KILL, 2)
+
+
 def test_a_session_has_the_environment_of_the_jobs_script_and_not_that_of_a_step() -> None:
     environment = {"SLURM_JOB_ID": "4713", "OF": "the script", "PATH": os.environ["PATH"]}
     script = subprocess.Popen(["/bin/sleep", "600"], env=environment, cwd="/usr")

@@ -55,7 +55,7 @@ async def test_a_relay_that_slurm_does_not_start_is_given_up(monkeypatch: pytest
     pipe = FakePipe()
     pipe.output.get_nowait()
     async with served(pipe) as connection, connection.open({"kind": "command"}) as stream:
-        with pytest.raises(SessionEnded, match="on node n1 has ended: Slurm did not start its step"):
+        with pytest.raises(SessionEnded, match="on node n1 could not begin: Slurm did not start its step"):
             await stream.receive()
 
 
@@ -99,7 +99,7 @@ async def test_a_relay_is_silent_as_long_as_its_job_is_suspended(monkeypatch: py
     suspended = iter([True, True, True, False])
     async with served(FakePipe(), lambda: next(suspended)) as connection:
         await until(lambda: connection.failure is not None)
-    assert "it was silent" in str(connection.failure)
+    assert "its relay was silent" in str(connection.failure)
     assert not list(suspended)
 
 

@@ -9,7 +9,7 @@ import pytest
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.errors import JobConflict, NotAcceptable
 from redbox.sessions import targets
-from redbox.sessions.targets import check_running, choose_target, is_suspended, still_runs
+from redbox.sessions.targets import check_running, choose_target, is_ending, is_suspended, still_runs
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
 from tests.redbox.jobs.factories import after, seen
@@ -107,6 +107,9 @@ def test_of_an_array_the_task_counts() -> None:
     suspended = replace(array, status=replace(array.status, tasks=stopped))
     assert [is_suspended(suspended, JOB_STATES, task) for task in range(3)] == [False, True, False]
     assert still_runs(suspended, target, JOB_STATES, 1)
+    completing = (tasks[0], replace(tasks[1], state="COMPLETING"), tasks[2])
+    ending = replace(array, status=replace(array.status, tasks=completing))
+    assert [is_ending(ending, JOB_STATES, task) for task in range(3)] == [False, True, False]
     ended = replace(array, status=replace(array.status, tasks=(tasks[0], tasks[2])))
     assert not still_runs(ended, target, JOB_STATES, 1)
     for state, phase in (("COMPLETING", Phase.RUNNING), ("SUSPENDED", Phase.SUSPENDED)):  # of the others

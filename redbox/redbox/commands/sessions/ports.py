@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from socket import gaierror
@@ -99,6 +100,7 @@ class ForwardedConnections:
         self._task = task
         self._forward: JobForward | None = None
         self._beginning = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> JobForward:
         """Red-box's forward; a new one after its end. Raises RedboxError for a refusal."""
@@ -112,9 +114,11 @@ class ForwardedConnections:
     async def bound(self, address: str, local: int, remote: int) -> AsyncIterator[asyncio.Server]:
         """A server of this address, which does not accept connections yet."""
 
-        async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if self._any_user or is_own(writer):
-                await self._carry(remote, reader, writer)
+                task = asyncio.create_task(self._carry(remote, reader, writer))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
             else:
                 writer.close()
 
@@ -122,23 +126,33 @@ class ForwardedConnections:
             server = await asyncio.start_server(carry, address, local, start_serving=False)
         except (OSError, UnicodeError) as error:
             exit_with(f"cannot listen on port {local} of {address}: {why_not(error)}")
-        async with server:
+        try:
             if not self._any_user and not all(is_loopback(each.getsockname()[0]) for each in server.sockets):
                 exit_with(f"other hosts reach {address}, and act as you in the job: --any-user allows that")
             yield server
+        finally:
+            server.close()  # its own end would wait for the connections, from Python 3.12 on
+            await self._end_connections()
+
+    async def _end_connections(self) -> None:
+        ending = list(self._tasks)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
     async def _carry(self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             connection = await (await self.begin()).connect(remote, self._node)
-            sending = asyncio.create_task(_send(reader, connection))
+            ended_in_order = False
             try:
-                status = await _receive(connection, writer)
+                status = await _copy(reader, writer, connection)
+                ended_in_order = status.exit_code is not None
+                if not ended_in_order:
+                    typer.echo(f"redbox: {status.message}", err=True)
             finally:
-                sending.cancel()
+                if not ended_in_order:
+                    reset(writer)
                 await connection.close()
-            if status.exit_code is None:
-                typer.echo(f"redbox: {status.message}", err=True)
-                reset(writer)
         except RedboxError as error:
             typer.echo(f"redbox: {error.problem.detail if isinstance(error, Refused) else error}", err=True)
         except OSError:
@@ -172,11 +186,48 @@ def is_own(writer: asyncio.StreamWriter) -> bool:
     return uid == os.getuid()
 
 
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: PortConnection
+) -> SessionStatus:
+    """Copy both ways until the job has ended it; OSError if the local program has broken it."""
+    receiving = asyncio.create_task(_receive(connection, writer))
+    others = [asyncio.create_task(_send(reader, connection)), asyncio.create_task(_until_reset(writer))]
+    try:
+        done, _ = await asyncio.wait([receiving, *others], return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {receiving}:
+            task.result()
+        return await receiving
+    finally:
+        for task in (receiving, *others):
+            task.cancel()
+        await asyncio.gather(receiving, *others, return_exceptions=True)
+
+
+async def _until_reset(writer: asyncio.StreamWriter) -> None:
+    """Raise ConnectionResetError once the local program has reset it.
+
+    While the job reads nothing, asyncio reads nothing either, and would not notice.
+    """
+    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
+    with select.epoll() as events:
+        events.register(writer.get_extra_info("socket").fileno(), select.EPOLLERR | select.EPOLLET)
+        loop.add_reader(events.fileno(), signalled.set)
+        try:
+            await signalled.wait()
+            while not any(event & select.EPOLLERR for _, event in events.poll(0)):
+                signalled.clear()
+                await signalled.wait()
+        finally:
+            loop.remove_reader(events.fileno())
+    raise ConnectionResetError
+
+
 async def _send(reader: asyncio.StreamReader, connection: PortConnection) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(READ_SIZE):
-            await connection.send(data)
+    """The end of one direction is not that of the other: it does not return."""
+    while data := await reader.read(READ_SIZE):
+        await connection.send(data)
     await connection.close_input()
+    await asyncio.Future()
 
 
 async def _receive(connection: PortConnection, writer: asyncio.StreamWriter) -> SessionStatus:

@@ -52,6 +52,7 @@ class CommandSocket(SessionSocket):
                 start(session.job.until_job_ends()),
                 start(session.idle.until_idle()),
                 start(self.until_gone()),
+                start(self.until_token_refused()),
             ]
             if is_terminal:
                 start(self._pass_on_sizes(session))
@@ -93,7 +94,7 @@ class CommandSocket(SessionSocket):
                     raise SessionEnded(INVALID, 'A size is {"Width": columns, "Height": rows}.') from None
                 self._resized.set()
             case SessionChannel.TOKEN:
-                await self.go_on_with(data)
+                self.take_token(data)
             case _:
                 raise SessionEnded(INVALID, f"There is no channel {channel} to the job.")
 

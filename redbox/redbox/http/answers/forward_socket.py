@@ -139,6 +139,7 @@ class ForwardSocket(SessionSocket):
                     start(self._from_client(forward)),
                     start(forward.job.until_job_ends()),
                     start(self.until_gone()),
+                    start(self.until_token_refused()),
                 ]
                 done, _ = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()
@@ -151,16 +152,16 @@ class ForwardSocket(SessionSocket):
         while True:
             try:
                 channel, number, data = read_port_message(await self.next_message())
-                await self._take(forward, channel, number, data)
+                self._take(forward, channel, number, data)
             except ValidationError as error:
                 raise SessionEnded(INVALID, validation_message(error.errors())[:2000]) from None
             except ValueError as error:
                 raise SessionEnded(INVALID, f"{error}.") from None
             await asyncio.sleep(0)  # what is empty, or already there, is taken without a pause
 
-    async def _take(self, forward: OpenForward, channel: int, number: int, data: bytes) -> None:
+    def _take(self, forward: OpenForward, channel: int, number: int, data: bytes) -> None:
         if channel == PortChannel.TOKEN and not number:
-            await self.go_on_with(data)
+            self.take_token(data)
         elif channel == PortChannel.OPEN:
             self._open(forward, number, PortRequest.model_validate_json(data))
         elif (connection := self._connections.get(number)) is not None:

@@ -30,7 +30,10 @@ STOPPING = (
     "ServiceUnavailable",
     "The red-box of this session stops, or is restarted: begin again once it is back.",
 )
-UNAUTHORIZED = ("NotAuthorized", "Red-box no longer accepts the token or the user of this session.")
+UNAUTHORIZED = (
+    "NotAuthorized",
+    "Red-box no longer accepts the token or the user of this session: begin again; a refusal says why.",
+)
 
 
 @dataclass
@@ -41,6 +44,7 @@ class SessionSocket:
     renew: Callable[[bytes], Awaitable[bool]]
     """Go on with a newer token; False if it is not one of the same caller."""
     _renewed_at: float = field(default=float("-inf"), init=False)
+    _tokens: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue, init=False)
     status_head: ClassVar[bytes] = bytes([SessionChannel.ERROR])
     """Before the status of the whole."""
 
@@ -75,13 +79,19 @@ class SessionSocket:
         if is_stopping(self.socket.scope):
             raise SessionEnded(*STOPPING)
 
-    async def go_on_with(self, token: bytes) -> None:
+    def take_token(self, token: bytes) -> None:
+        """Go on with a newer one, once it is reviewed: what comes behind it does not wait for that."""
         now = time.monotonic()
         if now - self._renewed_at < RENEW_PAUSE_S:
             raise SessionEnded(INVALID, f"A newer token came within {RENEW_PAUSE_S:.0f} s of the last one.")
         self._renewed_at = now
-        if not await self.renew(token):
-            raise SessionEnded(*UNAUTHORIZED)
+        self._tokens.put_nowait(token)
+
+    async def until_token_refused(self) -> None:
+        """Raise SessionEnded when a newer token is not one of the same caller."""
+        while await self.renew(await self._tokens.get()):
+            pass
+        raise SessionEnded(*UNAUTHORIZED)
 
     async def finish(self, status: bytes, within_s: float) -> None:
         """Send the status, and close; a client that has gone, or reads nothing for so long, gets neither."""

@@ -20,6 +20,7 @@ not delay the next poll.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -165,6 +166,7 @@ class Poller(JobsComponent):
         self._followers = followers
         self._requested = context.poll_requested
         self._full_poll_requested = False
+        self._next_poll = asyncio.Event()  # set at the end of the poll that begins next
         self._took_s = 0.0
         self._faults = 0
         self._ended = float("-inf")
@@ -188,6 +190,12 @@ class Poller(JobsComponent):
         while True:
             await self._pause()
             await self.poll()
+
+    async def poll_anew(self) -> None:
+        """Wait for a poll that begins from now on; also for one that fails."""
+        ended = self._next_poll
+        self._requested.set()
+        await ended.wait()
 
     async def poll(self) -> None:
         """One poll, or a glance; after a failure the records stay as they are, and are stale."""
@@ -234,6 +242,14 @@ class Poller(JobsComponent):
         return await self._poll()
 
     async def _poll(self) -> bool:
+        """Whether it showed all jobs of anybody."""
+        ended, self._next_poll = self._next_poll, asyncio.Event()
+        try:
+            return await self._change_records()
+        finally:
+            ended.set()
+
+    async def _change_records(self) -> bool:
         """Poll and change all records that it concerns; whether it showed all jobs of anybody."""
         begun_at, self._polled = self._clock.now(), self._clock.monotonic()
         unchanged_before = self._unchanged_polls

@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import Dict, Iterator, Optional, Set
 
 JOB_ID = b"SLURM_JOB_ID"
-STEPD = b"slurmstepd: ["
+STEPD_NAME = b"slurmstepd"
+STEPD = STEPD_NAME + b": ["
 Environment = Dict[bytes, bytes]
 SOCKETS_OF_JOB: Set[int] = set()
 """Those that were found to be the job's: a look at all processes is not repeated for each connection."""
@@ -31,11 +32,18 @@ def is_socket_of_job(inode: int, job: str) -> bool:
 
 
 def own_processes() -> Iterator[int]:
+    uid = os.getuid()
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError):
-                if os.stat("/proc/" + name).st_uid == os.getuid():
-                    yield int(name)
+        if name.isdigit() and owner_of(int(name)) == uid:
+            yield int(name)
+
+
+def owner_of(pid: int) -> Optional[int]:
+    """The user of a process; root where it does not let its user read it."""
+    try:
+        return os.stat("/proc/{}".format(pid)).st_uid
+    except OSError:
+        return None
 
 
 def holds_socket(pid: int, inode: int) -> bool:
@@ -50,16 +58,26 @@ def holds_socket(pid: int, inode: int) -> bool:
 
 
 def is_of_job(pid: int, job: str) -> bool:
-    if "/job_{}/".format(job) in cgroups_of(pid):
-        return True
+    """Its environment is read last: that of a process which waits in the kernel may wait with it."""
+    is_inside = is_in_cgroup_of(pid, job)
+    if is_inside is not None:
+        return is_inside
+    above = []
     while pid:
         title = step_title(pid)
         if title is not None:
             return title.startswith(job + ".")
-        if environment_of(pid).get(JOB_ID) == job.encode():
-            return True
+        above.append(pid)
         pid = parent_of(pid)
-    return False
+    return any(environment_of(each).get(JOB_ID) == job.encode() for each in above)
+
+
+def is_in_cgroup_of(pid: int, job: str) -> Optional[bool]:
+    """None where Slurm tracks processes otherwise."""
+    groups = cgroups_of(pid)
+    if "/job_{}/".format(job) in groups:
+        return True
+    return False if "/job_" in groups and "/step_" in groups else None
 
 
 def cgroups_of(pid: int) -> str:
@@ -71,8 +89,15 @@ def cgroups_of(pid: int) -> str:
 
 
 def step_title(pid: int) -> Optional[str]:
-    """What a slurmstepd says that it runs: "4711.batch"; None for other processes."""
+    """What a slurmstepd says that it runs: "4711.batch"; None for other processes.
+
+    It is root's, or that of a slurmd without root; the words of a user's other processes may wait as well.
+    """
     try:
+        with open("/proc/{}/comm".format(pid), "rb") as file:
+            is_stepd = file.read().startswith(STEPD_NAME)
+        if not is_stepd and owner_of(pid) == os.getuid() != 0:
+            return None
         with open("/proc/{}/cmdline".format(pid), "rb") as file:
             title = file.read(100)
     except OSError:

@@ -130,7 +130,7 @@ def find_console(job: str, container: str) -> socket.socket:
 
 def find_sockets(job: str, container: str) -> Iterator[Tuple[int, str]]:
     """In the folder of the job's runner, which alone holds it open outside of containers."""
-    for pid, folder, name in open_files(job_processes(job)):
+    for pid, folder, name in open_files(job_processes(job, os.getpid())):
         path = "{}/{}/{}".format(folder, ATTACH_FOLDER, container)
         if os.path.basename(name).startswith(SCRATCH_PREFIX) and is_socket(path):
             yield pid, path

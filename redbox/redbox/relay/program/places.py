@@ -13,7 +13,9 @@ from redbox.node.program.job_processes import (
     JOB_ID,
     Environment,
     environment_of,
+    is_in_cgroup_of,
     own_processes,
+    owner_of,
     parent_of,
     stat_field,
     step_title,
@@ -25,7 +27,7 @@ TASK_PID, STEP_ID = b"SLURM_TASK_PID", b"SLURM_STEP_ID"
 CONTAINER = b"REDBOX_CONTAINER"
 """Set by the runner in a container: its name in the pod."""
 INSIDE = (b"APPTAINER_CONTAINER", b"SINGULARITY_CONTAINER")
-BATCH, OWN = "batch", "own"
+BATCH, OWN, OTHER = "batch", "own", "other"
 STARTERS = ("starter", "starter-suid")
 DEEPEST = 4
 
@@ -56,7 +58,9 @@ class JobProcess(NamedTuple):
         environment = environment_of(self.pid)
         is_task = environment.get(TASK_PID) == str(self.pid).encode() and STEP_ID not in environment
         return is_task or (
-            self.step == BATCH and (step_title(parent_of(self.pid)) or "").endswith("." + BATCH)
+            bool(environment)
+            and self.step == BATCH
+            and (step_title(parent_of(self.pid)) or "").endswith("." + BATCH)
         )
 
     @property
@@ -65,9 +69,12 @@ class JobProcess(NamedTuple):
         return JOB_ID in environment and STEP_ID not in environment
 
 
-def find_place(job: str, container: Optional[str]) -> Place:
-    """The container of this name; else the job's own container, if its script became one; else the node."""
-    processes = sorted(job_processes(job), key=lambda process: process.started)
+def find_place(job: str, container: Optional[str], relay: int) -> Place:
+    """The container of this name; else the job's own container, if its script became one; else the node.
+
+    No environment is read that is not needed: that of a process which waits in the kernel may wait with it.
+    """
+    processes = sorted(job_processes(job, relay), key=lambda process: process.started)
     starters = [process.pid for process in processes if program_name(process.pid) in STARTERS]
     if container is not None:
         for starter in reversed(starters):  # the newest start first
@@ -82,7 +89,7 @@ def find_place(job: str, container: Optional[str]) -> Place:
         )
     batch = next((process for process in processes if process.is_batch), None)
     batch = batch or next((process for process in processes if process.is_outside_of_steps), None)
-    batch = batch or next(iter(processes), None)
+    batch = batch or next((process for process in processes if environment_of(process.pid)), None)
     if batch is None:
         return Place(account_environment(), b"/", [])
     became = program_name(batch.pid)
@@ -96,23 +103,23 @@ def find_place(job: str, container: Optional[str]) -> Place:
     return enter(inside, environment_of(inside))
 
 
-def job_processes(job: str) -> Iterator[JobProcess]:
+def job_processes(job: str, relay: int) -> Iterator[JobProcess]:
     """Those of the job, without the sessions' own. An array task has two ids: that of its step counts."""
     wanted = os.environ.get("SLURM_JOB_ID") or job
-    steps = steps_of_processes(wanted)
-    own = steps[os.getpid()]
+    steps = steps_of_processes(wanted, relay)
+    uid, own = os.getuid(), steps[relay]
     for pid, step in steps.items():
-        if step is not None and step != own and environment_of(pid):
-            yield JobProcess(pid, step, start_of(pid))
+        if step not in (None, OTHER, own) and owner_of(pid) == uid:
+            yield JobProcess(pid, step or "", start_of(pid))
 
 
-def steps_of_processes(job: str) -> Dict[int, Optional[str]]:
-    """The step of each process of this user: "batch", "0"; "" if it is not known; None if not of the job.
+def steps_of_processes(job: str, relay: int) -> Dict[int, Optional[str]]:
+    """The step of each process of this user: "batch", "0"; "" if it is not known; OTHER or None: of no step.
 
-    Of others only those above them are looked at: a node has thousands, and one that hangs holds up its
-    readers.
+    Of other users' only those above them are looked at: a node has thousands, and one that hangs holds up its
+    readers. For the same reason an environment is read only where nothing else shows the job.
     """
-    steps: Dict[int, Optional[str]] = {0: None, os.getpid(): own_step(job)}
+    steps: Dict[int, Optional[str]] = {0: None, relay: own_step(job, relay)}
     for process in own_processes():
         path, pid = [], process
         while pid not in steps:
@@ -123,21 +130,31 @@ def steps_of_processes(job: str) -> Dict[int, Optional[str]]:
             pid = parent_of(pid)
         step = steps[pid]
         for each in reversed(path):
-            if step is None and environment_of(each).get(JOB_ID) == job.encode():
-                step = ""
+            step = step_without_title(each, job) if step is None else step
             steps[each] = step
     return steps
 
 
-def own_step(job: str) -> str:
-    pid, title = os.getpid(), None
+def step_without_title(pid: int, job: str) -> Optional[str]:
+    """Of a process whose slurmstepd is hidden, or not there: "" if it is the job's all the same."""
+    is_inside = is_in_cgroup_of(pid, job)
+    if is_inside is None:
+        is_inside = environment_of(pid).get(JOB_ID) == job.encode()
+    return "" if is_inside else None
+
+
+def own_step(job: str, relay: int) -> str:
+    pid, title = relay, None
     while pid and title is None:
         title, pid = step_title(pid), parent_of(pid)
-    return step_of_title(title, job) or OWN
+    step = step_of_title(title, job)
+    return OWN if step in (None, OTHER) else step or OWN
 
 
 def step_of_title(title: Optional[str], job: str) -> Optional[str]:
-    return title[len(job) + 1 :] if title is not None and title.startswith(job + ".") else None
+    if title is None:
+        return None
+    return title[len(job) + 1 :] if title.startswith(job + ".") else OTHER
 
 
 def start_of(pid: int) -> int:

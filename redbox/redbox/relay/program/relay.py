@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Set
 
 from redbox.node.program.pipes import enlarge_pipe
 from redbox.relay.program.attached import AttachedStream
-from redbox.relay.program.children import keep_from_children
+from redbox.relay.program.children import LIBC, keep_from_children
 from redbox.relay.program.frames import (
     CLOSE,
     CREDIT,
@@ -38,7 +38,7 @@ from redbox.relay.program.frames import (
 )
 from redbox.relay.program.places import NoPlace, child_pids
 from redbox.relay.program.ports import PortStream
-from redbox.relay.program.streams import HANGUP_S, LIBC, CommandStream, RelayStream, Send
+from redbox.relay.program.streams import HANGUP_S, CommandStream, RelayStream, Send
 
 IDLE_S = 60.0
 TICK_S = 0.1

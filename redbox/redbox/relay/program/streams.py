@@ -6,21 +6,30 @@ command.
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
 import pty
 import selectors
-import signal
 import socket
 import termios
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, Optional, Tuple
 
 from redbox.node.program.pipes import enlarge_pipe
-from redbox.relay.program.children import close_quietly, open_pipe, start_child
+from redbox.relay.program.children import (
+    LARGEST_REPORT,
+    PLACED,
+    REFUSED,
+    ChildProgram,
+    close_quietly,
+    exit_document,
+    open_pipe,
+    prepare_session,
+    start_child,
+    word_bytes,
+)
 from redbox.relay.program.frames import (
     CREDIT,
     CREDIT_BYTES,
@@ -47,10 +56,12 @@ ORPHANS_S = 0.3  # after the command's end: how long output of processes that it
 LEAST_READ = 4096
 STDIN_PIPE = 256 * 1024  # the system counts it, and gives a user 64 MiB
 HANGUP_S = 1.0  # between SIGHUP and SIGKILL
-LARGEST_OOM_SCORE = b"1000"
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None)  # loaded before any fork
+PLACED_S = 15.0
+HANGS = (
+    "A process of the job on node {} did not answer within {:.0f} s: it waits in the kernel, as a rule for a "
+    "file system that does not answer, and ps on the node shows it in state D."
+)
 
 
 class RelayStream:
@@ -194,21 +205,26 @@ class CommandStream(RelayStream):
         self._stdin = -1
         self._is_deserted = False  # a terminal, which no process has open now
         self._starting = -1  # a pipe, until the program runs
-        self._program = b""
+        self._placed_until = time.monotonic() + PLACED_S
+        self._is_placed = False
+        self._program = word_bytes(document["command"][0])
         self._start(document)
 
     def _start(self, document: Dict[str, Any]) -> None:
-        place = find_place(document["job"], document.get("container"))
-        environment = dict(place.environment)
-        if self._tty:
-            environment[b"TERM"] = word_bytes(document.get("term") or "xterm")
-        argv = place.enter + [word_bytes(word) for word in document["command"]]
-        self._program = argv[0]
-        if place.notice:
-            self._send_notice(place.notice)
+        relay, command = os.getpid(), [word_bytes(word) for word in document["command"]]
+
+        def plan() -> ChildProgram:
+            place = find_place(document["job"], document.get("container"), relay)
+            environment = dict(place.environment)
+            if self._tty:
+                environment[b"TERM"] = word_bytes(document.get("term") or "xterm")
+            if place.notice:
+                os.write(STDOUT if self._tty else STDERR, place.notice)
+            return ChildProgram(place.enter + command, environment, place.folder)
+
         start = self._start_in_terminal if self._tty else self._start_with_pipes
         try:
-            start(argv, environment, place.folder, document)
+            start(plan, document)
         except OSError as error:
             self._fail_to_start(error.errno or 0, str(error))
 
@@ -222,20 +238,28 @@ class CommandStream(RelayStream):
 
     def _see_start(self) -> None:
         """The program runs, or why it does not."""
-        fault = os.read(self._starting, 16)
+        report = os.read(self._starting, LARGEST_REPORT)
+        if report.startswith(PLACED):
+            self._is_placed, report = True, report[len(PLACED) :]
+            if not report:
+                return
         close_quietly(self._starting)
         self._starting = -1
-        if fault:
-            self._fail_to_start(int(fault))
+        if report.startswith(REFUSED):
+            self._refuse(report[len(REFUSED) :].decode("utf-8", "replace"))
+        elif report:
+            self._fail_to_start(int(report))
+
+    def _refuse(self, message: str) -> None:
+        self.finish({"reason": "CannotStart", "message": message})
+        self._release()
 
     def _send_notice(self, line: bytes) -> None:
         """A line of ours, where the command's errors are seen."""
         self._credit -= data_cost(len(line))
         self._send_frame(DATA, self.number, bytes([STDOUT if self._tty else STDERR]) + line)
 
-    def _start_in_terminal(
-        self, argv: List[bytes], environment: Dict[bytes, bytes], folder: bytes, document: Dict[str, Any]
-    ) -> None:
+    def _start_in_terminal(self, plan: Callable[[], ChildProgram], document: Dict[str, Any]) -> None:
         master, slave = pty.openpty()
         try:
             set_terminal_size(master, document.get("size") or {})
@@ -245,7 +269,7 @@ class CommandStream(RelayStream):
                 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
             files = (slave, slave, slave)
-            self._leader, self._starting = start_child(argv, environment, folder, files, take_terminal)
+            self._leader, self._starting = start_child(plan, files, take_terminal)
         except BaseException:
             os.close(master)
             raise
@@ -255,9 +279,7 @@ class CommandStream(RelayStream):
         self._outputs[master] = STDOUT
         self._stdin = master
 
-    def _start_with_pipes(
-        self, argv: List[bytes], environment: Dict[bytes, bytes], folder: bytes, document: Dict[str, Any]
-    ) -> None:
+    def _start_with_pipes(self, plan: Callable[[], ChildProgram], document: Dict[str, Any]) -> None:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             their_in, our_in = open_pipe(theirs, ours if document["stdin"] else theirs)
             our_out, their_out = open_pipe(ours, theirs)
@@ -265,7 +287,7 @@ class CommandStream(RelayStream):
             if document["stdin"]:  # a turn of the relay, with its pauses, fills it once
                 enlarge_pipe(our_in, STDIN_PIPE)
             files = (their_in, their_out, their_err)
-            self._leader, self._starting = start_child(argv, environment, folder, files, prepare_session)
+            self._leader, self._starting = start_child(plan, files, prepare_session)
             ours.pop_all()
         self._outputs = {our_out: STDOUT, our_err: STDERR}
         self._stdin = our_in if document["stdin"] else -1
@@ -308,6 +330,8 @@ class CommandStream(RelayStream):
             self._end_input()
         if self._is_deserted:
             self._is_deserted = self._status is None and is_hung_up(self._stdin)
+        if self._hangs() and time.monotonic() > self._placed_until:
+            self._refuse(HANGS.format(os.uname()[1], PLACED_S))
         if self._status is None or self._starting >= 0:
             return
         if not self._outputs or (self._has_waited() and not self._read_rest()):
@@ -336,7 +360,10 @@ class CommandStream(RelayStream):
         return self._leader
 
     def is_timed(self) -> bool:
-        return self._status is not None or self._is_deserted
+        return self._status is not None or self._is_deserted or self._hangs()
+
+    def _hangs(self) -> bool:
+        return self._starting >= 0 and not self._is_placed
 
     def _end_input(self) -> None:
         """End of file: for a terminal as a key, since its other direction stays open."""
@@ -369,25 +396,3 @@ class CommandStream(RelayStream):
             close_quietly(descriptor)
         self._outputs, self._stdin, self._starting = {}, -1, -1
         self._input.clear()
-
-
-def word_bytes(word: str) -> bytes:
-    """As its caller wrote it, whatever encoding Python takes for that of the node."""
-    return word.encode("utf-8", "surrogateescape")
-
-
-def prepare_session() -> None:
-    """The kernel ends a session before anything of the job, and with its relay."""
-    LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    try:
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
-            file.write(LARGEST_OOM_SCORE)
-    except OSError:
-        pass
-
-
-def exit_document(status: int) -> Dict[str, Any]:
-    if status < 0:
-        name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
-        return {"code": 128 - status, "message": f"the command was ended by {name}"}
-    return {"code": status}

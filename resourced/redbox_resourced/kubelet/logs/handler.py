@@ -30,7 +30,7 @@ from redbox_resourced.kubelet.logs.query import (
 from redbox_resourced.kubelet.logs.sightings import PodLogSightings
 from redbox_resourced.kubelet.logs.streams import JobStreams
 from redbox_resourced.kubelet.pod_finder import PodFinder
-from redbox_resourced.kubelet.rejection import RequestRejected
+from redbox_resourced.kubelet.rejection import RequestRejected, why
 from redbox_resourced.kubelet.shares import NamespaceShares, TooManyOpen
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
 
@@ -63,7 +63,7 @@ class LogHandler:
             message = f"red-box refuses this log: {refused}"
             return web.Response(status=HTTPStatus.BAD_REQUEST, text=message)
         except (RedboxError, ApiError, TimeoutError) as error:
-            message = f"red-box cannot be reached for this log: {error}"
+            message = f"red-box cannot be reached for this log: {why(error)}"
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=message)
 
     def end_readers(self, pod: BoundPod) -> None:

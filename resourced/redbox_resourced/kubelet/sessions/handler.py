@@ -25,7 +25,7 @@ from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import LogRequest
 from redbox_resourced.kubelet.pod_finder import PodFinder
-from redbox_resourced.kubelet.rejection import RequestRejected
+from redbox_resourced.kubelet.rejection import RequestRejected, why
 from redbox_resourced.kubelet.sessions import client_streams, port_forward
 from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
@@ -96,7 +96,7 @@ class SessionHandler:
 
     async def end_all(self, _: web.Application) -> None:
         """Before connections are closed: each client gets its status."""
-        self._open.end_all("resourced is stopping")
+        self._open.end_all("resourced, the kubelet of this node, is stopping: begin again in a minute")
 
     async def _answer(
         self,
@@ -119,7 +119,7 @@ class SessionHandler:
         except RedboxError as error:
             return refused_by_redbox(error)
         except (ApiError, TimeoutError) as error:
-            message = f"no token of the pod's account for this session: {error}"
+            message = f"no token of the pod's account for this session: {why(error)}"
             return status_response(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
     @contextmanager
@@ -219,7 +219,7 @@ async def _copy_log(
     try:
         await pod_log.copy(query, write)
     except* (RedboxError, ApiError, TimeoutError) as errors:
-        status = internal_error(f"the job's log cannot be read any more: {errors.exceptions[0]}")
+        status = internal_error(f"the job's log cannot be read any more: {why(errors.exceptions[0])}")
     return status
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from redbox_api.errors import RedboxError
 from redbox_api.sessions.client import SessionData
 from redbox_kube.api.objects import ApiError
+from redbox_resourced.kubelet.rejection import why
 from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningConnection, RunningForward
 from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
@@ -124,7 +125,7 @@ class PortForward:
                 finally:
                     await job.close()
         except (RedboxError, ApiError, TooManyOpen, TimeoutError) as error:
-            return f"error forwarding port {pair.port}: {error}"
+            return f"error forwarding port {pair.port}: {why(error)}"
 
     async def _running_forward(self) -> RunningForward:
         """Red-box's forward, of which there is one; a new one after its end."""

@@ -151,6 +151,21 @@ async def test_many_messages_at_once_leave_turns_to_others() -> None:
     assert turns >= COUNT // 64
 
 
+async def review_for_ever(token: bytes) -> bool:
+    del token
+    return await asyncio.Future()
+
+
+async def test_what_comes_behind_a_newer_token_does_not_wait_for_its_review() -> None:
+    """An API server reviews it, which may take seconds."""
+    messages = [bytes([SessionChannel.TOKEN]) + b"newer", bytes([SessionChannel.STDIN]) + b"eof"]
+    socket = ScriptedSocket(*({"bytes": message} for message in messages))
+    wire = CommandSocket(cast("Any", socket), review_for_ever)
+    async with asyncio.timeout(60):
+        await end_of(wire.run(cast("Any", Cat()), is_terminal=False))
+    assert b"\2eof" in socket.sent
+
+
 async def end_of(awaited: Awaitable[object]) -> object:
     """What it returns, or the reason that a client may cause; another error is a defect."""
     try:

@@ -63,11 +63,13 @@ async def test_a_session_is_the_pods_own_account_and_never_resourceds() -> None:
         assert [bound and bound.name for bound in stand.api_server.tokens_of] == ["train"]
 
 
-async def test_without_a_token_of_the_pods_account_there_is_no_session() -> None:
+@pytest.mark.parametrize("error", [ApiUnreachable("no answer in time"), TimeoutError()])
+async def test_without_a_token_of_the_pods_account_there_is_no_session(error: Exception) -> None:
     async with kubelet_api() as stand:
-        stand.api_server.fail(ApiUnreachable("away"), verb="token")
+        stand.api_server.fail(error, verb="token")
         client = await stand.exec("true")
         assert (client.status, stand.redbox.sides) == (503, [])
+        assert client.refusal["message"].endswith("no answer in time")
 
 
 async def test_an_exit_code_and_both_outputs_arrive() -> None:
