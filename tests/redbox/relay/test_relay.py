@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from redbox.relay.program import frames
 from redbox.relay.program.frames import BadFrame, RelayDecoder
+from redbox.relay.program.relay import Relay
 from redbox.relay.program.streams import LEAST_READ, ORPHANS_S
 from redbox_shared.credit import ReceiveCredit
+from tests.ports import free_port
 from tests.redbox.relay.harness import RelayProcess, started
 
 SH = ("/bin/sh", "-c")
@@ -106,6 +108,15 @@ def test_a_relay_without_streams_ends() -> None:
     with started(idle_s=0.2) as relay:
         relay.process.wait(60)
         assert relay.process.returncode == 0
+
+
+def test_a_relay_whose_streams_are_all_refused_does_not_end() -> None:
+    """A port of a server that takes minutes to start is tried again and again."""
+    relay = Relay(0, 1, 60, 45)
+    relay._last_stream -= 61
+    assert relay._is_over()
+    relay._open(1, {"kind": "port", "port": free_port(), "job": "7"})
+    assert not relay._is_over()
 
 
 def test_a_relay_without_a_heartbeat_ends_with_its_sessions() -> None:

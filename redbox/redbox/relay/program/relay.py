@@ -208,6 +208,7 @@ class Relay:
     def _open(self, number: int, document: Dict[str, Any]) -> None:
         if number in self._streams or len(self._streams) >= MAX_STREAMS:
             raise BadFrame("a stream that is open, or too many")
+        self._last_stream = time.monotonic()  # also one that is refused at once: its client tries again
         kind = STREAMS[document["kind"]]
         try:
             stream = kind(number, self._send, document)
