@@ -47,8 +47,10 @@ BUSY_S = 1.0
 COMPANIONS_AT_ONCE, OF_A_NAMESPACE = 32, 16
 """Companions whose requests are read: one has 1 MiB at most."""
 DEFAULT_ACCOUNT = "default"
-UNKNOWN_FIELD = re.compile(r"(^|; )pod(\.\S+)? is not a field of this request")
-"""How a red-box that is older than this resourced refuses a pod."""
+UNKNOWN_PART = re.compile(
+    r"(^|; )pod((\.\S+)? is not a field of this request|\.registries\.\S+ must be a valid dictionary\b)"
+)
+"""How a red-box that is older than this resourced refuses a pod, or several logins for one registry."""
 TOO_OLD = "RedboxTooOld"
 NO_SUCH_NODE = "node configuration is not available"
 """In sbatch's words."""
@@ -184,7 +186,7 @@ class PodSubmitter:
             try:
                 return await _put_job(redbox, pod, request)
             except NotAccepted as refused:
-                if pod.role is BoundPodKind.POD and UNKNOWN_FIELD.search(refused.problem.detail):
+                if pod.role is BoundPodKind.POD and UNKNOWN_PART.search(refused.problem.detail):
                     self.too_old.add(connection.cluster.name)
                     raise SubmissionPending(TOO_OLD, too_old_message(connection.cluster.name)) from refused
                 if NO_SUCH_NODE in refused.problem.detail and any(map(DISK.match, request.options)):
