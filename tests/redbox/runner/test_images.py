@@ -146,3 +146,13 @@ def test_several_logins_for_a_registry_are_tried_until_one_is_accepted(tmp_path:
 def test_where_no_login_is_accepted_the_last_refusal_is_shown(tmp_path: Path) -> None:
     with pytest.raises(PullFailed, match="denied to eve: check the login of imagePullSecrets"):
         pulling(tmp_path, "carol").pull({"image": BOX})
+
+
+def test_a_failure_behind_an_accepted_login_is_shown_whatever_later_logins_are_told(tmp_path: Path) -> None:
+    store = pulling(tmp_path, "carol")
+    runtime = tmp_path / "apptainer"
+    known = '[ "$APPTAINER_DOCKER_USERNAME" = alice ] && echo "FATAL: manifest unknown" && exit 255'
+    runtime.write_text(runtime.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{known}\n"))
+    with pytest.raises(PullFailed, match=r"^manifest unknown: check the image's name and tag$"):
+        store.pull({"image": BOX})
+    assert (tmp_path / "asked").read_text().split() == ["bob", "eve"]

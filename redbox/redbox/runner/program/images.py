@@ -235,14 +235,15 @@ class ImageStore:
         part = "{}.{}.{}".format(path, os.environ.get("SLURM_JOB_ID", "0"), os.getpid())
         logins = find_credentials(image, self._registries)
         try:
-            message = ""
+            failures = []
             for login in logins or [{}]:
                 environment = {**self._environment, **login_environment(login)}
                 code, output = self._run([self._runtime, "-q", "pull", "--force", part, image], environment)
                 if code == 0:
                     os.rename(part, path)
                     return
-                message = explain_pull(output, code)
+                failures.append(explain_pull(output, code))
+            message = most_telling(failures)
             raise PullFailed("ErrImagePull", message + pull_cure(message, has_login=bool(logins)))
         finally:
             with suppress(FileNotFoundError):
@@ -342,7 +343,7 @@ def hash_name(image: str) -> str:
 def pull_cure(message: str, *, has_login: bool) -> str:
     """What to do about a failure of a registry; nothing where it may pass by itself."""
     lowered = message.lower()
-    if any(words in lowered for words in LOGIN_WORDS):
+    if is_about_login(message):
         cure = "check the login of imagePullSecrets" if has_login else "if it exists, give imagePullSecrets"
     elif any(words in lowered for words in NAME_WORDS):
         cure = "check the image's name and tag"
@@ -351,6 +352,16 @@ def pull_cure(message: str, *, has_login: bool) -> str:
     else:
         return ""
     return ": " + cure
+
+
+def most_telling(failures: List[str]) -> str:
+    """Of tries with one login after another: a registry that refuses a login says nothing of the image."""
+    return next((failure for failure in failures if not is_about_login(failure)), failures[-1])
+
+
+def is_about_login(message: str) -> bool:
+    lowered = message.lower()
+    return any(words in lowered for words in LOGIN_WORDS)
 
 
 def explain_pull(output: str, code: int) -> str:
