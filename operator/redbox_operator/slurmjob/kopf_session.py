@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import kopf
+import structlog
 from aiohttp import (
     ClientConnectionError,
     ClientPayloadError,
@@ -29,7 +30,7 @@ from redbox_kube.api.nesting_limit import bounded, parsed
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
-
+log = structlog.get_logger(__name__)
 IsOwnWrite = Callable[[str], bool]
 """Whether we have written the object's version of this number, and cached the answer."""
 ERROR = re.compile(rb'\s*\{\s*"type"\s*:\s*"ERROR"')
@@ -94,9 +95,11 @@ class BoundedResponse(ClientResponse):
 
         Kopf ends all its watches by an answer 410, as to a page of a list that has taken longer than the API
         server keeps its version, or 404, as while its CRD is replaced. After an EXPIRED line, or a
-        ClientPayloadError in a list, it lists again. The same by an answer 401 where it can log in only as
-        before, for an API server that starts, or reaches no etcd, may refuse a good token; and by a page of
-        HTML, which a proxy before the API server writes.
+        ClientPayloadError in a list, it lists again two seconds later, and logs nothing. After a
+        ClientConnectionError it tries again after growing pauses, and logs each try: so a list that is
+        refused as a whole is seen, as of a CRD that is gone where the operator may not watch CRDs. The same
+        by an answer 401 where it can log in only as before, for an API server that starts, or reaches no
+        etcd, may refuse a good token; and by a page of HTML, which a proxy before the API server writes.
         """
         await super().start(connection)
         if self.status == HTTPStatus.UNAUTHORIZED and self.is_login_newest():
@@ -108,8 +111,13 @@ class BoundedResponse(ClientResponse):
             self.status not in TRIED_AGAIN
         ):
             if "limit" in self.url.query:
-                raise ClientPayloadError(f"this list is refused with status {self.status}")
+                if self.status == HTTPStatus.GONE or "continue" in self.url.query:
+                    raise ClientPayloadError("this list has to begin again")
+                cure = ": is its CRD installed?" if self.status == HTTPStatus.NOT_FOUND else ""
+                raise ClientConnectionError(f"the API server refuses this list: status {self.status}{cure}")
             if "watch" in self.url.query:
+                if self.status != HTTPStatus.GONE:
+                    log.warning("watch refused", path=self.url.path, status=self.status)
                 self.status, lines_of = HTTPStatus.OK, _ExpiredWatch
         self.content = cast("StreamReader", lines_of(self.content, self.is_own_write, self.watch_read))
         return self

@@ -11,6 +11,7 @@ import kopf
 import pytest
 from aiohttp import ClientConnectionError, ClientPayloadError, ClientResponse, web
 from aiohttp.test_utils import TestServer
+from structlog.testing import capture_logs
 
 from redbox_operator.slurmjob.kopf_session import session_by
 from redbox_operator.slurmjob.kopf_watches import settings_for
@@ -114,15 +115,27 @@ async def test_after_any_error_of_a_watch_kopf_lists_again() -> None:
 
 
 @pytest.mark.parametrize("status", ["400", "404", "410"])
-async def test_kopf_lists_again_if_a_list_or_watch_is_refused(status: str) -> None:
+async def test_kopf_lists_again_if_a_watch_or_a_later_page_is_refused(status: str) -> None:
     """Of any other exception, and of a status that is no success, its watches end."""
     with pytest.raises(ClientPayloadError):
-        async with asked(refusal=status, limit="40"):
+        async with asked(refusal=status, limit="40", **({} if status == "410" else {"continue": "40"})):
             pass
-    async with asked(refusal=status, watch="true") as response:
-        read = [piece async for piece in response.content.iter_chunked(1024)]
+    with capture_logs() as logged:
+        async with asked(refusal=status, watch="true") as response:
+            read = [piece async for piece in response.content.iter_chunked(1024)]
     assert response.ok
     assert [json.loads(piece)["object"]["code"] for piece in read] == [410]
+    assert [line["status"] for line in logged] == ([] if status == "410" else [int(status)])
+
+
+@pytest.mark.parametrize(("status", "words"), [("400", "status 400$"), ("404", "is its CRD installed")])
+async def test_kopf_tries_a_refused_list_again_with_growing_pauses_and_logs_it(
+    status: str, words: str
+) -> None:
+    """After a ClientPayloadError it lists again every two seconds, and logs nothing."""
+    with pytest.raises(ClientConnectionError, match=words):
+        async with asked(refusal=status, limit="40"):
+            pass
 
 
 async def test_kopf_itself_handles_what_it_tries_again_and_kinds_that_are_gone() -> None:
