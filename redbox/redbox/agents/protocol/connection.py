@@ -272,7 +272,7 @@ class AgentConnection:
         if self.end_reason is None:
             self._end(reason)
             self.process.kill()
-        return AgentDied(f"the agent is gone: {self.end_reason}", retry=False)
+        return AgentDied(f"red-box's agent is gone: {self.end_reason}", retry=False)
 
     def close(self) -> None:
         """Let the agent exit by itself, which it does once its recorded commands have ended."""
@@ -287,7 +287,7 @@ class AgentConnection:
             stream.abandoned = True
 
     def died_during(self, request: AgentRequest) -> AgentDied:
-        detail = f"the agent is gone during {request}: {self.end_reason}"
+        detail = f"red-box's agent is gone during {request}: {self.end_reason}"
         return AgentDied(detail, retry=request.idempotent)
 
     def grant(self, number: int, credit: int) -> None:
@@ -308,7 +308,7 @@ class AgentConnection:
     async def open(self, request: AgentRequest) -> AsyncIterator[RequestStream]:
         """Send a request, which is cancelled if it has not ended at the end of the block."""
         if self.end_reason is not None:
-            raise AgentUnavailable(f"the agent is gone: {self.end_reason}", retry_after=1.0)
+            raise AgentUnavailable(f"red-box's agent is gone: {self.end_reason}", retry_after=1.0)
         if len(self._streams) >= MAX_REQUESTS:
             raise AgentUnavailable(f"the user's agent is busy with {MAX_REQUESTS} requests", retry_after=1.0)
         stream = RequestStream(next(self._numbers), request, self)
