@@ -6,30 +6,16 @@ its own.
 """
 
 import os
-import re
 from contextlib import suppress
 from typing import Dict, Iterator, Optional, Set
 
 JOB_ID = b"SLURM_JOB_ID"
 STEPD_NAME = b"slurmstepd"
 STEPD = STEPD_NAME + b": ["
-GROUP_OF_JOB = re.compile("/job_([0-9]+)/")
 Environment = Dict[bytes, bytes]
 SOCKETS_OF_JOB: Set[int] = set()
 """Those that were found to be the job's: a look at all processes is not repeated for each connection."""
 MOST_SOCKETS = 1024
-
-
-def own_job(pid: int, otherwise: str) -> str:
-    """The id of this process's job as its node has it: in a component of a het job that of the component.
-
-    SLURM_JOB_ID is that of the first one there.
-    """
-    title = step_title_above(pid)
-    if title is not None:
-        return title.partition(".")[0]
-    found = GROUP_OF_JOB.search(cgroups_of(pid))
-    return found.group(1) if found else os.environ.get("SLURM_JOB_ID") or otherwise
 
 
 def is_socket_of_job(inode: int, job: str) -> bool:
@@ -83,12 +69,7 @@ def is_of_job(pid: int, job: str) -> bool:
             return title.startswith(job + ".")
         above.append(pid)
         pid = parent_of(pid)
-    return any(has_variable_of(each, job) for each in above)
-
-
-def has_variable_of(pid: int, job: str) -> bool:
-    """Whether it has our own SLURM_JOB_ID."""
-    return environment_of(pid).get(JOB_ID) == os.environb.get(JOB_ID, job.encode())
+    return any(environment_of(each).get(JOB_ID) == job.encode() for each in above)
 
 
 def is_in_cgroup_of(pid: int, job: str) -> Optional[bool]:
@@ -122,13 +103,6 @@ def step_title(pid: int) -> Optional[str]:
     except OSError:
         return None
     return title[len(STEPD) :].partition(b"]")[0].decode("latin-1") if title.startswith(STEPD) else None
-
-
-def step_title_above(pid: int) -> Optional[str]:
-    title = None
-    while pid and title is None:
-        title, pid = step_title(pid), parent_of(pid)
-    return title
 
 
 def parent_of(pid: int) -> int:

@@ -13,15 +13,12 @@ from redbox.node.program.job_processes import (
     JOB_ID,
     Environment,
     environment_of,
-    has_variable_of,
     is_in_cgroup_of,
-    own_job,
     own_processes,
     owner_of,
     parent_of,
     stat_field,
     step_title,
-    step_title_above,
 )
 from redbox.node.program.loader_variables import DEFAULT_FOLDERS, has_setter, loads_files
 from redbox.node.program.started_containers import StartedContainer, is_note, read_started
@@ -107,8 +104,9 @@ def find_place(job: str, container: Optional[str], relay: int) -> Place:
 
 
 def job_processes(job: str, relay: int) -> Iterator[JobProcess]:
-    """Those of the job on this node, without the sessions' own."""
-    steps = steps_of_processes(own_job(relay, job), relay)
+    """Those of the job, without the sessions' own. An array task has two ids: that of its step counts."""
+    wanted = os.environ.get("SLURM_JOB_ID") or job
+    steps = steps_of_processes(wanted, relay)
     uid, own = os.getuid(), steps[relay]
     for pid, step in steps.items():
         if step not in (None, OTHER, own) and owner_of(pid) == uid:
@@ -141,12 +139,15 @@ def step_without_title(pid: int, job: str) -> Optional[str]:
     """Of a process whose slurmstepd is hidden, or not there: "" if it is the job's all the same."""
     is_inside = is_in_cgroup_of(pid, job)
     if is_inside is None:
-        is_inside = has_variable_of(pid, job)
+        is_inside = environment_of(pid).get(JOB_ID) == job.encode()
     return "" if is_inside else None
 
 
 def own_step(job: str, relay: int) -> str:
-    step = step_of_title(step_title_above(relay), job)
+    pid, title = relay, None
+    while pid and title is None:
+        title, pid = step_title(pid), parent_of(pid)
+    step = step_of_title(title, job)
     return OWN if step in (None, OTHER) else step or OWN
 
 
