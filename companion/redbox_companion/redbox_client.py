@@ -206,7 +206,7 @@ class BlockingClient:
     def _take_kept(self) -> HttpConnection | None:
         with suppress(IndexError):  # threads take turns
             connection, since = self._kept.pop()
-            if time.monotonic() - since < REUSED_S:
+            if time.monotonic() - since < REUSED_S and connection.is_quiet:
                 return connection
             connection.close()
         return None

@@ -46,6 +46,8 @@ class ScriptedServer:
     connections: int = 0
     hold: threading.Event | None = None  # no response before it is set
     drop_after: int = 1_000_000  # responses on one connection, which is then closed without a word
+    unasked: bytes = b""  # what it sends behind its first response
+    sent_unasked: threading.Event = field(default_factory=threading.Event)
     refuse_port: Refusal | None = None
     forwards: list[socket.socket] = field(default_factory=list)
 
@@ -210,6 +212,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
+        if self.scripted.unasked:
+            self.wfile.write(self.scripted.unasked)
+            self.scripted.unasked = b""
+            self.scripted.sent_unasked.set()
 
     def log_message(self, *_: Any) -> None:
         pass

@@ -6,6 +6,7 @@ start.
 
 from __future__ import annotations
 
+import select
 import socket
 
 TYPE_CHECKING = False
@@ -51,6 +52,13 @@ class HttpConnection:
     def is_free(self) -> bool:
         """Whether the last response was read to its end, and the server takes another request."""
         return self._response is not None and self._response.leaves_connection_open
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is open, and nothing came behind the response: that would pass for the next one."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return not self.socket.pending() and not poll.poll(0)
 
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None

@@ -218,8 +218,9 @@ class JobService:
     ) -> Job:
         """One job, of an array with its tasks."""
         read = partial(self._access.record, caller, key, attempt, owner)
-        record, tasks = await self._array_tasks.listed(read) if with_tasks else (await read(), None)
-        return self._view(record, tasks)
+        if not with_tasks:
+            return self._view(await read())
+        return self._view(*await self._array_tasks.listed(caller.owner, read))
 
     async def locate(self, caller: Caller, key: str, attempt: int = 1) -> JobRecord:
         """For logs and files: only the owner's, never an operator's."""

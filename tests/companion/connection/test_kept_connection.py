@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -36,6 +37,18 @@ def test_a_connection_that_is_closed_after_its_response_is_replaced_unnoticed(
     answers = [client.request("GET", PATH, QUERY) for _ in range(3)]
     assert [answer.body for answer in answers] == [JOB] * 3
     assert redbox.connections == len(redbox.asked) == 3
+
+
+def test_a_response_that_nobody_asked_for_is_none_of_the_next_request(
+    redbox: ScriptedServer, client: BlockingClient
+) -> None:
+    """As of a proxy that gives up an idle connection with a status 408, or of a broken one."""
+    foreign = json.dumps({**JOB, "jobID": "8"}).encode()
+    redbox.unasked = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(foreign), foreign)
+    assert client.request("GET", PATH, QUERY).body == JOB
+    assert redbox.sent_unasked.wait(60)
+    assert client.request("GET", PATH, QUERY).body == JOB
+    assert redbox.connections == 2
 
 
 def test_a_connection_that_is_closed_during_a_request_is_replaced_once(

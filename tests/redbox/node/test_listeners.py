@@ -97,6 +97,35 @@ def test_a_server_of_the_same_users_other_job_is_not_reached(job: str | None, is
             assert (find_job_listener(port, JOB) is not None) is is_found
 
 
+@pytest.mark.parametrize("hidden", ["step_title", "cgroups_of", ""])
+@pytest.mark.parametrize(("job", "is_found"), [(JOB, True), ("4715", False)])
+def test_a_server_of_another_component_of_a_het_job_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+    hidden: str,
+    job: str,
+    is_found: bool,  # noqa: FBT001
+) -> None:
+    """Its slurmstepd and its cgroup have the id that the component has to slurmd."""
+    monkeypatch.setattr(job_processes, "step_title", lambda pid: "4715.0" if pid == 1 else None)
+    monkeypatch.setattr(job_processes, "cgroups_of", lambda _: "0::/slurm/job_4715/step_0/user")
+    if hidden:
+        monkeypatch.setattr(
+            job_processes, hidden, {"step_title": lambda _: None, "cgroups_of": lambda _: ""}[hidden]
+        )
+    with server_of(job) as port:
+        assert (find_job_listener(port, f"{JOB}+1") is not None) is is_found
+
+
+def test_a_job_is_named_as_the_variable_of_its_step_has_it_and_a_component_as_red_box(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "4719")
+    assert job_processes.own_job("4714_3") == "4719"
+    assert job_processes.own_job("4719+1") == "4719+1"
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert job_processes.own_job("4714") == "4714"
+
+
 def test_a_server_whose_process_cannot_be_seen_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_processes, "holds_socket", lambda *_: False)
     with server("127.0.0.1") as listener:

@@ -49,6 +49,31 @@ def test_a_process_that_hides_its_step_is_the_jobs_by_its_environment(
 
 
 @pytest.mark.parametrize("are_hidden", [False, True])
+def test_of_a_het_job_the_processes_of_each_component_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+    are_hidden: bool,  # noqa: FBT001
+) -> None:
+    """To slurmd its second component is job 4717, and the variable in it is that of the whole."""
+    monkeypatch.setenv("SLURM_JOB_ID", JOB)
+    launch = (
+        f"for job in {JOB} {JOB} 4718; do SLURM_JOB_ID=$job setsid sleep 621.25 >/dev/null & echo $!; done"
+    )
+    first, second, foreign = pids = [
+        int(pid) for pid in subprocess.check_output(["sh", "-c", launch]).split()
+    ]
+    titles = {os.getppid(): "4717.3", first: f"{JOB}.batch", second: "4717.0", foreign: "4718.0"}
+    groups = {pid: f"0::/job_{title.replace('.', '/step_')}/user\n" for pid, title in titles.items()}
+    monkeypatch.setattr(places, "step_title", {}.get if are_hidden else titles.get)
+    monkeypatch.setattr(job_processes, "cgroups_of", lambda pid: groups.get(pid, ""))
+    try:
+        found = {process.pid for process in places.job_processes(f"{JOB}+1", os.getpid())}
+    finally:
+        for pid in pids:
+            os.kill(pid, 9)
+    assert found == {first, second}
+
+
+@pytest.mark.parametrize("are_hidden", [False, True])
 def test_processes_of_other_jobs_are_not_asked_for_their_environment(
     monkeypatch: pytest.MonkeyPatch,
     are_hidden: bool,  # noqa: FBT001

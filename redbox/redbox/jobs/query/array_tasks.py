@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
 
+from redbox.core.domain import Owner
 from redbox.core.workload_manager import JobStates
 from redbox.jobs.record.api_view import are_listed, task_views
 from redbox.jobs.record.record import JobRecord, ObservedStatus
@@ -15,21 +17,27 @@ PIECE = 1000
 
 
 class ArrayTasks:
-    """Lists the tasks of one large array at a time: 40,000 take 30 MiB as objects, of each request."""
+    """Lists the tasks of one large array at a time: 40,000 take 30 MiB as objects, of each request.
+
+    Of each caller one request waits for that, and its others behind it: so callers take turns, however many
+    requests each of them sends.
+    """
 
     def __init__(self, states: JobStates) -> None:
         self._states = states
         self._one_at_a_time = asyncio.Lock()
+        self._one_of_caller = WeakValueDictionary[Owner, asyncio.Lock]()
 
     async def listed(
-        self, read: Callable[[], Awaitable[JobRecord]]
+        self, caller: Owner, read: Callable[[], Awaitable[JobRecord]]
     ) -> tuple[JobRecord, list[ArrayTask] | None]:
         """Return a record with its tasks, or None where they are not listed."""
         record = await read()
         if len(record.status.tasks) <= PIECE:
             return record, await self._in_pieces(record.status)
         del record  # one that has ended was unpacked: those that wait keep none
-        async with self._one_at_a_time:
+        one_of_caller = self._one_of_caller.setdefault(caller, asyncio.Lock())
+        async with one_of_caller, self._one_at_a_time:
             await asyncio.sleep(0)
             record = await read()
             return record, await self._in_pieces(record.status)

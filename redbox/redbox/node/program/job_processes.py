@@ -7,7 +7,7 @@ its own.
 
 import os
 from contextlib import suppress
-from typing import Dict, Iterator, Optional, Set
+from typing import Dict, Iterator, Optional, Set, Tuple
 
 JOB_ID = b"SLURM_JOB_ID"
 STEPD_NAME = b"slurmstepd"
@@ -59,17 +59,32 @@ def holds_socket(pid: int, inode: int) -> bool:
 
 def is_of_job(pid: int, job: str) -> bool:
     """Its environment is read last: that of a process which waits in the kernel may wait with it."""
-    is_inside = is_in_cgroup_of(pid, job)
-    if is_inside is not None:
+    leader, is_component = leader_of(job)
+    is_inside = is_in_cgroup_of(pid, leader)
+    if is_inside or (is_inside is not None and not is_component):
         return is_inside
     above = []
     while pid:
         title = step_title(pid)
-        if title is not None:
-            return title.startswith(job + ".")
+        if title is not None and (title.startswith(leader + ".") or not is_component):
+            return title.startswith(leader + ".")
         above.append(pid)
         pid = parent_of(pid)
-    return any(environment_of(each).get(JOB_ID) == job.encode() for each in above)
+    return any(environment_of(each).get(JOB_ID) == leader.encode() for each in above)
+
+
+def own_job(job: str) -> str:
+    """A job as its processes have it: an array task has two ids; the component 7+1 of a het job stays."""
+    return job if leader_of(job)[1] else os.environ.get("SLURM_JOB_ID") or job
+
+
+def leader_of(job: str) -> Tuple[str, bool]:
+    """The id that the variables have, and whether titles and cgroups may have another one.
+
+    Each component of het job 7 is a job with an id of its own to slurmd, such as 8, and SLURM_JOB_ID is 7.
+    """
+    leader, plus, _ = job.partition("+")
+    return leader, bool(plus)
 
 
 def is_in_cgroup_of(pid: int, job: str) -> Optional[bool]:

@@ -14,6 +14,8 @@ from redbox.node.program.job_processes import (
     Environment,
     environment_of,
     is_in_cgroup_of,
+    leader_of,
+    own_job,
     own_processes,
     owner_of,
     parent_of,
@@ -104,9 +106,8 @@ def find_place(job: str, container: Optional[str], relay: int) -> Place:
 
 
 def job_processes(job: str, relay: int) -> Iterator[JobProcess]:
-    """Those of the job, without the sessions' own. An array task has two ids: that of its step counts."""
-    wanted = os.environ.get("SLURM_JOB_ID") or job
-    steps = steps_of_processes(wanted, relay)
+    """Those of the job, without the sessions' own."""
+    steps = steps_of_processes(own_job(job), relay)
     uid, own = os.getuid(), steps[relay]
     for pid, step in steps.items():
         if step not in (None, OTHER, own) and owner_of(pid) == uid:
@@ -137,9 +138,10 @@ def steps_of_processes(job: str, relay: int) -> Dict[int, Optional[str]]:
 
 def step_without_title(pid: int, job: str) -> Optional[str]:
     """Of a process whose slurmstepd is hidden, or not there: "" if it is the job's all the same."""
-    is_inside = is_in_cgroup_of(pid, job)
-    if is_inside is None:
-        is_inside = environment_of(pid).get(JOB_ID) == job.encode()
+    leader, is_component = leader_of(job)
+    is_inside = is_in_cgroup_of(pid, leader)
+    if is_inside is None or (is_component and not is_inside):
+        is_inside = environment_of(pid).get(JOB_ID) == leader.encode()
     return "" if is_inside else None
 
 
@@ -152,9 +154,12 @@ def own_step(job: str, relay: int) -> str:
 
 
 def step_of_title(title: Optional[str], job: str) -> Optional[str]:
+    leader, is_component = leader_of(job)
     if title is None:
         return None
-    return title[len(job) + 1 :] if title.startswith(job + ".") else OTHER
+    if title.startswith(leader + "."):
+        return title[len(leader) + 1 :]
+    return None if is_component else OTHER  # or of another component
 
 
 def start_of(pid: int) -> int:

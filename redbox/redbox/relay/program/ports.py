@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any, Dict, Iterator, Optional, Tuple
 
-from redbox.node.program.job_processes import is_socket_of_job
+from redbox.node.program.job_processes import is_socket_of_job, own_job
 from redbox.node.program.listeners import ANY_ADDRESS, find_listeners
 from redbox.relay.program.frames import CLOSE, STDOUT
 from redbox.relay.program.streams import Interest, Send, SocketStream
@@ -28,7 +28,7 @@ class PortStream(SocketStream):
         self._readable = self._writable = True
         self._was_reset = False
         port = int(document["port"])
-        where = find_job_listener(port, os.environ.get("SLURM_JOB_ID") or document["job"])
+        where = find_job_listener(port, own_job(document["job"]))
         if where is None:
             message = f"nothing of the job listens on port {port} of node {os.uname()[1]}"
             self.finish({"reason": "PortRefused", "message": message})
