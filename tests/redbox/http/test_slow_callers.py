@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 from starlette.requests import HTTPConnection
+from starlette.types import Message, Receive, Scope, Send
 
 from redbox.callers import peers
+from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.domain import Caller
+from redbox.http.metrics import ServerMetrics
 from redbox.http.middleware import request_middleware
 from redbox.http.middleware.caller_budget import bodies_budget
+from redbox.http.middleware.request_middleware import PIECE, RequestMiddleware
 from redbox.server import listeners
+from redbox_api.models import Job
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import Stand, eventually, problem, standing
 
@@ -262,3 +268,51 @@ async def test_a_reader_that_takes_nothing_is_cut_off(path: str) -> None:
             assert b"200" in await reader.readline()
             await eventually(lambda: not stand.services.streams.held)
             await eventually(lambda: not stand.connections._by_caller["alice"])
+
+
+@pytest.mark.parametrize("at", [at_socket, at_port])
+async def test_a_caller_who_does_not_read_its_responses_is_cut_off(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, at: Callable[[Stand], AbstractAsyncContextManager[Wire]]
+) -> None:
+    """Each would hold them until they are read: a large array takes 4 MB."""
+    await stand.writing("k1")
+    get = stand.services.jobs.get
+
+    async def get_large(*asked: Any, **more: Any) -> Job:
+        job = await get(*asked, **more)
+        return job.model_copy(update={"message": "x" * MORE_THAN_BUFFERS_HOLD})
+
+    monkeypatch.setattr(stand.services.jobs, "get", get_large)
+    monkeypatch.setattr(request_middleware, "READ_GRACE_S", 0.2)
+    monkeypatch.setattr(request_middleware, "MIN_BYTES_PER_S", 1 << 40)
+    async with at(stand) as (reader, writer):
+        head = f"GET /v1/jobs/k1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {stand.tokens['alice']}\r\n\r\n"
+        writer.write(head.encode() * 4)
+        assert b"200" in await reader.readline()
+        await eventually(lambda: not stand.connections._by_caller["alice"])
+
+
+@pytest.mark.parametrize("size", [2 * PIECE - 1, 2 * PIECE, 2 * PIECE + 1])
+async def test_a_response_arrives_whole_by_its_pieces(size: int) -> None:
+    sent = list[Message]()
+    body = bytes(index % 251 for index in range(size))
+
+    async def app(scope: Scope, _: Receive, send: Send) -> None:
+        assert scope["path"] == "/"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    middleware = RequestMiddleware(app, counter=ServerMetrics(), body_limit=1, budget=bodies_budget(1))
+    connection = ConnectionLimiter().open("here", lambda: None)
+    state = {peers.CONNECTION_KEY: connection}
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "state": state}
+    await middleware(scope, receive, send)
+    assert b"".join(message.get("body", b"") for message in sent) == body
+    assert [message.get("more_body", False) for message in sent[1:]] == [True] * (len(sent) - 2) + [False]
+    assert all(len(message.get("body", b"")) <= PIECE for message in sent)

@@ -10,12 +10,14 @@ import asyncio
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from http import HTTPStatus
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
+from redbox.callers.peers import connection_in
 from redbox.http.answers.problems import ContentTooLargeProblem, RequestTimeoutProblem, problem_response
 from redbox.http.metrics import ServerMetrics
 from redbox.http.middleware.caller_budget import CallerBudget
@@ -27,6 +29,9 @@ is_upload = re.compile(r"PUT /v1/jobs/[^/]+/files/").match
 BODY_GRACE_S = 30.0
 MIN_BYTES_PER_S = 65_536
 """A body may keep red-box waiting for the grace period, and a second more for each so many bytes received."""
+READ_GRACE_S = 60.0
+"""For a client to read what is already sent; and a second more for each MIN_BYTES_PER_S of the rest."""
+PIECE = 65_536
 
 
 class RequestMiddleware:
@@ -48,7 +53,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         identifier = scope[ID_KEY] = secrets.token_hex(8)
-        response = _Response(send, identifier)
+        response = _Response(send, scope)
         started = time.monotonic()
         with bound_contextvars(request_id=identifier):
             try:
@@ -59,7 +64,7 @@ class RequestMiddleware:
     async def _upgrade(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sessions: their messages have limits of their own."""
         identifier = scope[ID_KEY] = secrets.token_hex(8)
-        response = _Response(send, identifier)
+        response = _Response(send, scope)
         started = time.monotonic()
         with bound_contextvars(request_id=identifier):
             try:
@@ -92,20 +97,43 @@ class RequestMiddleware:
 
 
 class _Response:
-    """Forwards a response with the request's id, and records its status."""
+    """Forwards a response with the request's id, in pieces, and records its status.
 
-    def __init__(self, send: Send, identifier: str) -> None:
+    A client that does not read it is disconnected: a connection holds its responses until they are read, and
+    without a bound one caller would fill red-box's memory with them.
+    """
+
+    def __init__(self, send: Send, scope: Scope) -> None:
         self._send = send
-        self._identifier = identifier.encode()
+        self._scope = scope
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", []), (b"x-request-id", self._identifier)]
+            identifier = (b"x-request-id", self._scope[ID_KEY].encode())
+            message["headers"] = [*message.get("headers", []), identifier]
         elif message["type"] == "websocket.accept":
             self.status = HTTPStatus.SWITCHING_PROTOCOLS
-        await self._send(message)
+        connection = connection_in(self._scope)
+        if self._scope["type"] != "http" or connection is None:
+            await self._send(message)
+            return
+        try:
+            async with asyncio.timeout(READ_GRACE_S + len(message.get("body", b"")) / MIN_BYTES_PER_S):
+                for piece in _pieces(message):
+                    await self._send(piece)
+        except TimeoutError:
+            log.warning("slow reader disconnected", why="it did not read its response in time")
+            connection.end()  # a close would wait for it to read the rest
+
+
+def _pieces(message: Message) -> Iterator[Message]:
+    """The server waits before each one until the client has read most of those before."""
+    body = message.get("body", b"")
+    for start in range(0, len(body) - PIECE, PIECE):
+        yield {**message, "body": body[start : start + PIECE], "more_body": True}
+    yield {**message, "body": body[(len(body) - 1) // PIECE * PIECE :]} if len(body) > PIECE else message
 
 
 def request_id_of(scope: Scope) -> str:
