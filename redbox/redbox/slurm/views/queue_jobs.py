@@ -34,7 +34,7 @@ class QueueJobBuilder:
         for leader, parts in groups.items():
             if leader in contradictory or len({row.uid for row in parts}) > 1:
                 contradictory.add(leader)
-            elif len(parts) == 1 and parts[0].array_task is None:
+            elif len(parts) == 1 and parts[0].array_task is None and not parts[0].het_job_id:
                 row, last = parts[0], self._plain.get(leader)
                 if last is None or last[0] is not row:
                     last = (row, _observe_row(leader, row, row, parts))

@@ -136,6 +136,8 @@ def test_a_het_job_has_the_nodes_of_each_component() -> None:
         row("5", het_job_id="5", het_offset=0, state="RUNNING", nodes="n1"),
     ]
     assert build_queue_jobs(parts)[0][0].component_nodes == ("n1", "", "n[3-4]")
+    left = [row("7", het_job_id="5", het_offset=1, state="RUNNING", nodes="n2")]
+    assert build_queue_jobs(left)[0][0].component_nodes == ("", "n2")
     waiting = [row("5", het_job_id="5", het_offset=0), row("6", het_job_id="5", het_offset=1)]
     assert build_queue_jobs(waiting)[0][0].component_nodes == ()
 
