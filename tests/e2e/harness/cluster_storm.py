@@ -28,6 +28,7 @@ from tests.e2e.harness.waiting import WITHIN_S, eventually
 
 NO_END = {"PENDING", "RUNNING"}  # of forgotten jobs, for ever
 BEGAN_AGAIN = {"REQUEUED", "NODE_FAIL"}  # by Slurm itself, under the same id: a node refused the job, or fell
+PLACES_FREE_WITHIN_S = 600
 KUBE_NODES = ("k1", "k2")
 SLURM_NODES = ("n1", "n2", "n3")
 
@@ -124,11 +125,12 @@ def accounting_catches_up(login: Host) -> None:
     """Until slurmdbd has what slurmctld had kept for it.
 
     What a killed slurmctld had kept is lost, so that the accounting has nothing of some jobs that ran. The
-    job is found by its name: a slurmctld that came back gives the ids of forgotten jobs out again.
+    job is found by its name: a slurmctld that came back gives the ids of forgotten jobs out again. Jobs that
+    ended while it was killed keep their places until it has asked their nodes, every few minutes.
     """
     name = f"last-{uuid.uuid4().hex}"
     ran = ("sbatch", "--wait", "--wrap=true", "--output=/dev/null", f"--job-name={name}")
-    login.run(*ran, user=TENANTS[0])
+    login.run(*ran, user=TENANTS[0], timeout=PLACES_FREE_WITHIN_S)
     shown = ("sacct", SINCE, "-XDnPa", "-o", "State", f"--name={name}")
     eventually(lambda: "COMPLETED" in login.run(*shown).stdout.split(), what="an accounting that is whole")
 
