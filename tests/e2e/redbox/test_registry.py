@@ -72,7 +72,7 @@ async def send(client: RedboxClient, image: str, *, password: str = PASSWORD, **
 async def said(client: RedboxClient, key: str) -> str:
     """What it wrote, if it succeeded without a word of complaint."""
     job, error = await ended(client, key), await log_of(client, key, "stderr")
-    assert (job.phase, error) == (Phase.SUCCEEDED, ""), job
+    assert (job.phase, error) == (Phase.SUCCEEDED, ""), error or job
     return await log_of(client, key)
 
 
