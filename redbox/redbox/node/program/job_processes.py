@@ -59,10 +59,10 @@ def holds_socket(pid: int, inode: int) -> bool:
 
 def is_of_job(pid: int, job: str) -> bool:
     """Its environment is read last: that of a process which waits in the kernel may wait with it."""
-    leader, is_component = leader_of(job)
-    is_inside = is_in_cgroup_of(pid, leader)
-    if is_inside or (is_inside is not None and not is_component):
+    is_inside = is_in_cgroup_of(pid, job)
+    if is_inside is not None:
         return is_inside
+    leader, is_component = leader_of(job)
     above = []
     while pid:
         title = step_title(pid)
@@ -70,7 +70,7 @@ def is_of_job(pid: int, job: str) -> bool:
             return title.startswith(leader + ".")
         above.append(pid)
         pid = parent_of(pid)
-    return any(environment_of(each).get(JOB_ID) == leader.encode() for each in above)
+    return any(has_variable_of(each, job) for each in above)
 
 
 def own_job(job: str) -> str:
@@ -88,11 +88,16 @@ def leader_of(job: str) -> Tuple[str, bool]:
 
 
 def is_in_cgroup_of(pid: int, job: str) -> Optional[bool]:
-    """None where Slurm tracks processes otherwise."""
+    """None where Slurm tracks processes otherwise, or the group may be that of another component."""
+    leader, is_component = leader_of(job)
     groups = cgroups_of(pid)
-    if "/job_{}/".format(job) in groups:
+    if "/job_{}/".format(leader) in groups:
         return True
-    return False if "/job_" in groups and "/step_" in groups else None
+    return False if "/job_" in groups and "/step_" in groups and not is_component else None
+
+
+def has_variable_of(pid: int, job: str) -> bool:
+    return environment_of(pid).get(JOB_ID) == leader_of(job)[0].encode()
 
 
 def cgroups_of(pid: int) -> str:

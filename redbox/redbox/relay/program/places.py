@@ -13,6 +13,7 @@ from redbox.node.program.job_processes import (
     JOB_ID,
     Environment,
     environment_of,
+    has_variable_of,
     is_in_cgroup_of,
     leader_of,
     own_job,
@@ -138,10 +139,9 @@ def steps_of_processes(job: str, relay: int) -> Dict[int, Optional[str]]:
 
 def step_without_title(pid: int, job: str) -> Optional[str]:
     """Of a process whose slurmstepd is hidden, or not there: "" if it is the job's all the same."""
-    leader, is_component = leader_of(job)
-    is_inside = is_in_cgroup_of(pid, leader)
-    if is_inside is None or (is_component and not is_inside):
-        is_inside = environment_of(pid).get(JOB_ID) == leader.encode()
+    is_inside = is_in_cgroup_of(pid, job)
+    if is_inside is None:
+        is_inside = has_variable_of(pid, job)
     return "" if is_inside else None
 
 
