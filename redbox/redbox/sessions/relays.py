@@ -126,9 +126,19 @@ class RelayPool:
             yield await asyncio.shield(relay.opened)
         finally:
             relay.users -= 1
-            if not relay.users and relay.task is not None and not relay.task.done():
-                loop = asyncio.get_running_loop()
-                relay.linger = loop.call_later(self._linger_s, self._end_unused, key, relay, relay.task)
+            if not relay.users:
+                self._end_later(key, relay)
+
+    def expect(self, key: RelayKey, is_suspended: Callable[[], bool]) -> None:
+        """Start the relay for a session that is about to be requested, unless one runs or has failed."""
+        if key not in self._relays and key not in self._failures:
+            self._end_later(key, self._start(key, is_suspended))
+
+    def _end_later(self, key: RelayKey, relay: _Relay) -> None:
+        """Unless a session begins before."""
+        if relay.task is not None and not relay.task.done():
+            loop = asyncio.get_running_loop()
+            relay.linger = loop.call_later(self._linger_s, self._end_unused, key, relay, relay.task)
 
     def _end_unused(self, key: RelayKey, relay: _Relay, task: asyncio.Task[None]) -> None:
         """A session that begins in the same turn gets another relay."""

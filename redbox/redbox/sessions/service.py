@@ -7,7 +7,7 @@ import bisect
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from redbox.sessions.open_session import CLIENT_GONE, OpenForward, OpenSession
 from redbox.sessions.relay_connection import RELAY_LOST, RelayStreamHandle
 from redbox.sessions.relays import RelayKey, RelayPool
 from redbox.sessions.settings import ExecSettings
-from redbox.sessions.targets import SessionTarget, check_running, choose_target
+from redbox.sessions.targets import SessionTarget, check_running, choose_target, has_one_node
 from redbox.sessions.watches import IdleTimer, JobWatch
 from redbox_api.sessions.parts import ExecRequest
 
@@ -90,6 +90,15 @@ class SessionService:
             record = await self._enterable(ref)
             if act == FORWARD:
                 choose_target(record, self._workload.states, None, task)
+
+    async def expect(self, ref: JobRef) -> None:
+        """A command is about to be requested: its relay starts meanwhile, where only one node is possible."""
+        with suppress(JobsError, SessionsBusy):  # what refuses the request itself, and is audited then
+            record = await self._enterable(ref)
+            if self._relays is not None and has_one_node(record):
+                target = choose_target(record, self._workload.states, None, None)
+                job = JobWatch(self._jobs, self._workload, record, target, None)
+                self._relays.expect(_relay_key(ref, job, target), job.is_suspended)
 
     async def _enterable(self, ref: JobRef) -> JobRecord:
         """The caller's own running job."""
@@ -189,8 +198,8 @@ class SessionService:
         self, ref: JobRef, job: JobWatch, target: SessionTarget, document: Mapping[str, Any]
     ) -> AsyncIterator[RelayStreamHandle]:
         assert self._relays is not None  # noqa: S101 # admitted
-        key = RelayKey(job.record.user, ref.caller.identity, target.job_id, target.node, target.run)
         whole = {**document, "job": target.job_id}
+        key = _relay_key(ref, job, target)
         async with self._relays.relay(key, job.is_suspended) as relay, relay.open(whole) as stream:
             yield stream
 
@@ -234,6 +243,10 @@ class SessionService:
         finally:
             text = json.dumps({"node": node, **audited.facts()})
             self._audit(audit_entry(ref.caller, EXEC, key, "ended", job_id=job_id, detail=text))
+
+
+def _relay_key(ref: JobRef, job: JobWatch, target: SessionTarget) -> RelayKey:
+    return RelayKey(job.record.user, ref.caller.identity, target.job_id, target.node, target.run)
 
 
 @contextmanager

@@ -58,6 +58,12 @@ def choose_target(record: JobRecord, states: JobStates, node: str | None, task: 
     return replace(target, job_id=target.job_id + _component_suffix(record, node), node=node)
 
 
+def has_one_node(record: JobRecord) -> bool:
+    """Whether a session can be on one node only, without listing those of a large job."""
+    nodes = record.status.nodes
+    return bool(nodes) and not record.status.array_size and not {",", "["} & set(nodes)
+
+
 def _component_suffix(record: JobRecord, node: str) -> str:
     """Of the first component of a het job that has this node: srun rejects a step that names none."""
     components = record.status.component_nodes

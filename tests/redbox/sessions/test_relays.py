@@ -145,3 +145,30 @@ async def test_a_session_that_begins_as_its_relay_is_ended_gets_another(agents: 
                 await first._failed.wait()
             assert second.failure is None
             assert pool.count == 1
+
+
+async def test_a_relay_that_was_expected_in_vain_ends(agents: Agents) -> None:
+    agents.fails = False
+    async with RelayPool(cast("AgentPool", agents), step_of, ENVIRONMENT, linger_s=0) as pool:
+        pool.expect(KEY, never_suspended)
+        assert pool.count == 1
+        async with asyncio.timeout(60):
+            while pool.count:
+                await asyncio.sleep(0)
+
+
+async def test_a_session_uses_the_relay_that_was_expected(pool: RelayPool, agents: Agents) -> None:
+    agents.fails = False
+    pool.expect(KEY, never_suspended)
+    pool.expect(KEY, never_suspended)
+    async with pool.relay(KEY, never_suspended):
+        pool.expect(KEY, never_suspended)
+        assert pool.count == 1
+    assert len(agents.environments) == 1
+
+
+async def test_a_relay_that_failed_is_not_started_for_what_may_come(pool: RelayPool, agents: Agents) -> None:
+    await refusal(pool)
+    pool.expect(KEY, never_suspended)
+    assert pool.count == 0
+    assert len(agents.environments) == 1

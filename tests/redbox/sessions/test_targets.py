@@ -9,7 +9,14 @@ import pytest
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.errors import JobConflict, NotAcceptable
 from redbox.sessions import targets
-from redbox.sessions.targets import check_running, choose_target, is_ending, is_suspended, still_runs
+from redbox.sessions.targets import (
+    check_running,
+    choose_target,
+    has_one_node,
+    is_ending,
+    is_suspended,
+    still_runs,
+)
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
 from tests.redbox.jobs.factories import after, seen
@@ -37,6 +44,19 @@ def test_a_session_in_a_het_job_is_in_the_first_component_that_has_its_node(
     assert still_runs(het, found, JOB_STATES, None)
     with pytest.raises(NotAcceptable, match="Node n9 is not one of the job's nodes: n1, n2,"):
         choose_target(het, JOB_STATES, "n9", None)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "one"), [("n1", True), ("n[1-2]", False), ("n1,gpu1", False), ("n1,n1", False), ("", False)]
+)
+def test_the_node_of_a_job_of_one_node_is_certain(nodes: str, one: bool) -> None:  # noqa: FBT001
+    assert has_one_node(after(seen("RUNNING", nodes=nodes))) is one
+
+
+def test_the_node_of_an_array_is_its_tasks() -> None:
+    record = after(seen("RUNNING", nodes="n1"))
+    array = replace(record, status=replace(record.status, array_size=2))
+    assert not has_one_node(array)
 
 
 def test_an_open_session_looks_at_no_node(monkeypatch: pytest.MonkeyPatch) -> None:

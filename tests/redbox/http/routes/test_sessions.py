@@ -19,7 +19,7 @@ from redbox.sessions import watches
 from redbox.sessions.settings import ExecSettings
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed
-from redbox_api.sessions.client import JobSession, RenewedSocket, SessionData, open_exec
+from redbox_api.sessions.client import JobSession, RenewedSocket, SessionData, open_exec, open_session
 from redbox_api.sessions.parts import ExecRequest, TerminalSize
 from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
 from tests.redbox.http.routes.harness import collect, refusal, run, running
@@ -147,6 +147,20 @@ async def test_sessions_of_a_job_share_a_relay(stand: Stand) -> None:
         second = await run(client, *SH, "echo $PPID")
     assert first[0] == second[0]
     assert stand.services.sessions.relay_count == 1
+
+
+async def test_a_relay_starts_before_its_session_is_requested(stand: Stand) -> None:
+    await running(stand)
+    sessions = stand.services.sessions
+    async with stand.client() as client:
+        session = await open_session(client, "k1")
+        await eventually(lambda: sessions.relay_count == 1)
+        assert sessions.count == 0
+        await session.start(ExecRequest(command=(*SH, "echo $PPID")))
+        first, _, _ = await collect(session)
+        await session.close()
+        assert first == (await run(client, *SH, "echo $PPID"))[0]
+    assert sessions.relay_count == 1
 
 
 async def test_a_client_that_never_reads_holds_back_no_other(stand: Stand) -> None:
