@@ -19,6 +19,7 @@ from redbox.sessions import relays
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.relays import RelayKey, RelayPool
 from redbox_shared.backoff import Backoff
+from tests.redbox.http.harness import eventually
 from tests.redbox.sessions.fakes import FakePipe
 
 ENVIRONMENT = {"SLURM_CONF": "/etc/slurm/other.conf"}
@@ -152,9 +153,7 @@ async def test_a_relay_that_was_expected_in_vain_ends(agents: Agents) -> None:
     async with RelayPool(cast("AgentPool", agents), step_of, ENVIRONMENT, linger_s=0) as pool:
         pool.expect(KEY, never_suspended)
         assert pool.count == 1
-        async with asyncio.timeout(60):
-            while pool.count:
-                await asyncio.sleep(0)
+        await eventually(lambda: not pool.count)
 
 
 async def test_a_session_uses_the_relay_that_was_expected(pool: RelayPool, agents: Agents) -> None:

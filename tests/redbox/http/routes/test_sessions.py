@@ -140,26 +140,17 @@ async def test_nothing_remains_of_a_session_whose_client_has_gone(stand: Stand) 
     await eventually(lambda: not processes_of(marker))
 
 
-async def test_sessions_of_a_job_share_a_relay(stand: Stand) -> None:
-    await running(stand)
-    async with stand.client() as client:
-        first = await run(client, *SH, "echo $PPID")
-        second = await run(client, *SH, "echo $PPID")
-    assert first[0] == second[0]
-    assert stand.services.sessions.relay_count == 1
-
-
-async def test_a_relay_starts_before_its_session_is_requested(stand: Stand) -> None:
+async def test_sessions_share_a_relay_that_starts_before_the_first_is_requested(stand: Stand) -> None:
     await running(stand)
     sessions = stand.services.sessions
     async with stand.client() as client:
         session = await open_session(client, "k1")
-        await eventually(lambda: sessions.relay_count == 1)
-        assert sessions.count == 0
+        await eventually(lambda: (sessions.count, sessions.relay_count) == (0, 1))
         await session.start(ExecRequest(command=(*SH, "echo $PPID")))
         first, _, _ = await collect(session)
         await session.close()
-        assert first == (await run(client, *SH, "echo $PPID"))[0]
+        second, _, _ = await run(client, *SH, "echo $PPID")
+    assert first == second
     assert sessions.relay_count == 1
 
 
