@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -61,7 +60,6 @@ NO_DISK = (
     "TmpDisk. If nothing else is too large, leave ephemeral-storage out"
 )
 TOKEN_LIFETIME_S = 600  # the shortest that Kubernetes issues
-RECENT_TOKENS = 64
 
 
 def too_old_message(cluster: str) -> str:
@@ -155,8 +153,6 @@ class PodSubmitter:
     """SlurmClusters whose red-box does not take pods yet, as far as was tried since its last list of jobs."""
     _tokens: WeakValueDictionary[tuple[str, str], RedboxToken] = field(default_factory=WeakValueDictionary)
     """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
-    _recent_tokens: deque[RedboxToken] = field(default_factory=lambda: deque(maxlen=RECENT_TOKENS))
-    """Kept longer: a pod's kubectl exec often follows its submission, or its kubectl logs, within minutes."""
     _requests: PodRequests = field(init=False)
     """Of all pods: what they refer to is bounded together."""
     _companions: FairSlots = field(default_factory=lambda: FairSlots(COMPANIONS_AT_ONCE, OF_A_NAMESPACE))
@@ -252,7 +248,6 @@ class PodSubmitter:
             account, ref = ServiceAccountName(pod.namespace, pod.account), PodRef(pod.name, pod.uid)
             token = RedboxToken(self.objects, account, audience, ref, TOKEN_LIFETIME_S)
             self._tokens[pod.uid, audience] = token
-            self._recent_tokens.append(token)
         return connection.client.speaking_for(token)
 
 

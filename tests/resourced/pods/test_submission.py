@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import hashlib
 import json
 from dataclasses import dataclass
@@ -192,24 +191,6 @@ async def test_a_submit_that_is_throttled_waits_its_turn_and_asks_nothing_else_a
     submit, node = submission(server)
     assert (await submit.attach_or_submit(pod(), node)).key == "job-uid"
     assert server.asked == ["SlurmJob", "ConfigMap", "token", "PUT", "PUT", "PUT", "PUT"]
-
-
-async def test_a_pods_token_outlives_its_submission_for_a_session_that_follows() -> None:
-    server = Throttled(0, existing=Phase.RUNNING)
-    submit, node = submission(server)
-    await submit.attach_or_submit(pod(), node)
-    gc.collect()
-    await submit.client_for(pod(), node).get_job("job-uid")
-    assert server.asked.count("token") == 1
-
-
-async def test_few_tokens_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission_module, "RECENT_TOKENS", 2)
-    submit, node = submission(Throttled(0))
-    for uid in ("1", "2", "3"):
-        submit.client_for(dataclasses.replace(pod(), uid=uid), node)
-    gc.collect()
-    assert {uid for uid, _ in submit._tokens} == {"2", "3"}
 
 
 def without_request() -> BoundPod:
