@@ -28,6 +28,8 @@ from redbox_shared.backoff import Backoff
 log = structlog.get_logger(__name__)
 LINGER_S = 45.0
 """After its last session a relay is kept for so long; without a server it ends itself a little later."""
+EXPECTED_S = 15.0
+"""For a session that is about to be requested: its client has 10 s for that."""
 LIVES_S = 60.0
 """A relay that lasted for so long did not fail to start."""
 PAUSES = Backoff(2.0, 300.0)
@@ -127,18 +129,22 @@ class RelayPool:
         finally:
             relay.users -= 1
             if not relay.users:
-                self._end_later(key, relay)
+                self._end_later(key, relay, self._linger_s)
 
     def expect(self, key: RelayKey, is_suspended: Callable[[], bool]) -> None:
-        """Start the relay for a session that is about to be requested, unless one runs or has failed."""
-        if key not in self._relays and key not in self._failures:
-            self._end_later(key, self._start(key, is_suspended))
+        """Start the relay for a session that is about to be requested, unless one runs or has failed.
 
-    def _end_later(self, key: RelayKey, relay: _Relay) -> None:
+        The session itself is audited only then. If the relay fails before, that counts as its first failure.
+        """
+        if key not in self._relays and key not in self._failures:
+            log.info("relay of an expected session", caller=key.caller, job_id=key.job_id, node=key.node)
+            self._end_later(key, self._start(key, is_suspended), min(EXPECTED_S, self._linger_s))
+
+    def _end_later(self, key: RelayKey, relay: _Relay, linger_s: float) -> None:
         """Unless a session begins before."""
         if relay.task is not None and not relay.task.done():
             loop = asyncio.get_running_loop()
-            relay.linger = loop.call_later(self._linger_s, self._end_unused, key, relay, relay.task)
+            relay.linger = loop.call_later(linger_s, self._end_unused, key, relay, relay.task)
 
     def _end_unused(self, key: RelayKey, relay: _Relay, task: asyncio.Task[None]) -> None:
         """A session that begins in the same turn gets another relay."""

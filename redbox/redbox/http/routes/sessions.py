@@ -127,10 +127,10 @@ async def exec_command(socket: WebSocket) -> None:
     services: Services = socket.app.state.services
     with services.streams.reserve(caller.name):
         await socket.accept(EXEC_PROTOCOL)
-        await services.sessions.expect(ref)
         wire = CommandSocket(socket, partial(services.reauthorization.renew, socket))
 
         async def run(taking: Taking) -> bytes:
+            await services.sessions.expect(ref)
             request = await wire.first_message()
             async with services.sessions.command(ref, request) as session:
                 with taking(session):

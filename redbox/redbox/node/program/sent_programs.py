@@ -27,14 +27,18 @@ exec(marshal.loads(whole(code)) if same else compile(whole(source), "redbox-prog
 """
 """Reads no further than the program: what follows is the program's own input.
 
-Agents of older releases do not compress. Neither code nor source begins with an x, as what zlib makes does.
+Agents of other releases do not compress for it. Neither code nor source begins with an x, as zlib's data do.
 """
 
 
 @lru_cache(maxsize=1)
-def packed_program(source: bytes) -> bytes:
-    """What the bootstrap reads: three lengths, then whose code it is, the code, and the source."""
+def packed_program(source: bytes, bootstrap: str) -> bytes:
+    """What this bootstrap reads: three lengths, then whose code it is, the code, and the source.
+
+    That of a server of another release may not be able to read what is compressed.
+    """
     version = sys.version.encode()
-    code = zlib.compress(marshal.dumps(compile(source, "redbox-program", "exec")))
-    source = zlib.compress(source)
+    code = marshal.dumps(compile(source, "redbox-program", "exec"))
+    if bootstrap == BOOTSTRAP:
+        code, source = zlib.compress(code), zlib.compress(source)
     return b"%08d%08d%08d" % (len(version), len(code), len(source)) + version + code + source
