@@ -96,9 +96,8 @@ class SessionService:
         with suppress(JobsError, SessionsBusy):  # what refuses the request itself, and is audited then
             record = await self._enterable(ref)
             if self._relays is not None and has_one_node(record):
-                target = choose_target(record, self._workload.states, None, None)
-                job = JobWatch(self._jobs, self._workload, record, target, None)
-                self._relays.expect(_relay_key(ref, job, target), job.is_suspended)
+                job = self._watch(record, None, None)
+                self._relays.expect(_relay_key(ref, job, job.target), job.is_suspended)
 
     async def _enterable(self, ref: JobRef) -> JobRecord:
         """The caller's own running job."""
@@ -186,7 +185,9 @@ class SessionService:
         return cut_for_audit(json.dumps(shown))
 
     async def _entered(self, ref: JobRef, node: str | None, task: int | None) -> JobWatch:
-        record = await self._enterable(ref)
+        return self._watch(await self._enterable(ref), node, task)
+
+    def _watch(self, record: JobRecord, node: str | None, task: int | None) -> JobWatch:
         target = choose_target(record, self._workload.states, node, task)
         return JobWatch(self._jobs, self._workload, record, target, task)
 
