@@ -132,7 +132,9 @@ MOST_UNREAD = 2 << 20
 MOST_FRAMES = 1024
 """In one message, whose frames may be empty."""
 PIECE = 16 * 1024
-"""Of what is read at once, which may be 256 KiB of messages of seven bytes, so much is parsed in one turn."""
+TURN_S = 0.005
+"""Of what is read at once, which may be 256 KiB of messages of seven bytes, so much is parsed at a time, and as
+many pieces in one turn as this allows."""
 
 
 class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
@@ -145,7 +147,7 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._unparsed = bytearray()
+        self._unparsed = memoryview(b"")
         self.app_state = {**self.app_state, GONE_KEY: self._gone, STOPPING_KEY: self._stopping}
         super().connection_made(transport)
         self.close_timeout = UNREAD_S
@@ -159,21 +161,23 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         is_parsing = bool(self._unparsed)
-        self._unparsed += data
+        self._unparsed = memoryview(bytes(self._unparsed) + data if is_parsing else data)
         if not is_parsing:
             self._parse()
 
     def _parse(self) -> None:
-        """Parse one piece; nothing more is read before the last one.
+        """Parse for one turn; nothing more is read before the last piece.
 
         After the end all is read, and dropped: a client that still writes has to reach its own end.
         """
-        if not (piece := bytes(self._unparsed[:PIECE])):
-            return
-        del self._unparsed[:PIECE]
-        super().data_received(piece)
+        until = self.loop.time() + TURN_S
+        while self._unparsed and not self.transport.is_closing():
+            piece, self._unparsed = bytes(self._unparsed[:PIECE]), self._unparsed[PIECE:]
+            super().data_received(piece)
+            if self.loop.time() > until:
+                break
         if self.transport.is_closing():
-            self._unparsed.clear()
+            self._unparsed = memoryview(b"")
         elif self._unparsed:
             self._pause_reading()
             self.loop.call_soon(self._parse)
@@ -241,7 +245,7 @@ class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):
         if isinstance(connection, ClientConnection):
             connection.release()
         self._gone.set()
-        self._unparsed.clear()
+        self._unparsed = memoryview(b"")
         super().connection_lost(exc)
 
 

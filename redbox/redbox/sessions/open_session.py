@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redbox.jobs.errors import JobConflict
+from redbox.relay.program.frames import Buffer
 from redbox.sessions.errors import SessionEnded, SessionsBusy
 from redbox.sessions.relay_connection import RelayStreamHandle, StreamOutput, StreamStatus
 from redbox.sessions.targets import SessionTarget, choose_target
@@ -45,7 +46,7 @@ class OpenSession:
             self.idle.touch()
         return event
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: Buffer) -> None:
         self.bytes_in += len(data)
         self.idle.touch()
         await self.stream.send(data)

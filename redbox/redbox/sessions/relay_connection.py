@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +29,8 @@ MAX_STATUS = 16 * 1024
 FIRST_FRAME = frames.PREFIX.pack(frames.HELLO, 0, 0)[:5]
 """How a relay's output begins, with the length of the frame behind it."""
 MAX_PRINTED = 64 * 1024
+FRAMES_AT_ONCE = 3
+"""Of input: so many fit into one frame of the agent's protocol, which costs more than theirs."""
 FRAMES_A_TURN = 256
 """A chunk of the agent's may hold thousands: others get a turn after so many."""
 LATE_FRAMES = 2 * frames.OUTPUT_WINDOW // frames.FRAME_COST
@@ -125,17 +127,22 @@ class RelayStreamHandle:
                 await self._connection.write(frames.CREDIT, self.number, frames.CREDIT_BYTES.pack(granted))
         return event
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: frames.Buffer) -> None:
         """Send input as the command reads it; what comes after its end is dropped."""
+        due: list[bytes] = []
         for start in range(0, len(data), frames.MAX_DATA):
             chunk = data[start : start + frames.MAX_DATA]
             cost = frames.data_cost(len(chunk))
+            if len(due) == FRAMES_AT_ONCE or self._send_credit < cost:
+                await self._connection.write_frames(due)
+                due.clear()
             while self._send_credit < cost and not self.is_over:
                 await self._wait()
             if self.is_over:
                 return
             self._send_credit -= cost
-            await self._connection.write(frames.DATA, self.number, b"\0" + chunk)
+            due.append(frames.data_frame(self.number, frames.STDIN, chunk))
+        await self._connection.write_frames(due)
 
     async def close_input(self) -> None:
         await self._connection.write(frames.CLOSE, self.number, b"\0")
@@ -286,9 +293,13 @@ class RelayConnection:
         A cancelled write leaves no half of a frame, unless the frame is longer than what the agent's protocol
         sends at once: only an OPEN is, which is shielded.
         """
+        await self.write_frames([frames.frame_bytes(kind, number, payload)])
+
+    async def write_frames(self, due: Sequence[bytes]) -> None:
+        """Write at most `FRAMES_AT_ONCE` of them together."""
         async with self._writing:
-            if self.failure is None:
-                await self._pipe.send(frames.frame_bytes(kind, number, payload))
+            if due and self.failure is None:
+                await self._pipe.send(b"".join(due))
 
     @asynccontextmanager
     async def open(self, document: Mapping[str, Any]) -> AsyncIterator[RelayStreamHandle]:

@@ -27,7 +27,7 @@ from redbox_api.sessions.parts import (
 from redbox_shared.wire import EXEC_PROTOCOL
 
 CONNECTION_LOST = "ConnectionLost"
-LARGEST_PIECE = 64 * 1024
+LARGEST_PIECE = 256 * 1024
 """Of what is sent in one message."""
 RENEW_S = 60.0
 """Between checks for a newer token; tokens of service accounts are renewed minutes before they expire."""

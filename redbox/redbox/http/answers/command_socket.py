@@ -75,14 +75,16 @@ class CommandSocket(SessionSocket):
 
     async def _from_client(self, session: OpenSession) -> StreamStatus:
         while True:
-            data = await self.next_message()
-            await self._take(session, data[0], data[1:])
+            message = await self.next_message()
+            await self._take(session, message)
             await asyncio.sleep(0)  # what is empty, or already there, is taken without a pause
 
-    async def _take(self, session: OpenSession, channel: int, data: bytes) -> None:
+    async def _take(self, session: OpenSession, message: bytes) -> None:
+        if message[0] == SessionChannel.STDIN:
+            await session.send(memoryview(message)[1:])
+            return
+        channel, data = message[0], message[1:]
         match channel:
-            case SessionChannel.STDIN:
-                await session.send(data)
             case SessionChannel.CLOSE if data == b"\0":
                 await session.stream.close_input()
             case SessionChannel.CLOSE:

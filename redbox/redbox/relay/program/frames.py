@@ -7,8 +7,9 @@ no other.
 
 import json
 import struct
-from typing import Any, Dict, Iterator, NamedTuple
+from typing import Any, Dict, Iterator, NamedTuple, Union
 
+Buffer = Union[bytes, memoryview]
 RELAY_PROTOCOL = 1
 PREFIX = struct.Struct(">BII")  # kind, stream, length
 CREDIT_BYTES = struct.Struct(">I")
@@ -19,7 +20,7 @@ MAX_DATA = 64 * 1024
 MAX_FRAME = 2 * 1024 * 1024 + MAX_DATA  # an OPEN has the whole command
 OUTPUT_WINDOW = 512 * 1024
 """Credit of a stream towards red-box, whose memory all users share."""
-INPUT_WINDOW = 1024 * 1024
+INPUT_WINDOW = 2048 * 1024
 """Towards the relay, in the job's own memory: Slurm's buffers and pauses on the way are not waited for."""
 FRAME_COST = (
     64  # of a DATA frame beside its bytes: a window has room for 8,000 frames, not for half a million
@@ -43,6 +44,11 @@ class RelayFrame(NamedTuple):
 
 def frame_bytes(kind: int, stream: int = 0, payload: bytes = b"") -> bytes:
     return PREFIX.pack(kind, stream, len(payload)) + payload
+
+
+def data_frame(stream: int, channel: int, data: Buffer) -> bytes:
+    """A DATA frame, whose bytes are copied only once."""
+    return b"".join((PREFIX.pack(DATA, stream, 1 + len(data)), bytes((channel,)), data))
 
 
 def document_bytes(document: Dict[str, Any]) -> bytes:
@@ -88,7 +94,8 @@ class RelayDecoder:
                 end = start + PREFIX.size + length
                 if len(self._buffer) < end:
                     break
-                payload = bytes(self._buffer[start + PREFIX.size : end])
+                with memoryview(self._buffer) as view:
+                    payload = bytes(view[start + PREFIX.size : end])
                 start = end
                 yield RelayFrame(kind, stream, payload)
         finally:

@@ -31,6 +31,7 @@ from redbox.relay.program.children import (
     word_bytes,
 )
 from redbox.relay.program.frames import (
+    Buffer,
     CREDIT,
     CREDIT_BYTES,
     DATA,
@@ -72,7 +73,7 @@ class RelayStream:
         self.is_over = False
         self._send_frame = send
         self._credit = OUTPUT_WINDOW
-        self._input: Deque[bytes] = deque()
+        self._input: Deque[Buffer] = deque()
         self._received = ReceiveCredit(INPUT_WINDOW)
         self._input_closed = False
 
@@ -81,7 +82,7 @@ class RelayStream:
             raise BadFrame("input of another channel")
         if not self._received.receive(data_cost(len(payload) - 1)):
             raise BadFrame("more input than its credit")
-        self._input.append(payload[1:])
+        self._input.append(memoryview(payload)[1:])
 
     def close_input(self) -> None:
         self._input_closed = True

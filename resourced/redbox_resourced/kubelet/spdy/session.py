@@ -32,13 +32,12 @@ from redbox_resourced.kubelet.spdy.frames import (
     reset_frame,
     window_frame,
 )
+from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.headers import KEPT, HeaderPacker
 from redbox_resourced.kubelet.spdy.windows import FlowWindow
 
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
-MAX_READ = 64 * 1024
-"""Of one read."""
 GONE_S = 10.0
 """Between looks whether the peer is still there, while nothing is read of it."""
 
@@ -73,7 +72,7 @@ class SpdyLimits:
 
     streams: int = 512
     """Open at once: a forward of ports has two for each connection."""
-    stream_bytes: int = 256 * 1024
+    stream_bytes: int = 512 * 1024
     """Received on a stream and not read; up to one read of the connection more."""
     session_bytes: int = 1024 * 1024
     backlog_bytes: int = 512 * 1024
@@ -96,14 +95,14 @@ class SpdyStream:
         self.ended = asyncio.Event()
         """Set when it was reset, by either side, or its connection has ended: the peer wants nothing more."""
         self._session = session
-        self._inbox = bytearray()
+        self._inbox = HeldPieces()
         self._arrived = asyncio.Event()
         self._is_received = event.is_last
         self._discards = False
 
     @property
     def held_bytes(self) -> int:
-        return len(self._inbox)
+        return self._inbox.cost
 
     @property
     def was_reset(self) -> bool:
@@ -115,22 +114,20 @@ class SpdyStream:
         return self.is_sent and (self._is_received or self._discards)
 
     async def read(self) -> bytes:
-        """The next bytes; none at the end of its direction or connection, or if input is unwanted."""
-        while not self._inbox and not self._is_received and not self._discards:
+        """All that has arrived; none at the end of its direction or connection, or if input is unwanted."""
+        while not self._inbox.cost and not self._is_received and not self._discards:
             self._arrived.clear()
             await self._arrived.wait()
-        piece = bytes(self._inbox[:MAX_READ])
-        del self._inbox[:MAX_READ]
-        self._session.on_read(self, len(piece))
-        return piece
+        cost, data = self._inbox.cost, self._inbox.take()
+        self._session.on_read(self, cost, len(data))
+        return data
 
     def discard_input(self) -> None:
         """Whatever the peer sends is not wanted; a reader that waits for it returns."""
         self._discards = True
         self._arrived.set()
-        dropped = len(self._inbox)
-        self._inbox.clear()
-        self._session.on_read(self, dropped)
+        cost, dropped = self._inbox.cost, self._inbox.take()
+        self._session.on_read(self, cost, len(dropped))
 
     async def write(self, data: bytes) -> None:
         """Waits while the peer does not read; raises StreamEnded."""
@@ -150,13 +147,13 @@ class SpdyStream:
         self.discard_input()
 
     def on_data(self, event: StreamData) -> int:
-        """How many bytes it holds more."""
-        before = len(self._inbox)
-        if not self._discards and not self._is_received:
-            self._inbox += event.data
+        """How much more it holds."""
+        before = self._inbox.cost
+        if event.data and not self._discards and not self._is_received:
+            self._inbox.add(event.data)
         self._is_received = self._is_received or event.is_last
         self._arrived.set()
-        return len(self._inbox) - before
+        return self._inbox.cost - before
 
     def on_end(self) -> None:
         """It was reset, or the connection has ended: bytes that have arrived can still be read."""
@@ -321,8 +318,8 @@ class SpdySession:
         self._send(reset_frame(stream.number, status))
         self._window_changed.set()
 
-    def on_read(self, stream: SpdyStream, size: int) -> None:
-        self._held -= size
+    def on_read(self, stream: SpdyStream, cost: int, size: int) -> None:
+        self._held -= cost
         if stream.held_bytes < self._limits.stream_bytes:
             self._full.discard(stream.number)
         self._has_room.set()

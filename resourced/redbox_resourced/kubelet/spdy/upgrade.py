@@ -11,14 +11,15 @@ from typing import Any
 
 from aiohttp import web
 
+from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.session import SpdySession
 from redbox_shared.socket_options import KEEP_ALIVE
 
 PROTOCOL = "SPDY/3.1"
 VERSION_HEADER = "X-Stream-Protocol-Version"
 ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
-READ_AHEAD = 64 * 1024
-READ_SIZE = 64 * 1024
+READ_AHEAD = 256 * 1024
+"""Of what has arrived and was not read, then nothing more is; one read of TLS may bring as much once more."""
 MOST_UNSENT = 64 * 1024
 """Of output, which waits then. TLS would hold as much as tells a client that reads none of our answers."""
 LEAVE_S = 5.0
@@ -100,13 +101,12 @@ class AiohttpWire:
         for option in KEEP_ALIVE:
             self._socket.setsockopt(*option)
         self._response = response
-        self._reader = asyncio.StreamReader(READ_AHEAD)
-        self._reader.set_transport(transport)
-        parser: Any = _ReaderFeed(self._reader)
+        self._arrived = _Arrived(transport)
+        parser: Any = self._arrived
         request.protocol.set_parser(parser)
 
     async def read(self) -> bytes:
-        return await self._reader.read(READ_SIZE)
+        return await self._arrived.take()
 
     def send(self, data: bytes) -> None:
         if not self._transport.is_closing():
@@ -137,16 +137,39 @@ class AiohttpWire:
         self._transport.close()
 
 
-class _ReaderFeed:
-    """What aiohttp calls with the bytes of a connection, as it does with a parser of WebSocket."""
+class _Arrived:
+    """The bytes that have arrived; aiohttp feeds them, as to a parser of WebSocket.
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
+    asyncio's StreamReader copies each byte four times on this way.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._pieces = HeldPieces()
+        self._changed = asyncio.Event()
+        self._is_at_end = False
+        self._is_paused = False
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         if data:
-            self._reader.feed_data(data)
+            self._pieces.add(data)
+            self._changed.set()
+            if self._pieces.cost >= READ_AHEAD and not self._is_paused:
+                self._is_paused = True
+                self._transport.pause_reading()
         return False, b""
 
     def feed_eof(self) -> None:
-        self._reader.feed_eof()
+        self._is_at_end = True
+        self._changed.set()
+
+    async def take(self) -> bytes:
+        """All that is there, after a wait for the first; none at the end."""
+        while not self._pieces.cost and not self._is_at_end:
+            self._changed.clear()
+            await self._changed.wait()
+        data = self._pieces.take()
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return data
