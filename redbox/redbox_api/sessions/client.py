@@ -92,13 +92,13 @@ class RenewedSocket:
         pause = RENEW_S
         while not self.socket.closed:
             await asyncio.sleep(pause)
-            pause = RENEW_BACKOFF.pause_s(1)
+            pause = RENEW_S
             with suppress(Exception):  # of any kind of token; until there is one, the last one counts
                 newest = await token()
                 if newest is not None and newest != sent:
+                    pause = RENEW_BACKOFF.pause_s(1)
                     await renew(newest)
-                    sent = newest
-                pause = RENEW_S
+                    sent, pause = newest, RENEW_S
 
     async def _send_token(self, token: str) -> None:
         await self.send(self._head + token.encode())
