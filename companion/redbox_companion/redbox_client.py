@@ -16,14 +16,15 @@ import socket
 import ssl
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from http import HTTPStatus
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from redbox_companion.connection.http_connection import HttpConnection, HttpResponse, MalformedResponse
 from redbox_companion.settings import PodMisconfigured
 from redbox_shared import pod_contract
 from redbox_shared.socket_options import KEEP_ALIVE
-from redbox_shared.wire import PROBLEMS
+from redbox_shared.wire import PROBLEMS, STREAM_HEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 CONNECT_S = 10.0
 REUSED_S = 10.0  # red-box closes one that was idle for 30 s
 RESPONSE_S = 90.0  # a submit may take as long as Slurm does
+RENEW_S = 15.0
 SILENT_S = 400.0  # red-box ends a response that was silent for 300 s, so that we repeat the request
 LONGEST_RETRY_AFTER_S = 60.0
 MOST_BYTES = 8 << 20  # of a response that is held in memory: an array of 40,000 tasks takes half
@@ -92,8 +94,11 @@ class UpgradedConnection:
         connection: HttpConnection,
         response: HttpResponse,
         token: Callable[[], str],
+        renew: Callable[[], bool] | None,
     ) -> None:
+        """`renew` has red-box go on by the token of now; None: an older red-box takes it as a message."""
         self.token = token
+        self.renew = renew
         self.socket: ssl.SSLSocket = connection.socket
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(0.0)
@@ -243,10 +248,21 @@ class BlockingClient:
             expected = (base64.b64encode(proof).decode(), protocol)
             if (answer.header("Sec-WebSocket-Accept"), answer.header("Sec-WebSocket-Protocol")) != expected:
                 raise answer.foreign()
+            stream = answer.header(STREAM_HEADER)
+            renew = partial(self._renew, stream) if stream else None
             with _reaching(endpoint):
-                upgraded = UpgradedConnection(connection, response, self._token)
+                upgraded = UpgradedConnection(connection, response, self._token, renew)
             opened.pop_all()
             return upgraded
+
+    def _renew(self, stream: str) -> bool:
+        """Whether red-box goes on with the session or forward of this id by the token of now."""
+        path = f"/v1/streams/{quote(stream, safe='')}/renew"
+        try:
+            with self.stream(path, {}, "POST", b"", silent_s=RENEW_S) as answer:
+                return answer.status == HTTPStatus.NO_CONTENT
+        except RedboxUnreachable:
+            return False
 
     def _connection(self, opened: ExitStack, silent_s: float) -> HttpConnection:
         address = self._address

@@ -127,6 +127,11 @@ def _kept_alive(address: AddrInfoType) -> socket.socket:
     return opened
 
 
+def upgrade_header(opened: ClientWebSocketResponse[bool], name: str) -> str:
+    """Of the answer to its upgrade, which aiohttp does not make public; empty if it is missing."""
+    return opened._response.headers.get(name, "")  # noqa: SLF001
+
+
 async def _refuse_upgrade(answer: ClientResponse) -> None:
     """Before aiohttp drops the body of an answer that refuses the upgrade."""
     if answer.status == HTTPStatus.SWITCHING_PROTOCOLS:

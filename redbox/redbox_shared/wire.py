@@ -11,6 +11,8 @@ OFFSET_HEADER = "Redbox-Offset"
 RESTART_HEADER = "Redbox-Restart"
 """Of a pod: which start of the container the bytes are of, from 0; the next request names it."""
 EXEC_PROTOCOL = "v1.exec.redbox.dev"
+STREAM_HEADER = "Redbox-Stream"
+"""Of the upgrade of a session or forward: its id, by which a request renews it."""
 PORTS_PROTOCOL = "v1.ports.redbox.dev"
 """The subprotocol of a WebSocket that carries TCP connections to ports of a job."""
 PORTS_WINDOW = 256 * 1024

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from redbox_api.client import Deadlines, RedboxClient
+from redbox_api.client import Deadlines, RedboxClient, TokenSource
 from redbox_api.errors import Busy, NotAllowed, Unreachable
+from redbox_api.sessions import client as sessions_client
 from redbox_api.sessions.client import (
     CONNECTION_LOST,
     SessionData,
@@ -23,22 +24,25 @@ from redbox_api.sessions.parts import (
     SessionStatus,
     TerminalSize,
 )
-from redbox_shared.wire import EXEC_PROTOCOL
+from redbox_shared.backoff import Backoff
+from redbox_shared.wire import EXEC_PROTOCOL, STREAM_HEADER
 
 SUCCESS = b'{"status": "Success"}'
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def redbox(handler: Handler, deadlines: Deadlines | None = None) -> AsyncIterator[RedboxClient]:
+async def redbox(
+    handler: Handler, deadlines: Deadlines | None = None, token: TokenSource | None = None
+) -> AsyncIterator[RedboxClient]:
     app = web.Application()
-    app.router.add_get("/{rest:.*}", handler)
+    app.router.add_route("*", "/{rest:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        async with RedboxClient(endpoint, deadlines=deadlines) as client:
+        async with RedboxClient(endpoint, token=token, deadlines=deadlines) as client:
             yield client
     finally:
         await runner.cleanup()
@@ -87,6 +91,85 @@ async def test_a_session_speaks_the_channels_of_the_contract() -> None:
         await session.close()
     assert json.loads(received[0])["size"] == {"columns": 80, "rows": 24}
     assert received[1:] == [b"\0in", b'\4{"Width":100,"Height":30}', b"\xff\0"]
+
+
+class RenewingRedbox:
+    """It gives its sessions an id, and answers their renewals with these statuses; 0: not in time."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = list(statuses)
+        self.messages: list[object] = []
+        self.renewals: list[tuple[str, str]] = []
+        self.is_renewed = asyncio.Event()
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "POST":
+            return await self._renew(request)
+        opened = web.WebSocketResponse(protocols=(EXEC_PROTOCOL,))
+        opened.headers[STREAM_HEADER] = "an/id"
+        await opened.prepare(request)
+        async for message in opened:
+            self.messages.append(message.data)
+        return opened
+
+    async def _renew(self, request: web.Request) -> web.StreamResponse:
+        self.renewals.append((request.raw_path, request.headers["authorization"]))
+        status = self._statuses.pop(0)
+        if not status:
+            await asyncio.Future()
+        if status >= 400:
+            return await refusing(status)(request)
+        self.is_renewed.set()
+        return web.Response(status=status)
+
+
+def renewing_soon(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tokens of a client that looks for a newer one at once; the last one counts."""
+    monkeypatch.setattr(sessions_client, "RENEW_S", 0.05)
+    monkeypatch.setattr(sessions_client, "RENEW_WITHIN_S", 0.1)
+    monkeypatch.setattr(sessions_client, "RENEW_BACKOFF", Backoff(0.01, 0.01))
+    return ["first"]
+
+
+@pytest.mark.timeout(60)
+async def test_a_renewal_that_fails_is_repeated_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = renewing_soon(monkeypatch)
+    server = RenewingRedbox(503, 0, 401, 204)
+
+    async def newest() -> str:
+        return tokens[-1]
+
+    async with redbox(server.serve, token=newest) as client:
+        session = await open_session(client, "k")
+        tokens.append("newer")
+        await server.is_renewed.wait()
+        await asyncio.sleep(0.2)  # for one more, which there is not
+        assert server.renewals == [("/v1/streams/an%2Fid/renew", "Bearer newer")] * 4
+        await session.send(b"in")
+        await session.close()
+    assert server.messages == [b"\0in"]
+
+
+@pytest.mark.timeout(60)
+async def test_a_redbox_without_ids_gets_the_newer_token_in_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens = renewing_soon(monkeypatch)
+    received = asyncio.get_running_loop().create_future()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        opened = await websocket(request, EXEC_PROTOCOL)
+        received.set_result(await opened.receive_bytes())
+        return opened
+
+    async def newest() -> str:
+        return tokens[-1]
+
+    async with redbox(serve, token=newest) as client:
+        session = await open_session(client, "k")
+        tokens.append("newer")
+        assert await received == b"\5newer"
+        await session.close()
 
 
 async def test_a_refusal_is_raised_as_for_any_request() -> None:

@@ -124,6 +124,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.scripted.job = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
         self._json(201, self.scripted.job)
 
+    def do_POST(self) -> None:
+        """Of a stream that is renewed."""
+        if not self._stumble("POST"):
+            self.send_response(204)
+            self.end_headers()
+
     def _stumble(self, method: str) -> bool:
         self.scripted.asked.append((method, self.path))
         self.scripted.tokens.add(self.headers["Authorization"])

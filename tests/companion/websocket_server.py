@@ -26,6 +26,7 @@ def accept_upgrade(handler: BaseHTTPRequestHandler) -> None:
     handler.send_header("Connection", "Upgrade")
     handler.send_header("Sec-WebSocket-Accept", proof)
     handler.send_header("Sec-WebSocket-Protocol", handler.headers["Sec-WebSocket-Protocol"])
+    handler.send_header("Redbox-Stream", "the-id")
     handler.end_headers()
 
 

@@ -6,10 +6,12 @@ import contextlib
 import json
 import select
 import ssl
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from redbox_companion.streams import frames
+from redbox_shared.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 STATUS, RESIZE, TOKEN, END = 3, 4, 5, 255
 RENEW_S = 60.0
 """Between checks for a newer token; the kubelet renews it minutes before it expires."""
+RENEW_BACKOFF = Backoff(10.0, 10.0)
+"""After a renewal that failed."""
 MOST_HELD = 256 << 10
 PIECE = 32 << 10
 AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -38,6 +42,9 @@ class JobChannel:
         self._first = remote.received
         self._token = remote.token
         self._token_head = token_head
+        self._renew_by_request = remote.renew
+        self._renewing: threading.Thread | None = None
+        self._is_over = threading.Event()
         self._sent = remote.token()
         self._renew_at = time.monotonic() + RENEW_S
 
@@ -62,19 +69,34 @@ class JobChannel:
             self.held += frames.encode(kind, data)
 
     def wait(self, poll: select.poll, *, has_unread: bool, longest_s: float = RENEW_S) -> dict[int, int]:
-        """What is ready; returns without anything, too, and sends a newer token when there is one."""
-        ready = dict(poll.poll(0 if has_unread else longest_s * 1000))
+        """What is ready; returns without anything, too, and has red-box go on by a newer token."""
+        pause_s = 0.0 if has_unread else min(longest_s, max(0.0, self._renew_at - time.monotonic()))
+        ready = dict(poll.poll(pause_s * 1000))
         if time.monotonic() >= self._renew_at:
             self._renew()
         return ready
 
     def _renew(self) -> None:
         self._renew_at = time.monotonic() + RENEW_S
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):  # there are no more threads: the next may fit
             token = self._token()
-            if token != self._sent:
+            if token == self._sent:
+                return
+            if self._renew_by_request is None:
                 self.send(TOKEN, self._token_head + token.encode())
                 self._sent = token
+            elif self._renewing is None or not self._renewing.is_alive():
+                target, arguments = self._request_renewal, (self._renew_by_request, token)
+                self._renewing = threading.Thread(target=target, args=arguments, daemon=True)
+                self._renewing.start()
+
+    def _request_renewal(self, renew: Callable[[], bool], token: str) -> None:
+        """In a thread: what the session carries does not wait for red-box's answer."""
+        while not self._is_over.is_set():
+            if renew():
+                self._sent = token
+                return
+            self._is_over.wait(RENEW_BACKOFF.pause_s(1))
 
     def send_text(self, document: dict[str, Any]) -> None:
         self._hold(frames.TEXT, json.dumps(document).encode())
@@ -105,6 +127,7 @@ class JobChannel:
                 yield message[0], message[1:]
 
     def close(self, *, whole: bool) -> None:
+        self._is_over.set()
         with contextlib.suppress(OSError):
             if whole:
                 self.socket.send(frames.encode(frames.CLOSE, (1000).to_bytes(2, "big")))

@@ -20,7 +20,7 @@ from redbox.callers import errors as caller_errors
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.http.answers import problems
 from redbox.http.answers.streaming import CallerDisconnected
-from redbox.http.middleware.request_middleware import RequestMiddleware, request_id_of
+from redbox.http.middleware.request_middleware import RequestMiddleware, logged_path, request_id_of
 from redbox.http.openapi import describe
 from redbox.http.routes import cluster, files, jobs, logs, metrics, sessions, usage, volumes
 from redbox.http.services import Services
@@ -82,7 +82,7 @@ def _handler(to_problem: ToProblem) -> Callable[[Any, Exception], Awaitable[Resp
         problem = to_problem(error)
         request_id = request_id_of(request.scope)
         if isinstance(problem, problems.InternalErrorProblem):
-            log.error("defect", path=request.url.path, request_id=request_id, exc_info=error)
+            log.error("defect", path=logged_path(request), request_id=request_id, exc_info=error)
         return problems.problem_response(problem, request_id)
 
     return respond

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,20 +19,27 @@ from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
 from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
+from redbox_api.connections import upgrade_header
 from redbox_api.sessions.parts import (
     ExecRequest,
     SessionChannel,
     SessionStatus,
     TerminalSize,
 )
-from redbox_shared.wire import EXEC_PROTOCOL
+from redbox_shared.backoff import Backoff
+from redbox_shared.wire import EXEC_PROTOCOL, STREAM_HEADER
 
 CONNECTION_LOST = "ConnectionLost"
 LARGEST_PIECE = 256 * 1024
 """Of what is sent in one message."""
 RENEW_S = 60.0
 """Between checks for a newer token; tokens of service accounts are renewed minutes before they expire."""
+RENEW_WITHIN_S = 15.0
+RENEW_BACKOFF = Backoff(10.0, 10.0)
+"""After a renewal that failed: the token has a minute left, or several."""
 Token = Callable[[], Awaitable[str | None]]
+Renew = Callable[[str], Awaitable[None]]
+"""Have red-box go on by this token; raises if it does not."""
 OUTPUTS = (SessionChannel.STDOUT, SessionChannel.STDERR)
 
 
@@ -50,11 +58,17 @@ class RenewedSocket:
     """
 
     def __init__(
-        self, socket: ClientWebSocketResponse[bool], token: Token, sent: str | None, head: bytes
+        self,
+        socket: ClientWebSocketResponse[bool],
+        token: Token,
+        sent: str | None,
+        head: bytes,
+        renew: Renew | None = None,
     ) -> None:
-        """`head` stands before a token."""
+        """Without `renew`, as of an older red-box, a newer token is a message; `head` stands before it."""
         self.socket = socket
-        self._renewing = asyncio.create_task(self._renew(token, sent, head))
+        self._head = head
+        self._renewing = asyncio.create_task(self._renew(token, sent, renew or self._send_token))
 
     async def send(self, message: bytes) -> None:
         with suppress(ClientError, OSError):
@@ -74,14 +88,20 @@ class RenewedSocket:
         self._renewing.cancel()
         await self.socket.close()
 
-    async def _renew(self, token: Token, sent: str | None, head: bytes) -> None:
+    async def _renew(self, token: Token, sent: str | None, renew: Renew) -> None:
+        pause = RENEW_S
         while not self.socket.closed:
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(pause)
+            pause = RENEW_S
             with suppress(Exception):  # of any kind of token; until there is one, the last one counts
                 newest = await token()
                 if newest is not None and newest != sent:
-                    await self.send(head + newest.encode())
-                    sent = newest
+                    pause = RENEW_BACKOFF.pause_s(1)
+                    await renew(newest)
+                    sent, pause = newest, RENEW_S
+
+    async def _send_token(self, token: str) -> None:
+        await self.send(self._head + token.encode())
 
 
 class JobSession:
@@ -152,7 +172,21 @@ async def open_socket(
     client: RedboxClient, path: str, query: Mapping[str, Any], protocol: str, head: bytes
 ) -> RenewedSocket:
     sent = await client.token()
-    return RenewedSocket(await client.open_websocket(path, query, protocol), client.token, sent, head)
+    opened = await client.open_websocket(path, query, protocol)
+    stream = upgrade_header(opened, STREAM_HEADER)
+    renew = partial(renew_stream, client, stream) if stream else None
+    return RenewedSocket(opened, client.token, sent, head, renew)
+
+
+async def renew_stream(client: RedboxClient, stream: str, token: str) -> None:
+    """Beside the session, in which the token would wait for input that its command does not read."""
+
+    async def newer() -> str:
+        return token
+
+    path = f"/v1/streams/{quote(stream, safe='')}/renew"
+    async with asyncio.timeout(RENEW_WITHIN_S), client.speaking_for(newer).stream("POST", path, {}):
+        pass
 
 
 @asynccontextmanager

@@ -68,7 +68,7 @@ class PlayedCluster:
 
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
 
-    def token(self, namespace: str, account: str = "default") -> str:
+    def token(self, namespace: str, account: str = "default", lives_s: int = 3000) -> str:
         """A token as a pod of this service account finds it."""
         now = int(time.time())
         names = {"namespace": namespace, "serviceaccount": {"name": account, "uid": f"uid-of-{account}"}}
@@ -78,7 +78,7 @@ class PlayedCluster:
             "sub": f"system:serviceaccount:{namespace}:{account}",
             "iat": now,
             "nbf": now,
-            "exp": now + 3000,
+            "exp": now + lives_s,
             "kubernetes.io": names,
         }
         return jwt.encode(claims, self.key, algorithm="ES256", headers={"kid": "played"})

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from redbox_api.client import RedboxClient
-from redbox_api.errors import RedboxError
+from redbox_api.errors import NotAuthenticated, RedboxError
 from redbox_api.models import Phase
+from redbox_api.sessions import client as sessions_client
 from redbox_api.sessions.client import JobSession, SessionData, open_exec
 from redbox_api.sessions.forward import JobForward, PortConnection, open_forward
 from redbox_api.sessions.parts import ExecRequest, SessionChannel, SessionStatus, TerminalSize
@@ -27,7 +28,7 @@ SH = ("/bin/sh", "-c")
 
 @pytest.fixture(scope="module")
 def server(bed: Bed) -> Iterator[RedboxServer]:
-    with running(bed, sections={"exec": {"enabled": True}}) as server:
+    with running(bed, sections={"exec": {"enabled": True}, "callers": {"leeway": "1s"}}) as server:
         yield server
 
 
@@ -175,6 +176,36 @@ async def test_bytes_pass_both_ways_unchanged(server: RedboxServer) -> None:
             stdout, _, status = await reading
         assert stdout == data
         assert status.exit_code == 0
+        await client.cancel_job(key)
+
+
+async def test_a_session_whose_command_reads_nothing_outlives_its_first_token(
+    server: RedboxServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions_client, "RENEW_S", 0.5)
+    tokens = [server.cluster.token("alices")]
+
+    async def newest() -> str:
+        return tokens[-1]
+
+    ca = server.authority.certificate.decode()
+    async with RedboxClient(server.endpoint, token=newest, ca_bundle=ca) as client:
+        key = await submit(client, "sleep 300")
+        await started(client, key)
+        tokens.append(first := server.cluster.token("alices", lives_s=6))
+        waits = f"until [ -e /tmp/{key} ]; do sleep 0.1; done; rm /tmp/{key}; echo still here"
+        async with open_exec(client, key, ExecRequest(command=(*SH, waits))) as session:
+            flood = asyncio.create_task(session.send(bytes(50_000_000)))
+            await asyncio.sleep(2)  # until red-box reads no more
+            tokens.append(server.cluster.token("alices"))
+            await asyncio.sleep(8)  # until the first one expires, and a second that red-box takes to end it
+            async with server.client(first) as expired:
+                with pytest.raises(NotAuthenticated):
+                    await expired.whoami()
+            assert (await run(client, key, "touch", f"/tmp/{key}"))[2].exit_code == 0
+            stdout, _, status = await collect(session)
+            flood.cancel()
+        assert (stdout, status.exit_code) == (b"still here\n", 0), status
         await client.cancel_job(key)
 
 

@@ -7,6 +7,7 @@ not think that its command succeeded: so every way out writes one first.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -22,6 +23,7 @@ from redbox.jobs.errors import Forbidden, JobNotFound, JobsError, RetryableError
 from redbox.sessions.errors import SessionEnded, SessionsBusy
 from redbox.sessions.relay_connection import StreamStatus
 from redbox_api.sessions.parts import MAX_MESSAGE, SessionChannel, exit_status, failure_status
+from redbox_shared.wire import STREAM_HEADER
 
 log = structlog.get_logger(__name__)
 INVALID = "Invalid"
@@ -38,15 +40,20 @@ UNAUTHORIZED = (
 
 @dataclass
 class SessionSocket:
-    """One accepted WebSocket."""
+    """One WebSocket."""
 
     socket: WebSocket
     renew: Callable[[bytes], Awaitable[bool]]
     """Go on with a newer token; False if it is not one of the same caller."""
+    identifier: str = field(default_factory=lambda: secrets.token_urlsafe(24), init=False)
+    """In the path of the request that renews this session."""
     _renewed_at: float = field(default=float("-inf"), init=False)
     _tokens: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue, init=False)
     status_head: ClassVar[bytes] = bytes([SessionChannel.ERROR])
     """Before the status of the whole."""
+
+    async def accept(self, protocol: str) -> None:
+        await self.socket.accept(protocol, [(STREAM_HEADER.lower().encode(), self.identifier.encode())])
 
     async def next_message(self) -> bytes:
         """Return the next message after the first, which is never empty."""

@@ -16,6 +16,7 @@ from redbox.callers.errors import NotMapped, Unauthenticated
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
 from redbox.http.answers.problems import TooManyRequestsProblem
+from redbox.http.middleware.request_middleware import logged_path
 from redbox.observability.job_audit import AuditEntry
 
 REPEAT_S = 60.0
@@ -60,6 +61,6 @@ class RejectionAudit:
         self._recent.move_to_end(key)
         while len(self._recent) > MAX_REJECTIONS:
             self._recent.popitem(last=False)
-        route = f"{request.scope.get('method', 'GET')} {request.url.path[:100]} from {address}"
+        route = f"{request.scope.get('method', 'GET')} {logged_path(request)[:100]} from {address}"
         user = caller.user.name if caller and caller.user else None
         self._write(AuditEntry(identity, user, "enter", "", outcome, detail=f"{route}: {error}{repeats}"))

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 
 import structlog
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
@@ -32,6 +33,7 @@ MIN_BYTES_PER_S = 65_536
 READ_GRACE_S = 60.0
 """For a client to read what is already sent; and a second more for each MIN_BYTES_PER_S of the rest."""
 PIECE = 65_536
+STREAMS = "/v1/streams/"
 
 
 class RequestMiddleware:
@@ -134,6 +136,12 @@ def _pieces(message: Message) -> Iterator[Message]:
     for start in range(0, len(body) - PIECE, PIECE):
         yield {**message, "body": body[start : start + PIECE], "more_body": True}
     yield {**message, "body": body[(len(body) - 1) // PIECE * PIECE :]} if len(body) > PIECE else message
+
+
+def logged_path(connection: HTTPConnection) -> str:
+    """The path for the log and the audit, without the id by which a client renews its stream."""
+    path = connection.url.path
+    return f"{STREAMS}..." if path.startswith(STREAMS) else path
 
 
 def request_id_of(scope: Scope) -> str:

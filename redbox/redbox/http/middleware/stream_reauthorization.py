@@ -3,7 +3,8 @@
 A followed log or a watch has no end of its own, but a token expires or is revoked, a rule changes, a user is
 removed. So each stream's request is authenticated again every minute, when its token expires, and as soon as
 the rules change. A reader sends its request again after any end, and then receives the reason. A session
-cannot be taken up again: its client sends a newer token meanwhile.
+cannot be taken up again: its client sends a newer token meanwhile, in a request that names the session's id.
+In the session itself, as clients of older releases send it, it waits behind input that no command reads.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class _Stream:
     has_end: bool
     term: asyncio.Timeout
     due: float
+    identifier: str | None
 
 
 class StreamReauthorization:
@@ -67,14 +69,16 @@ class StreamReauthorization:
 
     @asynccontextmanager
     async def guard(
-        self, connection: HTTPConnection, caller: Caller, *, has_end: bool
+        self, connection: HTTPConnection, caller: Caller, *, has_end: bool, identifier: str | None = None
     ) -> AsyncIterator[Callable[[], bool]]:
         """End the body when the caller is no longer authorized; the yielded function returns whether it did.
 
-        A stream that `has_end` (a download) may finish though the token of its request expires meanwhile.
+        A stream that `has_end` (a download) may finish though the token of its request expires meanwhile. One
+        with an `identifier` can be renewed by it.
         """
         term = asyncio.timeout(None)
-        stream = _Stream(connection, connection, caller, has_end, term, self._next_check(caller))
+        due = self._next_check(caller)
+        stream = _Stream(connection, connection, caller, has_end, term, due, identifier)
         try:
             async with term:
                 self._streams.add(stream)
@@ -91,10 +95,8 @@ class StreamReauthorization:
         stream = next((stream for stream in self._streams if stream.opened_by is connection), None)
         if stream is None:
             return False
-        headers = [header for header in connection.scope["headers"] if header[0] != b"authorization"]
-        headers.append((b"authorization", b"Bearer " + token))
         before = stream.connection
-        stream.connection = HTTPConnection({**connection.scope, "headers": headers})
+        stream.connection = _with_token(connection, token)
         reason = await self._rejection(stream)
         if reason is None:
             stream.due = self._next_check(stream.caller)
@@ -102,6 +104,24 @@ class StreamReauthorization:
         stream.connection = before
         log.info("a newer token was refused", caller=stream.caller.identity, why=reason)
         return False
+
+    def renew_by_request(self, identifier: str, caller: Caller, token: bytes) -> bool:
+        """Authorize the stream by the token of a request from now on; False if it is not this caller's.
+
+        The request has been authenticated by this token. One that expires sooner than the one that counts
+        changes nothing.
+        """
+        stream = next((stream for stream in self._streams if stream.identifier == identifier), None)
+        if stream is None:
+            return False
+        if caller != stream.caller:
+            log.info("a newer token was refused", caller=stream.caller.identity, why="it is another caller's")
+            return False
+        if caller.until >= stream.caller.until:
+            stream.connection = _with_token(stream.opened_by, token)
+            stream.caller = caller
+            stream.due = self._next_check(caller)
+        return True
 
     async def check_due(self) -> None:
         """Check the streams that are due; after a change of the rules, all of them."""
@@ -127,8 +147,9 @@ class StreamReauthorization:
         )
 
     async def _rejection(self, stream: _Stream) -> str | None:
+        checked = stream.connection
         try:
-            caller = await self._authenticator.authenticate(stream.connection)
+            caller = await self._authenticator.authenticate(checked)
         except AuthenticationUnavailable:
             return self._rejection_by_last_proof(stream)
         except Unauthenticated as error:
@@ -140,7 +161,8 @@ class StreamReauthorization:
             return self._rejection_by_last_proof(stream)
         if caller != stream.caller:
             return "the rules now map its caller differently"
-        stream.caller = caller  # its token may last longer
+        if stream.connection is checked:
+            stream.caller = caller  # its token may last longer
         return None
 
     def _rejection_by_last_proof(self, stream: _Stream) -> str | None:
@@ -155,3 +177,10 @@ class StreamReauthorization:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _with_token(connection: HTTPConnection, token: bytes) -> HTTPConnection:
+    """The same request, if it were sent with this token."""
+    headers = [header for header in connection.scope["headers"] if header[0] != b"authorization"]
+    headers.append((b"authorization", b"Bearer " + token))
+    return HTTPConnection({**connection.scope, "headers": headers})

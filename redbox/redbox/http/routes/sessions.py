@@ -1,4 +1,4 @@
-"""`/v1/jobs/{key}/exec` and `/v1/jobs/{key}/ports`: WebSockets into a running job.
+"""`/v1/jobs/{key}/exec` and `/v1/jobs/{key}/ports`: WebSockets into a running job; and what renews them.
 
 A refusal before the upgrade is a problem document, as everywhere. A plain GET of the same path gets the
 refusal that the upgrade would get: for clients whose library hides the body of a failed upgrade.
@@ -12,27 +12,29 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
+from redbox.callers.authenticator import bearer_token
 from redbox.callers.peers import UNREAD_S
 from redbox.core.domain import Caller, JobRef
 from redbox.http.answers.command_socket import CommandSocket
 from redbox.http.answers.forward_socket import ForwardSocket
-from redbox.http.answers.problems import UnprocessableProblem, problem_responses
+from redbox.http.answers.problems import NotFoundProblem, UnprocessableProblem, problem_responses
 from redbox.http.answers.session_socket import UNAUTHORIZED, SessionSocket, logged_defects, status_of
 from redbox.http.answers.validation_messages import validation_message
 from redbox.http.middleware.authenticated_route import authenticated_caller, authenticated_router
-from redbox.http.services import JobRefDep, Services, ServicesDep
+from redbox.http.services import CallerDep, JobRefDep, Services, ServicesDep
 from redbox.relay.program.frames import MAX_DATA
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.open_session import OpenForward, OpenSession
 from redbox.sessions.service import EXEC, FORWARD
 from redbox_api.models import KEY_PATTERN
 from redbox_api.sessions.parts import failure_status, success_status
-from redbox_shared.wire import EXEC_PROTOCOL, MESSAGE_COST, PORTS_PROTOCOL, PORTS_WINDOW
+from redbox_shared.wire import EXEC_PROTOCOL, MESSAGE_COST, PORTS_PROTOCOL, PORTS_WINDOW, STREAM_HEADER
 
 router = authenticated_router("sessions")
 CHANNELS = {
@@ -41,7 +43,7 @@ CHANNELS = {
     "2": "stderr",
     "3": "one final message: a Kubernetes Status in JSON",
     "4": 'to the job: {"Width": columns, "Height": rows}',
-    "5": "to red-box: a newer token of the same caller, at most every 10 s",
+    "5": "to red-box: a newer token of the same caller, at most every 10 s; better is /v1/streams",
     "255": "one byte, the channel that is closed",
 }
 PORT_CHANNELS = {
@@ -49,14 +51,23 @@ PORT_CHANNELS = {
     "0": "to the job: data",
     "1": "from the job: data",
     "3": "the connection's end, or with 0 the forward's: a Kubernetes Status in JSON",
-    "5": "to red-box, with 0: a newer token of the same caller, at most every 10 s",
+    "5": "to red-box, with 0: a newer token of the same caller, at most every 10 s; better is /v1/streams",
     "6": "to red-box: a new connection, as JSON",
     "7": f"credit in four bytes: at first, and at most, {PORTS_WINDOW} each way; data cost {MESSAGE_COST} "
     f"and their length, at most {MAX_DATA} of red-box's; red-box grants again all that it has passed on",
     "255": "one byte: 0, the client sends no more; 1, the job sends no more, or the client gives it up",
 }
 REFUSALS = problem_responses(404, 409)
-
+UPGRADE = {
+    "description": "A WebSocket, if the request asks for one.",
+    "headers": {
+        STREAM_HEADER: {
+            "description": "The id of the stream, in the path of the request that renews it.",
+            "schema": {"type": "string"},
+        }
+    },
+}
+NO_STREAM = "there is no session or forward of this caller with this id: it may have ended"
 
 Taking = Callable[["OpenSession | OpenForward"], AbstractContextManager[None]]
 
@@ -95,7 +106,7 @@ def described(protocol: str, channels: Mapping[str, str], **messages: str) -> di
     "/v1/jobs/{key}/exec",
     status_code=101,
     response_class=Response,
-    responses={101: {"description": "A WebSocket, if the request asks for one."}, **REFUSALS},
+    responses={101: UPGRADE, **REFUSALS},
     openapi_extra=described(EXEC_PROTOCOL, CHANNELS, firstMessage="ExecRequest"),
 )
 async def explain_exec(ref: JobRefDep, services: ServicesDep) -> Response:
@@ -108,7 +119,7 @@ async def explain_exec(ref: JobRefDep, services: ServicesDep) -> Response:
     "/v1/jobs/{key}/ports",
     status_code=101,
     response_class=Response,
-    responses={101: {"description": "A WebSocket, if the request asks for one."}, **REFUSALS},
+    responses={101: UPGRADE, **REFUSALS},
     openapi_extra=described(PORTS_PROTOCOL, PORT_CHANNELS, open="PortRequest"),
 )
 async def explain_ports(
@@ -121,13 +132,40 @@ async def explain_ports(
     raise UnprocessableProblem(f"this path is a WebSocket of subprotocol {PORTS_PROTOCOL}")
 
 
+@router.post(
+    "/v1/streams/{stream}/renew",
+    status_code=204,
+    response_class=Response,
+    response_description="The stream goes on.",
+    responses=problem_responses(404),
+)
+async def renew_stream(
+    request: Request,
+    caller: CallerDep,
+    services: ServicesDep,
+    stream: Annotated[str, Path(description=f"The id in `{STREAM_HEADER}` of the upgrade.")],
+) -> None:
+    """Have a session or forward go on by the token of this request, which is a newer one of the same caller.
+
+    One that expires sooner than the one that counts changes nothing.
+    """
+    token = bearer_token(request.scope["headers"])
+    if token is None:
+        raise UnprocessableProblem(
+            "this request has no token: a stream goes on by the one in its Authorization header. A session "
+            "that began without a token, at the Unix socket, does not expire"
+        )
+    if not services.reauthorization.renew_by_request(stream, caller, token.encode()):
+        raise NotFoundProblem(NO_STREAM)
+
+
 @router.websocket("/v1/jobs/{key}/exec")
 async def exec_command(socket: WebSocket) -> None:
     caller, ref, _ = await admitted(socket, AttemptParameter, EXEC_PROTOCOL, EXEC)
     services: Services = socket.app.state.services
     with services.streams.reserve(caller.name):
-        await socket.accept(EXEC_PROTOCOL)
         wire = CommandSocket(socket, partial(services.reauthorization.renew, socket))
+        await wire.accept(EXEC_PROTOCOL)
 
         async def run(taking: Taking) -> bytes:
             await services.sessions.expect(ref)
@@ -144,8 +182,8 @@ async def connect_ports(socket: WebSocket) -> None:
     caller, ref, query = await admitted(socket, ForwardParameters, PORTS_PROTOCOL, FORWARD)
     services: Services = socket.app.state.services
     with services.streams.reserve(caller.name):
-        await socket.accept(PORTS_PROTOCOL)
         wire = ForwardSocket(socket, partial(services.reauthorization.renew, socket))
+        await wire.accept(PORTS_PROTOCOL)
 
         async def run(taking: Taking) -> bytes:
             async with services.sessions.forward(ref, query.task) as forward:
@@ -180,7 +218,9 @@ async def carry(
     status: bytes | None = failure_status(*UNAUTHORIZED)
     within_s = services.stall_s
     with logged_defects(wire.socket.url.path) as errors:
-        async with services.reauthorization.guard(wire.socket, caller, has_end=False) as is_unauthorized:
+        async with services.reauthorization.guard(
+            wire.socket, caller, has_end=False, identifier=wire.identifier
+        ) as is_unauthorized:
 
             @contextmanager
             def taking(session: OpenSession | OpenForward) -> Iterator[None]:
