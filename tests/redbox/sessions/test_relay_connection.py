@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from redbox.agents.errors import RequestFailed
+from redbox.agents.program.wire import CHUNK
 from redbox.relay.program import frames
+from redbox.relay.program.frames import RelayDecoder
 from redbox.sessions.errors import SessionEnded
 from redbox.sessions.relay_connection import FRAMES_A_TURN, LATE_FRAMES, MAX_PRINTED, StreamOutput
 from tests.redbox.sessions.fakes import FakePipe, served, until
@@ -223,3 +225,32 @@ async def test_a_session_that_is_cancelled_twice_leaves_no_stream() -> None:
         assert not connection.is_used
         pipe.takes_input.set()
         await until(lambda: pipe.count_of(frames.KILL) == 1)
+
+
+async def test_input_goes_on_as_far_as_its_credit_in_order_and_several_frames_at_once() -> None:
+    class CountedPipe(FakePipe):
+        writes = 0
+
+        async def send(self, data: bytes) -> None:
+            assert (
+                len(data) <= CHUNK
+            )  # else the agent takes it in two frames, which a cancelled write may part
+            self.writes += frames.DATA in {frame.kind for frame in RelayDecoder().feed(data)}
+            await super().send(data)
+
+    pipe = CountedPipe()
+    sent = bytes(range(256)) * (4 * frames.INPUT_WINDOW // 256 // 3)
+    async with served(pipe) as connection, connection.open({"kind": "command"}) as stream:
+        await until(lambda: connection.has_started)
+        sending = asyncio.create_task(stream.send(sent))
+        await until(lambda: received(pipe) > frames.INPUT_WINDOW * 0.9)
+        assert not sending.done()
+        assert received(pipe) <= frames.INPUT_WINDOW
+        assert pipe.writes < pipe.count_of(frames.DATA) / 2
+        pipe.emit(frames.CREDIT, stream.number, frames.CREDIT_BYTES.pack(frames.INPUT_WINDOW // 2))
+        await sending
+    assert b"".join(frame.payload[1:] for frame in pipe.sent if frame.kind == frames.DATA) == sent
+
+
+def received(pipe: FakePipe) -> int:
+    return sum(len(frame.payload) - 1 for frame in pipe.sent if frame.kind == frames.DATA)

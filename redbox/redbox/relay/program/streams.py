@@ -31,7 +31,6 @@ from redbox.relay.program.children import (
     word_bytes,
 )
 from redbox.relay.program.frames import (
-    Buffer,
     CREDIT,
     CREDIT_BYTES,
     DATA,
@@ -44,6 +43,7 @@ from redbox.relay.program.frames import (
     STDIN,
     STDOUT,
     BadFrame,
+    Buffer,
     data_cost,
     document_bytes,
 )

@@ -32,8 +32,8 @@ from redbox_resourced.kubelet.spdy.frames import (
     reset_frame,
     window_frame,
 )
-from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.headers import KEPT, HeaderPacker
+from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.windows import FlowWindow
 
 MAX_PIECE = 32 * 1024
@@ -72,8 +72,8 @@ class SpdyLimits:
 
     streams: int = 512
     """Open at once: a forward of ports has two for each connection."""
-    stream_bytes: int = 512 * 1024
-    """Received on a stream and not read; up to one read of the connection more."""
+    stream_bytes: int = 256 * 1024
+    """Received on a stream and not read, with what its pieces cost; up to one read of the connection more."""
     session_bytes: int = 1024 * 1024
     backlog_bytes: int = 512 * 1024
     """Of a peer that sends frames to be answered and does not read the answers."""

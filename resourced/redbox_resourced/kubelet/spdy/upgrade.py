@@ -18,7 +18,7 @@ from redbox_shared.socket_options import KEEP_ALIVE
 PROTOCOL = "SPDY/3.1"
 VERSION_HEADER = "X-Stream-Protocol-Version"
 ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
-READ_AHEAD = 256 * 1024
+READ_AHEAD = 128 * 1024
 """Of what has arrived and was not read, then nothing more is; one read of TLS may bring as much once more."""
 MOST_UNSENT = 64 * 1024
 """Of output, which waits then. TLS would hold as much as tells a client that reads none of our answers."""

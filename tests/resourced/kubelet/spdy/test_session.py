@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import MAX_CONTROL_FRAME
+from redbox_resourced.kubelet.spdy.held_pieces import PIECE_COST
 from redbox_resourced.kubelet.spdy.session import MAX_PIECE, SpdyLimits, SpdySession, SpdyStream
 from redbox_resourced.kubelet.spdy.windows import DEFAULT_WINDOW, GRANT_FROM
 from tests.resourced.kubelet.spdy import harness
@@ -179,8 +180,8 @@ async def test_a_full_inbox_stops_the_connection_until_it_is_read() -> None:
         stream = await talk.opened()
         talk.send(*[data(1, b"x" * 60) for _ in range(10)])
         await talk.settle()
-        assert talk.wire.incoming.qsize() == 8
-        assert talk.session.held_bytes == 120
+        assert talk.wire.incoming.qsize() == 9
+        assert talk.session.held_bytes == 60 + PIECE_COST
         read = 0
         async with asyncio.timeout(60):
             while read < 600:
