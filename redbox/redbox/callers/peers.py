@@ -133,8 +133,8 @@ MOST_FRAMES = 1024
 """In one message, whose frames may be empty."""
 PIECE = 16 * 1024
 TURN_S = 0.005
-"""What is read at once may be 256 KiB of messages of seven bytes: it is parsed in pieces, and others have their
-turn after so long."""
+"""What is read at once may be 256 KiB of messages of seven bytes: it is parsed in pieces, and others have
+their turn after so long."""
 
 
 class PeerAwareSocketProtocol(WebSocketsSansIOProtocol):

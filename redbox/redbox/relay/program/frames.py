@@ -21,7 +21,7 @@ MAX_FRAME = 2 * 1024 * 1024 + MAX_DATA  # an OPEN has the whole command
 OUTPUT_WINDOW = 512 * 1024
 """Credit of a stream towards red-box, whose memory all users share."""
 INPUT_WINDOW = 2048 * 1024
-"""Towards the relay, in the job's own memory: Slurm holds a megabyte of it on the way, which is not waited for."""
+"""Towards the relay, in the job's own memory: what Slurm holds on the way, some 1 MiB, is not waited for."""
 FRAME_COST = (
     64  # of a DATA frame beside its bytes: a window has room for 8,000 frames, not for half a million
 )
