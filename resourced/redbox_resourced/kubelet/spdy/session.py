@@ -8,6 +8,7 @@ its own connection, and those of no other one.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,6 +39,7 @@ from redbox_resourced.kubelet.spdy.windows import FlowWindow
 
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
+TURN_S = 0.005  # of handling frames, then others get a turn: one read may bring tens of thousands
 GONE_S = 10.0
 """Between looks whether the peer is still there, while nothing is read of it."""
 
@@ -51,7 +53,6 @@ class Wire(Protocol):
 
     def send(self, data: bytes) -> None:
         """Without waiting."""
-        ...
 
     async def write(self, data: bytes) -> None:
         """Waits while the peer does not read; raises ConnectionError."""
@@ -73,7 +74,7 @@ class SpdyLimits:
     streams: int = 512
     """Open at once: a forward of ports has two for each connection."""
     stream_bytes: int = 256 * 1024
-    """Received on a stream and not read, with what its pieces cost; up to one read of the connection more."""
+    """Received on a stream and not read, with what its pieces cost; up to what one read brings of a frame more."""
     session_bytes: int = 1024 * 1024
     backlog_bytes: int = 512 * 1024
     """Of a peer that sends frames to be answered and does not read the answers."""
@@ -178,6 +179,7 @@ class SpdySession:
         self._unaccepted: deque[SpdyStream] = deque()
         self._opened = asyncio.Event()
         self._last_stream = 0
+        self._turn_until = 0.0
         self._held = 0
         self._full: set[int] = set()
         self._has_room = asyncio.Event()
@@ -243,13 +245,13 @@ class SpdySession:
                 if isinstance(event, PeerLeaves):
                     return
                 self._handle(event)
-            if self._wire.backlog() > self._limits.backlog_bytes:
-                raise SpdyError("the peer does not read the answers to its frames")
-            if not await self._room_while_there():
-                return
+                if not await self._may_go_on():
+                    return
 
-    async def _room_while_there(self) -> bool:
-        """Wait until more may be read; False if the peer has gone, whose end is not read meanwhile."""
+    async def _may_go_on(self) -> bool:
+        """Wait until more may be handled; False if the peer has gone, whose end is not read meanwhile."""
+        if self._wire.backlog() > self._limits.backlog_bytes:
+            raise SpdyError("the peer does not read the answers to its frames")
         while self._full or self._held >= self._limits.session_bytes:
             self._has_room.clear()
             try:
@@ -258,6 +260,9 @@ class SpdySession:
             except TimeoutError:
                 if self._wire.is_gone():
                     return False
+        if time.monotonic() > self._turn_until:
+            await asyncio.sleep(0)
+            self._turn_until = time.monotonic() + TURN_S
         return True
 
     def _handle(self, event: Event) -> None:

@@ -190,6 +190,31 @@ async def test_a_full_inbox_stops_the_connection_until_it_is_read() -> None:
         assert (talk.wire.incoming.qsize(), talk.session.held_bytes) == (0, 0)
 
 
+async def test_one_read_of_many_small_frames_is_held_only_up_to_the_limit() -> None:
+    async with conversation() as talk:
+        stream, count = await talk.opened(), 50_000
+        talk.send(data(1, b"ab") * count)
+        await talk.settle()
+        assert talk.session.held_bytes <= SpdyLimits.stream_bytes + PIECE_COST + 2
+        read = b""
+        async with asyncio.timeout(60):
+            while len(read) < 2 * count:
+                read += await stream.read()
+        assert read == b"ab" * count
+
+
+async def test_one_read_of_many_frames_leaves_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redbox_resourced.kubelet.spdy.session.TURN_S", -1.0)
+    async with conversation() as talk:
+        count, turns = 100, 0
+        talk.send(b"".join(ping(1) for _ in range(count)))
+        async with asyncio.timeout(60):
+            while len(talk.wire.sent) < count * len(ping(1)):
+                await asyncio.sleep(0)
+                turns += 1
+        assert turns >= count
+
+
 async def test_a_peer_that_goes_while_nothing_is_read_of_it_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
