@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
 from redbox_resourced.kubelet.spdy.errors import SpdyError, StreamEnded
 from redbox_resourced.kubelet.spdy.frames import (
@@ -36,35 +35,13 @@ from redbox_resourced.kubelet.spdy.frames import (
 from redbox_resourced.kubelet.spdy.headers import KEPT, HeaderPacker
 from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.windows import FlowWindow
+from redbox_resourced.kubelet.spdy.wire import Wire
 
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
 TURN_S = 0.005  # of handling frames, then others get a turn: one read may bring tens of thousands
 GONE_S = 10.0
 """Between looks whether the peer is still there, while nothing is read of it."""
-
-
-class Wire(Protocol):
-    """The connection below."""
-
-    async def read(self) -> bytes:
-        """Some bytes; none at the end."""
-        ...
-
-    def send(self, data: bytes) -> None:
-        """Without waiting."""
-
-    async def write(self, data: bytes) -> None:
-        """Waits while the peer does not read; raises ConnectionError."""
-        ...
-
-    def backlog(self) -> int:
-        """Bytes that the peer has not taken."""
-        ...
-
-    def is_gone(self) -> bool:
-        """Whether the peer has ended the connection, whatever of it was not read."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -74,8 +51,9 @@ class SpdyLimits:
     streams: int = 512
     """Open at once: a forward of ports has two for each connection."""
     stream_bytes: int = 256 * 1024
-    """Received on a stream and not read, with what its pieces cost; up to what one read brings of a frame more."""
+    """Received on a stream and not read, with what its pieces cost; up to one piece more."""
     session_bytes: int = 1024 * 1024
+    """The same of all streams, and what their readers have not passed on."""
     backlog_bytes: int = 512 * 1024
     """Of a peer that sends frames to be answered and does not read the answers."""
     unread_s: float = 3600.0
@@ -97,6 +75,8 @@ class SpdyStream:
         """Set when it was reset, by either side, or its connection has ended: the peer wants nothing more."""
         self._session = session
         self._inbox = HeldPieces()
+        self._taken = 0
+        """The cost of what its reader has, and may not have passed on."""
         self._arrived = asyncio.Event()
         self._is_received = event.is_last
         self._discards = False
@@ -115,20 +95,32 @@ class SpdyStream:
         return self.is_sent and (self._is_received or self._discards)
 
     async def read(self) -> bytes:
-        """All that has arrived; none at the end of its direction or connection, or if input is unwanted."""
+        """All that has arrived; none at the end of its direction or connection, or if input is unwanted.
+
+        It counts for the connection until the next read, or the end of the stream's input.
+        """
+        self._pass_on()
         while not self._inbox.cost and not self._is_received and not self._discards:
             self._arrived.clear()
             await self._arrived.wait()
-        cost, data = self._inbox.cost, self._inbox.take()
-        self._session.on_read(self, cost, len(data))
-        return data
+        return self._take()
 
     def discard_input(self) -> None:
         """Whatever the peer sends is not wanted; a reader that waits for it returns."""
         self._discards = True
         self._arrived.set()
-        cost, dropped = self._inbox.cost, self._inbox.take()
-        self._session.on_read(self, cost, len(dropped))
+        self._pass_on()
+        self._take()
+        self._pass_on()
+
+    def _take(self) -> bytes:
+        self._taken, data = self._inbox.cost, self._inbox.take()
+        self._session.on_read(self, len(data))
+        return data
+
+    def _pass_on(self) -> None:
+        cost, self._taken = self._taken, 0
+        self._session.on_passed_on(cost)
 
     async def write(self, data: bytes) -> None:
         """Waits while the peer does not read; raises StreamEnded."""
@@ -323,8 +315,11 @@ class SpdySession:
         self._send(reset_frame(stream.number, status))
         self._window_changed.set()
 
-    def on_read(self, stream: SpdyStream, cost: int, size: int) -> None:
+    def on_passed_on(self, cost: int) -> None:
         self._held -= cost
+        self._has_room.set()
+
+    def on_read(self, stream: SpdyStream, size: int) -> None:
         if stream.held_bytes < self._limits.stream_bytes:
             self._full.discard(stream.number)
         self._has_room.set()

@@ -172,7 +172,7 @@ async def test_a_session_that_wants_no_more_streams_refuses_them_whatever_their_
         assert await asyncio.wait_for(stream.read(), 60) == b"in"
         await talk.settle()
         assert talk.peer.of("reset") == [(3, 3), (5, 3)]
-        assert (talk.session.open_streams, talk.session.held_bytes) == (1, 0)
+        assert (talk.session.open_streams, talk.session.held_bytes) == (1, 2 + PIECE_COST)
 
 
 async def test_a_full_inbox_stops_the_connection_until_it_is_read() -> None:
@@ -186,8 +186,24 @@ async def test_a_full_inbox_stops_the_connection_until_it_is_read() -> None:
         async with asyncio.timeout(60):
             while read < 600:
                 read += len(await stream.read())
+        stream.discard_input()
         await talk.settle()
         assert (talk.wire.incoming.qsize(), talk.session.held_bytes) == (0, 0)
+
+
+async def test_what_readers_have_taken_and_not_passed_on_counts_for_the_connection() -> None:
+    limits = SpdyLimits(streams=9, stream_bytes=10_000, session_bytes=2_000)
+    async with conversation(limits) as talk:
+        streams = [await talk.opened() for _ in range(9)]
+        for stream in streams:
+            talk.send(data(stream.number, bytes(1_000)))
+        first = [await streams[0].read(), await streams[1].read()]
+        await talk.settle()
+        assert ([len(piece) for piece in first], talk.wire.incoming.qsize()) == ([1_000] * 2, 7)
+        reading = asyncio.create_task(streams[0].read())  # it has passed on what it had
+        await talk.settle()
+        assert talk.wire.incoming.qsize() == 6
+        reading.cancel()
 
 
 async def test_one_read_of_many_small_frames_is_held_only_up_to_the_limit() -> None:
@@ -287,8 +303,10 @@ async def test_a_peer_with_windows_is_kept_to_and_given_room() -> None:
         await asyncio.wait_for(writing, 60)
         talk.send(data(1, b"x" * GRANT_FROM))
         await stream.read()
+        reading = asyncio.create_task(stream.read())  # what came before is passed on
         await talk.settle()
         assert talk.peer.of("window") == [(1, GRANT_FROM), (0, GRANT_FROM)]
+        reading.cancel()
 
 
 async def test_a_window_that_grows_too_large_ends_its_stream_alone() -> None:
