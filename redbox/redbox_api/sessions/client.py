@@ -30,7 +30,7 @@ from redbox_shared.backoff import Backoff
 from redbox_shared.wire import EXEC_PROTOCOL, STREAM_HEADER
 
 CONNECTION_LOST = "ConnectionLost"
-LARGEST_PIECE = 256 * 1024
+LARGEST_PIECE = 128 * 1024
 """Of what is sent in one message."""
 RENEW_S = 60.0
 """Between checks for a newer token; tokens of service accounts are renewed minutes before they expire."""
