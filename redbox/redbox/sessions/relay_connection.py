@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from redbox.agents.errors import AgentError, RequestFailed
+from redbox.agents.program.wire import CHUNK
 from redbox.relay.program import frames
 from redbox.relay.program.frames import BadFrame, RelayDecoder, RelayFrame
 from redbox.sessions.errors import SessionEnded
@@ -29,7 +30,7 @@ MAX_STATUS = 16 * 1024
 FIRST_FRAME = frames.PREFIX.pack(frames.HELLO, 0, 0)[:5]
 """How a relay's output begins, with the length of the frame behind it."""
 MAX_PRINTED = 64 * 1024
-FRAMES_AT_ONCE = 3
+FRAMES_AT_ONCE = CHUNK // (frames.PREFIX.size + 1 + frames.MAX_DATA)
 """Of input: so many fit into one frame of the agent's protocol, which costs more than theirs."""
 FRAMES_A_TURN = 256
 """A chunk of the agent's may hold thousands: others get a turn after so many."""

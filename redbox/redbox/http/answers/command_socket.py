@@ -76,27 +76,25 @@ class CommandSocket(SessionSocket):
     async def _from_client(self, session: OpenSession) -> StreamStatus:
         while True:
             message = await self.next_message()
-            await self._take(session, message)
+            await self._take(session, message[0], memoryview(message)[1:])
             await asyncio.sleep(0)  # what is empty, or already there, is taken without a pause
 
-    async def _take(self, session: OpenSession, message: bytes) -> None:
-        if message[0] == SessionChannel.STDIN:
-            await session.send(memoryview(message)[1:])
-            return
-        channel, data = message[0], message[1:]
+    async def _take(self, session: OpenSession, channel: int, data: memoryview) -> None:
         match channel:
-            case SessionChannel.CLOSE if data == b"\0":
+            case SessionChannel.STDIN:
+                await session.send(data)
+            case SessionChannel.CLOSE if bytes(data) == b"\0":
                 await session.stream.close_input()
             case SessionChannel.CLOSE:
                 pass  # of a channel that the client only reads
             case SessionChannel.RESIZE:
                 try:
-                    self._size = ResizeMessage.model_validate_json(data)
+                    self._size = ResizeMessage.model_validate_json(bytes(data))
                 except ValidationError:
                     raise SessionEnded(INVALID, 'A size is {"Width": columns, "Height": rows}.') from None
                 self._resized.set()
             case SessionChannel.TOKEN:
-                self.take_token(data)
+                self.take_token(bytes(data))
             case _:
                 raise SessionEnded(INVALID, f"There is no channel {channel} to the job.")
 

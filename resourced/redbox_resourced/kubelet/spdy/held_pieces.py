@@ -21,9 +21,6 @@ class HeldPieces:
     def take(self) -> bytes:
         """All of it."""
         taken = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self.clear()
-        return taken
-
-    def clear(self) -> None:
         self._pieces.clear()
         self.cost = 0
+        return taken

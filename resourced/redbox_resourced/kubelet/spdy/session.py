@@ -109,12 +109,12 @@ class SpdyStream:
         """Whatever the peer sends is not wanted; a reader that waits for it returns."""
         self._discards = True
         self._arrived.set()
-        self._pass_on()
         self._take()
         self._pass_on()
 
     def _take(self) -> bytes:
-        self._taken, data = self._inbox.cost, self._inbox.take()
+        self._taken += self._inbox.cost
+        data = self._inbox.take()
         self._session.on_read(self, len(data))
         return data
 

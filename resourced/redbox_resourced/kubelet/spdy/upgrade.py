@@ -19,7 +19,7 @@ PROTOCOL = "SPDY/3.1"
 VERSION_HEADER = "X-Stream-Protocol-Version"
 ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
 READ_AHEAD = 128 * 1024
-"""Of what has arrived and was not read, then nothing more is; one read of TLS may bring as much once more."""
+"""Of what has arrived and was not taken, then nothing more is read; the last read may bring 256 KiB more."""
 MOST_UNSENT = 64 * 1024
 """Of output, which waits then. TLS would hold as much as tells a client that reads none of our answers."""
 LEAVE_S = 5.0
