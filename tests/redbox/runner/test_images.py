@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from redbox.runner.program.images import ImageStore, PullFailed, hash_name, is_unused, pull_cure
+from redbox.runner.program import images
+from redbox.runner.program.images import PULLS_LOCK, ImageStore, PullFailed, hash_name, is_unused, pull_cure
 from tests.redbox.runner.harness import BOX, Node, container, end_of
 from tests.redbox.runner.stand_in import write_sif
 
@@ -53,7 +56,7 @@ def test_a_pods_end_takes_away_what_was_unused_for_a_month(node: Node) -> None:
     make_old(node.cache / "young.sif", days=29)
     assert end_of(node.run(containers=[container("a", "true")]), "a") == (0, "Completed")
     mine = hash_name(BOX) + ".sif"
-    assert names(node.cache) == {mine, f"{mine}.lock", "young.sif", "old.sif.lock", "notes"}
+    assert names(node.cache) == {mine, f"{mine}.lock", PULLS_LOCK, "young.sif", "old.sif.lock", "notes"}
 
 
 def test_an_image_that_this_pod_uses_is_not_removed_by_it(node: Node) -> None:
@@ -156,3 +159,23 @@ def test_a_failure_behind_an_accepted_login_is_shown_whatever_later_logins_are_t
     with pytest.raises(PullFailed, match=r"^manifest unknown: check the image's name and tag$"):
         store.pull({"image": BOX})
     assert (tmp_path / "asked").read_text().split() == ["bob", "eve"]
+
+
+def test_pulls_of_several_images_run_one_after_another(tmp_path: Path) -> None:
+    store = pulling(tmp_path, "bob")
+    runtime = tmp_path / "apptainer"
+    alone = f"mkdir {tmp_path}/index || exit 1; sleep 0.05; rmdir {tmp_path}/index"
+    runtime.write_text(runtime.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{alone}\n"))
+    with ThreadPoolExecutor() as pool:
+        pulled = list(pool.map(store.pull, [{"image": f"{BOX}-{n}"} for n in range(4)]))
+    assert len({image.path for image in pulled}) == 4
+
+
+def test_a_pull_that_hangs_does_not_hold_up_other_images_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "WAIT_FOR_PULLS_S", 0.2)
+    (tmp_path / "cache").mkdir()
+    with (tmp_path / "cache" / PULLS_LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert pulling(tmp_path, "bob").pull({"image": BOX}).path

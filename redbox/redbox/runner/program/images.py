@@ -5,6 +5,9 @@ touched when it is used, each day of a long use too. One without a touch for `ke
 the end of a pod: locks may not reach other nodes, so it is renamed first, and comes back if it has just been
 touched. Credentials are in the environment of the pull alone.
 
+A user's pulls run one after another, since Apptainer's own cache in the user's home has one index of all
+images, and no lock. A pull that takes longer than ten minutes does not delay others.
+
 An image's configuration is the object `oci-config.json` of its SIF. It is read directly, since two calls of
 `apptainer sif` take as long as the start of a container: a header of 128 bytes names the place of descriptors
 of 585 bytes, each of which names the place of an object.
@@ -35,6 +38,8 @@ from redbox.runner.program.rules import (
 
 CREDENTIAL_PREFIXES = ("APPTAINER_DOCKER_", "SINGULARITY_DOCKER_")
 LOOK_S = 0.1
+PULLS_LOCK = "pulls.lock"
+WAIT_FOR_PULLS_S = 600.0
 DAY_S = 86400
 LOG_LEVELS = ("FATAL:", "ERROR:")
 HEADER = struct.Struct("<32s10s3s3s16sqqqqqqqq")
@@ -173,11 +178,12 @@ class ImageStore:
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             asked = time.time()
-            with self._lock(path):
+            with self._lock(path + ".lock"):
                 check_owner(path)
                 always = container.get("pullPolicy") == "Always"
                 if not os.path.exists(path) or (always and os.path.getmtime(path) < asked):
-                    self._pull(container["image"], path)
+                    with self._lock(os.path.join(self._folder, PULLS_LOCK), WAIT_FOR_PULLS_S):
+                        self._pull(container["image"], path)
         except OSError as error:
             raise PullFailed("ErrImagePull", "{}: {}".format(self._folder, error.strerror)) from error
         return self._use(path, time.monotonic() - started)
@@ -219,9 +225,10 @@ class ImageStore:
         return os.path.join(self._folder, hash_name(image) + ".sif")
 
     @contextmanager
-    def _lock(self, path: str) -> Iterator[None]:
-        """Hold the image's lock; it is polled, so that a pod that ends does not wait for it."""
-        with open(path + ".lock", "ab") as file:
+    def _lock(self, path: str, within_s: float = float("inf")) -> Iterator[None]:
+        """Hold the lock, or go on without it after so long. It is polled: the end of a pod does not wait."""
+        deadline = time.monotonic() + within_s
+        with open(path, "ab") as file:
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,6 +236,8 @@ class ImageStore:
                 except BlockingIOError:
                     if self._stopping.wait(LOOK_S):
                         raise Stopped from None
+                    if time.monotonic() > deadline:
+                        break
             yield
 
     def _pull(self, image: str, path: str) -> None:

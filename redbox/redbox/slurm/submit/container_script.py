@@ -2,8 +2,9 @@
 
 Words of the request are quoted, so that the container's argv is exactly the request's. The request's env is
 not in the script but in the job's environment, under the names that the runtime passes on (APPTAINERENV_X),
-so that a PATH for the container is not the node's. Images are pulled once for each user into a cache, under a
-lock; credentials are read from a file that only the job's user can read, and which is removed after the pull.
+so that a PATH for the container is not the node's. Images are pulled once for each user into a cache, one
+after another; credentials are read from a file that only the job's user can read, and which is removed after
+the pull.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ GPUS = {"nvidia": "--nv", "rocm": "--rocm"}
 # Slurm sets them in each task.
 GPU_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}
 NO_RUNTIME, NO_IMAGE = 127, 125
+PULLS_LOCK = "pulls.lock"
+WAIT_FOR_PULLS_S = 600
 FIND_RUNTIME = (
     "cr=$(printf '\\r')",
     "runtime=$(command -v apptainer || command -v singularity) || {",
@@ -172,11 +175,13 @@ def _pull(container: Container, paths: ContainerPaths) -> list[str]:
 
 
 def _pull_function(container: Container, *, with_credentials: bool) -> list[str]:
-    """One pull at a time for an image and user; the image is renamed to its path when it is complete.
+    """One pull at a time for a user; the image is renamed to its path when it is complete.
 
+    Apptainer's own cache in the user's home has one index of all images, and no lock: of two pulls at once,
+    one can read half an index and fail. A pull that takes longer than ten minutes does not delay others.
     The subshell has traps of its own: a job that is cancelled during the pull leaves no partial image.
     """
-    lines = ['    exec 9>"$image.lock"', "    ! command -v flock >/dev/null || flock 9"]
+    lines = ["    flock=$(command -v flock || echo :)", '    exec 9>"$image.lock"', '    "$flock" 9']
     if not pulls_always(container.image):
         lines.append('    if [ -e "$image" ]; then touch -c -- "$image"; return 0; fi')
     if with_credentials:
@@ -189,6 +194,8 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
             '    case $("$runtime" pull --help 2>&1) in *--allow-unsigned*) set -- --allow-unsigned ;; esac'
         )
     lines += [
+        f'    exec 8>"$cache/{PULLS_LOCK}"',
+        f'    "$flock" -w {WAIT_FOR_PULLS_S} 8',
         '    part="$image.${SLURM_JOB_ID:-0}.$$"',
         "    trap 'rm -f -- \"$part\"' EXIT",
         "    trap 'exit 143' HUP INT TERM",

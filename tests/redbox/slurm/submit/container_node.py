@@ -11,7 +11,7 @@ from pathlib import Path
 from redbox.slurm.submit.container_script import ContainerPaths
 
 RUNTIME = f"""#!{sys.executable}
-import json, os, sys, time
+import fcntl, json, os, sys, time
 calls = os.environ["CALLS"]
 names = ("APPTAINER_DOCKER_USERNAME", "APPTAINER_DOCKER_PASSWORD", "SINGULARITY_DOCKER_PASSWORD")
 seen = {{"argv": sys.argv[1:], "credentials": {{name: os.environ.get(name) for name in names}}}}
@@ -23,7 +23,9 @@ elif sys.argv[2:3] == ["pull"]:
     if os.environ.get("PULL_FAILS"):
         sys.exit(13)
     open(sys.argv[-2], "w").write(sys.argv[-1])
-    time.sleep(float(os.environ.get("PULL_HANGS", 0)))
+    with open(calls + ".index", "w") as index:
+        fcntl.flock(index, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails beside another pull
+        time.sleep(float(os.environ.get("PULL_HANGS", 0.05)))
 sys.exit(int(os.environ.get("EXIT", 0)))
 """
 SRUN = f"""#!{sys.executable}

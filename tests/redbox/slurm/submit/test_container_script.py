@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,9 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redbox.slurm.errors import RequestRefused
+from redbox.slurm.submit import container_script
 from redbox.slurm.submit.container_script import (
     NO_IMAGE,
     NO_RUNTIME,
+    PULLS_LOCK,
     ContainerPaths,
     build_container_script,
     container_environment,
@@ -152,14 +155,44 @@ def test_an_image_is_pulled_once_into_the_cache_and_run_from_there(node: Node) -
     assert (node.folder / "cache dir").stat().st_mode & 0o077 == 0
 
 
+def run_at_once(node: Node, scripts: list[str]) -> list[int]:
+    env = {"PATH": f"{node.folder}/bin:/usr/bin:/bin", "CALLS": str(node.folder / "calls")}
+    jobs = [
+        subprocess.Popen(["/bin/sh", "-c", script], env=env, stdout=subprocess.DEVNULL) for script in scripts
+    ]
+    return [job.wait(timeout=60) for job in jobs]
+
+
 def test_many_tasks_that_start_at_once_pull_one_image(node: Node) -> None:
     script = build_container_script(request("docker://registry/app:1.2"), node.places)
-    env = {"PATH": f"{node.folder}/bin:/usr/bin:/bin", "CALLS": str(node.folder / "calls")}
-    tasks = [
-        subprocess.Popen(["/bin/sh", "-c", script], env=env, stdout=subprocess.DEVNULL) for _ in range(6)
-    ]
-    assert [task.wait(timeout=60) for task in tasks] == [0] * 6
+    assert run_at_once(node, [script] * 6) == [0] * 6
     assert len(pulls(node)) == 1
+
+
+def test_pulls_of_several_images_run_one_after_another(node: Node) -> None:
+    images = [f"docker://registry/app:1.{n}" for n in range(6)]
+    scripts = [build_container_script(request(image), node.places) for image in images]
+    assert run_at_once(node, scripts) == [0] * 6
+    assert sorted(argv[-1] for argv in pulls(node)) == images
+
+
+def test_a_pull_that_hangs_does_not_hold_up_other_images_for_ever(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_script, "WAIT_FOR_PULLS_S", 0.2)
+    (node.folder / "cache dir").mkdir()
+    with (node.folder / "cache dir" / PULLS_LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        script = build_container_script(request("docker://registry/app:1.2"), node.places)
+        assert node.run(script).returncode == 0
+
+
+def test_a_node_without_flock_pulls_all_the_same(node: Node) -> None:
+    for tool in ("sh", "mkdir", "mv", "rm", "find", "touch", "uname"):
+        (node.folder / "bin" / tool).symlink_to(f"/bin/{tool}")
+    script = build_container_script(request("docker://registry/app:1.2"), node.places)
+    done = node.run(script, PATH=f"{node.folder}/bin")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_pull_takes_away_what_was_unused_for_a_month(node: Node) -> None:
@@ -177,7 +210,7 @@ def test_a_pull_takes_away_what_was_unused_for_a_month(node: Node) -> None:
     os.utime(image, (month_ago, month_ago))
     assert node.run(script).returncode == 0  # it is used, not pulled
     assert sorted(path.name for path in cache.iterdir()) == sorted(
-        [image.name, f"{image.name}.lock", "new.sif", "old.sif.lock"]
+        [image.name, f"{image.name}.lock", "new.sif", "old.sif.lock", PULLS_LOCK]
     )
 
 
@@ -186,7 +219,7 @@ def test_a_pull_that_fails_says_so_and_leaves_nothing(node: Node) -> None:
     done = node.run(script, PULL_FAILS="1")
     assert done.returncode == NO_IMAGE
     assert "docker://registry/app:1.2 could not be pulled" in done.stderr
-    assert [path.suffix for path in (node.folder / "cache dir").iterdir()] == [".lock"]
+    assert {path.suffix for path in (node.folder / "cache dir").iterdir()} == {".lock"}
     assert node.run(script).returncode == 0
 
 
