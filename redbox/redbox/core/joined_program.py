@@ -1,7 +1,8 @@
 """Modules joined to one file, for programs that run where Red Box is not installed: the agent, the runner.
 
 Deterministic, so that an installed program can be compared with this server's own. The modules are in the
-order of their imports; imports of one another are left out, everything else is copied unchanged.
+order of their imports; imports of one another are left out, everything else is copied unchanged. Only a
+program whose start somebody waits for has stand-ins for some imports, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ class JoinError(Exception):
 
 NODE = "redbox.node.program"
 SHARED = "redbox_shared"
+STAND_INS = "late_modules"
+NAMED_TUPLES = "from collections import namedtuple"
 
 
 def join_package(
@@ -26,16 +29,22 @@ def join_package(
     *,
     node: tuple[str, ...] = (),
     shared: tuple[str, ...] = (),
+    late: frozenset[str] = frozenset(),
 ) -> bytes:
     """Join these modules of `package`, in this order, below `head` and what programs share."""
     sources = ((SHARED, shared), (NODE, node), (package, modules))
-    places = [(place, name) for place, names in sources for name in names]
-    texts = {name: (resources.files(place) / f"{name}.py").read_text() for place, name in places}
-    return join_modules(package, texts, head).encode()
+    texts = {name: _read_module(place, name) for place, names in sources for name in names}
+    return join_modules(package, texts, head, late=late).encode()
 
 
-def join_modules(package: str, texts: dict[str, str], head: str) -> str:
-    """Join modules, each of which imports only from those before it, by `from PACKAGE.MODULE import name`."""
+def join_modules(
+    package: str, texts: dict[str, str], head: str, *, late: frozenset[str] = frozenset()
+) -> str:
+    """Join modules, each of which imports only from those before it, by `from PACKAGE.MODULE import name`.
+
+    `late`: modules of the standard library that are imported when they are first used. Of typing nothing is
+    ever used, but by annotations, and by named tuples, which are made without it.
+    """
     imports: set[str] = set()
     bodies: list[str] = []
     owners: dict[str, str] = {}
@@ -48,9 +57,57 @@ def join_modules(package: str, texts: dict[str, str], head: str) -> str:
             if other not in owners.values():
                 raise JoinError(f"{name} imports {other}, which is not joined above it")
         imports |= set(_outer_imports(tree, package))
-        bodies.append(_banner(name, tree) + _without_head(tree, text))
+        body = _banner(name, tree) + _without_head(tree, text)
+        bodies.append(_with_plain_tuples(tree, body) if "typing" in late else body)
+    stand_ins = [line for line in imports if _imported_module(line) in late]
+    if stand_ins:
+        bodies.insert(0, "\n".join([_body_of_stand_ins(), *sorted(map(_stand_in, stand_ins))]))
+        imports = {*imports, NAMED_TUPLES}.difference(stand_ins)
     plain = sorted(line for line in imports if line.startswith("import "))
     return "\n".join([head, *plain, *sorted(imports - set(plain)), *bodies])
+
+
+def _read_module(place: str, name: str) -> str:
+    return (resources.files(place) / f"{name}.py").read_text()
+
+
+def _imported_module(line: str) -> str:
+    match ast.parse(line).body[0]:
+        case ast.Import(names=[ast.alias(name=module)]) | ast.ImportFrom(module=str(module)):
+            return module
+        case _:
+            return ""
+
+
+def _stand_in(line: str) -> str:
+    match ast.parse(line).body[0]:
+        case ast.Import(names=[ast.alias(name=module, asname=None)]):
+            return f'{module} = LateModule("{module}")'
+        case ast.ImportFrom(module="typing", names=names):
+            return "\n".join(f"{each.name} = Annotation()" for each in names if each.name != "NamedTuple")
+        case _:
+            raise JoinError(f"{line}: a late import is `import MODULE`")
+
+
+def _body_of_stand_ins() -> str:
+    text = _read_module(NODE, STAND_INS)
+    tree = ast.parse(text)
+    return _banner(STAND_INS, tree) + _without_head(tree, text)
+
+
+def _with_plain_tuples(tree: ast.Module, body: str) -> str:
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name, bases=[ast.Name(id="NamedTuple")], body=parts):
+                fields = [part for part in parts if isinstance(part, ast.AnnAssign)]
+                if any(field.value for field in fields):
+                    raise JoinError(f"{name}: a field of a named tuple has no default here")
+                names = tuple(ast.unparse(field.target) for field in fields)
+                plain = f"class {name}(namedtuple({name!r}, {names!r})):"
+                body = body.replace(f"class {name}(NamedTuple):", plain)
+            case _:
+                pass
+    return body
 
 
 def _defined_names(tree: ast.Module) -> Iterator[str]:

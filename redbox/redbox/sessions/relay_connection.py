@@ -27,8 +27,8 @@ SILENT_S = 40.0
 KILL_S = 10.0
 MOST_STREAMS = frames.MAX_STREAMS - 24  # the relay may not have seen yet that some have ended
 MAX_STATUS = 16 * 1024
-FIRST_FRAME = frames.PREFIX.pack(frames.HELLO, 0, 0)[:5]
-"""How a relay's output begins, with the length of the frame behind it."""
+FIRST_FRAME = frames.frame_bytes(frames.HELLO)
+"""How a relay's output begins."""
 MAX_PRINTED = 64 * 1024
 FRAMES_AT_ONCE = CHUNK // (frames.PREFIX.size + 1 + frames.MAX_DATA)
 """Of input: so many fit into one frame of the agent's protocol, which costs more than theirs."""
@@ -99,7 +99,7 @@ class RelayStreamHandle:
             case frames.CREDIT:
                 self.grant(frames.read_credit(frame.payload))
             case frames.STATUS if len(frame.payload) <= MAX_STATUS:
-                self._events.append(read_status(frames.read_document(frame.payload)))
+                self._events.append(read_status(frames.read_report(frame.payload)))
                 self.is_over = True
             case _:
                 raise BadFrame(f"kind {frame.kind} in a stream")
@@ -149,7 +149,7 @@ class RelayStreamHandle:
         await self._connection.write(frames.CLOSE, self.number, b"\0")
 
     async def resize(self, columns: int, rows: int) -> None:
-        document = frames.document_bytes({"columns": columns, "rows": rows})
+        document = frames.order_bytes({"columns": columns, "rows": rows})
         await self._connection.write(frames.RESIZE, self.number, document)
 
     async def _wait(self) -> None:
@@ -240,9 +240,6 @@ class RelayConnection:
 
     def _dispatch(self, frame: RelayFrame) -> None:
         if frame.kind == frames.HELLO and not self.has_started:
-            protocol = frames.read_document(frame.payload).get("protocol")
-            if protocol != frames.RELAY_PROTOCOL:
-                raise BadFrame(f"a relay of protocol {protocol!r}")
             self._started.set()
             for waiting in self._streams.values():
                 waiting.grant(frames.INPUT_WINDOW)
@@ -312,7 +309,7 @@ class RelayConnection:
             raise SessionEnded("TooManyRequests", message)
         stream = RelayStreamHandle(next(self._numbers), self)
         self._streams[stream.number] = stream
-        opening = self.write(frames.OPEN, stream.number, frames.document_bytes(dict(document)))
+        opening = self.write(frames.OPEN, stream.number, frames.order_bytes(dict(document)))
         try:
             await asyncio.shield(asyncio.ensure_future(self._unless_failed(opening)))
             yield stream

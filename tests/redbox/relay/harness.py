@@ -61,7 +61,7 @@ class RelayProcess:
             "container": None,
             **more,
         }
-        self.send(frames.OPEN, stream, frames.document_bytes(document))
+        self.send(frames.OPEN, stream, frames.order_bytes(document))
 
     def receive(self) -> RelayFrame:
         """The next frame; EOFError at the relay's end."""
@@ -79,7 +79,7 @@ class RelayProcess:
         while (frame := self.receive()).kind != frames.STATUS or frame.stream != stream:
             if frame.kind == frames.DATA and frame.stream == stream:
                 output += frame.payload[1:]
-        return output, frames.read_document(frame.payload)
+        return output, frames.read_report(frame.payload)
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def test_input_output_and_the_end_of_both(run: Run) -> None:
 def test_a_terminal_is_resized_and_left(run: Run) -> None:
     with started() as relay:
         attach(relay, 1, "b", tty=True, size={"columns": 80, "rows": 24})
-        relay.send(frames.RESIZE, 1, b'{"columns": 101, "rows": 33}')
+        relay.send(frames.RESIZE, 1, frames.order_bytes({"columns": 101, "rows": 33}))
         read_until(relay, b"33 101\r\n")
         relay.send(frames.KILL, 1)
         attach(relay, 2, "b", tty=True, size={"columns": 101, "rows": 33})

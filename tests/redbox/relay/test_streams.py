@@ -39,7 +39,7 @@ def status_of(document: dict[str, object]) -> dict[str, object]:
     if leader is not None:
         os.waitpid(leader, 0)
     assert [kind for kind, _, _ in sent] == [frames.DATA, frames.STATUS]
-    status = frames.read_document(sent[1][2])
+    status = frames.read_report(sent[1][2])
     channel = frames.STDOUT if document["tty"] else frames.STDERR
     assert sent[0][2] == bytes([channel]) + f"redbox: {status['message']}\r\n".encode()
     return status
@@ -83,6 +83,6 @@ def test_a_node_without_a_free_terminal_is_said_so(monkeypatch: pytest.MonkeyPat
     def openpty() -> tuple[int, int]:
         raise OSError("out of pty devices")
 
-    monkeypatch.setattr("pty.openpty", openpty)
+    monkeypatch.setattr("os.openpty", openpty)
     status = status_of({**DOCUMENT, "tty": True})
     assert status == {"code": streams.CANNOT_EXECUTE, "message": "true: out of pty devices"}

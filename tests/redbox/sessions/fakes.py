@@ -10,9 +10,7 @@ from redbox.relay.program import frames
 from redbox.relay.program.frames import RelayDecoder, RelayFrame
 from redbox.sessions.relay_connection import RelayConnection
 
-HELLO = frames.frame_bytes(
-    frames.HELLO, 0, frames.document_bytes({"protocol": frames.RELAY_PROTOCOL, "pid": 1})
-)
+HELLO = frames.frame_bytes(frames.HELLO)
 
 
 class FakePipe:

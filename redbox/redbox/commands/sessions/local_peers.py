@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 
-from redbox.node.program.listeners import TABLES, read_kernel_address
+from redbox.node.program.listeners import kernel_tables, read_kernel_address
 
 Address = tuple[str, int]
 
@@ -16,7 +16,7 @@ def is_loopback(address: str) -> bool:
 
 def uid_of_peer(peer: Address, own: Address) -> int | None:
     """The user of the socket that is connected from `peer` to `own`; None if there is no such socket."""
-    for path, family in TABLES:
+    for path, family in kernel_tables():
         try:
             rows = Path(path).read_text().splitlines()[1:]
         except FileNotFoundError:  # a kernel without IPv6

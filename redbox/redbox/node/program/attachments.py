@@ -25,18 +25,18 @@ MOST_ATTACHED = 64
 PEER_CREDENTIALS = struct.Struct("3i")
 
 
-def peer_of(connection: socket.socket) -> Tuple[int, int]:
+def peer_of(connection: "socket.socket") -> Tuple[int, int]:
     """Process and user of the other side, by the kernel's word."""
     answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
     pid, uid, _ = PEER_CREDENTIALS.unpack(answer)
     return pid, uid
 
 
-def is_own_peer(connection: socket.socket) -> bool:
+def is_own_peer(connection: "socket.socket") -> bool:
     return peer_of(connection)[1] == os.getuid()
 
 
-def listen_for_clients(folder: str, name: str) -> socket.socket:
+def listen_for_clients(folder: str, name: str) -> "socket.socket":
     """By the open folder: a socket's path has 107 bytes at most."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError):

@@ -2,11 +2,8 @@
 
 import socket
 import struct
-from typing import Iterator, List, NamedTuple
+from typing import Iterator, List, NamedTuple, Tuple
 
-FAMILIES = (socket.AF_INET, socket.AF_INET6)
-ADDRESS_BYTES = {socket.AF_INET: 4, socket.AF_INET6: 16}
-TABLES = (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6))
 ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 # compared with, never bound to
 LISTENS = 10  # the kernel's number of that state
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NETLINK_DONE = 4, 20, 3
@@ -44,7 +41,7 @@ def ask_kernel(port: int) -> Iterator[PortListener]:
     """
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
         kernel.settimeout(KERNEL_S)
-        for family in FAMILIES:
+        for family, size_of_address in ((socket.AF_INET, 4), (socket.AF_INET6, 16)):
             body = struct.pack("=BBHI", family, socket.IPPROTO_TCP, 0, 1 << LISTENS)
             body += struct.pack(">H", port) + bytes(SOCKET_ID.size - 2)
             size = NETLINK_HEAD.size + len(body)
@@ -53,11 +50,11 @@ def ask_kernel(port: int) -> Iterator[PortListener]:
                 (number,) = struct.unpack_from(">H", message, 4)
                 uid, inode = struct.unpack_from("=II", message, 64)
                 if number == port:
-                    address = socket.inet_ntop(family, message[8 : 8 + ADDRESS_BYTES[family]])
+                    address = socket.inet_ntop(family, message[8 : 8 + size_of_address])
                     yield PortListener(family, address, uid, inode)
 
 
-def dumped_messages(kernel: socket.socket) -> Iterator[bytes]:
+def dumped_messages(kernel: "socket.socket") -> Iterator[bytes]:
     """The messages of one answer; OSError if the kernel refuses."""
     while True:
         data = kernel.recv(1 << 16)
@@ -72,7 +69,7 @@ def dumped_messages(kernel: socket.socket) -> Iterator[bytes]:
 
 
 def read_tables(port: int) -> Iterator[PortListener]:
-    for path, family in TABLES:
+    for path, family in kernel_tables():
         try:
             with open(path) as file:
                 rows = [line.split() for line in file][1:]
@@ -83,6 +80,10 @@ def read_tables(port: int) -> Iterator[PortListener]:
             if int(row[3], 16) == LISTENS and int(number, 16) == port:
                 shown = read_kernel_address(address, family)
                 yield PortListener(family, shown, int(row[7]), int(row[9]))
+
+
+def kernel_tables() -> Tuple[Tuple[str, int], ...]:
+    return ("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)
 
 
 def read_kernel_address(text: str, family: int) -> str:

@@ -113,7 +113,7 @@ class AttachedStream(SocketStream):
         self._release()
 
 
-def find_console(job: str, container: str) -> socket.socket:
+def find_console(job: str, container: str) -> "socket.socket":
     """Connect to the socket of the job's runner, which alone holds this folder open outside of containers."""
     for pid, path in find_sockets(job, container):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

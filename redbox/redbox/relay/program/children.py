@@ -11,7 +11,7 @@ import os
 import signal
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from redbox.relay.program.places import NoPlace
+from redbox.relay.program.places import NoPlace, search_path
 
 OTHER_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores them, and a program would go on ignoring them."""
@@ -19,6 +19,7 @@ OF_THE_RELAY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 PLACED, REFUSED = b"+", b"!"
 """Of what a child reports: it has what it becomes; it has no place, and why."""
 LARGEST_REPORT = 4096
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
 LARGEST_OOM_SCORE = b"1000"
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)  # loaded before any fork
@@ -82,7 +83,22 @@ def become(
         os.chdir(folder)
     except OSError:
         os.chdir("/")
-    os.execvpe(argv[0], argv, environment)  # noqa: S606 # no shell is wanted
+    execute(argv, environment)
+
+
+def execute(argv: List[bytes], environment: Dict[bytes, bytes]) -> None:
+    """As os.execvpe, which imports warnings in each child to read PATH."""
+    folders = [b""] if b"/" in argv[0] else search_path(environment)
+    errors = [execute_file(os.path.join(folder, argv[0]), argv, environment) for folder in folders]
+    raise next((error for error in errors if error.errno not in NOT_THERE), errors[-1])
+
+
+def execute_file(path: bytes, argv: List[bytes], environment: Dict[bytes, bytes]) -> OSError:
+    """Return only where it cannot be executed."""
+    try:
+        os.execve(path, argv, environment)  # noqa: S606 # no shell is wanted
+    except OSError as error:
+        return error
 
 
 def prepare_session() -> None:

@@ -6,7 +6,7 @@ A step has the environment of srun, not that of the job, so it is read from the 
 
 import os
 from contextlib import suppress
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from redbox.node.program.attachments import SCRATCH_PREFIX
 from redbox.node.program.job_processes import (
@@ -45,7 +45,7 @@ class Place(NamedTuple):
     environment: Environment
     folder: bytes
     enter: List[bytes]
-    notice: bytes = b""
+    notice: bytes
 
 
 class JobProcess(NamedTuple):
@@ -94,10 +94,10 @@ def find_place(job: str, container: Optional[str], relay: int) -> Place:
     batch = batch or next((process for process in processes if process.is_outside_of_steps), None)
     batch = batch or next((process for process in processes if environment_of(process.pid)), None)
     if batch is None:
-        return Place(account_environment(), b"/", [])
+        return Place(account_environment(), b"/", [], b"")
     became = program_name(batch.pid)
     environment = account_environment() if became in STARTERS else environment_of(batch.pid)
-    outside = Place(environment, folder_of(batch.pid), [])
+    outside = Place(environment, folder_of(batch.pid), [], b"")
     if became not in (*STARTERS, "srun") or not starters:
         return outside
     inside = next((pid for pid in map(find_inside, starters) if pid is not None), None)
@@ -278,13 +278,17 @@ def enter(pid: int, values: Environment) -> Place:
     if set_inside and has_setter(pid, os.fsdecode(values.get(b"PATH", os.fsencode(DEFAULT_FOLDERS)))):
         command += [b"env", *(name + b"=" + value for name, value in set_inside.items())]
     kept = {name: value for name, value in values.items() if name not in set_inside}
-    return Place(kept, b"/", command)
+    return Place(kept, b"/", command, b"")
 
 
 def find_tool(name: str) -> Optional[str]:
     """By PATH; shutil, which does the same, takes longer to import than a session waits for most else."""
-    paths = (os.path.join(folder, name) for folder in os.get_exec_path())
+    paths = (os.path.join(os.fsdecode(folder), name) for folder in search_path(os.environb))
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+
+
+def search_path(environment: Mapping[bytes, bytes]) -> List[bytes]:
+    return environment.get(b"PATH", os.fsencode(os.defpath)).split(b":")
 
 
 def account_environment() -> Environment:

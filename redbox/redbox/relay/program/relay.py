@@ -4,6 +4,7 @@ It ends when its input ends, when no frame has come for `HEARTBEAT_S`, or when i
 `IDLE_S`.
 """
 
+import gc
 import os
 import selectors
 import signal
@@ -25,16 +26,15 @@ from redbox.relay.program.frames import (
     OPEN,
     PING,
     PONG,
-    RELAY_PROTOCOL,
     RESIZE,
     STATUS,
     BadFrame,
     RelayDecoder,
     RelayFrame,
-    document_bytes,
     frame_bytes,
     read_credit,
-    read_document,
+    read_order,
+    report_bytes,
 )
 from redbox.relay.program.places import NoPlace, child_pids
 from redbox.relay.program.ports import PortStream
@@ -91,11 +91,12 @@ class Relay:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._end())
-        self._send(HELLO, 0, document_bytes(describe_relay()))
+        self._send(HELLO, 0)
         try:
             while not self._is_over():
                 began = time.monotonic()
                 self._turn()
+                gc.enable()
                 if time.monotonic() - began > 2 * self._longest_pause:  # Slurm had stopped it with its job
                     self._last_frame = time.monotonic()
         finally:
@@ -188,7 +189,7 @@ class Relay:
         if frame.kind == PING:
             self._send(PONG, 0)
         elif frame.kind == OPEN:
-            self._open(frame.stream, read_document(frame.payload))
+            self._open(frame.stream, read_order(frame.payload))
         elif frame.stream in self._streams:
             self._deliver(self._streams[frame.stream], frame)
 
@@ -200,7 +201,7 @@ class Relay:
         elif frame.kind == CLOSE:
             stream.close_input()
         elif frame.kind == RESIZE:
-            stream.resize(read_document(frame.payload))
+            stream.resize(read_order(frame.payload))
         elif frame.kind == KILL:
             stream.kill()
             self._forget(stream)
@@ -214,7 +215,7 @@ class Relay:
             stream = kind(number, self._send, document)
         except (NoPlace, OSError) as refusal:
             status = {"reason": "CannotStart", "message": str(refusal)}
-            self._send(STATUS, number, document_bytes(status))
+            self._send(STATUS, number, report_bytes(status))
             return
         if not stream.is_over:
             self._streams[number] = stream
@@ -306,16 +307,6 @@ def send_signal_to(pid: int, number: int) -> None:
         os.kill(pid, number)
     except OSError:
         return
-
-
-def describe_relay() -> Dict[str, Any]:
-    return {
-        "protocol": RELAY_PROTOCOL,
-        "pid": os.getpid(),
-        "uid": os.getuid(),
-        "node": os.environ.get("SLURMD_NODENAME") or os.uname()[1],
-        "step": os.environ.get("SLURM_STEP_ID", ""),
-    }
 
 
 def prepare_process(sink: int) -> None:

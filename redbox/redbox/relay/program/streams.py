@@ -9,7 +9,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import pty
 import selectors
 import socket
 import termios
@@ -45,7 +44,7 @@ from redbox.relay.program.frames import (
     BadFrame,
     Buffer,
     data_cost,
-    document_bytes,
+    report_bytes,
 )
 from redbox.relay.program.places import find_place
 from redbox.relay.program.terminals import is_hung_up, set_terminal_size
@@ -123,7 +122,7 @@ class RelayStream:
     def finish(self, document: Dict[str, Any]) -> None:
         if not self.is_over:
             self.is_over = True
-            self._send_frame(STATUS, self.number, document_bytes(document))
+            self._send_frame(STATUS, self.number, report_bytes(document))
 
     def _read(self, descriptor: int, channel: int) -> bool:
         """Pass on what there is, if there is credit: another descriptor of the stream may just have used it.
@@ -180,7 +179,7 @@ class RelayStream:
 class SocketStream(RelayStream):
     """A stream at a socket, which ends with it."""
 
-    _socket: Optional[socket.socket] = None
+    _socket: Optional["socket.socket"] = None
 
     def kill(self) -> None:
         super().kill()
@@ -261,7 +260,7 @@ class CommandStream(RelayStream):
         self._send_frame(DATA, self.number, bytes([STDOUT if self._tty else STDERR]) + line)
 
     def _start_in_terminal(self, plan: Callable[[], ChildProgram], document: Dict[str, Any]) -> None:
-        master, slave = pty.openpty()
+        master, slave = os.openpty()
         try:
             set_terminal_size(master, document.get("size") or {})
 
