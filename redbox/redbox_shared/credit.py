@@ -12,11 +12,12 @@ Joined into the programs that run alone: Python 3.6.
 class ReceiveCredit:
     """Of one direction of a stream, at its receiver."""
 
-    def __init__(self, window: int) -> None:
-        self.part = window // 2
-        self.consumed = 0
+    def __init__(self, first: int, later: int = 0) -> None:
+        """The sender begins with `first`; `later` is the rest of the window, which is still to be granted."""
+        self.part = first // 2
+        self.consumed = later
         """And not granted again."""
-        self._left = window
+        self._left = first
 
     def receive(self, cost: int) -> bool:
         """Whether the sender had credit for it."""

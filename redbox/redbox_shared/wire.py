@@ -17,6 +17,8 @@ PORTS_PROTOCOL = "v1.ports.redbox.dev"
 """The subprotocol of a WebSocket that carries TCP connections to ports of a job."""
 PORTS_WINDOW = 256 * 1024
 """Credit of each direction of a forwarded connection: a stalled one holds back no other."""
+PORTS_MORE_TO_JOB = 256 * 1024
+"""Of the direction to the job: red-box grants it as soon as the connection is carried."""
 MESSAGE_COST = 64
 """Of a message of data in credit, beside its bytes."""
 CONNECTION_RESET = "ConnectionReset"

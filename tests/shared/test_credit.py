@@ -30,6 +30,15 @@ def test_a_sender_has_its_window_and_what_is_granted() -> None:
     assert not credit.receive(1)
 
 
+def test_a_part_of_the_window_can_be_granted_later() -> None:
+    credit = ReceiveCredit(100, 60)
+    assert not credit.receive(101)
+    credit = ReceiveCredit(100, 60)
+    assert (credit.take(), credit.take()) == (60, 0)
+    assert credit.receive(160)
+    assert [credit.consume(cost) for cost in (49, 1)] == [0, 50]
+
+
 @pytest.mark.parametrize(
     ("window", "largest"),
     [

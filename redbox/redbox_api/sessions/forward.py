@@ -35,8 +35,8 @@ from redbox_api.sessions.parts import (
 from redbox_shared.credit import ReceiveCredit
 from redbox_shared.wire import MESSAGE_COST, PORTS_PROTOCOL, PORTS_WINDOW
 
-PORT_PIECE = 32 * 1024
-"""Of what is sent in one message: seven fill a window, so that some are under way while credit comes back."""
+PORT_PIECE = PORTS_WINDOW // 2 - MESSAGE_COST
+"""Of what is sent in one message: it costs what is always granted, at once or a little later."""
 
 
 class PortConnection:

@@ -37,7 +37,7 @@ from redbox_api.sessions.parts import (
     read_port_message,
 )
 from redbox_shared.credit import ReceiveCredit
-from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
+from redbox_shared.wire import MESSAGE_COST, PORTS_MORE_TO_JOB, PORTS_WINDOW
 
 MOST_UNANSWERED = 1024
 """Connections of one forward that are open, or whose status its client has not read."""
@@ -49,11 +49,11 @@ Write = Callable[[bytes], Awaitable[None]]
 class ForwardedConnection:
     """One connection: what has come of its client, and how much its client still takes."""
 
-    def __init__(self, number: int, write: Write, window: int) -> None:
+    def __init__(self, number: int, write: Write, *, is_probe: bool) -> None:
         self._number = number
         self._write = write
         self._input: deque[bytes] = deque()
-        self._received = ReceiveCredit(window)
+        self._received = ReceiveCredit(0) if is_probe else ReceiveCredit(PORTS_WINDOW, PORTS_MORE_TO_JOB)
         self._input_ended = False
         self._credit = PORTS_WINDOW
         self._arrival = asyncio.Event()
@@ -77,6 +77,7 @@ class ForwardedConnection:
     # ---- to and from the job
     async def carry(self, session: OpenSession) -> StreamStatus:
         """Copy both ways until the connection has ended."""
+        await self._send_credit(self._received.take())
         async with task_group() as start:
             copying = start(self._to_client(session))
             others = [start(self._to_job(session)), start(session.idle.until_idle())]
@@ -186,8 +187,7 @@ class ForwardSocket(SessionSocket):
             raise SessionEnded(INVALID, f"Connection {number} is open already, or no number of a connection.")
         if len(self._tasks) >= MOST_UNANSWERED:
             raise SessionEnded(INVALID, f"More than {MOST_UNANSWERED} connections were opened at once.")
-        window = 0 if request.probe else PORTS_WINDOW
-        connection = ForwardedConnection(number, self.socket.send_bytes, window)
+        connection = ForwardedConnection(number, self.socket.send_bytes, is_probe=request.probe)
         self._connections[number] = connection
         task = asyncio.create_task(self._serve(forward, number, connection, request))
         self._tasks[task] = number

@@ -34,7 +34,14 @@ from redbox.sessions.open_session import OpenForward, OpenSession
 from redbox.sessions.service import EXEC, FORWARD
 from redbox_api.models import KEY_PATTERN
 from redbox_api.sessions.parts import failure_status, success_status
-from redbox_shared.wire import EXEC_PROTOCOL, MESSAGE_COST, PORTS_PROTOCOL, PORTS_WINDOW, STREAM_HEADER
+from redbox_shared.wire import (
+    EXEC_PROTOCOL,
+    MESSAGE_COST,
+    PORTS_MORE_TO_JOB,
+    PORTS_PROTOCOL,
+    PORTS_WINDOW,
+    STREAM_HEADER,
+)
 
 router = authenticated_router("sessions")
 CHANNELS = {
@@ -53,8 +60,9 @@ PORT_CHANNELS = {
     "3": "the connection's end, or with 0 the forward's: a Kubernetes Status in JSON",
     "5": "to red-box, with 0: a newer token of the same caller, at most every 10 s; better is /v1/streams",
     "6": "to red-box: a new connection, as JSON",
-    "7": f"credit in four bytes: at first, and at most, {PORTS_WINDOW} each way; data cost {MESSAGE_COST} "
-    f"and their length, at most {MAX_DATA} of red-box's; red-box grants again all that it has passed on",
+    "7": f"credit in four bytes: each way at first {PORTS_WINDOW}, which from the job is the most; to the "
+    f"job red-box grants {PORTS_MORE_TO_JOB} at once, and again all that it has passed on; data cost "
+    f"{MESSAGE_COST} and their length, at most {MAX_DATA} of red-box's",
     "255": "one byte: 0, the client sends no more; 1, the job sends no more, or the client gives it up",
 }
 REFUSALS = problem_responses(404, 409)

@@ -22,7 +22,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.sessions.client import SessionData, open_exec
 from redbox_api.sessions.forward import JobForward, PortConnection, open_forward
 from redbox_api.sessions.parts import ExecRequest, SessionStatus
-from redbox_shared.wire import PORTS_WINDOW
+from redbox_shared.wire import PORTS_MORE_TO_JOB, PORTS_WINDOW
 from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
 from tests.redbox.http.routes.harness import collect, run, running
 
@@ -322,7 +322,7 @@ async def test_all_credit_comes_back_once_all_was_passed_on(stand: Stand) -> Non
         reading = asyncio.create_task(collect(connection))
         for size in (1, 100_000, 30_000):
             await connection.send(bytes(size))
-            await eventually(lambda: connection._credit == PORTS_WINDOW)
+            await eventually(lambda: connection._credit == PORTS_WINDOW + PORTS_MORE_TO_JOB)
         await connection.close_input()
         assert len((await reading)[0]) == 130_001
 
