@@ -2,14 +2,16 @@
 
 asyncio fills a buffer of 256 KiB with zeros for each of them: it is resident, although an idle connection
 needs none of it. A transport reads into the buffer, and its connection takes the bytes out of it, in one turn
-of the event loop: so all connections of a process share one. It only ever holds encrypted bytes.
+of the event loop: so all connections of a process share one, as large as asyncio's own. It only ever holds
+encrypted bytes.
 """
 
 from asyncio import sslproto
 from typing import Any
 
-BUFFER_BYTES = 32 * 1024
-"""Also of what is decrypted at once; a record of TLS has at most 16 KiB."""
+BUFFER_BYTES = 256 * 1024
+RECORD_BYTES = 16 * 1024
+"""The largest of TLS: OpenSSL decrypts one at once, into as many bytes as it is asked for."""
 
 
 def share_tls_buffer() -> None:
@@ -18,7 +20,7 @@ def share_tls_buffer() -> None:
     view = memoryview(buffer)
 
     class SharedBufferProtocol(sslproto.SSLProtocol):
-        max_size = BUFFER_BYTES
+        max_size = RECORD_BYTES
 
         def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 (those of asyncio)
             super().__init__(*arguments, **options)

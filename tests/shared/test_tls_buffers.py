@@ -7,6 +7,7 @@ import os
 import ssl
 from asyncio import sslproto
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -45,3 +46,4 @@ async def test_connections_share_one_buffer_that_carries_everything_of_each(
 
         first, *others = await asyncio.gather(*map(echoed, SENT))
         assert all(other is first for other in others)
+        assert len(cast("bytearray", first)) == sslproto.SSLProtocol.__base__.max_size  # type: ignore[union-attr]
