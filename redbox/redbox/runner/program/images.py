@@ -6,7 +6,7 @@ the end of a pod: locks may not reach other nodes, so it is renamed first, and c
 touched. Credentials are in the environment of the pull alone.
 
 A user's pulls run one after another, since Apptainer's own cache in the user's home has one index of all
-images, and no lock. A pull that takes longer than ten minutes does not delay others.
+images, and no lock. A pod that has waited for ten minutes pulls nevertheless.
 
 An image's configuration is the object `oci-config.json` of its SIF. It is read directly, since two calls of
 `apptainer sif` take as long as the start of a container: a header of 128 bytes names the place of descriptors
@@ -178,12 +178,12 @@ class ImageStore:
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             asked = time.time()
-            with self._lock(path + ".lock"):
+            pulls = os.path.join(self._folder, PULLS_LOCK)
+            with self._lock(pulls, WAIT_FOR_PULLS_S), self._lock(path + ".lock"):
                 check_owner(path)
                 always = container.get("pullPolicy") == "Always"
                 if not os.path.exists(path) or (always and os.path.getmtime(path) < asked):
-                    with self._lock(os.path.join(self._folder, PULLS_LOCK), WAIT_FOR_PULLS_S):
-                        self._pull(container["image"], path)
+                    self._pull(container["image"], path)
         except OSError as error:
             raise PullFailed("ErrImagePull", "{}: {}".format(self._folder, error.strerror)) from error
         return self._use(path, time.monotonic() - started)

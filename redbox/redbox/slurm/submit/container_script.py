@@ -39,7 +39,7 @@ GPUS = {"nvidia": "--nv", "rocm": "--rocm"}
 GPU_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}
 NO_RUNTIME, NO_IMAGE = 127, 125
 PULLS_LOCK = "pulls.lock"
-WAIT_FOR_PULLS_S = 600
+SILENT_WAIT_S, WAIT_FOR_PULLS_S = 10, 600
 FIND_RUNTIME = (
     "cr=$(printf '\\r')",
     "runtime=$(command -v apptainer || command -v singularity) || {",
@@ -178,12 +178,23 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
     """One pull at a time for a user; the image is renamed to its path when it is complete.
 
     Apptainer's own cache in the user's home has one index of all images, and no lock: of two pulls at once,
-    one can read half an index and fail. A pull that takes longer than ten minutes does not delay others.
-    The subshell has traps of its own: a job that is cancelled during the pull leaves no partial image.
+    one can read half an index and fail. A job that has waited for ten minutes pulls nevertheless, unless the
+    pull is of the same image. The subshell has traps of its own: a job that is cancelled during the pull
+    leaves no partial image.
     """
-    lines = ["    flock=$(command -v flock || echo :)", '    exec 9>"$image.lock"', '    "$flock" 9']
-    if not pulls_always(container.image):
-        lines.append('    if [ -e "$image" ]; then touch -c -- "$image"; return 0; fi')
+    found = '    if [ -e "$image" ]; then touch -c -- "$image"; return 0; fi'
+    is_kept = not pulls_always(container.image)
+    lines = [
+        *([found] if is_kept else []),
+        "    flock=$(command -v flock || echo :)",
+        f'    exec 8>"$cache/{PULLS_LOCK}" 9>"$image.lock"',
+        f'    "$flock" -w {SILENT_WAIT_S} 8 2>/dev/null || {{',
+        '        echo "red-box: $source: waiting for another pull of yours" >&2',
+        f'        "$flock" -w {WAIT_FOR_PULLS_S} 8 2>/dev/null',
+        "    }",
+        '    "$flock" 9',
+        *([found] if is_kept else []),
+    ]
     if with_credentials:
         lines += [
             "    # They are gone if another task of this array, or an earlier run, has pulled it.",
@@ -194,8 +205,6 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
             '    case $("$runtime" pull --help 2>&1) in *--allow-unsigned*) set -- --allow-unsigned ;; esac'
         )
     lines += [
-        f'    exec 8>"$cache/{PULLS_LOCK}"',
-        f'    "$flock" -w {WAIT_FOR_PULLS_S} 8',
         '    part="$image.${SLURM_JOB_ID:-0}.$$"',
         "    trap 'rm -f -- \"$part\"' EXIT",
         "    trap 'exit 143' HUP INT TERM",

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -179,12 +181,39 @@ def test_pulls_of_several_images_run_one_after_another(node: Node) -> None:
 def test_a_pull_that_hangs_does_not_hold_up_other_images_for_ever(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_script, "WAIT_FOR_PULLS_S", 0.2)
+    monkeypatch.setattr(container_script, "SILENT_WAIT_S", 0.1)
+    monkeypatch.setattr(container_script, "WAIT_FOR_PULLS_S", 0.1)
     (node.folder / "cache dir").mkdir()
     with (node.folder / "cache dir" / PULLS_LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         script = build_container_script(request("docker://registry/app:1.2"), node.places)
-        assert node.run(script).returncode == 0
+        done = node.run(script)
+        waits = "red-box: docker://registry/app:1.2: waiting for another pull of yours\n"
+        assert (done.returncode, done.stderr) == (0, waits)
+        assert node.run(script).stderr == ""  # it is there
+
+
+def test_jobs_wait_for_a_pull_that_hangs_beside_one_another(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As tasks of an array do, each of which pulls the tag latest: not ten minutes after ten minutes."""
+    monkeypatch.setattr(container_script, "WAIT_FOR_PULLS_S", 3600)
+    (node.folder / "cache dir").mkdir()
+    script = build_container_script(request("docker://registry/app:latest"), node.places)
+    with (node.folder / "cache dir" / PULLS_LOCK).open("w") as lock, ThreadPoolExecutor() as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tasks = pool.submit(run_at_once, node, [script] * 3)
+        wait_until(lambda: len(waiting_for(lock.fileno())) == 3, 60, "not all wait")
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert tasks.result() == [0] * 3
+    assert len(pulls(node)) == 3
+
+
+def waiting_for(descriptor: int) -> list[str]:
+    """The lines of /proc/locks of those who wait for the lock of an open file."""
+    place = f":{os.fstat(descriptor).st_ino} "
+    lines = Path("/proc/locks").read_text().splitlines()
+    return [line for line in lines if "->" in line and place in line]
 
 
 def test_a_node_without_flock_pulls_all_the_same(node: Node) -> None:
