@@ -10,6 +10,8 @@ from asyncio import sslproto
 from typing import Any
 
 BUFFER_BYTES = 256 * 1024
+PIECE_BYTES = 32 * 1024
+"""Passed on to OpenSSL at once: it keeps room for the most that it ever had."""
 RECORD_BYTES = 16 * 1024
 """The largest of TLS: OpenSSL decrypts one at once, into as many bytes as it is asked for."""
 
@@ -25,5 +27,13 @@ def share_tls_buffer() -> None:
         def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 (those of asyncio)
             super().__init__(*arguments, **options)
             self._ssl_buffer, self._ssl_buffer_view = buffer, view
+
+        def buffer_updated(self, nbytes: int) -> None:
+            try:
+                for start in range(0, nbytes, PIECE_BYTES):
+                    self._ssl_buffer_view = view[start : start + PIECE_BYTES]
+                    super().buffer_updated(min(PIECE_BYTES, nbytes - start))
+            finally:
+                self._ssl_buffer_view = view
 
     sslproto.SSLProtocol = SharedBufferProtocol  # type: ignore[misc]

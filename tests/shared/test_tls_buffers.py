@@ -11,10 +11,24 @@ from typing import cast
 
 import pytest
 
-from redbox_shared.tls_buffers import share_tls_buffer
+from redbox_shared.tls_buffers import PIECE_BYTES, share_tls_buffer
 from tests.companion.certificates import make_certificate
 
 SENT = [os.urandom(1_000_000) for _ in range(3)]
+
+
+class RecordedBio:
+    """What OpenSSL was given at once: it keeps room for the most, also of an idle connection."""
+
+    def __init__(self, bio: ssl.MemoryBIO) -> None:
+        self._bio, self.largest = bio, 0
+
+    def write(self, data: bytes) -> int:
+        self.largest = max(self.largest, len(data))
+        return self._bio.write(data)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._bio, name)
 
 
 async def test_connections_share_one_buffer_that_carries_everything_of_each(
@@ -38,9 +52,12 @@ async def test_connections_share_one_buffer_that_carries_everything_of_each(
 
         async def echoed(sent: bytes) -> object:
             reader, writer = await asyncio.open_connection("localhost", port, ssl=ours)
+            protocol = writer.transport._ssl_protocol  # type: ignore[attr-defined]
+            protocol._incoming = RecordedBio(protocol._incoming)
             writer.write(sent)
             assert await reader.readexactly(len(sent)) == sent
-            buffer: object = writer.transport._ssl_protocol._ssl_buffer  # type: ignore[attr-defined]
+            buffer: object = protocol._ssl_buffer
+            assert 0 < protocol._incoming.largest <= PIECE_BYTES
             writer.close()
             return buffer
 
