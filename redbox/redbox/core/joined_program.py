@@ -61,7 +61,8 @@ def join_modules(
         bodies.append(_with_plain_tuples(tree, body) if "typing" in late else body)
     stand_ins = [line for line in imports if _imported_module(line) in late]
     if stand_ins:
-        bodies.insert(0, "\n".join([_body_of_stand_ins(), *sorted(map(_stand_in, stand_ins))]))
+        names = {line for each in stand_ins for line in _stand_ins_for(each)}
+        bodies.insert(0, "\n".join([_body_of_stand_ins(), *sorted(names)]))
         imports = {*imports, NAMED_TUPLES}.difference(stand_ins)
     plain = sorted(line for line in imports if line.startswith("import "))
     return "\n".join([head, *plain, *sorted(imports - set(plain)), *bodies])
@@ -79,12 +80,12 @@ def _imported_module(line: str) -> str:
             return ""
 
 
-def _stand_in(line: str) -> str:
+def _stand_ins_for(line: str) -> Iterator[str]:
     match ast.parse(line).body[0]:
         case ast.Import(names=[ast.alias(name=module, asname=None)]):
-            return f'{module} = LateModule("{module}")'
+            yield f'{module} = LateModule("{module}")'
         case ast.ImportFrom(module="typing", names=names):
-            return "\n".join(f"{each.name} = Annotation()" for each in names if each.name != "NamedTuple")
+            yield from (f"{each.name} = Annotation()" for each in names if each.name != "NamedTuple")
         case _:
             raise JoinError(f"{line}: a late import is `import MODULE`")
 

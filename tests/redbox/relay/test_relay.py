@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -315,6 +316,22 @@ def test_a_relay_whose_descriptors_are_all_taken_ends_a_session_once_it_has_one_
         until_gone(pid)
         relay.open(2, "echo", "there")
         assert relay.until_status(2) == (b"there\n", {"code": 0})
+
+
+def test_a_relay_refuses_connections_for_which_it_has_no_descriptor() -> None:
+    few = b"__import__('resource').setrlimit(7, (20, 20))\n\n\ndef main("
+    changes = {b"def main(": few, b"is_socket_of_job(listener.inode, job)": b"True"}
+    with socket.create_server(("127.0.0.1", 0)) as server, started(changes=changes) as relay:
+        for number in range(1, 21):
+            port = {"kind": "port", "job": "7", "port": server.getsockname()[1]}
+            relay.send(frames.OPEN, number, frames.order_bytes(port))
+        relay.send(frames.PING, 0)
+        seen: list[frames.RelayFrame] = []
+        while not seen or seen[-1].kind != frames.PONG:
+            seen.append(relay.receive())
+        refused = [frames.read_report(frame.payload) for frame in seen if frame.kind == frames.STATUS]
+        assert 0 < len(refused) < 20
+        assert {status["reason"] for status in refused} <= {"PortRefused", "CannotStart"}
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGHUP])

@@ -77,7 +77,6 @@ class ForwardedConnection:
     # ---- to and from the job
     async def carry(self, session: OpenSession) -> StreamStatus:
         """Copy both ways until the connection has ended."""
-        await self._send_credit(self._received.take())
         async with task_group() as start:
             copying = start(self._to_client(session))
             others = [start(self._to_job(session)), start(session.idle.until_idle())]
@@ -104,6 +103,7 @@ class ForwardedConnection:
         self._credit -= cost
 
     async def _to_job(self, session: OpenSession) -> StreamStatus:
+        await self._send_credit(self._received.take())
         while True:
             while self._input:
                 data = self._input.popleft()

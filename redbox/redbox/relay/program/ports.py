@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 
 from redbox.node.program.job_processes import is_socket_of_job, own_job
 from redbox.node.program.listeners import ANY_ADDRESS, find_listeners
-from redbox.relay.program.frames import CLOSE, STDOUT
+from redbox.relay.program.frames import CLOSE, STDOUT, report_bytes
 from redbox.relay.program.streams import Interest, Send, SocketStream
 
 CONNECT_S = 10.0
@@ -22,6 +22,7 @@ class PortStream(SocketStream):
 
     def __init__(self, number: int, send: Send, document: Dict[str, Any]) -> None:
         super().__init__(number, send)
+        report_bytes({})  # json is imported before connections may have taken all descriptors
         self._deadline = time.monotonic() + CONNECT_S
         self._connected = False
         self._is_probe = bool(document.get("probe"))
