@@ -19,7 +19,6 @@ class JoinError(Exception):
 NODE = "redbox.node.program"
 SHARED = "redbox_shared"
 STAND_INS = "late_modules"
-NAMED_TUPLES = "from collections import namedtuple"
 
 
 def join_package(
@@ -63,7 +62,7 @@ def join_modules(
     if stand_ins:
         names = {line for each in stand_ins for line in _stand_ins_for(each)}
         bodies.insert(0, "\n".join([_body_of_stand_ins(), *sorted(names)]))
-        imports = {*imports, NAMED_TUPLES}.difference(stand_ins)
+        imports = imports.difference(stand_ins)
     plain = sorted(line for line in imports if line.startswith("import "))
     return "\n".join([head, *plain, *sorted(imports - set(plain)), *bodies])
 
@@ -85,7 +84,9 @@ def _stand_ins_for(line: str) -> Iterator[str]:
         case ast.Import(names=[ast.alias(name=module, asname=None)]):
             yield f'{module} = LateModule("{module}")'
         case ast.ImportFrom(module="typing", names=names):
-            yield from (f"{each.name} = Annotation()" for each in names if each.name != "NamedTuple")
+            for name in (each.name for each in names):
+                is_tuple = name == "NamedTuple"
+                yield "from collections import namedtuple" if is_tuple else f"{name} = Annotation()"
         case _:
             raise JoinError(f"{line}: a late import is `import MODULE`")
 

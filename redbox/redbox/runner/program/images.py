@@ -39,7 +39,7 @@ from redbox.runner.program.rules import (
 CREDENTIAL_PREFIXES = ("APPTAINER_DOCKER_", "SINGULARITY_DOCKER_")
 LOOK_S = 0.1
 PULLS_LOCK = "pulls.lock"
-WAIT_FOR_PULLS_S = 600.0
+WAIT_FOR_PULLS_S = 600
 DAY_S = 86400
 LOG_LEVELS = ("FATAL:", "ERROR:")
 HEADER = struct.Struct("<32s10s3s3s16sqqqqqqqq")

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from redbox.runner.program.images import PULLS_LOCK, WAIT_FOR_PULLS_S
 from redbox.slurm.errors import RequestRefused
 from redbox_api.job_parts import Container, ContainerOptions, RegistryCredentials, Resources
 from redbox_api.models import JobRequest
@@ -38,8 +39,7 @@ GPUS = {"nvidia": "--nv", "rocm": "--rocm"}
 # Slurm sets them in each task.
 GPU_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}
 NO_RUNTIME, NO_IMAGE = 127, 125
-PULLS_LOCK = "pulls.lock"
-SILENT_WAIT_S, WAIT_FOR_PULLS_S = 10, 600
+SILENT_WAIT_S = 10
 FIND_RUNTIME = (
     "cr=$(printf '\\r')",
     "runtime=$(command -v apptainer || command -v singularity) || {",

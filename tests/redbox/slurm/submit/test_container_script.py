@@ -16,12 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from redbox.runner.program.images import PULLS_LOCK
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit import container_script
 from redbox.slurm.submit.container_script import (
     NO_IMAGE,
     NO_RUNTIME,
-    PULLS_LOCK,
     ContainerPaths,
     build_container_script,
     container_environment,
