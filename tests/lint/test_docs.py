@@ -95,3 +95,28 @@ def layers() -> Iterator[str]:
 def test_the_architecture_names_each_layer() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     assert not {name for name in layers() if f"`{name}`" not in page} - {"__main__"}
+
+
+LONGEST_CELL = 200
+
+
+def rows_of_tables(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if line.startswith("|") and not line.startswith("|---"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_cell_of_the_threat_model_is_short() -> None:
+    rows = rows_of_tables((ROOT / "docs/threat-model.md").read_text())
+    assert not [cell for row in rows for cell in row if len(cell) > LONGEST_CELL]
+
+
+def test_each_attack_of_the_threat_model_names_tests_that_there_are() -> None:
+    modules = (ROOT / "tests").rglob("test_*.py")
+    sources = "\n".join(module.read_text() for module in modules)
+    there_are = set(re.findall(r"^\s*(?:async )?def (test_\w+)", sources, re.MULTILINE))
+    attacks = (ROOT / "docs/threat-model.md").read_text().partition("## Attacks")[2]
+    rows = [row for row in rows_of_tables(attacks) if row != ["attack", "barrier", "test"]]
+    named = {row[0]: set(re.findall(r"`(test_\w+)`", row[2])) for row in rows}
+    assert len(named) > 50
+    assert not {attack for attack, tests in named.items() if not tests or tests - there_are}

@@ -15,6 +15,7 @@ _PAGES: Mapping[str, str] = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
     "LICENSE": "license.md",
     "deploy/chart/README.md": "chart.md",
     "deploy/local/README.md": "bed.md",
