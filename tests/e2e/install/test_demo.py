@@ -27,6 +27,7 @@ def left_as_found(bed: Bed) -> Iterator[None]:
     """
     Kubernetes(bed)("delete", "--ignore-not-found", "--filename=-", stdin=rendered(bed))
     yield
+    (bed.places.state / "demo").unlink(missing_ok=True)
     deliver(bed, Progress.silent())
     Kubernetes(bed)("delete", "nodes", "--selector=redbox.dev/virtual", "--wait=false")
 
