@@ -166,13 +166,14 @@ async def test_env_is_exact_the_directory_is_made_and_the_outputs_are_apart(
     key = await submit(
         alice,
         'printf %s "$VALUE"',
-        "{ pwd; id -un; env | grep -c -e ^SBATCH_ -e ^REDBOX; } >&2",
+        '{ pwd; cd /; cd "$SLURM_SUBMIT_DIR"; pwd; } >&2',
+        "{ id -un; env | grep -c -e ^SBATCH_ -e ^REDBOX; } >&2",
         env={"VALUE": value, "EMPTY": ""},
         workingDirectory=directory,
     )
     job = await ended(alice, key)
     assert await log_of(alice, key) == value
-    assert await log_of(alice, key, "stderr") == f"{directory}\nalice\n0\n"
+    assert await log_of(alice, key, "stderr") == f"{directory}\n{directory}\nalice\n0\n"
     assert text_of(server, job.logs.stdout) == value
     assert job.logs.stdout == f"{directory}/slurm-{job.job_id}.out"
 

@@ -86,8 +86,13 @@ def build_call(
         *_limited("account", request.account, in_script, limits.accounts),
         *_enforced_options(submission, in_script, placeholder),
     ]
-    # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
-    env = {**account_env, "SLURM_JOB_NAME": submission.job_name, **request.env}
+    of_job = {
+        # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
+        "SLURM_JOB_NAME": submission.job_name,
+        # sbatch would set its own working directory, which is the agent's: /.
+        "SLURM_SUBMIT_DIR": submission.working_directory,
+    }
+    env = {**account_env, **of_job, **request.env}
     return SbatchCall(tuple(argv), data, encode_environment(env), placeholder, *outputs, is_array=array)
 
 

@@ -122,7 +122,8 @@ def test_red_boxs_own_options_come_after_all_others() -> None:
 def test_the_environment_travels_exactly_and_over_the_accounts_own() -> None:
     env = {"A": "a,b\nc'\"$(id)ü", "EMPTY": "", "PATH": "/mine", "SBATCH_COMMENT": "x"}
     call = plan(env=env)
-    assert environment(call) == {**ACCOUNT, "SLURM_JOB_NAME": "name", **env}
+    of_job = {"SLURM_JOB_NAME": "name", "SLURM_SUBMIT_DIR": "/home/alice/work dir"}
+    assert environment(call) == {**ACCOUNT, **of_job, **env}
     assert not any("SBATCH_COMMENT" in word for word in call.argv)
 
 
