@@ -50,7 +50,13 @@ class JobRequest(SbatchFields):
     batch: str | None = None
     container: Container | None = None
     pod: PodProgram | None = None
-    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$")] | None = None
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        pattern=r"^[^\x00-\x1f\x7f/]+$",
+        description="Slurm's name of the job where neither its options nor its script has a --job-name",
+    )
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=1024)] = {}
     dependencies: Annotated[list[Dependency], Field(max_length=64)] = []
     hold: bool = False

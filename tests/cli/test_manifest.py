@@ -79,7 +79,9 @@ def test_the_scripts_lines_stay_the_scripts_and_only_its_name_is_read() -> None:
     manifest = made().slurmjob
     assert manifest["spec"] == {"batch": SCRIPT.text}
     assert manifest["metadata"] == {"generateName": "big-job-"}
-    assert made("-J", "other").slurmjob["metadata"] == {"generateName": "other-"}
+    named = made("-J", "Other").slurmjob
+    assert named["metadata"] == {"generateName": "other-"}
+    assert named["spec"]["options"] == ["--job-name=Other"]
     assert made("--name", "exactly").slurmjob["metadata"] == {"name": "exactly"}
     assert made(script=BatchScript("#!/bin/sh\n", "a/run me.sh")).slurmjob["metadata"] == {
         "generateName": "run-me-"

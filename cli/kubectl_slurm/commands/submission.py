@@ -46,7 +46,7 @@ Submit a batch script to Slurm as a SlurmJob. Without SCRIPT it is read from std
 an option takes precedence over a line.
 
 as sbatch:
-  -J --job-name NAME        the beginning of the SlurmJob's name        -p --partition NAME
+  -J --job-name NAME        also begins the SlurmJob's name            -p --partition NAME
   -A --account NAME         -q --qos NAME        -t --time LIMIT        -C --constraint LIST
   -N --nodes N              -n --ntasks N        -c --cpus-per-task N   --ntasks-per-node N
   --mem SIZE                --mem-per-cpu SIZE   -G --gpus N            --gpus-per-node N    --gres LIST

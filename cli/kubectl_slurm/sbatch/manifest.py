@@ -37,7 +37,7 @@ RESOURCES = {
 }
 """Options with a field, where the value has the field's form; others go to `options`, for sbatch to judge."""
 NUMBERS = frozenset({"nodes", "tasks", "tasksPerNode", "cpusPerTask"})
-NAMED_ELSEWHERE = frozenset({"job-name", "dependency", "hold"})
+NAMED_ELSEWHERE = frozenset({"dependency", "hold"})
 DEPENDENCY_TYPES = ("afterok", "afternotok", "afterany", "after", "aftercorr")
 SHELLS = re.compile(r"#!\s*(?:\S*/env\s+(?:-S\s+)?)?(?:\S*/)?(ba|da|mk|k|z|a|)sh(\s|$)")
 """Those of which `set --` sets the arguments: not csh and tcsh."""

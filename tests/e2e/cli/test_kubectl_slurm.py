@@ -20,7 +20,8 @@ from tests.e2e.harness.waiting import eventually
 def test_a_script_is_submitted_followed_and_its_exit_code_passed_on(plugin: Plugin, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(
-        '#!/bin/bash\n#SBATCH -J Trains -t 5\n\necho "$1 on $SLURM_JOB_NUM_NODES as $(id -un)"\nexit 3\n'
+        "#!/bin/bash\n#SBATCH -J Trains -t 5\n\n"
+        'echo "$1 on $SLURM_JOB_NUM_NODES as $(id -un), $(squeue -h -n Trains -j $SLURM_JOB_ID -o %j)"\nexit 3\n'
     )
     ended = plugin("submit", "--follow", "-N", "2", str(script), "it's ok")
     assert ended.returncode == 3
@@ -29,13 +30,13 @@ def test_a_script_is_submitted_followed_and_its_exit_code_passed_on(plugin: Plug
     name = re.fullmatch(r"slurmjob.redbox.dev/(trains-\w+) created", created)
     assert job_id is not None
     assert name is not None
-    assert output == ["it's ok on 2 as alice"]
+    assert output == ["it's ok on 2 as alice, Trains"]
     assert f"{name[1]} ended FAILED, exit code 3" in ended.stderr
     assert re.search(rf"{job_id[1]} +{name[1]} .* 3:0 +FAILED", plugin.well("history"))
     explained = plugin.well("explain", job_id[1])
     assert "It exited with code 3." in explained
     assert f"kubectl slurm logs {name[1]}" in explained
-    assert plugin.well("logs", name[1]) == "it's ok on 2 as alice\n"
+    assert plugin.well("logs", name[1]) == "it's ok on 2 as alice, Trains\n"
 
 
 def test_ctrl_c_while_a_job_is_followed_leaves_it_running_and_says_how_to_cancel_it(plugin: Plugin) -> None:

@@ -27,14 +27,12 @@ from redbox_api.pod_parts import PodProgram
 from redbox_shared.sbatch_options import read_directives
 
 DEFAULT_NAME = "redbox"
+LONGEST_NAME = 128
 LONGEST_PATH = 4096
 LONGEST_DIRECTIVES = 32 * 1024
 LONGEST_GRACE_S = 10**6
 RUNNERS_END_S = 15
 """Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""
-NAME_DIRECTIVE = re.compile(
-    r"""#SBATCH\s+(?:-J\s*|--job-name(?:=|\s+))(?:["'](?P<quoted>[^"']+)["']|(?P<plain>[^\s"']+))"""
-)
 OPEN_MODE = re.compile(r"""--op[a-z-]{0,16}(?:=|\s+)["']?(?P<appends>a)?""", re.IGNORECASE)
 HET_SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
 
@@ -75,16 +73,19 @@ def directory_of(template: str, key: JobKey, request: JobRequest) -> str:
     if request.working_directory:
         return request.working_directory
     default = default_directory(template, key, request)
-    lines = "\n".join(_directives(request.batch or ""))
-    named = [line.value or "" for line in read_directives(lines) if line.name == "chdir"]
-    if not named or not named[-1].isprintable() or len(named[-1]) > LONGEST_PATH:
+    named = _option_of_script(request, "chdir")
+    if not named or not named.isprintable() or len(named) > LONGEST_PATH:
         return default
-    return posixpath.normpath(posixpath.join(default, named[-1]))
+    return posixpath.normpath(posixpath.join(default, named))
 
 
 def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
     """The administrator's template; `{home}` stays in it, for only the user's agent knows it."""
-    names = {"namespace": key.owner.namespace, "account": key.owner.account, "name": job_name(request)}
+    names = {
+        "namespace": key.owner.namespace,
+        "account": key.owner.account,
+        "name": request.name or job_name(request),
+    }
     path = template
     for name, value in names.items():
         path = path.replace("{" + name + "}", UNSAFE.sub("_", value))
@@ -92,12 +93,11 @@ def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
 
 
 def job_name(request: JobRequest) -> str:
-    """The request's, else the script's own: actions are bound to the name, so there always is one."""
-    name = request.name or DEFAULT_NAME
-    if request.name is None:
-        for found in filter(None, map(NAME_DIRECTIVE.match, _directives(request.batch or ""))):
-            name = found["quoted"] or found["plain"]
-    return "".join(c for c in name if c.isprintable())[:128] or DEFAULT_NAME
+    """The option's, the script's own, else the request's: actions are bound to it, so there always is one."""
+    options = (option.partition("=") for option in request.options)
+    named = [value for name, _, value in options if name == "--job-name"]
+    name = (named or [_option_of_script(request, "job-name")])[-1] or request.name or DEFAULT_NAME
+    return "".join(c for c in name if c.isprintable())[:LONGEST_NAME] or DEFAULT_NAME
 
 
 def appends(request: JobRequest) -> bool | None:
@@ -106,6 +106,12 @@ def appends(request: JobRequest) -> bool | None:
     words = (*(line.partition(" #")[0] for line in directives), *request.options)  # an option wins
     modes = [mode for word in words for mode in OPEN_MODE.finditer(word)]
     return modes[-1]["appends"] is not None if modes else None
+
+
+def _option_of_script(request: JobRequest, name: str) -> str | None:
+    """Of its first component; the last of several counts."""
+    lines = "\n".join(_directives(request.batch or ""))
+    return next((line.value for line in reversed([*read_directives(lines)]) if line.name == name), None)
 
 
 def _directives(script: str) -> Iterator[str]:

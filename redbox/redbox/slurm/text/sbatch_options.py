@@ -11,7 +11,7 @@ import re
 from redbox.slurm.errors import RequestRefused
 from redbox_shared.sbatch_options import ALLOWED, FIELDS, RESERVED, WITH_VALUE, WITHOUT_VALUE
 
-IN_SLURMJOBS = {"dependency": "dependsOn", "job-name": "metadata.name"}
+IN_SLURMJOBS = {"dependency": "dependsOn"}
 """Fields that have another name in a SlurmJob than in red-box's API."""
 NEVER_IN_SCRIPT = {
     "wait": "sbatch would wait for the job's end",

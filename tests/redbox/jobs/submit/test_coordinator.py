@@ -313,7 +313,7 @@ def test_a_refused_submit_that_was_deleted_meanwhile_stays_deleted(world: World)
         ({"script": "#!/bin/sh\n#SBATCH -J 'my job' # mine\n"}, "my job"),
         ({"script": "#!/bin/sh\n#SBATCH -Ja\n\n# b\n#SBATCH --job-name last\ntrue\n#SBATCH -J no\n"}, "last"),
         ({"script": "#!/bin/sh\n#SBATCH -J first\n#SBATCH hetjob\n#SBATCH -J second\n"}, "first"),
-        ({"script": "#!/bin/sh\n#SBATCH -J script\n", "name": "field"}, "field"),
+        ({"script": "#!/bin/sh\ntrue\n", "name": "field"}, "field"),
     ],
 )
 def test_a_job_has_the_name_that_its_request_or_its_script_gives_it(
@@ -323,6 +323,24 @@ def test_a_job_has_the_name_that_its_request_or_its_script_gives_it(
     submission = world.slurm.processes[-1].submission
     assert submission.job_name == name
     assert submission.working_directory == f"{{home}}/redbox/physics/{name}-3f2b7c1e"
+
+
+@pytest.mark.parametrize(
+    ("options", "script", "name"),
+    [
+        ([], "#SBATCH -J script", "script"),
+        (["--job-name=option"], "#SBATCH -J script", "option"),
+        (["--job-name=option", "--job-name=last"], "", "last"),
+        (["--exclusive"], "", "field"),
+    ],
+)
+def test_a_name_as_sbatch_takes_it_counts_before_the_requests_and_the_directory_keeps_that(
+    world: World, options: list[str], script: str, name: str
+) -> None:
+    put(world, script=f"#!/bin/sh\n{script}\n", name="field", options=options)
+    submission = world.slurm.processes[-1].submission
+    assert submission.job_name == name
+    assert submission.working_directory == "{home}/redbox/physics/field-3f2b7c1e"
 
 
 def test_an_sbatch_that_ends_between_a_look_and_the_question_for_it_is_not_taken_for_absent(
