@@ -51,6 +51,11 @@ case "$*" in
         cat "$ANSWERS/endpoints" 2>/dev/null && exit
         echo "error: the server doesn't have a resource type \"slurmendpoints\"" >&2
         exit 1 ;;
+    *get*serviceaccounts*" -- default") echo '{}' ;;
+    *get*serviceaccounts*" -- "*)
+        echo 'Error from server (NotFound): serviceaccounts "x" not found' >&2
+        exit 1 ;;
+    *get*serviceaccounts*) echo '{"items": [{"metadata": {"name": "default"}}]}' ;;
     *create*token*)
         cat "$ANSWERS/token" 2>/dev/null && exit
         echo 'error: failed to create token: serviceaccounts "x" is forbidden: User "a" cannot create' >&2

@@ -43,6 +43,7 @@ def test_without_any_the_missing_right_is_reported(kubectl: Kubectl) -> None:
 
 
 def test_a_job_is_submitted_to_an_endpoint_or_to_a_cluster(kubectl: Kubectl) -> None:
+    kubectl.answers("endpoints", [slurmendpoint()])
     kubectl.answers("job", of_endpoint(state="RUNNING"))
     assert run(kubectl, "submit", "--endpoint", "mine", "--wrap", "true").returncode == 0
     assert kubectl.created["spec"]["endpoint"] == "mine"
@@ -54,7 +55,7 @@ def test_a_refused_job_gets_the_partitions_of_its_own_endpoint(kubectl: Kubectl)
     kubectl.answers("endpoints", [slurmendpoint()])
     refused = of_endpoint(phase="Failed", jobID=None, message="Slurm has no such partition.")
     kubectl.answers("job", refused)
-    ended = run(kubectl, "submit", "--endpoint=mine", "-p", "x", "--wrap", "true")
+    ended = run(kubectl, "submit", "--endpoint=mine", stdin="#!/bin/sh\n#SBATCH -p x\n")
     assert ended.returncode == 65
     assert "The partitions of mine: own." in ended.stderr
 

@@ -32,6 +32,7 @@ from kubectl_slurm.slurmjobs.following import (
     until_submitted,
 )
 from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.slurmjobs.named_objects import check_names
 from kubectl_slurm.slurmjobs.output import follow_output, write_stdout
 from kubectl_slurm.terminal.documents import as_json, as_yaml
 from kubectl_slurm.terminal.screen import note, printable
@@ -87,6 +88,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         return 0
     call = invocation(options, environment)
     manifests = manifests_of(requested, script, _names_of_ids(call.kubectl, requested))
+    check_names(call.kubectl, manifests.slurmjob["spec"])
     try:
         job = create(call.kubectl, manifests)
     except (NotAnswered, KeyboardInterrupt):

@@ -84,7 +84,10 @@ def test_a_long_script_goes_into_a_config_map_that_ends_with_the_job(
 
 
 def test_a_partition_that_is_not_there_is_refused_with_those_that_are(plugin: Plugin) -> None:
-    ended = plugin("submit", "-p", "nowhere", "--wrap", "true")
+    typed = plugin("submit", "-p", "nowhere", "--wrap", "true")
+    assert (typed.returncode, typed.stdout) == (1, "")
+    assert "there is no partition nowhere: hpc1 has GPU_big, debug, long" in typed.stderr
+    ended = plugin("submit", stdin="#!/bin/sh\n#SBATCH -p nowhere\n")
     assert ended.returncode == 65
     assert ended.stdout == ""
     (line,) = ended.stderr.splitlines()

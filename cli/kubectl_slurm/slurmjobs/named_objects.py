@@ -1,0 +1,62 @@
+"""Names that a job gives, checked before it is created: a typing error would let it wait without an end.
+
+What the user may not see is not checked; the operator and Slurm refuse what they do not have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubectl_slurm.errors import NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.kubectl.program import Kubectl
+from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters, no_partition
+from kubectl_slurm.terminal.screen import printable
+
+
+def check_names(kubectl: Kubectl, spec: dict[str, Any]) -> None:
+    """Refusal with the names that there are."""
+    if account := spec.get("serviceAccountName"):
+        _check_account(kubectl, account)
+    if not {"cluster", "endpoint", "partition"} & spec.keys():
+        return
+    try:
+        clusters = list_clusters(kubectl)
+    except NotPermitted:
+        return
+    chosen = [cluster for cluster in clusters if _is_chosen(cluster, spec)]
+    if not chosen:
+        raise Refusal(_no_cluster(clusters, spec))
+    if len(chosen) == 1 and chosen[0].partition_names:
+        wanted = {name for name in spec.get("partition", "").split(",") if name}
+        if missing := wanted - {*chosen[0].partition_names}:
+            raise Refusal(no_partition(missing, chosen))
+
+
+def _is_chosen(cluster: ClusterView, spec: dict[str, Any]) -> bool:
+    if "endpoint" in spec or "cluster" in spec:
+        kind = "endpoint" if cluster.is_endpoint else "cluster"
+        return bool(cluster.name == spec.get(kind))
+    return True
+
+
+def _no_cluster(clusters: list[ClusterView], spec: dict[str, Any]) -> str:
+    wanted = (
+        f"SlurmEndpoint {spec['endpoint']}" if "endpoint" in spec else f"SlurmCluster {spec.get('cluster')}"
+    )
+    there = ", ".join(cluster.title for cluster in clusters)
+    return printable(f"there is no {wanted}: " + (f"there is {there}" if there else "there is none at all"))
+
+
+def _check_account(kubectl: Kubectl, account: str) -> None:
+    try:
+        kubectl.json("get", "serviceaccounts", "--", account)
+    except NotPermitted:
+        return
+    except ObjectNotFound:
+        items = kubectl.json("get", "serviceaccounts")["items"]
+        there = ", ".join(item["metadata"]["name"] for item in items)
+        raise ObjectNotFound(
+            printable(
+                f"there is no service account {account} in namespace {kubectl.namespace}: there is {there}"
+            )
+        ) from None
