@@ -174,6 +174,18 @@ def test_a_right_on_slurmclusters_in_a_namespace_alone_is_none(kubectl: Kubectl)
     assert re.search(r"ok service account default: its last SlurmJob, \S+, was Unix user alice", ended.stdout)
 
 
+def test_whose_last_job_was_refused_is_not_well(kubectl: Kubectl) -> None:
+    """Who may create no tokens learns of a missing rule by that alone, also where earlier jobs ran."""
+    refused = slurmjob("second", "Failed", jobID=None, user=None, message="red-box maps it to no user.")
+    kubectl.forgets("clusters")
+    kubectl.answers("jobs", [slurmjob("first", "Succeeded"), refused])
+    ended = run(kubectl, "doctor")
+    assert ended.returncode == 1
+    assert "!! service account default: its last SlurmJob, second, was refused" in ended.stdout
+    assert "red-box maps it to no user." in ended.stdout
+    assert "cure: `kubectl slurm explain second`" in ended.stdout
+
+
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:
     assert since("999999d") < since("36000d")
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):

@@ -289,10 +289,15 @@ def _by_last_job(kubectl: Kubectl, cluster: ClusterView | None, account: str, wh
     jobs = [
         job
         for job in list_jobs(kubectl)
-        if job.user and job.service_account == account and (not cluster or job.cluster_key == cluster.key)
+        if job.service_account == account and (not cluster or job.cluster_key in {"", cluster.key})
     ]
-    if jobs:
-        found = f"its last SlurmJob, {jobs[-1].name}, was Unix user {jobs[-1].user} ({why})"
+    last = next((job for job in reversed(jobs) if job.user or job.finished), None)
+    if last is not None and last.phase == "Failed" and not last.in_slurm:
+        found = f"its last SlurmJob, {last.name}, was refused: {last.message}"
+        cure = f"`kubectl slurm explain {last.name}` says what to do about it"
+        return Examined(Health.NOT_WELL, what, found, cure)
+    if last is not None and last.user:
+        found = f"its last SlurmJob, {last.name}, was Unix user {last.user} ({why})"
         return Examined(Health.WELL, what, found)
     cure = "submit a job: `kubectl slurm submit --follow --wrap id` shows whose it is"
     return Examined(Health.UNKNOWN, what, why, cure)
