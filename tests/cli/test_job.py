@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from kubectl_slurm.commands.queue import place
 from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView, cluster_of
 from kubectl_slurm.slurmjobs.job import COMPACT, WITHOUT_CODE, SlurmJobView, read_time, states_in
 from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met, seconds_of
 from kubectl_slurm.slurmjobs.redbox.answers import RunningUsage, UsageAtEnd
+from kubectl_slurm.slurmjobs.squeue_format import place
 from kubectl_slurm.slurmjobs.usage import usage_of_ended, usage_of_running
 from kubectl_slurm.terminal.times import clock
 from redbox.jobs.record.messages import ENDINGS, REASONS

@@ -6,48 +6,74 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kubectl_slurm.errors import EXIT_FAILED, BadUsage, NotAnswered, ObjectNotFound, Refusal
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import MOST_REFUSALS, list_jobs
 from kubectl_slurm.slurmjobs.clusters import check_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
+from kubectl_slurm.slurmjobs.squeue_format import check_format, heading, line, place, time_used
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.screen import CLEAR, Screen, note, printable, screen_of
-from kubectl_slurm.terminal.table import Cell, Column, Row, render
-from kubectl_slurm.terminal.times import clock, elapsed
+from kubectl_slurm.terminal.table import Cell, Column, render
+from kubectl_slurm.terminal.times import clock
 
 TEXT = "What waits and runs: the SlurmJobs of a namespace, in squeue's columns."
 FORMATS = ("wide", "json", "yaml", "name")
 SHORTEST_S, LONGEST_S = 0.5, 3600
 COLOURS = {"R": "green", "CG": "green", "PD": "yellow", "S": "yellow", "-": "yellow"}
-NAMESPACE = Column("NAMESPACE", importance=8)
-COLUMNS = (
-    Column("JOBID", right=True, importance=7),
-    Column("PARTITION", importance=3),
-    Column("NAME", importance=9, longest=32),
-    Column("USER", importance=2),
-    Column("ST", importance=9),
-    Column("TIME", right=True, importance=6),
-    Column("NODES", right=True, importance=1),
-)
-PLACE = Column("NODELIST(REASON)", importance=9)
-WIDE = (
-    Column("CLUSTER", importance=4),
-    Column("TIME_LIMIT", right=True, importance=2),
-    Column("SUBMIT_TIME", importance=2),
-    Column("ATTEMPT", right=True, importance=1),
-    Column("MESSAGE", importance=4),
-)
+ShownColumn = tuple[Column, Callable[[SlurmJobView], str | Cell]]
+NAMESPACE: ShownColumn = (Column("NAMESPACE", importance=8), lambda job: job.namespace)
+TIME_LIMIT: ShownColumn = (Column("TIME_LIMIT", right=True, importance=2), lambda job: job.time_limit)
+
+
+def coloured(job: SlurmJobView, text: str) -> Cell:
+    bad = job.finished and job.phase != "Succeeded"
+    return Cell(text, COLOURS.get(job.code, "red" if bad else ""))
+
+
+def columns_of(*, everywhere: bool, wide: bool, long: bool) -> list[ShownColumn]:
+    """squeue's, and with `long` those of squeue --long."""
+    state: ShownColumn = (Column("ST", importance=9), lambda job: coloured(job, job.code))
+    if long:
+        state = (Column("STATE", importance=9), lambda job: coloured(job, job.state or job.code))
+    columns: list[ShownColumn] = [
+        *((NAMESPACE,) if everywhere else ()),
+        (Column("JOBID", right=True, importance=7), lambda job: job.shown_id),
+        (Column("PARTITION", importance=3), lambda job: job.partition),
+        (Column("NAME", importance=9, longest=32), lambda job: job.name),
+        (Column("USER", importance=2), lambda job: job.user),
+        state,
+        (Column("TIME", right=True, importance=6), time_used),
+        *((TIME_LIMIT,) if long else ()),
+        (Column("NODES", right=True, importance=1), lambda job: job.nodes),
+    ]
+    reason: ShownColumn = (Column("NODELIST(REASON)", importance=9), place)
+    if not wide:
+        return [*columns, reason]
+    return [
+        *columns,
+        (Column("CLUSTER", importance=4), lambda job: job.cluster or job.endpoint),
+        *(() if long else (TIME_LIMIT,)),
+        (Column("SUBMIT_TIME", importance=2), lambda job: clock(job.submitted_at)),
+        (Column("ATTEMPT", right=True, importance=1), lambda job: str(job.attempt)),
+        reason,
+        (Column("MESSAGE", importance=4), lambda job: job.message),
+    ]
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
     options = _parser(command).parse_args(words)
     if options.watch is not None and options.output in {"json", "yaml"}:
         raise BadUsage(f"--watch redraws a table: leave out --output={options.output}")
+    if options.output and "%" in options.output:
+        check_format(options.output)
+    elif options.output and options.output not in FORMATS:
+        raise BadUsage(f"--output: one of {', '.join(FORMATS)}, or squeue's fields such as '%i %j %T'")
+    options.names += [name for name in options.jobs.split(",") if name]
     states_in(options.states)
     call = invocation_of(options, given, environment)
     jobs = _listed(call, options)
@@ -88,6 +114,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
         "-A", "--all-namespaces", action="store_true", help="of all namespaces that you may see"
     )
     parser.add_argument("--me", action="store_true", help="only jobs of my Unix user")
+    parser.add_argument("-u", "--user", metavar="NAMES", default="", help="only of these Unix users: a,b")
+    parser.add_argument("-j", "--jobs", metavar="IDS", default="", help="only these Slurm job ids: 11,12")
     parser.add_argument(
         "--service-account", default="default", metavar="NAME", help="the account whose Unix user is me"
     )
@@ -102,7 +130,13 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "-w", "--watch", nargs="?", type=_seconds, const=2.0, metavar="SECONDS", help="redraw, every 2 s"
     )
-    parser.add_argument("-o", "--output", choices=FORMATS, help="another form")
+    parser.add_argument("-l", "--long", action="store_true", help="states in full, and time limits")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FORM",
+        help="wide, json, yaml, name, or squeue's fields: '%%i %%.8j %%T' (letters of squeue --format)",
+    )
     parser.add_argument("--noheader", action="store_true", help="no headings")
     return parser
 
@@ -163,14 +197,23 @@ def _text(call: Invocation, options: argparse.Namespace, jobs: Sequence[SlurmJob
             return as_yaml(listing([job.obj for job in jobs]))
         case "name":
             return "".join(f"slurmjob.redbox.dev/{job.name}\n" for job in jobs)
+        case str() as fields if "%" in fields:
+            headings = [] if options.noheader else [heading(fields)]
+            return "".join(f"{text}\n" for text in (*headings, *(line(fields, job) for job in jobs)))
     if not jobs and call.screen.is_terminal and options.watch is None:
         note("No SlurmJob waits or runs." if not options.states else "There is no such SlurmJob.")
-    return table(
-        jobs, call, everywhere=everywhere, wide=options.output == "wide", headings=not options.noheader
+    columns = columns_of(everywhere=everywhere, wide=options.output == "wide", long=options.long)
+    return render(
+        [column for column, _ in columns],
+        [[value(job) for _, value in columns] for job in jobs],
+        call.screen,
+        headings=not options.noheader,
     )
 
 
 def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
+    if options.user and job.user not in options.user.split(","):
+        return False
     if options.names and not any(map(job.is_called, options.names)):
         return False
     if options.partition and not job.is_of_partition(options.partition):
@@ -178,47 +221,3 @@ def _is_wanted(job: SlurmJobView, options: argparse.Namespace) -> bool:
     if states := states_in(options.states):
         return job.is_in(states)
     return bool(options.names) or not job.finished
-
-
-def table(
-    jobs: Sequence[SlurmJobView],
-    call: Invocation,
-    *,
-    everywhere: bool,
-    wide: bool = False,
-    headings: bool = True,
-) -> str:
-    now = datetime.now(UTC)
-    columns = [*((NAMESPACE,) if everywhere else ()), *COLUMNS, *(WIDE[:-1] if wide else ()), PLACE]
-    columns += [WIDE[-1]] if wide else []
-    rows = [_row(job, now, everywhere=everywhere, wide=wide) for job in jobs]
-    return render(columns, rows, call.screen, headings=headings)
-
-
-def _row(job: SlurmJobView, now: datetime, *, everywhere: bool, wide: bool) -> Row:
-    code = job.code
-    row: list[str | Cell] = [
-        *((job.namespace,) if everywhere else ()),
-        job.shown_id,
-        job.partition,
-        job.name,
-        job.user,
-        Cell(code, COLOURS.get(code, "red" if job.finished and job.phase != "Succeeded" else "")),
-        elapsed(job.elapsed_s(now)) or "0:00",
-        job.nodes,
-    ]
-    if wide:
-        row += [job.cluster or job.endpoint, job.time_limit, clock(job.submitted_at), str(job.attempt)]
-    row.append(place(job))
-    return [*row, job.message] if wide else row
-
-
-def place(job: SlurmJobView) -> str:
-    """Where it runs, or in brackets why it does not."""
-    if job.being_cancelled:
-        return "(Cancelling)"
-    paused_by_slurm = job.phase == "Suspended" and job.state in {"SUSPENDED", "STOPPED"}
-    if job.node_list and (job.phase in {"Running", "Succeeded"} or paused_by_slurm):
-        return job.node_list
-    reason = job.reason or ("Submitting" if not job.in_slurm else "None")
-    return f"({reason})"
