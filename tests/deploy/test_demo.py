@@ -25,7 +25,9 @@ def ask(*before: str, bed: Path, **environment: str) -> subprocess.CompletedProc
 def test_without_root_it_says_so(tmp_path: Path) -> None:
     # It may read a checkout below root's home, which is closed to others.
     may_read = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-    ended = ask("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *may_read, bed=tmp_path / "bed")
+    ended = ask(
+        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *may_read, bed=tmp_path / "bed"
+    )
     assert ended.returncode == 1
     assert ended.stderr == "demo: it makes namespaces and control groups: run it as root\n"
     assert not (tmp_path / "bed").exists()

@@ -44,7 +44,8 @@ def _no_cluster(clusters: list[ClusterView], spec: dict[str, Any]) -> str:
         f"SlurmEndpoint {spec['endpoint']}" if "endpoint" in spec else f"SlurmCluster {spec.get('cluster')}"
     )
     there = ", ".join(cluster.title for cluster in clusters)
-    return printable(f"there is no {wanted}: " + (f"there is {there}" if there else "there is none at all"))
+    found = f"there is {there}" if there else "no SlurmCluster exists, and no SlurmEndpoint here"
+    return printable(f"there is no {wanted}: {found}")
 
 
 def _check_account(kubectl: Kubectl, account: str) -> None:

@@ -57,8 +57,8 @@ def check_format(text: str) -> None:
     """Refuse a letter that a SlurmJob has nothing for."""
     for field in FIELD.finditer(text):
         if field["letter"] not in {*LETTERS, "%"}:
-            known = "".join(LETTERS)
-            raise BadUsage(f"--output: a SlurmJob has nothing for {field[0]!r}; the letters are {known}")
+            letters = "".join(LETTERS)
+            raise BadUsage(f"--output: a SlurmJob has nothing for {field[0]!r}; the letters are {letters}")
 
 
 def heading(text: str) -> str:

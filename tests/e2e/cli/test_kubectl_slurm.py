@@ -21,7 +21,7 @@ def test_a_script_is_submitted_followed_and_its_exit_code_passed_on(plugin: Plug
     script = tmp_path / "train.sh"
     script.write_text(
         "#!/bin/bash\n#SBATCH -J Trains -t 5\n\n"
-        'echo "$1 on $SLURM_JOB_NUM_NODES as $(id -un), $(squeue -h -n Trains -j $SLURM_JOB_ID -o %j)"\nexit 3\n'
+        'echo "$1 on $SLURM_JOB_NUM_NODES as $(id -un), $(squeue -h -n Trains -o %j)"\nexit 3\n'
     )
     ended = plugin("submit", "--follow", "-N", "2", str(script), "it's ok")
     assert ended.returncode == 3

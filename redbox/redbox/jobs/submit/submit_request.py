@@ -94,9 +94,9 @@ def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
 
 def job_name(request: JobRequest) -> str:
     """The option's, the script's own, else the request's: actions are bound to it, so there always is one."""
-    options = (option.partition("=") for option in request.options)
-    named = [value for name, _, value in options if name == "--job-name"]
-    name = (named or [_option_of_script(request, "job-name")])[-1] or request.name or DEFAULT_NAME
+    options = (option.partition("=") for option in reversed(request.options))
+    named = next((value for option, _, value in options if option == "--job-name"), None)
+    name = named or _option_of_script(request, "job-name") or request.name or DEFAULT_NAME
     return "".join(c for c in name if c.isprintable())[:LONGEST_NAME] or DEFAULT_NAME
 
 
