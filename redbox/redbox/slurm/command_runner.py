@@ -30,6 +30,8 @@ USER_LIMITS = {"squeue": 32 * MIB, "sacct": 32 * MIB, "sstat": MIB, "sacctmgr": 
 for the last two at any time, and each line takes microseconds of the event loop."""
 
 
+CHANGES_OUTPUT = ("SACCT_", "SINFO_", "SQUEUE_")
+"""What variables begin with that choose what is printed: settings may have them for jobs."""
 OnCall = Callable[[str, float, bool], None]
 """Called after each command with its name, how long it took, and whether an answer came."""
 
@@ -54,6 +56,9 @@ class CommandRunner:
         self.settings = settings
         self.clock = clock
         self.on_call = on_call
+        self._environment = {
+            name: value for name, value in settings.environment.items() if not name.startswith(CHANGES_OUTPUT)
+        }
         self._own = OwnAccountCommands() if _is_own_account(observer) else None
 
     async def complete(
@@ -74,7 +79,7 @@ class CommandRunner:
         try:
             completed = await (await self._runner(user)).run(
                 argv,
-                env={**self.settings.environment, **(env or {})},
+                env={**self._environment, **(env or {})},
                 deadline=deadline or self.settings.read_s,
                 output_limit=limit,
             )
@@ -113,12 +118,23 @@ class CommandRunner:
         env: Mapping[str, str] | None = None,
         deadline: float | None = None,
     ) -> str:
+        """What a command prints, as text."""
+        return decode(await self.output(argv, user=user, env=env, deadline=deadline))
+
+    async def output(
+        self,
+        argv: Sequence[str],
+        *,
+        user: UnixUser | None = None,
+        env: Mapping[str, str] | None = None,
+        deadline: float | None = None,
+    ) -> bytes:
         """What a command prints; WorkloadManagerError with Slurm's words where it fails."""
         completed = await self.complete(user or self.observer, argv, env=env, deadline=deadline)
         if completed.code != 0:
             words = words_of(completed.stderr) or f"exit code {completed.code}"
             raise WorkloadManagerError(f"{argv[0]} failed: {words}")
-        return decode(completed.stdout)
+        return completed.stdout
 
 
 def _is_own_account(observer: UnixUser) -> bool:

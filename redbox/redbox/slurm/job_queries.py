@@ -1,41 +1,35 @@
-"""Queries for jobs: the whole queue, single jobs, and jobs in the accounting."""
+"""Queries for jobs in the queue: all of them, single ones, and what running ones use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import TypeVar
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
-    AccountingSnapshot,
     FoundJobs,
     Observation,
-    PastUsage,
     QueueSnapshot,
     StepUsage,
     WorkloadManagerError,
 )
 from redbox.slurm.cluster_queries import ClusterQueries
-from redbox.slurm.command_runner import USER_LIMIT, CommandRunner, OutputTooLong
-from redbox.slurm.commands import ended_usage, sacct, squeue, sstat
+from redbox.slurm.command_runner import CommandRunner
+from redbox.slurm.commands import squeue, sstat
 from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.text.array_expressions import are_more
-from redbox.slurm.text.error_messages import is_unavailable, words_of
+from redbox.slurm.text.error_messages import words_of
 from redbox.slurm.text.job_row import JobRow
-from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode
 from redbox.slurm.text.values import read_number
-from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
-from redbox.slurm.views.past_usages import build_past_usages
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 
 Row = TypeVar("Row", bound=JobRow)
 MOST_TASKS = 1_000_000  # of one user; each one that ended is an object of 200 bytes
 LARGEST_ID = 2**31 - 1  # of what squeue takes before 26.05; a federation of 32 clusters has larger ones
 LONGEST_TEXTS = 256 * 1024  # of a job: a path has 4096 bytes, a list of thousands of nodes some 10,000
-JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
 
 
 class JobQueries:
@@ -48,16 +42,14 @@ class JobQueries:
         self._commands = commands
         self._cluster = cluster
         self._clock = commands.clock
-        self._users: frozenset[UnixUser] = frozenset()
-        per_user = (PerUserQueries(commands.clock.monotonic) for _ in range(3))
-        self._polls, self._lookups, self._accounting = per_user
+        self.users: frozenset[UnixUser] = frozenset()  # of the last poll
+        self._polls, self._lookups = (PerUserQueries(commands.clock.monotonic) for _ in range(2))
         self._rows = squeue.RowReader()
         self._builders: dict[UnixUser, QueueJobBuilder] = {}
         self._tasks: dict[
             UnixUser, dict[str, str]
         ] = {}  # 7_1 by the id that it has as a job, of the last poll
         self._has_job_states_only = True  # until squeue rejects the option
-        self._sacct_fields: str | None = None  # as sacct lists them
 
     # ------------------------------------------------------------------------------------------ the queue
     async def poll(
@@ -68,9 +60,9 @@ class JobQueries:
         self._rows.start_poll()
         private, boot_time = await self._cluster.are_jobs_private(), await self._cluster.recent_boot_time()
         if users is not None:
-            self._users = frozenset(users)
+            self.users = frozenset(users)
         own = private and users is not None
-        readers = in_order(self._users) if own else [self._commands.observer]
+        readers = in_order(self.users) if own else [self._commands.observer]
         self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
         self._tasks = {reader: self._tasks.get(reader, {}) for reader in readers}
 
@@ -97,12 +89,11 @@ class JobQueries:
         self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None
     ) -> str:
         """The output of squeue; of all users where squeue does not know one of these uids."""
-        argv = squeue.all_jobs_argv(record_format, uids)
-        completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
+        argv, env = squeue.all_jobs_argv(uids), squeue.environment(record_format)
+        completed = await self._commands.complete(reader, argv, env=env, deadline=deadline)
         if completed.code == 0 and not completed.stderr:
             return decode(completed.stdout)
-        argv = squeue.all_jobs_argv(record_format)
-        return await self._commands.read(argv, user=reader, env=squeue.ENVIRONMENT)
+        return await self._commands.read(squeue.all_jobs_argv(), user=reader, env=env)
 
     def _uids_to_list(self, users: Collection[UnixUser] | None) -> tuple[str, ...]:
         """The uids whose jobs squeue lists; empty for all users."""
@@ -137,7 +128,7 @@ class JobQueries:
             rows = await self.rows_of(reader, job_ids, deadline)
             return build_queue_jobs(own_rows(rows, reader))[0]
 
-        readers = in_order(self._users if users is None else users)
+        readers = in_order(self.users if users is None else users)
         found = await self._lookups.run(readers, query)
         return FoundJobs(
             unique(job for jobs in found.values() for job in jobs),
@@ -180,8 +171,8 @@ class JobQueries:
         deadline: float | None = None,
     ) -> str:
         """The output of squeue for these jobs; empty where Slurm knows none of them."""
-        argv = squeue.single_jobs_argv(record_format, job_ids)
-        completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
+        argv, env = squeue.single_jobs_argv(job_ids), squeue.environment(record_format)
+        completed = await self._commands.complete(reader, argv, env=env, deadline=deadline)
         if completed.code == 0:
             return decode(completed.stdout)
         words = words_of(completed.stderr)
@@ -196,115 +187,6 @@ class JobQueries:
         return tuple(
             replace(used, job_id=tasks.get(used.job_id, used.job_id)) for used in sstat.read_usage(text)
         )
-
-    # ------------------------------------------------------------------------------------- the accounting
-    async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[PastUsage, ...] | None:
-        """As the user, who sees own jobs whatever PrivateData is."""
-        if not (await self._cluster.configuration()).accounting:
-            return None
-        fields = await self._known_fields(ended_usage.FIELDS, ended_usage.NEEDED)
-        report, token = ParseReport(), new_token()
-        text = await self._commands.read(
-            ended_usage.jobs_argv(fields, token, sorted(job_ids)),
-            user=user,
-            env=sacct.ENVIRONMENT,
-            deadline=self._commands.settings.accounting_s,
-        )
-        rows = list(ended_usage.read_rows(text, fields, token, report))
-        if not report.complete:
-            raise WorkloadManagerError("sacct's output could not be parsed completely")
-        return build_past_usages(row for row in rows if row.uid == user.uid)
-
-    async def history(
-        self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
-    ) -> AccountingSnapshot:
-        """`since` is not needed: sacct -j finds an id of any age."""
-        del since
-        ordered = known_ids(job_ids)
-        chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
-        calls = [partial(sacct.jobs_argv, job_ids=chunk) for chunk in chunks]
-        if not await self._cluster.is_history_private():
-            return await self._history(calls, [self._commands.observer], own=False)
-        return await self._history(calls, in_order(self._users if users is None else users), own=True)
-
-    async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
-        return await self._history([partial(sacct.user_argv, user=user.name, since=since)], [user], own=True)
-
-    async def _history(
-        self,
-        calls: Sequence[Callable[[Collection[str], str], list[str]]],
-        readers: Collection[UnixUser],
-        *,
-        own: bool,
-    ) -> AccountingSnapshot:
-        """All rows that the readers see; `own`: only each reader's own."""
-        if not (await self._cluster.configuration()).accounting:
-            return AccountingSnapshot((), complete=True, available=False)
-        fields = await self._known_fields(sacct.FIELDS, sacct.NEEDED)
-
-        async def query(
-            reader: UnixUser, deadline: float | None
-        ) -> tuple[Sequence[sacct.AccountingRow], bool]:
-            deadline = deadline or self._commands.settings.accounting_s
-            report = ParseReport()
-            rows: list[sacct.AccountingRow] = []
-            for call in calls:
-                token = new_token()
-                text = await self._commands.read(
-                    call(fields, token), user=reader, env=sacct.ENVIRONMENT, deadline=deadline
-                )
-                rows += sacct.read_rows(text, fields, token, report)
-            shown = own_rows(dict.fromkeys(rows), reader) if own else list(dict.fromkeys(rows))
-            codes = await self._complete_exit_codes(shown, reader, deadline)
-            return with_complete_exits(shown, codes), report.complete
-
-        answers = await self._accounting.run(readers, query)
-        complete = [reader for reader, (_, is_complete) in answers.items() if is_complete]
-        return AccountingSnapshot(
-            build_accounting_jobs(row for rows, _ in answers.values() for row in rows),
-            complete=len(complete) == len(readers) > 0,
-            whole=frozenset(reader.uid for reader in complete if own),
-        )
-
-    async def _known_fields(self, wanted: Sequence[str], needed: frozenset[str]) -> tuple[str, ...]:
-        """Those of the wanted fields that this release of sacct has; its list is read once."""
-        if self._sacct_fields is None:
-            self._sacct_fields = await self._commands.read(sacct.field_names_argv())
-        fields = sacct.read_field_names(self._sacct_fields, wanted)
-        if missing := needed - set(fields):
-            raise WorkloadManagerError(f"sacct lacks the fields {', '.join(sorted(missing))}")
-        return fields
-
-    async def _complete_exit_codes(
-        self, rows: Iterable[sacct.AccountingRow], reader: UnixUser, deadline: float
-    ) -> dict[tuple[str, int], int]:
-        """The exit codes whose text form may lack 128; empty where this release's JSON has none."""
-        ids = sorted({sacct.id_of_one(row) for row in rows if sacct.may_have_lost_128(row)})
-        codes: dict[tuple[str, int], int] = {}
-        for start in range(0, len(ids), JSON_CHUNK):
-            codes |= await self._exit_codes_of(ids[start : start + JSON_CHUNK], reader, deadline)
-        return codes
-
-    async def _exit_codes_of(
-        self, ids: Sequence[str], reader: UnixUser, deadline: float
-    ) -> dict[tuple[str, int], int]:
-        """In as many calls as it takes: some jobs have paths and command lines of many kilobytes."""
-        argv = sacct.exit_codes_argv(ids)
-        try:
-            completed = await self._commands.complete(
-                reader, argv, env=sacct.ENVIRONMENT, deadline=deadline, of_user=USER_LIMIT
-            )
-        except OutputTooLong:
-            if len(ids) == 1:
-                raise
-            middle = len(ids) // 2
-            first = await self._exit_codes_of(ids[:middle], reader, deadline)
-            return first | await self._exit_codes_of(ids[middle:], reader, deadline)
-        if completed.code == 0:
-            return sacct.read_exit_codes(completed.stdout)
-        if is_unavailable(words := words_of(completed.stderr)):
-            raise WorkloadManagerError(f"sacct failed: {words}")
-        return {}  # this release has no JSON
 
 
 def refuse_incomplete(report: ParseReport) -> None:

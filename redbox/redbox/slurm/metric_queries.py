@@ -93,7 +93,8 @@ class MetricQueries:
 
     async def _query_queue(self) -> QueueCounts:
         record_format, report = RecordFormat.new(counted_jobs.FIELDS), ParseReport()
-        text = await self._commands.read(counted_jobs.jobs_argv(record_format), env=squeue.ENVIRONMENT)
+        env = squeue.environment(record_format)
+        text = await self._commands.read(squeue.all_jobs_argv(), env=env)
         jobs = await counted(counted_jobs.read_jobs(text, record_format, report))
         _refuse_incomplete("squeue", report)
         return QueueCounts.of(jobs)

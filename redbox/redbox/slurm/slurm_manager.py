@@ -5,6 +5,7 @@ from __future__ import annotations
 from redbox.agents.pool import AgentPool
 from redbox.core.clock import Clock, SystemClock
 from redbox.core.domain import UnixUser
+from redbox.slurm.accounting_queries import AccountingQueries
 from redbox.slurm.cluster_queries import ClusterQueries
 from redbox.slurm.command_runner import CommandRunner, OnCall
 from redbox.slurm.job_actions import SlurmActions
@@ -46,8 +47,10 @@ class SlurmManager:
         self.metrics = MetricQueries(commands, cluster)
         queries = JobQueries(commands, cluster)
         self.poll, self.glance, self.find_live = queries.poll, queries.glance, queries.find_live
-        self.history, self.history_of, self.usage = queries.history, queries.history_of, queries.usage
-        self.past_usage = queries.past_usage
+        self.usage = queries.usage
+        accounting = AccountingQueries(commands, cluster, queries)
+        self.history, self.history_of = accounting.history, accounting.history_of
+        self.past_usage = accounting.past_usage
         actions = SlurmActions(commands, queries)
         self.act, self.depend = actions.act, actions.depend
         self.expected_start = StartQueries(queries).expected_start

@@ -34,7 +34,7 @@ MinJobAge               = 300 sec
 PrivateData             = none
 SLURM_VERSION           = 24.11.5
 """
-SACCT_FIELDS = " ".join(sacct.FIELDS)
+SACCT_FIELDS = " ".join((*sacct.FIELDS, *sacct.TEXTS))
 SUDO_LIST = """\
 Matching Defaults entries for redbox on login:
     env_reset, mail_badpass,

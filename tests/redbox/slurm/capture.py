@@ -41,7 +41,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
 from redbox_bed.slurm.daemons import MUNGED, SLURMCTLD, SLURMD
-from tests.redbox.slurm.captured import FRAME, OUTPUTS
+from tests.redbox.slurm.captured import FRAME, OUTPUTS, accounting_fields
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 DROPPED = ("NodeName=", "PartitionName=", "MinJobAge=", "KillWait=", "GresTypes=", "AccountingStorageTRES=")
@@ -156,9 +156,7 @@ class Capture:
         for name in USED:
             self.wait(name, *_ENDED)
         wait_until(self._accounting_is_complete, 60, "slurmdbd does not have every end")
-        help_text = self.login.run(*sacct.field_names_argv()).stdout
-        fields = sacct.read_field_names(help_text, ended_usage.FIELDS)
-        argv = ended_usage.jobs_argv(fields, "~S~", sorted(self.ids.values(), key=int))
+        argv = ended_usage.jobs_argv(sorted(self.ids.values(), key=int))
         self.save("ended.txt", argv, sacct.ENVIRONMENT, user="alice")
         (self.folder / "ended-ids.json").write_text(json.dumps(self.ids, indent=1) + "\n")
         self.ids.clear()
@@ -238,7 +236,7 @@ class Capture:
         (self.folder / name).write_text(done.stdout)
 
     def save_while_jobs_wait(self) -> None:
-        self.save("squeue.txt", squeue.all_jobs_argv(FRAME), squeue.ENVIRONMENT)
+        self.save("squeue.txt", squeue.all_jobs_argv(), squeue.environment(FRAME))
         self.save("states.txt", squeue.states_argv(), squeue.ENVIRONMENT)
         self.save("sinfo.txt", sinfo.nodes_argv(RecordFormat(sinfo.FIELDS, "~F~", "~R~")))
         self.save("partitions.txt", scontrol.partitions_argv())
@@ -255,7 +253,7 @@ class Capture:
     def save_counted(self) -> None:
         """What Slurm's metrics are made of; where slurmctld has metrics, those of the same moment."""
         record_format = RecordFormat(counted_jobs.FIELDS, "~F~", "~R~")
-        self.save("counted-jobs.txt", counted_jobs.jobs_argv(record_format), squeue.ENVIRONMENT)
+        self.save("counted-jobs.txt", squeue.all_jobs_argv(), squeue.environment(record_format))
         self.save("counted-nodes.txt", counted_nodes.nodes_argv())
         self.save("counted-partitions.txt", scontrol.partitions_argv())
         self.save("sdiag.json", sdiag.json_argv())
@@ -272,9 +270,11 @@ class Capture:
         self.controller.run("scontrol", "update", "node=n1", "state=resume")
         wait_until(self._accounting_is_complete, 60, "slurmdbd does not have every end")
         self.save("sacct-fields.txt", sacct.field_names_argv())
-        fields = sacct.read_field_names((self.folder / "sacct-fields.txt").read_text())
+        fields, texts = accounting_fields(self.release)
         ids = sorted(self.ids.values(), key=int)
-        self.save("sacct.txt", sacct.jobs_argv(fields, "~S~", ids), sacct.ENVIRONMENT)
+        self.save("sacct.txt", sacct.jobs_argv(fields, ids), sacct.ENVIRONMENT)
+        columns = sacct.text_columns(texts, sacct.TEXT_QUERIES[0].width)
+        self.save("sacct-texts.txt", sacct.texts_argv(columns, ids), sacct.ENVIRONMENT)
         coded = [self.ids[name] for name in ("exit1", "exit200", "exit72")]
         text = self.login.run(*sacct.exit_codes_argv(coded), check=False).stdout
         kept = [_exit_and_end(job) for job in json.loads(text)["jobs"]]

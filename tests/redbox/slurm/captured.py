@@ -1,7 +1,7 @@
 """What each release of Slurm really printed for one set of jobs (capture.py), and the names of those jobs.
 
-squeue's fields end with ~F~ and its records with ~R~ there, sacct's fields with ~S~. One job of the
-set, bob's "forger", writes ~F~ and ~R~ into its name and comment: as if he had guessed the tokens.
+squeue's fields end with ~F~ and its records with ~R~ there. One job of the set, bob's "forger", writes ~F~
+and ~R~ into its name and comment: as if he had guessed the tokens.
 """
 
 from __future__ import annotations
@@ -44,5 +44,14 @@ def start_rows(release: str, name: str) -> list[squeue.StartRow]:
 
 def accounting_rows(release: str) -> tuple[list[sacct.AccountingRow], ParseReport]:
     tally = ParseReport()
-    fields = sacct.read_field_names(output(release, "sacct-fields.txt"))
-    return list(sacct.read_rows(output(release, "sacct.txt"), fields, "~S~", tally)), tally
+    fields, texts = accounting_fields(release)
+    columns = sacct.text_columns(texts, sacct.TEXT_QUERIES[0].width)
+    shown = dict(sacct.read_texts((OUTPUTS / release / "sacct-texts.txt").read_bytes(), columns, tally))
+    rows = sacct.read_rows(output(release, "sacct.txt"), fields, tally)
+    return [row.with_texts(shown[sacct.run_of(row)]) for row in rows], tally
+
+
+def accounting_fields(release: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those that the release has: what no user writes, and texts."""
+    listed = output(release, "sacct-fields.txt")
+    return sacct.read_field_names(listed), sacct.read_field_names(listed, sacct.TEXTS)

@@ -53,6 +53,27 @@ def queue(*records: dict[str, str]) -> Callable[[list[str]], CommandResult]:
     return answer
 
 
+def accounted(*rows: dict[str, str]) -> Callable[[list[str]], CommandResult]:
+    """A sacct that shows these rows, parted as it was asked to."""
+
+    def answer(argv: list[str]) -> CommandResult:
+        asked = [word.partition("%-")[::2] for word in argv_option(argv, "--format").split(",")]
+        if "--parsable2" in argv:
+            return done("".join("|".join(row.get(name, "") for name, _ in asked) + "\n" for row in rows))
+        records = (
+            b"".join(in_column(row.get(name, ""), int(width)) for name, width in asked) + b"\n"
+            for row in rows
+        )
+        return CommandResult(0, b"".join(records), b"", 0.01)
+
+    return answer
+
+
+def in_column(text: str, width: int) -> bytes:
+    value = text.encode()
+    return (value[: width - 1] + b"+" if len(value) > width else value.ljust(width)) + b" "
+
+
 def argv_option(argv: Sequence[str], name: str) -> str:
     return next(word.partition("=")[2] for word in argv if word.startswith(f"{name}="))
 
@@ -148,12 +169,15 @@ class ScriptedAgent(AgentClient):
         self.agents.deadlines.append(deadline)
         self.agents.limits.append(output_limit)
         self.agents.calls.append((self.user.name, list(argv), stdin, dict(env or {})))
-        answer = self.agents.answer(list(argv))
+        asked = list(argv)
+        if env and "SQUEUE_FORMAT2" in env:
+            asked.append(f"--Format={env['SQUEUE_FORMAT2']}")
+        answer = self.agents.answer(asked)
         if isinstance(answer, AgentError):
             if keep is not None:
                 self.agents.kept[keep] = RecordedCommand(RecordedCommandState.RUNNING)
             raise answer
-        completed = answer if isinstance(answer, CommandResult) else answer(list(argv))
+        completed = answer if isinstance(answer, CommandResult) else answer(asked)
         if keep is not None:
             outcome_id = None if self.agents.older else f"outcome {len(self.agents.calls)}"
             self.agents.kept[keep] = RecordedCommand(RecordedCommandState.ENDED, completed, outcome_id)

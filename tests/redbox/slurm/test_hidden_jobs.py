@@ -7,8 +7,8 @@ import pytest
 from redbox.core.workload_manager import WorkloadManagerError
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.factories import job
-from tests.redbox.slurm.fakes import ALICE, CONFIG, NOW, ScriptedAgents, done, queue
-from tests.redbox.slurm.test_job_queries import HIDDEN, PRIVATE, askers, manager, remembered
+from tests.redbox.slurm.fakes import ALICE, CONFIG, NOW, ScriptedAgents, accounted, done, queue
+from tests.redbox.slurm.test_job_queries import HIDDEN, PRIVATE, askers, manager
 
 
 async def test_while_slurmdbd_does_not_say_whether_it_hides_jobs_no_empty_history_is_whole() -> None:
@@ -18,7 +18,7 @@ async def test_while_slurmdbd_does_not_say_whether_it_hides_jobs_no_empty_histor
         "sacctmgr: error: Problem talking to the database: Connection refused\n",
         1,
     )
-    agents = ScriptedAgents({"sacctmgr": [down, HIDDEN], "sacct --noheader": remembered()})
+    agents = ScriptedAgents({"sacctmgr": [down, HIDDEN], "sacct --noheader": accounted()})
     asked = manager(agents)
     with pytest.raises(WorkloadManagerError, match="Connection refused"):
         await asked.history(["7"], since=NOW, users=[ALICE])

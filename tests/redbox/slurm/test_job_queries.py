@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -22,6 +21,7 @@ from tests.redbox.slurm.fakes import (
     Answer,
     ScriptedAgents,
     SkippingClock,
+    accounted,
     argv_option,
     done,
     late,
@@ -51,7 +51,9 @@ async def test_a_poll_is_one_squeue_of_red_boxs_own_account() -> None:
     assert (poll.complete, poll.at) == (True, NOW)
     assert agents.called("squeue")[0][-1] == "--user=2001,2002"
     assert askers(agents, "squeue") == ["redbox"]
-    assert agents.calls[-1][3] == {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+    environment = agents.calls[-1][3]
+    assert environment.pop("SQUEUE_FORMAT2").startswith("JobID:~")
+    assert environment == {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 
 
 async def test_where_slurm_appends_to_output_files_is_known_from_the_first_poll_on() -> None:
@@ -163,23 +165,13 @@ ROW = {
 HIDDEN = done("\nSlurmDBD configuration:\nPrivateData            = jobs\n")
 
 
-def remembered(*rows: dict[str, str]) -> Callable[[list[str]], CommandResult]:
-    """A sacct that shows these rows, parted as it was asked to."""
-
-    def answer(argv: list[str]) -> CommandResult:
-        fields, token = argv_option(argv, "--format").split(","), argv_option(argv, "--delimiter")
-        return done("".join("".join(row.get(f, "") + token for f in fields) + "\n" for row in rows))
-
-    return answer
-
-
 def whole_exit(code: int) -> CommandResult:
     exit_code = {"return_code": {"set": True, "number": code}}
     return done(json.dumps({"jobs": [{"job_id": 7, "time": {"end": 1795254180}, "exit_code": exit_code}]}))
 
 
 async def test_where_slurmdbd_hides_jobs_one_silent_agent_leaves_the_others_their_history() -> None:
-    agents = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), remembered()]})
+    agents = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), accounted()]})
     history = await manager(agents).history(["7"], since=NOW, users=[ALICE, BOB])
     assert (shows_all_jobs_of(ALICE.uid, history), shows_all_jobs_of(BOB.uid, history)) == (False, True)
     silent = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), late()]})
@@ -188,13 +180,11 @@ async def test_where_slurmdbd_hides_jobs_one_silent_agent_leaves_the_others_thei
 
 
 async def test_where_slurmdbd_hides_jobs_nobodys_agent_is_believed_about_others() -> None:
-    forged = remembered(
-        ROW | {"State": "COMPLETED", "ExitCode": "0:0"}, ROW | {"JobID": "9", "JobIDRaw": "9"}
-    )
+    forged = accounted(ROW | {"State": "COMPLETED", "ExitCode": "0:0"}, ROW | {"JobID": "9", "JobIDRaw": "9"})
     agents = ScriptedAgents(
         {
             "sacctmgr": HIDDEN,
-            "sacct --noheader": [remembered(ROW), forged, forged],
+            "sacct --noheader": [accounted(ROW), accounted(ROW), forged, forged],
             "sacct --json": [whole_exit(127), whole_exit(0)],
         }
     )
@@ -208,11 +198,11 @@ async def test_where_slurmdbd_hides_jobs_nobodys_agent_is_believed_about_others(
 
 async def test_an_exit_code_that_sacct_cuts_is_whole_also_where_slurmdbd_hides_jobs() -> None:
     agents = ScriptedAgents(
-        {"sacctmgr": HIDDEN, "sacct --noheader": remembered(ROW), "sacct --json": whole_exit(255)}
+        {"sacctmgr": HIDDEN, "sacct --noheader": accounted(ROW), "sacct --json": whole_exit(255)}
     )
     history = await manager(agents).history(["7"], since=NOW, users=[ALICE])
     assert [observed.exit_code for observed in history.jobs] == [255]
-    assert askers(agents, "sacct") == ["redbox", "alice", "alice"]  # the first asks for the fields' names
+    assert askers(agents, "sacct") == ["redbox", *["alice"] * 3]  # the first asks for the fields' names
 
 
 async def test_a_slurmdbd_that_is_down_is_a_fault_and_not_an_empty_history() -> None:

@@ -28,11 +28,12 @@ from tests.redbox.slurm.fakes import (
     NOW,
     ScriptedAgents,
     SkippingClock,
+    accounted,
     argv_option,
     done,
     queue,
 )
-from tests.redbox.slurm.test_job_queries import PRIVATE, ROW, bobs, manager, remembered
+from tests.redbox.slurm.test_job_queries import PRIVATE, ROW, bobs, manager
 
 MANY = [{"ArrayTaskID": "0-4000000"}, {"ArrayTaskID": ",".join(["0-1"] * 1_000_001)}]
 
@@ -52,13 +53,13 @@ async def test_where_jobs_are_private_a_short_row_of_countless_tasks_is_as_no_an
 
 async def test_a_users_history_of_countless_tasks_is_as_no_answer() -> None:
     rows = [ROW | {"JobID": f"{n}_[0-400000]", "JobIDRaw": str(n), "State": "CANCELLED"} for n in range(3)]
-    asked = manager(ScriptedAgents({"sacct --noheader": remembered(*rows)}))
+    asked = manager(ScriptedAgents({"sacct --noheader": accounted(*rows)}))
     with pytest.raises(WorkloadManagerError, match="tasks"):
         await asked.history_of(ALICE, since=NOW)
     few = manager(
         ScriptedAgents(
             {
-                "sacct --noheader": remembered(
+                "sacct --noheader": accounted(
                     ROW | {"JobID": "7_[0-99%4]", "State": "CANCELLED", "ExitCode": "0:0"}
                 )
             }
@@ -69,7 +70,7 @@ async def test_a_users_history_of_countless_tasks_is_as_no_answer() -> None:
 
 async def test_a_users_json_may_be_shorter_than_a_users_list() -> None:
     """Parsed it takes 27 times as much memory, and seconds: 32 MiB of `[],` are 860 MiB."""
-    agents = ScriptedAgents({"sacct --noheader": remembered(ROW), "sacct --json": done("{}")})
+    agents = ScriptedAgents({"sacct --noheader": accounted(ROW), "sacct --json": done("{}")})
     await manager(agents).history_of(ALICE, since=NOW)
     limits = [
         limit for (_, argv, _, _), limit in zip(agents.calls, agents.limits, strict=True) if "--json" in argv
@@ -89,7 +90,7 @@ async def test_exit_codes_that_are_too_long_for_one_call_are_read_in_several() -
         ]
         return replace(done(json.dumps({"jobs": jobs})), truncated=len(jobs) > 30)
 
-    agents = ScriptedAgents({"sacct --noheader": remembered(*rows), "sacct --json": codes_of})
+    agents = ScriptedAgents({"sacct --noheader": accounted(*rows), "sacct --json": codes_of})
     (array,) = (await manager(agents).history_of(ALICE, since=NOW)).jobs
     assert {task.exit_code for task in array.tasks} == {255}
     assert len(array.tasks) == 100
@@ -98,7 +99,7 @@ async def test_exit_codes_that_are_too_long_for_one_call_are_read_in_several() -
 
 async def test_while_exit_codes_cannot_be_read_the_cut_ones_are_not_taken_for_whole() -> None:
     down = done("", "sacct: error: Problem talking to the database: Connection refused\n", 1)
-    agents = ScriptedAgents({"sacct --noheader": remembered(ROW), "sacct --json": down})
+    agents = ScriptedAgents({"sacct --noheader": accounted(ROW), "sacct --json": down})
     with pytest.raises(WorkloadManagerError, match="Connection refused"):
         await manager(agents).history_of(ALICE, since=NOW)
     agents.answers["sacct --json"] = done("", "sacct: unrecognized option '--json'\n", 1)
@@ -135,7 +136,7 @@ async def test_where_jobs_are_private_a_row_with_endless_text_is_as_no_answer(fi
 async def test_an_id_that_no_job_can_have_keeps_no_answer_about_the_jobs_of_others_away(odd: str) -> None:
     """Squeue and sacct refuse the whole list: squeue 24.11 says `Invalid job id: 4000000000`, with code 1."""
     agents = ScriptedAgents(
-        {"squeue": queue(job("7")), "sacct --noheader": remembered(ROW), "sacct --json": done("{}")}
+        {"squeue": queue(job("7")), "sacct --noheader": accounted(ROW), "sacct --json": done("{}")}
     )
     asked = manager(agents)
     assert [shown.job_id for shown in (await asked.find_live([odd, "7"])).jobs] == ["7"]

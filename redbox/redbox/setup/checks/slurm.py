@@ -144,7 +144,7 @@ def _check_job_age(configuration: scontrol.SlurmConfiguration) -> Iterator[Findi
 
 def _check_accounting(tools: SlurmTools) -> Iterator[Finding]:
     listed = tools.run(sacct.field_names_argv())
-    fields = set(sacct.read_field_names(listed.stdout))
+    fields = set(sacct.read_field_names(listed.stdout, (*sacct.FIELDS, *sacct.TEXTS)))
     if listed.code != 0 or not fields:
         yield fault(f"sacct does not answer: {listed.summary}", CHECK_SLURMDBD)
         return

@@ -1,4 +1,4 @@
-"""squeue for counting: every job with what Slurm's metrics count of it, and no text that its user chose.
+"""squeue for counting: every job with what Slurm's metrics count of it. `squeue` has its argument list.
 
 Jobs that are counted alike are one row with a number: of ten thousand waiting jobs most are.
 """
@@ -43,11 +43,6 @@ class CountedJob(NamedTuple):
     mem_mb: int = 0
     gpus: int = 0
     nodes: str = ""
-
-
-def jobs_argv(record_format: RecordFormat) -> list[str]:
-    """Jobs in every state and every partition, of this cluster only."""
-    return ["squeue", "--noheader", "--all", "--local", "--states=all", f"--Format={record_format.format()}"]
 
 
 def read_jobs(text: str, record_format: RecordFormat, report: ParseReport) -> Iterator[CountedJob]:

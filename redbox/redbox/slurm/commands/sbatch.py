@@ -2,7 +2,7 @@
 
 sbatch's own environment is empty: SBATCH_* in it would be options, and any variable would win over
 --export-file, which passes the job's environment exact to the byte. The script is sbatch's stdin. Options
-that red-box sets come last, and so win.
+that red-box sets come last, and so win; the comment, which no request can give, comes first.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def build_call(
     argv = [
         "sbatch",
         "--parsable",
+        f"--comment={submission.mark}",  # here a narrow column of sacct's submit lines shows it
         *read_options(request.options),
         *_options({option: getattr(request.resources, field) for field, option in RESOURCES.items()}),
         *_options({option: getattr(request, option) for option in FIELDS}),
@@ -150,7 +151,6 @@ def _enforced_options(
     options = [
         f"--job-name={submission.job_name}",
         f"--chdir={submission.working_directory}",
-        f"--comment={submission.mark}",
         f"--export-file=/proc/self/fd/{placeholder}",  # by path: a het job's components each read it
     ]
     if submission.dependencies:

@@ -65,9 +65,14 @@ class StartRow:
     nodes: str
 
 
-def all_jobs_argv(record_format: RecordFormat, users: Collection[str] = ()) -> list[str]:
+def environment(record_format: RecordFormat) -> dict[str, str]:
+    """The format that -O would take is in here, as every user of the host can read arguments."""
+    return {**ENVIRONMENT, "SQUEUE_FORMAT2": record_format.format()}
+
+
+def all_jobs_argv(users: Collection[str] = ()) -> list[str]:
     """Jobs in every state and every partition, hidden ones too, of this cluster only."""
-    argv = ["squeue", "--noheader", "--all", "--local", "--states=all", f"--Format={record_format.format()}"]
+    argv = ["squeue", "--noheader", "--all", "--local", "--states=all"]
     return [*argv, f"--user={','.join(users)}"] if users else argv
 
 
@@ -85,9 +90,9 @@ def fingerprint(text: str, job_ids: Collection[str]) -> int:
     return hash(frozenset(line for line in text.splitlines() if line.partition(" ")[0] in job_ids))
 
 
-def single_jobs_argv(record_format: RecordFormat, job_ids: Collection[str]) -> list[str]:
+def single_jobs_argv(job_ids: Collection[str]) -> list[str]:
     """These jobs, with all tasks and components."""
-    return [*all_jobs_argv(record_format), f"--jobs={','.join(job_ids)}"]
+    return [*all_jobs_argv(), f"--jobs={','.join(job_ids)}"]
 
 
 def read_rows(text: str, record_format: RecordFormat, report: ParseReport) -> Iterator[QueueRow]:

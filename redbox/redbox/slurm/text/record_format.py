@@ -1,8 +1,10 @@
-"""Records and fields in the text of Slurm's commands, separated by a random token.
+"""Records and fields in the text of Slurm's commands.
 
 Names, comments, directories and submit lines are free text of any user, and may contain newlines, delimiters
-and whole forged records. So every call makes a new token, fields and records are split at it and never at a
-newline, and a record with a wrong count of fields is dropped and counted.
+and whole forged records. So squeue gets new random separators for every call, in its environment, which no
+other user can read: arguments are in /proc/PID/cmdline for all. Records are split at them and never at a
+newline, and one with a wrong count of fields is dropped and counted. `split_table` is for fields without free
+text, `fixed_columns` for text from a command whose separators are in its arguments.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class RecordFormat:
         return cls(tuple(fields), new_token(), new_token())
 
     def format(self) -> str:
-        """The argument of -O in squeue and sinfo: without widths, so no field is cut."""
+        """As -O of squeue and sinfo takes it: without widths, so no field is cut."""
         ends = [self.field_end] * (len(self.fields) - 1) + [self.record_end]
         return ",".join(f"{name}:{end}" for name, end in zip(self.fields, ends, strict=True))
 
@@ -67,14 +69,16 @@ def split_fields(record: str, record_format: RecordFormat, report: ParseReport) 
     return None
 
 
-def split_counted(text: str, width: int, token: str, report: ParseReport) -> Iterator[list[str]]:
-    """The fields of each record where every field ends with one token (sacct --parsable --delimiter)."""
-    pieces = text.split(token)
-    report.cut = report.cut or pieces[-1].strip() != "" or (len(pieces) - 1) % width != 0
-    for start in range(0, len(pieces) - width, width):
-        fields = pieces[start : start + width]
-        fields[0] = fields[0].removeprefix("\n")
-        yield fields
+def split_table(text: str, width: int, report: ParseReport) -> Iterator[list[str]]:
+    """The fields of each line; only for fields that no user writes (sacct --parsable2)."""
+    *lines, rest = text.split("\n")
+    report.cut = report.cut or rest.strip() != ""
+    for line in lines:
+        fields = line.split("|")
+        if len(fields) == width:
+            yield fields
+        else:
+            report.dropped += 1
 
 
 def decode(output: bytes) -> str:

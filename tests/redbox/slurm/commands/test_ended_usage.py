@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.workload_manager import PastUsage, WorkloadManagerError
-from redbox.slurm.commands import ended_usage, sacct
+from redbox.slurm.commands import ended_usage
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.text.record_format import ParseReport
+from redbox.slurm.text.values import read_time
 from redbox.slurm.views.past_usages import build_past_usages
 from tests.redbox.slurm.captured import RELEASES, output
-from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, argv_option, done
+from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, accounted, done
 
 MARK = "rb1.key"
 RUN = {
@@ -37,15 +39,16 @@ def run(**fields: str) -> dict[str, str]:
     return {**RUN, **fields}
 
 
-def text(*records: dict[str, str], token: str = "~S~") -> str:
-    return "".join("".join(record[name] + token for name in ended_usage.FIELDS) + "\n" for record in records)
+def text(*records: dict[str, str]) -> str:
+    return "".join("|".join(record[name] for name in ended_usage.FIELDS) + "\n" for record in records)
 
 
 def usages(*records: dict[str, str]) -> tuple[PastUsage, ...]:
     report = ParseReport()
-    rows = list(ended_usage.read_rows(text(*records), ended_usage.FIELDS, "~S~", report))
+    rows = list(ended_usage.read_rows(text(*records), report))
     assert report.complete
-    return build_past_usages(rows)
+    marks = {(record["JobIDRaw"], read_time(record["Submit"])): record["Comment"] for record in records}
+    return build_past_usages(replace(row, mark=marks[row.raw_id, row.submitted_at]) for row in rows)
 
 
 def test_cpu_time_of_steps_is_added_up_and_the_largest_step_is_the_memory() -> None:
@@ -136,9 +139,8 @@ def test_components_of_a_het_job_are_added_up() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_each_release_has_the_numbers_of_each_kind_of_job(release: str) -> None:
     """`capture.USED`: 50 MB in each process that holds some. 22.05 measured the first node alone."""
-    fields = sacct.read_field_names(output(release, "sacct-fields.txt"), ended_usage.FIELDS)
     report = ParseReport()
-    rows = list(ended_usage.read_rows(output(release, "ended.txt"), fields, "~S~", report))
+    rows = list(ended_usage.read_rows(output(release, "ended.txt"), report))
     names = {job_id: name for name, job_id in json.loads(output(release, "ended-ids.json")).items()}
     used = {names[job.job_id]: job for job in build_past_usages(rows)}
     assert report.complete
@@ -161,32 +163,20 @@ def test_each_release_has_the_numbers_of_each_kind_of_job(release: str) -> None:
     assert (never.elapsed_s, never.cpu_s, never.memory_bytes) == (0, None, None)
 
 
-def test_a_comment_cannot_forge_a_record() -> None:
-    forged = "x\n" + text(run(Comment="rb1.victim"), token="|")
-    (used,) = usages(run(Comment=forged))
-    assert used.mark == forged
-
-
-def answering(*records: dict[str, str]) -> ScriptedAgents:
-    """sacct has these records, with the token of the call between them."""
-    return ScriptedAgents(
-        {"sacct --noheader": lambda argv: done(text(*records, token=argv_option(argv, "--delimiter")))}
-    )
-
-
 async def asked(agents: ScriptedAgents) -> tuple[PastUsage, ...] | None:
     return await SlurmManager(agents, REDBOX).past_usage(ALICE, ["9", "7"])
 
 
 async def test_the_user_asks_once_and_only_own_jobs_count() -> None:
     theirs = run(JobID="9", JobIDRaw="9", UID="2002")
-    agents = answering(run(), step("batch", "00:03", 8), theirs)
+    agents = ScriptedAgents({"sacct --noheader": accounted(run(), step("batch", "00:03", 8), theirs)})
     found = await asked(agents)
     assert found is not None
-    assert [used.job_id for used in found] == ["7"]
-    (call,) = (call for call in agents.calls if call[1][:2] == ["sacct", "--noheader"])
-    assert (call[0], call[1][-1]) == ("alice", "--jobs=7,9")
-    assert "--allocations" not in call[1]
+    assert [(used.job_id, used.mark) for used in found] == [("7", MARK)]
+    numbers, texts = (call for call in agents.calls if call[1][:2] == ["sacct", "--noheader"])
+    assert (numbers[0], numbers[1][-1]) == ("alice", "--jobs=7,9")
+    assert "--allocations" not in numbers[1]
+    assert (texts[0], texts[1][-1]) == ("alice", "--jobs=7")
 
 
 async def test_without_accounting_nobody_asks() -> None:
@@ -206,4 +196,4 @@ async def test_an_accounting_that_does_not_answer_wholly_is_a_fault(answer: Comm
 
 async def test_a_record_without_an_id_is_a_fault() -> None:
     with pytest.raises(WorkloadManagerError, match="parsed completely"):
-        await asked(answering(run(JobIDRaw="seven")))
+        await asked(ScriptedAgents({"sacct --noheader": accounted(run(JobIDRaw="seven"))}))

@@ -13,9 +13,10 @@ from redbox.core.workload_manager import Observation
 from redbox.slurm.commands import sacct
 from redbox.slurm.text.record_format import ParseReport
 from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
-from tests.redbox.slurm.captured import RELEASES, accounting_rows, job_ids, output
+from tests.redbox.slurm.captured import RELEASES, accounting_fields, accounting_rows, job_ids, output
+from tests.redbox.slurm.fakes import accounted
 
-FULL = dict.fromkeys(sacct.FIELDS, "") | {
+FULL = dict.fromkeys((*sacct.FIELDS, *sacct.TEXTS), "") | {
     "JobID": "7",
     "JobIDRaw": "7",
     "UID": "2001",
@@ -120,14 +121,14 @@ def test_json_that_is_not_as_expected_has_no_exit_codes(text: str) -> None:
 
 
 def test_fields_that_an_old_release_lacks_are_not_asked_for() -> None:
-    old, *newer = (sacct.read_field_names(output(release, "sacct-fields.txt")) for release in RELEASES)
+    old, *newer = (sum(accounting_fields(release), ()) for release in RELEASES)
     assert [set(new) - set(old) for new in newer] == [{"Restarts", "StdOut", "StdErr"}] * 2
     assert set(old) >= sacct.NEEDED
-    assert sacct.jobs_argv(old, "~t~", ["1", "2"])[-2:] == ["--format=" + ",".join(old), "--jobs=1,2"]
+    assert sacct.jobs_argv(old, ["1", "2"])[-2:] == ["--format=" + ",".join(old), "--jobs=1,2"]
 
 
 def test_a_users_jobs_are_asked_for_since_a_moment_in_utc() -> None:
-    argv = sacct.user_argv(sacct.FIELDS, "~t~", "alice", datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
+    argv = sacct.user_argv(sacct.FIELDS, "alice", datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
     assert "--starttime=2026-11-21T09:30:00" in argv
     assert sacct.ENVIRONMENT["TZ"] == "UTC"
     assert "--duplicates" in argv
@@ -138,6 +139,7 @@ def test_a_users_jobs_are_asked_for_since_a_moment_in_utc() -> None:
     [
         ("sbatch --comment=rb1.a.b -o x", "rb1.a.b"),
         ("sbatch --comment=x --name y --comment=rb1.last", "rb1.last"),
+        ("/usr/bin/sbatch --parsable --comment=rb1.own --job-name=x --comment=rb1.forged", "rb1.own"),
         ("sbatch x--comment=no", ""),
         ("", ""),
     ],
@@ -146,21 +148,67 @@ def test_the_last_comment_of_a_submit_line_is_the_one_that_counted(line: str, ma
     assert sacct.mark_in(line) == mark
 
 
-@given(st.text(), st.text(), st.text())
-def test_free_text_arrives_as_it_was_written(name: str, comment: str, line: str) -> None:
-    token, tally = "~an-unforeseen-token~", ParseReport()
-    record = FULL | {"JobName": name, "Comment": comment, "SubmitLine": line}
-    text = "".join(record[field] + token for field in sacct.FIELDS) + "\n"
-    rows = list(sacct.read_rows(text * 2, sacct.FIELDS, token, tally))
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=300)
+
+
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys(sacct.TEXTS, TEXT)), min_size=1, max_size=4))
+def test_no_text_changes_what_is_read_of_another_job(written: list[dict[str, str]]) -> None:
+    ids = [{"JobIDRaw": str(number), "Submit": FULL["Submit"]} for number in range(1, len(written) + 1)]
+    columns, tally = sacct.text_columns(sacct.TEXTS, 256), ParseReport()
+    shown = accounted(*(texts | run for texts, run in zip(written, ids, strict=True)))
+    output = shown(sacct.texts_argv(columns, ["1"])).stdout
+    read = dict(sacct.read_texts(output, columns, tally))
     assert tally.complete
-    assert [row.name for row in rows] == [name, name]
-    assert rows[0].mark == (comment or sacct.mark_in(line))
+    assert [run.raw_id for run in read] == [run["JobIDRaw"] for run in ids]
+    for texts, found in zip(written, read.values(), strict=True):
+        name = texts["JobName"].encode()
+        if len(name) <= 256 and not name.endswith(b" ") and found.whole:
+            assert found.name == texts["JobName"]
+        assert found.whole or any(len(text.encode()) >= 256 for text in texts.values())
+
+
+@pytest.mark.parametrize("name", ["Account", "JobName", "WorkDir", "StdOut", "StdErr", "SubmitLine"])
+def test_a_text_that_is_longer_than_its_column_is_known_to_be_cut(name: str) -> None:
+    (found,) = texts_of({name: "x" * 257})
+    assert not found.whole
+    assert replace(found, whole=True) == sacct.JobTexts()
+    (found,) = texts_of({name: "x" * 256})
+    assert found.whole
+
+
+def test_a_long_comment_is_no_mark_whose_rest_would_be_needed() -> None:
+    (found,) = texts_of({"Comment": "x" * 4000, "SubmitLine": "sbatch --comment=rb1.mark"})
+    assert (found.whole, found.mark) == (True, "x" * 255)
+
+
+def test_a_mark_that_is_cut_in_a_submit_line_is_none() -> None:
+    line = "sbatch --parsable --comment=rb1." + "x" * 300
+    (found,) = texts_of({"SubmitLine": line})
+    assert (found.whole, found.mark) == (False, "")
+    (found,) = texts_of({"SubmitLine": "sbatch --parsable --comment=rb1.x -o " + "y" * 300})
+    assert (found.whole, found.mark) == (True, "rb1.x")
+
+
+def test_columns_that_end_too_early_are_known_to_be_cut() -> None:
+    columns, tally = sacct.text_columns(("Comment",), 10), ParseReport()
+    output = accounted(FULL)(sacct.texts_argv(columns, ["7"])).stdout
+    assert list(sacct.read_texts(output + output[:-1], columns, tally))
+    assert tally.cut
+
+
+def texts_of(*written: dict[str, str]) -> list[sacct.JobTexts]:
+    columns, tally = sacct.text_columns(sacct.TEXTS, 256), ParseReport()
+    output = accounted(*(FULL | texts for texts in written))(sacct.texts_argv(columns, ["7"])).stdout
+    found = [texts for _, texts in sacct.read_texts(output, columns, tally)]
+    assert tally.complete
+    return found
 
 
 def row(**changes: str) -> sacct.AccountingRow:
     found = sacct.read_row(FULL | changes)
     assert found is not None
-    return found
+    (texts,) = texts_of(changes)
+    return found.with_texts(texts)
 
 
 def test_each_run_of_a_requeued_job_is_one_observation_in_the_order_of_time() -> None:

@@ -108,10 +108,17 @@ def test_every_field_becomes_an_option() -> None:
     }
 
 
+def test_the_mark_comes_first_and_only_once() -> None:
+    """A site that stores no comments has it in submit lines, of which sacct's column shows the beginning."""
+    argv = plan(options=["--exclusive"], partition="debug").argv
+    assert argv[2].startswith("--comment=rb1.")
+    assert sum("--comment" in word for word in argv) == 1
+
+
 def test_red_boxs_own_options_come_after_all_others() -> None:
     call = plan(options=["--exclusive"], partition="debug", env={"A": "1"}, hold=True)
     ours = [
-        index for index, word in enumerate(call.argv) if word.startswith(("--comment", "--chdir", "--hold"))
+        index for index, word in enumerate(call.argv) if word.startswith(("--job-name", "--chdir", "--hold"))
     ]
     theirs = [
         index for index, word in enumerate(call.argv) if word.startswith(("--exclusive", "--partition"))

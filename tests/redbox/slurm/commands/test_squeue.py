@@ -152,11 +152,14 @@ def test_records_that_cannot_matter_are_left_out_by_id_and_comment() -> None:
 
 
 def test_the_whole_queue_is_asked_for_without_loops_clusters_or_hidden_parts() -> None:
-    argv = squeue.all_jobs_argv(RecordFormat(squeue.FIELDS, "~f~", "~r~"), ["2001", "2002"])
+    argv = squeue.all_jobs_argv(["2001", "2002"])
     assert argv[:5] == ["squeue", "--noheader", "--all", "--local", "--states=all"]
     assert argv[-1] == "--user=2001,2002"
     assert "--array" not in argv
-    assert squeue.ENVIRONMENT["SLURM_BITSTR_LEN"] == "0"
+    environment = squeue.environment(RecordFormat(("JobID", "Name"), "~f~", "~r~"))
+    assert environment["SLURM_BITSTR_LEN"] == "0"
+    assert environment["SQUEUE_FORMAT2"] == "JobID:~f~,Name:~r~"
+    assert "~" not in "".join(argv), "every user of the host can read arguments"
 
 
 def test_the_states_alone_are_those_of_the_whole_queue() -> None:

@@ -10,9 +10,9 @@ from redbox.slurm.text.record_format import (
     RecordFormat,
     decode,
     new_token,
-    split_counted,
     split_fields,
     split_records,
+    split_table,
 )
 
 FIELDS = ("JobID", "Name", "Comment")
@@ -78,18 +78,15 @@ def test_a_record_with_too_many_fields_is_dropped_and_counted() -> None:
     assert not tally.complete
 
 
-@given(records)
-def test_fields_that_all_end_with_one_token_are_counted_into_records(written: list[list[str]]) -> None:
-    token = new_token()
-    text = "".join("".join(field + token for field in fields) + "\n" for fields in written)
+def test_a_line_of_a_table_with_a_wrong_count_of_fields_is_dropped_and_counted() -> None:
     tally = ParseReport()
-    assert list(split_counted(text, 3, token, tally)) == written
-    assert tally.complete
+    assert list(split_table("1|a\n2|b|c\n\n3|d\n", 2, tally)) == [["1", "a"], ["3", "d"]]
+    assert (tally.dropped, tally.cut) == (2, False)
 
 
-def test_a_counted_answer_without_its_end_is_known_to_be_cut() -> None:
+def test_a_table_without_its_end_is_known_to_be_cut() -> None:
     tally = ParseReport()
-    assert list(split_counted("1~t~a~t~b~t~\n2~t~a", 3, "~t~", tally)) == [["1", "a", "b"]]
+    assert list(split_table("1|a\n2|b", 2, tally)) == [["1", "a"]]
     assert tally.cut
 
 
