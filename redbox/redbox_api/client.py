@@ -25,6 +25,7 @@ from redbox_api.bodies import TooLong, lines, whole
 from redbox_api.connections import ClientConnections, explain, url_of
 from redbox_api.errors import FOREIGN, AnswerT, NotAccepted, RedboxError, Unreachable, parse, refusal
 from redbox_api.job_parts import REVEAL_SECRETS
+from redbox_api.job_rows import answer_about, cancelled_attempts, checked
 from redbox_api.models import (
     Cancelled,
     Check,
@@ -148,7 +149,8 @@ class RedboxClient:
     async def put_job(self, key: str, request: JobRequest, *, attempt: int = 1) -> Job:
         """Submit, or attach to the job that has this key."""
         body = request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS)
-        return await self._ask(Job, "PUT", _job(key), {"attempt": attempt}, content=body)
+        job = await self._ask(Job, "PUT", _job(key), {"attempt": attempt}, content=body)
+        return answer_about(job, key, attempt)
 
     async def get_job(
         self, key: str, *, attempt: int = 1, owner: OwnerRef | None = None, tasks: bool = True
@@ -157,8 +159,9 @@ class RedboxClient:
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)}
         if not tasks:
             with suppress(NotAccepted):  # an older red-box has no such parameter
-                return await self._ask(Job, "GET", _job(key), {**query, "tasks": "false"})
-        return await self._ask(Job, "GET", _job(key), query)
+                job = await self._ask(Job, "GET", _job(key), {**query, "tasks": "false"})
+                return answer_about(job, key, attempt)
+        return answer_about(await self._ask(Job, "GET", _job(key), query), key, attempt)
 
     async def cancel_job(
         self,
@@ -177,7 +180,8 @@ class RedboxClient:
         query["allAttempts"] = str(all_attempts).lower()
         if force:
             query["force"] = "true"
-        return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
+        answer = await self._ask(Cancelled, "DELETE", _job(key), query)
+        return cancelled_attempts(answer.items, key, None if all_attempts else attempt)
 
     async def act_on_job(
         self,
@@ -196,7 +200,7 @@ class RedboxClient:
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
         if run is not None:
             query["run"] = run
-        return await self._ask(Job, "POST", f"{_job(key)}/{act}", query)
+        return answer_about(await self._ask(Job, "POST", f"{_job(key)}/{act}", query), key, attempt)
 
     async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:
         """All pages of a list; each carries the revision at which a watch may begin."""
@@ -204,7 +208,7 @@ class RedboxClient:
         while True:
             page = await self._ask(JobList, "GET", "/v1/jobs", query)
             following = page.next
-            yield page
+            yield page.model_copy(update={"items": [checked(job) for job in page.items]})
             del page
             if following is None:
                 return
@@ -215,7 +219,8 @@ class RedboxClient:
         query = {"watch": "true", **filters} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/jobs", query) as answer:
             async for line in lines(answer.content, self.longest):
-                yield parse(WatchEvent, line, "/v1/jobs")
+                event = parse(WatchEvent, line, "/v1/jobs")
+                yield event if event.job is None else event.model_copy(update={"job": checked(event.job)})
 
     async def check(self, request: JobRequest) -> Check:
         """Whether Slurm would accept it, and when it would start."""

@@ -29,7 +29,6 @@ from aiohttp import (
 )
 from yarl import URL
 
-from redbox_api.authorities import pem_of
 from redbox_api.bodies import TooLong, whole
 from redbox_api.errors import FOREIGN, Unreachable, refusal
 from redbox_shared.socket_options import KEEP_ALIVE
@@ -183,3 +182,15 @@ def url_of(endpoint: str, path: str, query: Mapping[str, Any]) -> URL:
     except ValueError as error:
         raise Unreachable(f"{endpoint} is not a valid address: {error}") from error
     return base.with_path(base.raw_path.rstrip("/") + quote(path, safe="/%"), encoded=True).with_query(query)
+
+
+def pem_of(bundle: str | bytes) -> str:
+    """A bundle in ASCII, which is all of PEM: certificates come with comments, in any script and encoding.
+
+    ValueError if nothing is left. An empty bundle stays empty: TLS clients then use the system's authorities.
+    """
+    raw = bundle.encode("ascii", "ignore") if isinstance(bundle, str) else bundle
+    pem = raw.decode("ascii", "ignore")
+    if bundle and not pem.strip():
+        raise ValueError("it holds no certificate in PEM")
+    return pem

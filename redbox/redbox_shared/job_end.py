@@ -1,4 +1,4 @@
-"""How the pod of a job ends: its exit code, and the termination message that the operator reads.
+"""How a job ends, and its pod: which states are an end, the exit code, the message that the operator reads.
 
 A companion ends so, and so does a pod on a virtual node, which has no process.
 
@@ -28,8 +28,43 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+PENDING, RUNNING, SUSPENDED = "Pending", "Running", "Suspended"
 SUCCEEDED, FAILED, CANCELLED, LOST = "Succeeded", "Failed", "Cancelled", "Lost"
 FINAL_PHASES = frozenset({SUCCEEDED, FAILED, CANCELLED, LOST})
+
+PHASE_BY_STATE: Mapping[str, str] = {
+    # Base states, and flags, which the command-line tools show in their place.
+    "PENDING": PENDING,
+    "CONFIGURING": PENDING,
+    "EXPEDITING": PENDING,  # 25.11: after --requeue=expedite, until the next run is launched
+    "LAUNCH_FAILED": PENDING,
+    "POWER_UP_NODE": PENDING,
+    "REQUEUED": PENDING,
+    "REQUEUE_FED": PENDING,
+    "RESV_DEL_HOLD": PENDING,
+    "REVOKED": PENDING,
+    "RUNNING": RUNNING,
+    "COMPLETING": RUNNING,
+    "RECONFIG_FAIL": RUNNING,
+    "RESIZING": RUNNING,
+    "SIGNALING": RUNNING,
+    "STAGE_OUT": RUNNING,
+    "SUSPENDED": SUSPENDED,
+    "STOPPED": SUSPENDED,
+    "REQUEUE_HOLD": SUSPENDED,
+    "SPECIAL_EXIT": SUSPENDED,
+    # Ends, from the best to the worst: of an array or a het job the worst counts.
+    "COMPLETED": SUCCEEDED,
+    "CANCELLED": CANCELLED,
+    "PREEMPTED": FAILED,
+    "DEADLINE": FAILED,
+    "TIMEOUT": FAILED,
+    "NODE_FAIL": FAILED,
+    "BOOT_FAIL": FAILED,
+    "OUT_OF_MEMORY": FAILED,
+    "FAILED": FAILED,
+}
+"""Slurm's states and the phase of a job in each: the only table, also of red-box, which decides by it."""
 EXIT_REFUSED = 65
 EXIT_LOST = 70
 EXIT_RESULTS_FAILED = 74
@@ -50,6 +85,48 @@ BEYOND_SIGNALS = 128
 LOST_AFTER_S = 600
 """How long red-box may have no record of a submitted job before that job counts as lost."""
 MESSAGE_BYTES = 4096  # the kubelet cuts a longer one, and half a JSON document is unreadable
+CONTRADICTION = "Contradiction"
+"""Reason of a job whose row says that it has ended, and shows that it lives."""
+
+
+def contradiction(job: Mapping[str, Any]) -> str:
+    """What of this row, as in red-box's JSON, speaks against the end that its phase says; empty: nothing.
+
+    A lost job has no end in Slurm, and one that was cancelled before its submit has no state. A pod's end is
+    that of its containers, whatever Slurm calls the job. A state that is not in the table is of a newer Slurm
+    and red-box, and decides nothing.
+    """
+    phase, state = job["phase"], job.get("state")
+    if phase not in FINAL_PHASES or phase == LOST or (job.get("pod") or {}).get("done"):
+        return ""
+    if not state:
+        if phase == CANCELLED and not job.get("jobID"):
+            return ""
+        return f"its phase is {phase}, without a state of Slurm"
+    by_state = PHASE_BY_STATE.get(state, phase)
+    if by_state not in FINAL_PHASES or (phase == SUCCEEDED) != (by_state == SUCCEEDED):
+        return f"its phase is {phase}, and its state in Slurm {state}"
+    if running := (job.get("array") or {}).get("running"):
+        return f"its phase is {phase}, and {running} of its tasks run"
+    if phase == SUCCEEDED and (job.get("exitCode") or job.get("signal")):
+        return f"its phase is {phase}, and its exit code {job.get('exitCode')}, signal {job.get('signal')}"
+    return ""
+
+
+def living_phase(job: Mapping[str, Any]) -> str:
+    """The phase that a row in contradiction counts as: that of Slurm's state, if it lives by that."""
+    phase = PHASE_BY_STATE.get(job.get("state") or "", LOST)
+    if phase in FINAL_PHASES:
+        return RUNNING if job.get("startedAt") else PENDING
+    return phase
+
+
+def contradiction_message(why: str) -> str:
+    """The sentence for the user."""
+    return (
+        f"Red-box's answer about this job contradicts itself: {why}. The job is followed, and not taken for "
+        "ended, until an answer shows its end"
+    )
 
 
 class JobEnd:

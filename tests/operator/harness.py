@@ -50,6 +50,7 @@ class Link:
         self.away = False
         self.refusal: Exception | None = None
         self.fault: Exception | None = None  # of actions
+        self.cancel_answer: list[Job] | None = None  # whatever its jobs are
 
     def row(self, wanted: RowKey) -> Job | None:
         return self.rows.get(wanted)
@@ -72,6 +73,8 @@ class Link:
         self.done.append(
             f"cancel {wanted.namespace}/{wanted.account} {'all' if all_attempts else wanted.attempt}"
         )
+        if self.cancel_answer is not None:
+            return self.cancel_answer
         of = [row for key, row in {**self.unlisted, **self.rows}.items() if key.key == wanted.key]
         if not of:
             raise NoSuchJob(NO_SUCH_JOB)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redbox_api.authorities import pem_of
+from redbox_api.connections import pem_of
 from redbox_api.models import Dependency
 from redbox_kube.names import (
     LABEL_ATTEMPT,

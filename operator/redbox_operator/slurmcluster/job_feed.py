@@ -171,6 +171,8 @@ class RedboxLink:
         except NoSuchJob:
             self._absent.add(key)
             return None
+        if RowKey.of(job) != key:
+            raise RedboxUnavailable("its answer is about another owner's job", until_return=False)
         if key not in self.rows:
             row_found = Row.of(job)
             if not self._may_have(key, row_found):

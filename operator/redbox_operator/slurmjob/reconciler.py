@@ -38,7 +38,7 @@ from redbox_operator.api.conditions import condition_events
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
-from redbox_operator.api.slurmjob_status import SlurmJobStatus
+from redbox_operator.api.slurmjob_status import SlurmJobStatus, is_detail
 from redbox_operator.companion_pods.lifecycle import CompanionLifecycle, CompanionState, as_final
 from redbox_operator.companion_pods.placement import cluster_of
 from redbox_operator.companion_pods.plan import CompanionPod
@@ -61,7 +61,7 @@ from redbox_operator.slurmjob.attempt_state import (
 )
 from redbox_operator.slurmjob.deletion import Deletion
 from redbox_operator.slurmjob.requested_actions import RequestedActions, cancelled
-from redbox_operator.slurmjob.status import is_detail, status_of
+from redbox_operator.slurmjob.status import status_of
 from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
 from redbox_operator.status_writer import StatusWriter, path_of
 from redbox_shared.backoff import Backoff

@@ -27,6 +27,7 @@ from redbox_shared.requested_actions import REQUEUE_REFUSED
 
 REQUEUE = "requeue"
 REQUEUED = "Requeued"
+SUBMITTING = "the one that is being submitted"
 
 
 class RequestedActions:
@@ -73,7 +74,8 @@ class RequestedActions:
 async def cancelled(state: AttemptState, no_link: str) -> AttemptState:
     """The state after the cancel that the SlurmJob requests, if it does; `no_link`: why it has no red-box."""
     job, link, row = state.job, state.link, state.row
-    if not cancel_requested(job) or job.status.finished:
+    lives = row is not None and row.phase not in FINAL_PHASES
+    if not cancel_requested(job) or (job.status.finished and not lives):
         return state
     if row is not None and (row.phase in FINAL_PHASES or row.cancel_requested):
         return replace(state, cancel=waiting_for([row]))
@@ -95,6 +97,9 @@ async def cancel_all(job: SlurmJob, link: RedboxLink) -> tuple[CancelState, Sequ
     try:
         rows = await link.cancel(first, all_attempts=True)
     except NoSuchJob:
+        if alive := _alive_by_watch(job, link, first):
+            obstacle = f"{red_box} answers that there is no such job, and shows {', '.join(alive)} alive"
+            return CancelState(obstacle, "shows the job's end"), ()
         if status.finished or not status.job_id:
             return CancelState(), ()
         # Its journal was lost, or this is another red-box than the one that submitted it.
@@ -110,11 +115,21 @@ async def cancel_all(job: SlurmJob, link: RedboxLink) -> tuple[CancelState, Sequ
     except RedboxError as refusal:
         obstacle, continues = f"{red_box} answers: {refusal}", "accepts the cancel"
     else:
-        return waiting_for(rows), rows
+        if status.job_id and not status.finished and all(row.attempt != status.attempts for row in rows):
+            obstacle = f"{red_box} does not name Slurm's job {status.job_id} among those that it cancels"
+            return CancelState(obstacle, "names it"), rows
+        return waiting_for(rows, _alive_by_watch(job, link, first)), rows
     return CancelState() if status.finished else CancelState(obstacle, continues), ()
 
 
-def waiting_for(rows: Sequence[Job]) -> CancelState:
-    """Red-box has the cancel: Slurm has yet to end those that live."""
-    unfinished = [row for row in rows if row.phase not in FINAL_PHASES]
-    return CancelState(waits_for=tuple(row.job_id or "the one that is being submitted" for row in unfinished))
+def waiting_for(rows: Sequence[Job], alive: Sequence[str] = ()) -> CancelState:
+    """Red-box has the cancel: Slurm has yet to end those that live, also by the watch alone."""
+    unfinished = [row.job_id or SUBMITTING for row in rows if row.phase not in FINAL_PHASES]
+    return CancelState(waits_for=tuple(dict.fromkeys([*unfinished, *alive])))
+
+
+def _alive_by_watch(job: SlurmJob, link: RedboxLink, first: RowKey) -> list[str]:
+    """An answer that they have ended may be wrong."""
+    newest = job.status.attempts or first.attempt
+    rows = [link.rows.get(first._replace(attempt=number)) for number in range(first.attempt, newest + 1)]
+    return [row.job_id or SUBMITTING for row in rows if row is not None and row.phase not in FINAL_PHASES]

@@ -44,6 +44,7 @@ from redbox_operator.slurmjob.attempts import (
     was_suspended,
 )
 from redbox_operator.slurmjob.dependencies import are_met
+from redbox_shared.job_end import CONTRADICTION
 
 PHASES = {
     Phase.SUBMITTING: JobPhase.PENDING,
@@ -61,6 +62,7 @@ ROW_FIELDS = (
 )
 CANCELLING = "Cancelling"
 CANCELLED = "Cancelled"
+LIVES_AGAIN = "LivesAgain"
 NEVER_SUBMITTED = "It was cancelled before Slurm had it."
 RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
 
@@ -229,7 +231,7 @@ def _without_row(inputs: StatusInputs) -> JobOutcome:
         return _cancelled_without_row(inputs.cancel, before)
     if before.finished or before.reason in {RETRYING, SUSPENDED}:
         return _previous_outcome(before)
-    if inputs.final_message and inputs.final_message.refused:
+    if inputs.final_message and inputs.final_message.refused and not before.job_id:
         refused = StatusProblem("Refused", inputs.final_message.refused, final=True)
         return JobOutcome(JobPhase.FAILED, refused.reason, refused.message, "Failed", refused)
     problem = inputs.problem or inputs.pod_problem
@@ -312,12 +314,22 @@ def _conditions(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatu
     if inputs.job.spec.results and submitted.holds:
         yield _results_collected(status.results)
     if outcome.end is None:
-        yield NewCondition(ConditionType.FINISHED, UNFINISHED, holds=False)
+        yield _unfinished(inputs)
         return
     message = _previous_end(inputs) or outcome.message or f"Slurm reports {status.state}."
     yield NewCondition(ConditionType.FINISHED, outcome.end, message, holds=True)
     verdict = ConditionType.COMPLETE if outcome.end == "Succeeded" else ConditionType.FAILED
     yield NewCondition(verdict, outcome.end, message, holds=True)
+
+
+def _unfinished(inputs: StatusInputs) -> NewCondition:
+    """Slurm runs it again, or the end that red-box showed was none."""
+    row, finished = inputs.row, inputs.before.condition(ConditionType.FINISHED)
+    had_ended = finished is not None and (inputs.before.finished or finished.reason == LIVES_AGAIN)
+    if row is None or not had_ended or not inputs.same_attempt:
+        return NewCondition(ConditionType.FINISHED, UNFINISHED, holds=False)
+    message = f"Red-box showed that it had ended, and now shows Slurm job {row.job_id or 'not known'} alive."
+    return NewCondition(ConditionType.FINISHED, LIVES_AGAIN, message, holds=False)
 
 
 def _previous_end(inputs: StatusInputs) -> str | None:
@@ -352,6 +364,8 @@ def _synced(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatus) -
     problem = inputs.problem or (outcome.problem if inputs.row is None else None)
     if problem and not problem.final:
         return NewCondition(ConditionType.SYNCED, problem.reason, problem.message, holds=False)
+    if inputs.row is not None and inputs.row.reason == CONTRADICTION:
+        return NewCondition(ConditionType.SYNCED, CONTRADICTION, inputs.row.message, holds=False)
     if status.stale_since:
         message = f"Slurm has not reported the job's state since {status.stale_since:%Y-%m-%d %H:%M:%S} UTC"
         return NewCondition(ConditionType.SYNCED, "Stale", message, holds=False)
@@ -375,25 +389,3 @@ def _results_collected(results: ResultsStatus | None) -> NewCondition:
         message = f"{message}; copied: {counted}"
     holds = results.outcome == "Collected"
     return NewCondition(ConditionType.RESULTS_COLLECTED, reason, message, holds=holds)
-
-
-# -- details, which may wait for the next change
-DETAILS = ("state", "partition", "user", "run", "working_directory", "submitted_at")
-QUEUE_DETAILS = ("reason", "message")
-"""Slurm's reason for the wait of a job in its queue; in other phases these say more than the phase."""
-
-
-def is_detail(before: SlurmJobStatus, after: SlurmJobStatus) -> bool:
-    """Whether something differs, and nothing but details: no phase, no condition, no companion."""
-    in_queue = before.phase is after.phase is JobPhase.SUBMITTED
-    return before != after and _main_part(before, in_queue=in_queue) == _main_part(after, in_queue=in_queue)
-
-
-def _main_part(status: SlurmJobStatus, *, in_queue: bool) -> SlurmJobStatus:
-    left_out: dict[str, object] = dict.fromkeys(DETAILS)
-    if in_queue:
-        left_out |= dict.fromkeys(QUEUE_DETAILS)
-        left_out["conditions"] = [
-            condition.model_copy(update={"message": ""}) for condition in status.conditions
-        ]
-    return status.model_copy(update=left_out)

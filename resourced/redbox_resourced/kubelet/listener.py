@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import structlog
 from aiohttp import web
 
-from redbox_api.authorities import pem_of
+from redbox_api.connections import pem_of
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings

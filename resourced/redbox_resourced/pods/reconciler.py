@@ -50,7 +50,7 @@ from redbox_resourced.pods.reported.status_writes import PodStatusWriter
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_shared.backoff import Backoff
-from redbox_shared.job_end import LOST_AFTER_S
+from redbox_shared.job_end import CONTRADICTION, LOST_AFTER_S
 from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 log = structlog.get_logger(__name__)
@@ -106,7 +106,9 @@ class PodReconciler:
         self._held: dict[str, float] = {}  # by uid, until when a pod that was refused waits for its next try
         self._settings: dict[str, SlurmClusterSpec] = {}  # by SlurmCluster, as all pods have seen them
         self._events = PodEvents(objects)
-        self._orphans = OrphanCleanup(objects, self.informer, lambda: self.job_feeds, self._specs)
+        self._orphans = OrphanCleanup(
+            objects, self.informer, lambda: self.job_feeds, self._specs, self._events
+        )
         self._statuses = PodStatusWriter(objects, host, now=now)
         self._callers = KeyedSemaphores[RedboxCaller](AT_ONCE)
         self._deletions = PodDeletions(
@@ -303,6 +305,8 @@ class PodReconciler:
         """Write status and events; whether the pod has ended. No reconciliation follows its last status."""
         status = _rules_of(pod).of_job(pod, job)
         has_ended = status is not None and status["phase"] in ENDED
+        if job.reason == CONTRADICTION:
+            await self._events.warn(pod, CONTRADICTION, job.message or "")
         if has_ended:
             await self._events.publish(pod, job)
         if status is not None:

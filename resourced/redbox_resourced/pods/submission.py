@@ -219,7 +219,7 @@ class PodSubmitter:
             raise SubmissionPending("NotAllowed", str(rejected)) from rejected
 
     async def cancel(self, pod: BoundPod, connection: ClusterConnection, *, force: bool) -> Job | None:
-        """Cancel the job of a pod that is being deleted; None: there was none, and never will be.
+        """Cancel the job of a pod that is being deleted; None: red-box has none, and never will have it.
 
         As the pod's account, else as resourced itself: a token that is bound to the pod ends a minute after
         its deletion began, and its account may be gone, or made again: then the job is not that one's.
@@ -238,7 +238,7 @@ class PodSubmitter:
             return None
         except RedboxError as error:
             raise SubmissionPending("NotCancelled", f"the job is not cancelled yet: {error}") from error
-        return next((job for job in jobs if job.attempt == pod.attempt), None)
+        return jobs[0]
 
     def client_for(self, pod: BoundPod, connection: ClusterConnection) -> RedboxClient:
         """A client of the node's red-box that shows a token of the pod's account, bound to the pod."""

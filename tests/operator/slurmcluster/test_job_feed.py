@@ -26,6 +26,7 @@ from redbox_operator.slurmcluster.cluster_status import describe
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
 from redbox_operator.slurmcluster.status_lag import StatusLag
+from redbox_shared.job_end import CONTRADICTION
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_endpoint
@@ -34,8 +35,12 @@ from tests.ports import free_port
 OWNER = OwnerRef(cluster="kube", namespace="farm", account="default")
 
 
+STATES = {Phase.SUCCEEDED: "COMPLETED", Phase.FAILED: "FAILED", Phase.CANCELLED: "CANCELLED"}
+
+
 def job(key: str, phase: Phase, **facts: Any) -> Job:
-    return Job(key=key, attempt=1, owner=OWNER, user="alice", phase=phase, job_id="7", **facts)
+    facts = {"job_id": "7", "state": STATES.get(phase), **facts}
+    return Job(key=key, attempt=1, owner=OWNER, user="alice", phase=phase, **facts)
 
 
 def row_key(key: str) -> RowKey:
@@ -158,6 +163,20 @@ async def test_an_end_that_was_missed_is_asked_for_and_known(redbox: ScriptedRed
         assert found.phase is Phase.SUCCEEDED
         assert await seen.link.find(row_key("nobody's")) is None
         assert seen.link.lag.rows() == {row_key("ended")}
+
+
+async def test_an_end_that_contradicts_slurms_state_is_none(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+    redbox.put(job("one", Phase.RUNNING, state="RUNNING"))
+    redbox.put(job("two", Phase.SUCCEEDED, state="RUNNING"))
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        redbox.put(job("one", Phase.CANCELLED, state="PENDING"))
+        await seen.until(lambda: (row := seen.link.row(row_key("one"))) and row.state == "PENDING")
+        watched, asked = seen.link.row(row_key("one")), await seen.link.find(row_key("two"))
+        assert watched is not None
+        assert asked is not None
+        assert (watched.phase, asked.phase) == (Phase.PENDING, Phase.RUNNING)
+        assert {watched.reason, asked.reason} == {CONTRADICTION}
+        assert "its phase is Succeeded, and its state in Slurm RUNNING" in (asked.message or "")
 
 
 async def test_the_missed_end_of_a_large_array_is_read_without_its_tasks(

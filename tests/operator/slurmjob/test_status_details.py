@@ -9,7 +9,8 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.runtime.waiting_details import LONGEST_WAIT_S
-from redbox_operator.slurmjob.status import is_detail, status_of
+from redbox_operator.api.slurmjob_status import is_detail
+from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import job_row, status_inputs
 from tests.operator.harness import Stand
 

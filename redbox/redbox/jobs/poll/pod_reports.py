@@ -150,11 +150,17 @@ class PodReports(JobsComponent):
             [r for r in records if r.key in ended or ((piece := read[r.key]) is not None and piece.line)],
             decide,
         )
+        if any(self._is_last(record.key) for record in records if record.key not in ended):
+            self._context.request_poll()  # Slurm shows the end of its job next, and the pod waits for that
         now = self._clock.monotonic()
         for key, piece in read.items():
             rate = min(BYTES_PER_S, USERS_BYTES_PER_S / len(user.pods))
             _note(user.pods[key], piece, now, rate, is_kept=key in kept)
         return all(piece is not None for piece in pieces)
+
+    def _is_last(self, key: JobKey) -> bool:
+        record = self._store.index.get(key)
+        return record is not None and record.report_complete and not record.final
 
     async def _read(self, record: JobRecord, pod: FollowedPod) -> ReportPiece | None:
         """None: what the runner has reported is not known."""

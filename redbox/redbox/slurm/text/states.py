@@ -1,7 +1,6 @@
 """Slurm's states and what they mean, exit codes, signals. Pure.
 
-The table is the only one: `jobs` receives it through the workload manager (`states`), so that a state of a
-new Slurm release is added here alone.
+Their table is `redbox_shared.job_end`; `jobs` receives it through the workload manager (`states`).
 """
 
 from __future__ import annotations
@@ -12,39 +11,10 @@ from dataclasses import dataclass
 
 from redbox.core.workload_manager import JobStates
 from redbox_api.models import FINAL_PHASES, Phase
+from redbox_shared.job_end import PHASE_BY_STATE
 from redbox_shared.wire import HELD_REASONS
 
-PHASES: Mapping[str, Phase] = {  # base states, and flags, which the command-line tools show in their place
-    "PENDING": Phase.PENDING,
-    "CONFIGURING": Phase.PENDING,
-    "EXPEDITING": Phase.PENDING,  # 25.11: after --requeue=expedite, until the next run is launched
-    "LAUNCH_FAILED": Phase.PENDING,
-    "POWER_UP_NODE": Phase.PENDING,
-    "REQUEUED": Phase.PENDING,
-    "REQUEUE_FED": Phase.PENDING,
-    "RESV_DEL_HOLD": Phase.PENDING,
-    "REVOKED": Phase.PENDING,
-    "RUNNING": Phase.RUNNING,
-    "COMPLETING": Phase.RUNNING,
-    "RECONFIG_FAIL": Phase.RUNNING,
-    "RESIZING": Phase.RUNNING,
-    "SIGNALING": Phase.RUNNING,
-    "STAGE_OUT": Phase.RUNNING,
-    "SUSPENDED": Phase.SUSPENDED,
-    "STOPPED": Phase.SUSPENDED,
-    "REQUEUE_HOLD": Phase.SUSPENDED,
-    "SPECIAL_EXIT": Phase.SUSPENDED,
-    # Ends, from the best to the worst: of an array or a het job the worst counts.
-    "COMPLETED": Phase.SUCCEEDED,
-    "CANCELLED": Phase.CANCELLED,
-    "PREEMPTED": Phase.FAILED,
-    "DEADLINE": Phase.FAILED,
-    "TIMEOUT": Phase.FAILED,
-    "NODE_FAIL": Phase.FAILED,
-    "BOOT_FAIL": Phase.FAILED,
-    "OUT_OF_MEMORY": Phase.FAILED,
-    "FAILED": Phase.FAILED,
-}
+PHASES: Mapping[str, Phase] = {state: Phase(phase) for state, phase in PHASE_BY_STATE.items()}
 JOB_STATES = JobStates(
     PHASES,
     requeued=frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}),

@@ -23,6 +23,7 @@ from redbox_resourced.pods.reported.pod_events import PodEvents
 from redbox_resourced.pods.reported.status_writes import PodStatusWriter
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.submission_errors import SubmissionPending
+from redbox_shared.job_end import LOST_AFTER_S
 
 log = structlog.get_logger(__name__)
 RUNNERS_END_S = 20.0
@@ -135,6 +136,7 @@ class PodDeletions:
                 await self._report_late(pod, str(pending))
                 raise
             if cancelled is None:
+                await self._check_has_no_job(pod, cluster)
                 await self.statuses.write(pod, run_status.never_ran(pod))
                 return True
             self._cancelled.add(pod.uid)
@@ -143,6 +145,20 @@ class PodDeletions:
             feed.take(cancelled)
             job = feed.of_pod(pod) or cancelled
         return await self.show(pod, job, connection) or job.phase in FINAL_PHASES
+
+    async def _check_has_no_job(self, pod: BoundPod, cluster: str) -> None:
+        """A red-box without its journal has no record of a job that runs: it may yet find it.
+
+        After a while the pod goes, with an event that names the job.
+        """
+        if not pod.is_submitted:
+            return
+        why = f"the red-box of {cluster} has no record of {pod.submitted or 'its job'}"
+        if self._left_s(pod) + LOST_AFTER_S > 0:
+            await self._report_late(pod, f"{why}. `redbox recover` on the login node restores the record")
+            raise SubmissionPending("NotKnown", why)
+        await self.events.warn(pod, ABANDONED, f"{why}: it was not cancelled, and may run on in Slurm")
+        log.warning("pod without its job's end", namespace=pod.namespace, name=pod.name, abandoned=why)
 
     def _is_cancelled(self, pod: BoundPod, job: Job, *, force: bool) -> bool:
         if force:

@@ -1,8 +1,11 @@
-"""Cancels the jobs of pods that are gone, as after a forced deletion.
+"""Cancels the jobs of pods that are gone, as after a forced deletion, or have ended.
 
 A job without its pod is cancelled only after two complete and fresh lists of its namespace have no such pod,
 and only if the virtual node is older than the job: else the Node was deleted, Kubernetes deleted its pods,
 and the SlurmCluster's orphanPolicy decides. As resourced itself: the pod has no token any more.
+
+The phase of a pod never goes back. So where red-box shows a job alive whose end it has shown before, because
+that answer was wrong or Slurm runs the job again, nobody else would follow or cancel it.
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ from redbox_kube.node_labels import virtual_node
 from redbox_kube.slurm_cluster import OrphanPolicy, SlurmCluster
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed
+from redbox_resourced.pods.reported.pod_events import PodEvents
 
 log = structlog.get_logger(__name__)
 EVERY_S = 15.0
 LISTS = 2
 """In a row, without the pod."""
+OUTLIVES_POD = "JobOutlivesPod"
 
 
 @dataclass
@@ -37,6 +42,7 @@ class OrphanCleanup:
     informer: PodInformer
     feeds: Callable[[], Mapping[str, PodJobFeed]]
     clusters: Callable[[], Mapping[str, SlurmCluster]]
+    events: PodEvents
     _absent: dict[RowKey, int] = field(default_factory=dict)
     _reported: set[RowKey] = field(default_factory=set)
 
@@ -55,22 +61,29 @@ class OrphanCleanup:
             del self._absent[gone]
         self._reported &= suspects.keys()
         uids = await self._pod_uids({key.namespace for key in suspects})
+        ended = {pod.uid: pod for pod in self.informer.pods.values() if pod.has_ended}
         for key, (cluster, feed, job) in suspects.items():
-            if key.key in uids:
+            if key.key in uids and key.key not in ended:
                 self._absent.pop(key, None)
                 continue
             self._absent[key] = self._absent.get(key, 0) + 1
-            if self._absent[key] >= LISTS and self._may_cancel(key, cluster, job):
+            if self._absent[key] < LISTS:
+                continue
+            if pod := ended.get(key.key):
+                await self.events.warn(pod, OUTLIVES_POD, _outlives(job))
+                await self._cancel(feed, job)
+            elif self._may_cancel(key, cluster, job):
                 await self._cancel(feed, job)
 
     def _suspects(self) -> dict[RowKey, tuple[SlurmCluster, PodJobFeed, Job]]:
-        clusters, existing = self.clusters(), {pod.uid for pod in self.informer.pods.values()}
+        clusters = self.clusters()
+        living = {pod.uid for pod in self.informer.pods.values() if not pod.has_ended}
         return {
             key: (clusters[name], feed, job)
             for name, feed in self.feeds().items()
             if not feed.fault and name in clusters
             for key, job in feed.unclaimed.items()
-            if key.key not in existing and not job.cancel_requested
+            if key.key not in living and not job.cancel_requested
         }
 
     async def _pod_uids(self, namespaces: Collection[str]) -> set[str]:
@@ -105,6 +118,13 @@ class OrphanCleanup:
             feed.unclaimed.pop(RowKey.of(job), None)
         except RedboxError as error:
             named.warning("job without its pod not cancelled", error=str(error))
+
+
+def _outlives(job: Job) -> str:
+    return (
+        f"Slurm job {job.job_id or 'not known'} lives although this pod has ended, by what red-box answered "
+        "before: it is cancelled"
+    )
 
 
 def _named(cluster: str, job: Job) -> structlog.typing.FilteringBoundLogger:

@@ -73,13 +73,13 @@ def of_job(pod: BoundPod, job: Job) -> Object | None:
     details = _details(pod)
     views = container_views(details, pod, job, _progress(job)) if _is_known(pod, job) else []
     ended_itself = _has_ended_itself(job, views)
-    is_over = job.phase in FINAL_PHASES or ended_itself  # what a signal ended waits for Slurm's state
-    views = without_next_start(views, job) if is_over else views
+    is_over = job.phase in FINAL_PHASES  # whatever was reported: a job that runs is not let go of
+    views = without_next_start(views, job) if is_over or ended_itself else views
     phase = later_phase(pod.phase, phase_of(views, details.restart_policy, is_over=is_over))
     if is_over and ((job.pod is not None and job.pod.reason) or _is_cut_short(job)):
         phase = "Failed"  # by the reason for the whole pod: DeadlineExceeded, Evicted, Preempted
     elif not is_over and phase in ENDED:
-        phase = "Running"  # the runner's last report, and perhaps Slurm's state, are still to come
+        phase = "Running"  # the runner's last report, or Slurm's state, is still to come
     status = _status(
         pod, details, views, phase, submitted=submitted_job(pod, job), at=_changed_at(job), job=job
     )

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from redbox_api.errors import Busy
 from redbox_resourced.pods.ending.deletions import LATE_S, RUNNERS_END_S
-from tests.resourced.pods.factories import RUNS, pod_job, report
+from tests.resourced.pods.factories import RUNS, died, pod_job, report
 from tests.resourced.pods.pod_life_harness import POD, PodLife, pod_life, problem, until
 
 PLACE = ("alice", "train")
@@ -111,4 +111,33 @@ async def test_a_pod_whose_job_cannot_be_cancelled_says_so(how: str) -> None:
         [event] = life.api.events
         assert event["reason"] == "JobNotEnded"
         assert "kubectl delete --force" in event["message"]
+        assert life.exists
+
+
+async def test_a_deleted_pod_waits_for_a_red_box_that_has_lost_its_record_and_then_names_the_job() -> None:
+    """A red-box without its journal answers 404 of a job that runs."""
+    async with pod_life() as life:
+        await running(life)
+        life.redbox.jobs.clear()
+        life.delete()
+        await until(lambda: "DELETE as resourced" in life.redbox.asked)
+        await life.settled()
+        assert life.exists
+        life.now += timedelta(hours=1)
+        life.pods.enqueue(PLACE)
+        await until(lambda: not life.exists)
+        assert any(
+            event["reason"] == "JobAbandoned" and "no record of Slurm job 7" in event["message"]
+            for event in life.api.events
+        )
+
+
+async def test_a_report_that_all_has_ended_does_not_end_the_pod_of_a_job_that_runs() -> None:
+    async with pod_life() as life:
+        await running(life)
+        life.redbox.change(pod_job(pod=report(main=died(0), done=True)))
+        await until(lambda: "terminated" in life.status["containerStatuses"][0]["state"])
+        assert life.status["phase"] == "Running"
+        life.delete()
+        await until(lambda: "DELETE" in life.redbox.asked)
         assert life.exists

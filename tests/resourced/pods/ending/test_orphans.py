@@ -14,7 +14,8 @@ from redbox_kube.api.objects import ApiUnreachable, ResourcePath
 from redbox_resourced.pods.ending.orphans import OrphanCleanup
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed
-from redbox_resourced.pods.pod_view import BoundPod
+from redbox_resourced.pods.pod_view import BoundPod, read_pod
+from redbox_resourced.pods.reported.pod_events import PodEvents
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 from tests.resourced.pods.factories import manifest, pod_job
@@ -43,6 +44,7 @@ class Scene:
             cast("PodInformer", self.informer),
             lambda: {"hpc1": self.feed},
             lambda: {"hpc1": cluster},
+            PodEvents(self.api.client),
         )
 
     async def lists(self, times: int) -> list[str]:
@@ -65,6 +67,21 @@ async def test_a_pod_that_the_api_server_has_keeps_its_job() -> None:
     scene = Scene()
     scene.api.put(ResourcePath("Pod", "train", "alice"), manifest())
     assert await scene.lists(5) == []
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_job_that_lives_although_its_pod_has_ended_is_cancelled_and_the_pod_says_so(
+    phase: str,
+) -> None:
+    """Red-box has shown an end that was none: a pod's phase never goes back."""
+    scene = Scene(node_since=YOUNG)
+    body = manifest({"phase": phase})
+    scene.api.put(ResourcePath("Pod", "train", "alice"), body)
+    scene.informer.pods["alice", "train"] = read_pod(body)
+    assert await scene.lists(1) == []
+    assert await scene.lists(1) == ["DELETE force as resourced"]
+    (event,) = scene.api.events
+    assert (event["reason"], "Slurm job 7 lives" in event["message"]) == ("JobOutlivesPod", True)
 
 
 async def test_a_pod_of_the_same_name_is_another_one() -> None:

@@ -95,17 +95,29 @@ def test_before_its_init_containers_have_ended_a_main_container_waits_for_them()
         (INIT, report(setup=CRASHED), "Pending"),
         (SIDECAR, report(proxy=RUNS), "Pending"),
         (SIDECAR, report(proxy={"state": RUNS, "started": True}, main=RUNS), "Running"),
-        (NEVER, report(main=died(0), done=True), "Succeeded"),
-        (NEVER, report(main=died(3), done=True), "Failed"),
-        (INIT | NEVER, report(setup=died(1), done=True), "Failed"),
-        (SIDECAR | NEVER, report(proxy=died(143), main=died(0), done=True), "Running"),
-        ({}, report(main=died(0), done=True), "Succeeded"),
     ],
 )
 def test_the_phase_is_the_one_that_a_kubelet_gives(
     spec: dict[str, Any], reported: PodReport, phase: str
 ) -> None:
     assert status(running_pod(**spec), pod_job(pod=reported))["phase"] == phase
+
+
+@pytest.mark.parametrize(
+    ("spec", "reported", "end", "phase"),
+    [
+        (NEVER, report(main=died(0), done=True), SUCCEEDED, "Succeeded"),
+        (NEVER, report(main=died(3), done=True), FAILED, "Failed"),
+        (INIT | NEVER, report(setup=died(1), done=True), FAILED, "Failed"),
+        (SIDECAR | NEVER, report(proxy=died(143), main=died(0), done=True), SUCCEEDED, "Succeeded"),
+        ({}, report(main=died(0), done=True), SUCCEEDED, "Succeeded"),
+    ],
+)
+def test_the_end_is_that_of_the_report_once_the_job_has_ended_in_slurm(
+    spec: dict[str, Any], reported: PodReport, end: Phase, phase: str
+) -> None:
+    assert status(running_pod(**spec), pod_job(pod=reported))["phase"] == "Running"
+    assert status(running_pod("Running", **spec), pod_job(end, reported, state="COMPLETED"))["phase"] == phase
 
 
 def test_a_main_container_that_has_ended_is_not_the_end_while_the_report_is_not_done() -> None:
@@ -233,7 +245,7 @@ def test_what_slurm_makes_of_a_job_that_had_ended_changes_nothing(slurm: str) ->
 
 def test_a_pod_that_ran_too_long_fails_although_its_container_ended_well() -> None:
     reported = report(main=died(0), done=True).model_copy(update={"reason": "DeadlineExceeded"})
-    ended = status(running_pod("Running", **NEVER), pod_job(pod=reported))
+    ended = status(running_pod("Running", **NEVER), pod_job(FAILED, reported, state="FAILED"))
     assert (ended["phase"], ended["reason"]) == ("Failed", "DeadlineExceeded")
 
 
@@ -271,10 +283,12 @@ def test_what_was_to_start_next_does_not_wait_in_a_pod_that_is_over(
 def test_a_node_that_cannot_run_the_pod_ends_its_container_before_slurm_has_ended_the_job() -> None:
     words = {"reason": "StartError", "message": "No apptainer on n1."}
     reported = report(main=WAITS, done=True).model_copy(update=words)
-    failed = status(running_pod(**NEVER), pod_job(pod=reported))
-    end = state(failed)["terminated"]
-    assert (failed["phase"], failed["reason"], end["exitCode"]) == ("Failed", "StartError", 128)
+    ending = status(running_pod(**NEVER), pod_job(pod=reported))
+    end = state(ending)["terminated"]
+    assert (ending["phase"], end["exitCode"]) == ("Running", 128)
     assert (end["reason"], end["message"]) == (words["reason"], words["message"])
+    failed = status(running_pod("Running", **NEVER), pod_job(FAILED, reported, state="FAILED"))
+    assert (failed["phase"], failed["reason"]) == ("Failed", "StartError")
 
 
 @pytest.mark.parametrize(
