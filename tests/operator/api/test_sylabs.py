@@ -95,7 +95,7 @@ def test_the_examples_are_understood() -> None:
 
 
 def test_an_allowed_host_path_is_mounted_into_the_companion() -> None:
-    mount = {"name": "data", "hostPath": {"path": "/srv/results", "type": "Directory"}, "x": {}}
+    mount = {"name": "data", "hostPath": {"path": "/srv/results", "type": "Directory"}}
     job = old({"batch": "#!/bin/sh\n", "results": {"from": "a", "mount": mount}})
     volumes = companion_pod(job, slurm_cluster(), 1, "image")["spec"]["volumes"]
     made = {"name": "results", "hostPath": {"path": "/srv/results", "type": "DirectoryOrCreate"}}
