@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from redbox_operator.api.decode import RESOURCES, read_job
 from redbox_operator.api.slurmjob import SLURM_JOBS, Resource
 from redbox_operator.api.sylabs import WLM_JOBS
-from redbox_operator.companion_pods.builder import companion_pod
+from redbox_operator.companion_pods.builder import CompanionProgram, companion_pod
 from redbox_operator.slurmjob.validation import problem_of
 from tests.operator.factories import slurm_cluster
 
@@ -65,7 +65,7 @@ def check(resource: Resource, volume: dict[str, Any]) -> None:
         assert problem.final
         assert len(names) < 2 or all(name in problem.message for name in names)
         return
-    pod = companion_pod(job, slurm_cluster(), 1, "image")
+    pod = companion_pod(job, slurm_cluster(), 1, CompanionProgram("image"))
     [emitted] = [each for each in pod["spec"]["volumes"] if each.pop("name") == "results"]
     assert len(names) == 1
     if names == {"host_path"}:  # the model's own name of the field
@@ -105,7 +105,7 @@ def test_the_source_of_a_variable_is_the_one_that_was_validated(source: dict[str
     if problem is not None:
         assert len(names) < 2 or all(name in problem.message for name in names)
         return
-    pod = companion_pod(job, slurm_cluster(), 1, "image")
+    pod = companion_pod(job, slurm_cluster(), 1, CompanionProgram("image"))
     [value] = [each["valueFrom"] for each in pod["spec"]["containers"][0]["env"] if "valueFrom" in each]
     assert len(names) == 1
     assert value == {name: source[name] for name in value}
