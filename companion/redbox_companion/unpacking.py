@@ -54,9 +54,14 @@ class TarUnpacker:
         return tar
 
     def finish(self) -> None:
-        """Give the folders their modes and times."""
+        """Give the folders their modes and times.
+
+        A volume's group lets us write into those of an earlier user of the companions: they keep theirs.
+        """
         for path in sorted(self._folders, reverse=True):
             mode, modified_at = self._folders[path]
+            if path.stat().st_uid != os.geteuid():
+                continue
             path.chmod(mode)
             os.utime(path, (modified_at, modified_at))
 

@@ -20,6 +20,7 @@ from redbox_kube.api.objects import ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_operator.api.constants import FIELD_MANAGER
+from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.metrics import OperatorMetrics, StateGauges
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.reconciler import EndpointRules, SlurmClusters
@@ -38,7 +39,7 @@ class Options:
     """Settings of the installation."""
 
     account: ServiceAccountName
-    image: str
+    program: CompanionProgram
     health_port: int
     namespaces: Sequence[str] = ()
     host_paths: Sequence[str] = ()
@@ -56,7 +57,7 @@ class Operator:
         self.cache = ObjectCache()
         links = RedboxLinks()
         self.reconciler = Reconciler(
-            writer, self.cache, links, options.image, self.metrics, host_paths=options.host_paths
+            writer, self.cache, links, options.program, self.metrics, host_paths=options.host_paths
         )
         self.clusters = SlurmClusters(
             writer,

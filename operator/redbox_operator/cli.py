@@ -11,6 +11,8 @@ from redbox_api.log import configure_log
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.version_option import add_version_option
 from redbox_operator.application import Options, run_operator
+from redbox_operator.companion_pods.builder import CompanionProgram
+from redbox_operator.companion_pods.users import LOWEST_USER, CompanionUsers
 from redbox_operator.install import commands
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.reconciler import MOST_ENDPOINTS, EndpointRules
@@ -41,6 +43,20 @@ def run(
             help="Folders on nodes that results of the old kinds may use, comma separated.",
         ),
     ] = "",
+    first_companion_user: Annotated[
+        int,
+        typer.Option(
+            envvar="REDBOX_FIRST_COMPANION_USER",
+            min=LOWEST_USER,
+            help="The first of the Unix users that companions have on Kubernetes' nodes.",
+        ),
+    ] = CompanionUsers.first,
+    companion_users: Annotated[
+        int,
+        typer.Option(
+            envvar="REDBOX_COMPANION_USERS", min=1, help="How many there are; a namespace has one of them."
+        ),
+    ] = CompanionUsers.count,
     most_endpoints: Annotated[
         int,
         typer.Option(
@@ -71,7 +87,7 @@ def run(
         ) from error
     options = Options(
         own,
-        image,
+        CompanionProgram(image, CompanionUsers(first_companion_user, companion_users)),
         health_port,
         commands.listed(watch_namespaces),
         commands.listed(host_paths),

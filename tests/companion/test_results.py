@@ -318,6 +318,20 @@ def test_collecting_anew_what_is_there_already_and_read_only_is_right(
 
 
 @as_root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
+def test_a_folder_of_the_companions_former_user_keeps_its_mode(redbox: ScriptedServer, pod: Pod) -> None:
+    """The volume's group lets the companion write into it, but only its owner changes its mode."""
+    results = pod.want_results("out")
+    (results / "out").mkdir(mode=0o775)
+    (results / "out").chmod(0o775)
+    os.chown(results / "out", 65532, 65532)
+    redbox.tars["out"] = tar(folder("out", 0o750), entry("out/data", b"new"))
+    assert pod.run().returncode == 0
+    assert pod.termination_message["results"]["outcome"] == "Collected"
+    assert (results / "out/data").read_bytes() == b"new"
+    assert mode_of(results / "out") == 0o775
+
+
 def test_a_volume_that_is_not_writable_is_said_to_be(redbox: ScriptedServer, pod: Pod) -> None:
     results = pod.want_results("a")
     redbox.tars["a"] = tar(entry("a", b"a"))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from redbox_bed.core.places import CHECKOUT
+from redbox_operator.companion_pods.users import CompanionUsers
 from tests.deploy.chart_objects import CONTROLLERS, Objects, Render, of_kind
 
 pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
@@ -195,6 +196,17 @@ def test_every_pod_meets_the_restricted_level(rendered: Render) -> None:
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
             }, name
+
+
+def test_no_two_programs_share_a_user_or_have_one_of_companions(rendered: Render) -> None:
+    everything = yaml.safe_load((CHECKOUT / "tests/deploy/chart/everything.values.yaml").read_text())
+    users = {name: pod["securityContext"] for name, pod in pods(rendered(**everything))}
+    numbers = [context["runAsUser"] for context in users.values()]
+    assert len(set(numbers)) == len(numbers), users
+    assert all(context["runAsGroup"] == context["runAsUser"] for context in users.values())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())["operator"]["companionUsers"]
+    assert defaults == {"first": CompanionUsers.first, "count": CompanionUsers.count}
+    assert max(numbers) < defaults["first"]
 
 
 def test_a_single_controller_has_no_budget_that_would_stop_a_drain(rendered: Render) -> None:

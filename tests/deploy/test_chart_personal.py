@@ -56,6 +56,17 @@ def test_all_of_it_is_in_the_namespace_and_nothing_of_it_is_a_right(helm: Path) 
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_its_user_is_of_the_namespace_or_the_one_that_is_chosen(helm: Path) -> None:
+    def user(**values: Any) -> int:
+        pod = rendered(helm, **values)["StatefulSet"]["spec"]["template"]["spec"]
+        context: dict[str, int] = pod["securityContext"]
+        assert context["runAsUser"] == context["runAsGroup"] == context["fsGroup"]
+        return context["runAsUser"]
+
+    assert 1_500_000_000 <= user() < 1_800_000_000
+    assert user(runAsUser=65532) == 65532
+
+
 def test_its_settings_are_valid_and_map_this_namespace_alone_to_the_account(
     helm: Path, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
 from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJobRef
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
+from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
@@ -110,7 +111,7 @@ class Stand:
         self.cache = ObjectCache()
         self.registry = RedboxLinks(cast("dict[str, RedboxLink]", self.links), self.troubles)
         self.writer = StatusWriter(self.api.client, metrics)
-        self.reconciler = Reconciler(self.writer, self.cache, self.registry, IMAGE, metrics)
+        self.reconciler = Reconciler(self.writer, self.cache, self.registry, CompanionProgram(IMAGE), metrics)
         self.reconciler.clusters_listed()
 
     async def apply(self, *, finalizers: tuple[str, ...] = (FINALIZER,), **spec: Any) -> None:

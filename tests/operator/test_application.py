@@ -7,11 +7,12 @@ import pytest
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_operator import application
 from redbox_operator.application import Operator, Options
+from redbox_operator.companion_pods.builder import CompanionProgram
 from tests.kube.fakes import FakeApiServer
 
 
 def test_it_is_ready_once_it_has_looked_at_all_or_stands_by_for_another() -> None:
-    options = Options(ServiceAccountName("redbox-system", "redbox-operator"), "image", 0)
+    options = Options(ServiceAccountName("redbox-system", "redbox-operator"), CompanionProgram("image"), 0)
     operator = Operator(FakeApiServer().client, options)
     assert operator.unready() == "the Lease has not been read yet"
     operator._lease.leader = "another"
@@ -26,7 +27,7 @@ def test_it_is_unhealthy_once_no_watch_has_shown_anything_for_long(monkeypatch: 
     """kopf's watches may end, or hang, while all else goes on; bookmarks come every minute."""
     now = 1000.0
     monkeypatch.setattr(application, "monotonic", lambda: now)
-    options = Options(ServiceAccountName("redbox-system", "redbox-operator"), "image", 0)
+    options = Options(ServiceAccountName("redbox-system", "redbox-operator"), CompanionProgram("image"), 0)
     operator = Operator(FakeApiServer().client, options)
     now += 10_000
     assert operator.unhealthy() is None  # it waits for the Lease

@@ -23,6 +23,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ .Values.images.registry }}/redbox-server:{{ .Values.images.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* The Unix user on the nodes. Of an installed one it stays: the journal is its. */}}
+{{- define "personal.user" -}}
+{{- $installed := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "personal.name" .) | default dict -}}
+{{- $before := dig "spec" "template" "spec" "securityContext" "runAsUser" 0 $installed -}}
+{{- $ofNamespace := add 1500000000 (mod (adler32sum .Release.Namespace | int64) 300000000) -}}
+{{ .Values.runAsUser | default $before | default $ofNamespace | int64 }}
+{{- end }}
+
 {{- define "personal.placement" -}}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}

@@ -83,11 +83,21 @@ subjects:
 {{- end }}
 {{- end }}
 
+{{/* Unix users on the nodes, each with a group: no two programs share one, nor one of companions (operator.companionUsers).
+     Between systemd's dynamic users and nobody, where no distribution has accounts; red-box has its own, 65532. */}}
+{{- define "redbox.users" -}}
+redbox-operator: 65521
+redbox-resourced: 65522
+redbox-crds: 65523
+redbox-uninstall: 65524
+{{- end }}
+
 {{/* What Pod Security's level "restricted" asks of a pod, and of a container. */}}
 {{- define "redbox.podSecurity" -}}
+{{- $user := index (include "redbox.users" . | fromYaml) .name }}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
+runAsUser: {{ $user }}
+runAsGroup: {{ $user }}
 seccompProfile:
   type: RuntimeDefault
 {{- end }}

@@ -40,7 +40,7 @@ spec:
       {{- with .root.Values.images.pullSecrets }}
       imagePullSecrets: {{- toYaml . | nindent 8 }}
       {{- end }}
-      securityContext: {{- include "redbox.podSecurity" .root | nindent 8 }}
+      securityContext: {{- include "redbox.podSecurity" . | nindent 8 }}
       {{- include "redbox.placement" .root.Values.operator | nindent 6 }}
       containers:
         - name: hook

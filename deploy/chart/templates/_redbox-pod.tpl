@@ -2,7 +2,7 @@
      copy (`make generate`). */}}
 
 {{/* One StatefulSet: (dict "name" NAME "namespace" NAMESPACE "labels" TEXT "podLabels" TEXT "selector" TEXT "annotations" DICT
-     "serviceAccount" NAME "images" DICT "image" TEXT "placement" TEXT "maintenance" BOOL "resources" DICT "identity" SECRET
+     "serviceAccount" NAME "images" DICT "image" TEXT "placement" TEXT "user" NUMBER "maintenance" BOOL "resources" DICT "identity" SECRET
      "tls" SECRET "ssh" VOLUME "more" {MOUNT-PATH-NAME: VOLUME} "journal" DICT) */}}
 {{- define "redboxPod.statefulSet" -}}
 apiVersion: apps/v1
@@ -32,9 +32,9 @@ spec:
       {{- end }}
       securityContext:
         runAsNonRoot: true
-        runAsUser: 65532
-        runAsGroup: 65532
-        fsGroup: 65532
+        runAsUser: {{ .user }}
+        runAsGroup: {{ .user }}
+        fsGroup: {{ .user }}
         fsGroupChangePolicy: OnRootMismatch
         seccompProfile:
           type: RuntimeDefault

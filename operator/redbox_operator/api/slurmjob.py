@@ -5,9 +5,9 @@ Jobs of old kinds are translated into it when they are decoded; `resource` is th
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from redbox_api.job_parts import SbatchFields
 from redbox_kube.names import GROUP, VERSION
@@ -19,8 +19,10 @@ from redbox_operator.api.slurmjob_fields import (
     DependsOn,
     EnvVar,
     ObjectKey,
+    OneSource,
     PortSpec,
     ResultsSpec,
+    refuse_several,
 )
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 
@@ -28,7 +30,7 @@ LONGEST_NAME = 59  # `<name>-job` is still one label of a DNS name
 MUTABLE = frozenset({"suspend", "hold", "ttlSecondsAfterFinished"})
 
 
-class BatchFrom(SlurmClusterKind):
+class BatchFrom(OneSource):
     """The place of a batch script outside of the SlurmJob."""
 
     config_map_key_ref: ObjectKey = Field(description="A key of a ConfigMap of this namespace.")
@@ -145,6 +147,12 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         description="Seconds after its end when the SlurmJob is deleted, with its pod and its log. "
         "Default: never. May be changed at any time.",
     )
+
+    @model_validator(mode="after")
+    def _has_one_program(self) -> Self:
+        refuse_several(self, "batch", "batch_from", "container")
+        refuse_several(self, "cluster", "endpoint")
+        return self
 
 
 class Resource(NamedTuple):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from redbox_api.job_parts import Container as RequestedContainer
@@ -24,11 +26,13 @@ FIELD_PATH = (
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIP|podIP))$"
 )
 DEEPEST = 32
+MOST_NAMED = 8
+Given = TypeVar("Given")
 
 
-def _bounded(given: dict[str, Any]) -> dict[str, Any]:
+def bounded(given: Given) -> Given:
     """Bounds nesting: objects stored before the schema named every field may exceed our serializers."""
-    level: list[Any] = [given]
+    level: list[object] = [given]
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]
     if level:
@@ -36,14 +40,45 @@ def _bounded(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _inside(outer: object) -> Iterable[Any]:
+def _inside(outer: object) -> Iterable[object]:
     if isinstance(outer, dict):
         return outer.values()
     return outer if isinstance(outer, list) else ()
 
 
-OfKubernetes = Annotated[dict[str, Any], AfterValidator(_bounded)]
+OfKubernetes = Annotated[dict[str, Any], AfterValidator(bounded)]
 """Part of an object of Kubernetes' own; its schema is in `volume_schemas`."""
+
+
+def refuse_several(model: SlurmClusterKind, *fields: str) -> None:
+    """Of these fields at most one may be set, as the CRD requires: objects may be older than its rule."""
+    given = [to_camel(name) for name in fields if getattr(model, name) is not None]
+    if len(given) > 1:
+        raise PydanticCustomError("one_source", "{named} are set: keep one", {"named": " and ".join(given)})
+
+
+class OneSource(SlurmClusterKind):
+    """Base of models with exactly one source: what is validated is then what the pod's builder emits.
+
+    The CRD has the same rule. Objects from before it, and fields that it does not name, get past the CRD.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        sources = {name: source for name, source in given.items() if source is not None}
+        if len(sources) != 1:
+            named = " and ".join(sorted(sources)[:MOST_NAMED]) or "no source"
+            raise PydanticCustomError("one_source", "it has {named}: keep exactly one", {"named": named})
+        return sources
+
+    def emitted(self) -> dict[str, Any]:
+        """Its source as a pod has it."""
+        return self.model_dump(by_alias=True, exclude_defaults=True)
 
 
 class ObjectKey(SlurmClusterKind):
@@ -75,7 +110,7 @@ class FieldOfPod(SlurmClusterKind):
     )
 
 
-class ValueFrom(SlurmClusterKind):
+class ValueFrom(OneSource):
     """The source of a variable's value: read when the job is submitted, and not stored in any object."""
 
     model_config = ConfigDict(json_schema_extra=one_of("secretKeyRef", "configMapKeyRef", "fieldRef"))
@@ -99,6 +134,11 @@ class EnvVar(SlurmClusterKind):
     name: EnvName = Field(max_length=256, description="Letters, digits and _.")
     value: EnvValue | None = Field(None, description="The value, taken literally; $(NAME) is not replaced.")
     value_from: ValueFrom | None = Field(None, description="The source of the value.")
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        refuse_several(self, "value", "value_from")
+        return self
 
 
 class PortSpec(SlurmClusterKind):
@@ -198,10 +238,22 @@ class Ephemeral(SlurmClusterKind):
     )
 
 
-class Volume(SlurmClusterKind):
+class HostPath(SlurmClusterKind):
+    """A folder of a Kubernetes node. It is created if it is missing, whatever its type."""
+
+    path: str
+    type: Literal["DirectoryOrCreate"]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _created(cls, given: object) -> object:
+        return {**given, "type": "DirectoryOrCreate"} if isinstance(given, dict) else given
+
+
+class Volume(OneSource):
     """The volume for results. Old kinds may name a folder of a Kubernetes node, where that is allowed."""
 
-    # Other fields of an old kind's volume are kept, so that a refusal can name them.
+    # One of another name is kept, so that a refusal can name it.
     model_config = ConfigDict(
         extra="allow", json_schema_extra=one_of("persistentVolumeClaim", "nfs", "ephemeral")
     )
@@ -213,13 +265,12 @@ class Volume(SlurmClusterKind):
         None, description="A folder of an NFS server. The restricted Pod Security level does not allow it."
     )
     ephemeral: Ephemeral | None = Field(None, description="A volume that exists as long as the job's pod.")
+    host_path: SkipJsonSchema[HostPath | None] = None
 
     @property
-    def host_path(self) -> str | None:
-        """The folder of a node that an old kind names."""
-        given = (self.model_extra or {}).get("hostPath")
-        path = given.get("path") if isinstance(given, dict) else None
-        return path if isinstance(path, str) else None
+    def unknown_source(self) -> str | None:
+        """The name of its source, if that is none of the fields."""
+        return next(iter(self.model_extra or ()), None)
 
 
 class CollectWhen(StrEnum):

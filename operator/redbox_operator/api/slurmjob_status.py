@@ -14,6 +14,9 @@ from pydantic import Field
 
 from redbox_kube.slurm_cluster import SlurmClusterKind
 
+MOST_ATTEMPTS = 1_000_000
+"""As red-box has it. A user may be allowed to write statuses, and steps for each attempt must end."""
+
 
 class JobPhase(StrEnum):
     """The phase of a SlurmJob."""
@@ -127,9 +130,14 @@ class SlurmJobStatus(SlurmClusterKind):
     )
     run: int | None = Field(None, description="How often Slurm has started this attempt.")
     attempts: int | None = Field(
-        None, description="The number of its jobs in Slurm so far, including the current one."
+        None,
+        ge=1,
+        le=MOST_ATTEMPTS,
+        description="The number of its jobs in Slurm so far, including the current one.",
     )
-    resumed: int | None = Field(None, description="How many of them followed a suspension, not a failure.")
+    resumed: int | None = Field(
+        None, ge=0, le=MOST_ATTEMPTS, description="How many of them followed a suspension, not a failure."
+    )
     dependencies_met: bool | None = Field(
         None, description="Its dependencies are met; further attempts do not wait for them."
     )

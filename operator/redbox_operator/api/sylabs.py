@@ -15,7 +15,7 @@ from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.constants import pod_name
 from redbox_operator.api.schemas.volume_schemas import MOUNT
 from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
-from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, OfKubernetes, ResultsSpec, Volume
+from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, ResultsSpec, Volume, bounded
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
 
 WLM_GROUP = "wlm.sylabs.io"
@@ -58,6 +58,10 @@ COUNTS: dict[str, Any] = {"maxProperties": 64, "additionalProperties": {"x-kuber
 IGNORED = "Accepted for compatibility, and ignored."  # kubectl refuses unknown fields
 
 
+def _without_name(given: object) -> object:
+    return {key: value for key, value in given.items() if key != "name"} if isinstance(given, dict) else given
+
+
 class OldResults(SlurmClusterKind):
     """Results are copied into the volume's folder `<name>-job` when the job has succeeded."""
 
@@ -68,16 +72,16 @@ class OldResults(SlurmClusterKind):
         pattern=r"^[^\x00\n\r]+$",
         description="A path or pattern.",
     )
-    mount: OfKubernetes = Field(
-        json_schema_extra=MOUNT,
+    mount: Annotated[
+        Volume, BeforeValidator(_without_name), BeforeValidator(bounded), WithJsonSchema(MOUNT)
+    ] = Field(
         description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
         "cluster's administrator allows it.",
     )
 
     def translated(self, name: str) -> ResultsSpec:
-        volume = {field: value for field, value in self.mount.items() if field != "name"}
         return ResultsSpec(
-            sources=[self.source], volume=Volume(**volume), folder=pod_name(name), when=CollectWhen.SUCCEEDED
+            sources=[self.source], volume=self.mount, folder=pod_name(name), when=CollectWhen.SUCCEEDED
         )
 
 

@@ -7,6 +7,7 @@ where its container does not run; values of Secrets, and volumes, need a kubelet
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from redbox_api.connections import pem_of
@@ -24,11 +25,11 @@ from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion_pods.job_request import digest, job_request, stored_request
 from redbox_operator.companion_pods.placement import held_back, partition_of, placed, placed_anywhere
 from redbox_operator.companion_pods.pod_spec import PodParts, parts_of
+from redbox_operator.companion_pods.users import CompanionUsers
 from redbox_shared.pod_contract import CA_FILE, COMPANION_CONTAINER, DEFAULT_READINESS_PORT, REQUEST_FILE
 
 Object = dict[str, Any]
 FIRST_ATTEMPT = 1
-USER = 65532
 READINESS = {
     "httpGet": {"path": "/", "port": DEFAULT_READINESS_PORT},
     "periodSeconds": 3,
@@ -41,6 +42,14 @@ MODES = {
     PodRole.PORTS: CompanionMode.PORTS_ONLY,
     PodRole.COLLECT: CompanionMode.RESULTS_ONLY,
 }
+
+
+@dataclass(frozen=True)
+class CompanionProgram:
+    """What companions run, and as whom."""
+
+    image: str
+    users: CompanionUsers = field(default_factory=CompanionUsers)
 
 
 def config_map(
@@ -95,7 +104,7 @@ def needs_collector(job: SlurmJob, cluster: SlurmCluster) -> bool:
 
 
 def companion_pod(
-    job: SlurmJob, cluster: SlurmCluster, attempt: int, image: str, role: PodRole = PodRole.JOB
+    job: SlurmJob, cluster: SlurmCluster, attempt: int, program: CompanionProgram, role: PodRole = PodRole.JOB
 ) -> Object:
     """The companion, or with Virtual delivery a pod of another role; without a token for Kubernetes."""
     virtual = cluster.spec.delivery is Delivery.VIRTUAL and role is PodRole.JOB
@@ -106,14 +115,15 @@ def companion_pod(
     if parts.ports:
         metadata["labels"][LABEL_SLURMJOB] = job.name
     where = placed(job, cluster) if role is PodRole.JOB else placed_anywhere(job)
+    extended = held_back(job, cluster) if role is PodRole.JOB else {}
     spec = {
         "restartPolicy": "Never",
         "serviceAccountName": job.spec.service_account_name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
-        "securityContext": _security(parts),
-        "containers": [_container(parts, image, held_back(job, cluster) if role is PodRole.JOB else {})],
+        "securityContext": _security(parts, program.users.user_of(job.namespace)),
+        "containers": [_container(parts, program.image, extended)],
         **({"volumes": parts.volumes} if parts.volumes else {}),
         **where,
     }
@@ -138,16 +148,16 @@ def _container(parts: PodParts, image: str, extended: dict[str, str]) -> Object:
     }
 
 
-def _security(parts: PodParts) -> Object:
+def _security(parts: PodParts, user: int) -> Object:
     """For the `restricted` Pod Security level; a volume of results belongs to the companion's group."""
     context: Object = {
         "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": USER,
+        "runAsUser": user,
+        "runAsGroup": user,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     if parts.has_results:
-        context |= {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
+        context |= {"fsGroup": user, "fsGroupChangePolicy": "OnRootMismatch"}
     return context
 
 

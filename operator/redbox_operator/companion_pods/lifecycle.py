@@ -25,6 +25,7 @@ from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus
 from redbox_operator.companion_pods.admission_errors import problem_of_refusal
 from redbox_operator.companion_pods.builder import (
+    CompanionProgram,
     companion_pod,
     config_map,
     needs_collector,
@@ -94,11 +95,13 @@ class StoredRequest:
 class CompanionLifecycle:
     """Takes the next step for a companion, at the API server."""
 
-    def __init__(self, writer: StatusWriter, image: str, on_created: Callable[[CompanionPod], None]) -> None:
+    def __init__(
+        self, writer: StatusWriter, program: CompanionProgram, on_created: Callable[[CompanionPod], None]
+    ) -> None:
         """`on_created` is called with each pod that was created or found at the API server."""
         self._objects = writer.objects
         self._writer = writer
-        self._image = image
+        self._program = program
         self._on_created = on_created
 
     async def reconcile(
@@ -208,7 +211,7 @@ class CompanionLifecycle:
         return None
 
     async def _create_pod(self, target: CompanionTarget, role: PodRole) -> Object | None:
-        body = companion_pod(target.job, target.cluster, target.attempt, self._image, role)
+        body = companion_pod(target.job, target.cluster, target.attempt, self._program, role)
         made = await self._objects.create(ResourcePath("Pod", namespace=target.job.namespace), body)
         if made is not None:
             self._writer.count("Pod", "create")

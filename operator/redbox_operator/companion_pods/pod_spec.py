@@ -10,7 +10,7 @@ from typing import Any
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import CompanionMode, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.slurmjob_fields import PortSpec, ResultsSpec, Volume
+from redbox_operator.api.slurmjob_fields import PortSpec, ResultsSpec
 from redbox_shared import pod_contract
 from redbox_shared.pod_contract import (
     BATCH_FILE,
@@ -99,8 +99,7 @@ def _add_kubelet_values(parts: PodParts, job: SlurmJob, attempt: int) -> None:
         if source and source.field_ref and source.field_ref.field_path == POD_NAME:
             parts.set_env({name: pod_name(job.name, attempt)})  # also where another pod submits
         elif source:
-            value_from = source.model_dump(by_alias=True, exclude_defaults=True)
-            parts.env.append({"name": name, "valueFrom": value_from})
+            parts.env.append({"name": name, "valueFrom": source.emitted()})
     if spec.container and spec.container.registry_secret:
         for name, key in (
             (pod_contract.REGISTRY_USERNAME, "username"),
@@ -136,10 +135,4 @@ def _mount_results(parts: PodParts, results: ResultsSpec) -> None:
     folder = f"{RESULTS_FOLDER}/{results.folder}" if results.folder else RESULTS_FOLDER
     settings = {"from": results.sources, "when": results.when.value}
     parts.set_env({pod_contract.RESULTS: json.dumps(settings), pod_contract.RESULTS_FOLDER_PATH: folder})
-    parts.mount("results", RESULTS_FOLDER, _volume(results.volume), read_only=False)
-
-
-def _volume(volume: Volume) -> Object:
-    if volume.host_path:  # `validation` has checked the path
-        return {"hostPath": {"path": volume.host_path, "type": "DirectoryOrCreate"}}
-    return volume.model_dump(by_alias=True, exclude_none=True, exclude=set(volume.model_extra or {}))
+    parts.mount("results", RESULTS_FOLDER, results.volume.emitted(), read_only=False)

@@ -39,6 +39,7 @@ from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
 from redbox_operator.api.slurmjob_status import SlurmJobStatus, is_detail
+from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.companion_pods.lifecycle import CompanionLifecycle, CompanionState, as_final
 from redbox_operator.companion_pods.placement import cluster_of
 from redbox_operator.companion_pods.plan import CompanionPod
@@ -82,7 +83,7 @@ class Reconciler:
         writer: StatusWriter,
         cache: ObjectCache,
         links: RedboxLinks,
-        image: str,
+        program: CompanionProgram,
         metrics: OperatorMetrics,
         *,
         host_paths: Sequence[str] = (),
@@ -92,7 +93,7 @@ class Reconciler:
         self._writer = writer
         self._links = links
         self._metrics = metrics
-        companions = CompanionLifecycle(writer, image, cache.companion_written)
+        companions = CompanionLifecycle(writer, program, cache.companion_written)
         self._pods = AttemptPods(companions, cache, links, host_paths)
         self._deletion = Deletion(writer, self._cache_written)
         self._requested = RequestedActions(writer)

@@ -11,7 +11,7 @@ from redbox_kube.names import LABEL_CLUSTER, LABEL_PARTITION
 from redbox_kube.node_labels import partition_label
 from redbox_kube.slurm_endpoint import is_endpoint, is_visible, title_of
 from redbox_operator.api.problems import StatusProblem, first_flaw
-from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJob
+from redbox_operator.api.slurmjob import LONGEST_NAME, SLURM_JOBS, SlurmJob
 from redbox_operator.companion_pods.job_request import LARGEST_REQUEST, job_request, stored_request
 from redbox_operator.companion_pods.placement import cluster_of, partition_of
 from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT
@@ -21,7 +21,7 @@ VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
 
 
 def problem_of(job: SlurmJob, host_paths: Sequence[str] = ()) -> StatusProblem | None:
-    """The first problem for which it can never be submitted. `host_paths` are allowed for results."""
+    """The first problem for which it can never be submitted. Old kinds may have results in `host_paths`."""
     return (
         _of_reading(job)
         or _of_name(job)
@@ -95,12 +95,16 @@ def _of_sources(job: SlurmJob) -> StatusProblem | None:
 
 def _of_volume(job: SlurmJob, host_paths: Sequence[str]) -> StatusProblem | None:
     volume = job.spec.results.volume if job.spec.results else None
-    if volume is None or volume.persistent_volume_claim or volume.nfs or volume.ephemeral:
+    if volume is None:
         return None
-    if volume.host_path and any(_is_below(volume.host_path, folder) for folder in host_paths):
+    folders = () if job.resource == SLURM_JOBS else host_paths  # only old kinds may have one
+    if volume.host_path:
+        if any(_is_below(volume.host_path.path, folder) for folder in folders):
+            return None
+    elif volume.unknown_source is None:
         return None
-    given = ", ".join(sorted(volume.model_extra or {})) or "nothing"
-    below = f", or a hostPath below {', '.join(host_paths)}" if host_paths else ""
+    given = volume.unknown_source or "hostPath"
+    below = f", or a hostPath below {', '.join(folders)}" if folders else ""
     return StatusProblem(
         "VolumeNotAllowed", f"results go into a volume of {given}: use {VOLUMES}{below}", final=True
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from redbox_api.pod_parts import EmptyDirVolume, FilesVolume, HostPathVolume, PodFile, PodVolume
 from redbox_kube.api.objects import Object
@@ -12,8 +13,10 @@ from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
+from redbox_resourced.translation.sources import source_of
 
 DEFAULT_MODE = 0o644
+SECRET_KINDS = frozenset({"secret", "serviceAccountToken"})
 
 
 def volumes(pod: Object, references: PodReferences) -> list[PodVolume]:
@@ -40,18 +43,23 @@ def read_only_volumes(pod: Object, references: PodReferences) -> frozenset[str]:
 def _volume(pod: Object, given: Object, references: PodReferences) -> PodVolume:
     name = given["name"]
     field = f"spec.volumes[{name}]"
-    if (empty := given.get("emptyDir")) is not None:
-        return PodVolume(name=name, empty_dir=_empty_dir(empty, field))
-    if host_path := given.get("hostPath"):
-        kind = host_path.get("type") or ""
-        with refusals_of(f"{field}.hostPath"):
-            return PodVolume(name=name, host_path=HostPathVolume(path=host_path["path"], type=kind))
-    if claim := given.get("persistentVolumeClaim"):
-        path = references.claims.get(claim["claimName"])
-        if path is None:
-            raise Unsupported(f"{field}: the claim {claim['claimName']} has no path on Slurm's nodes")
-        return PodVolume(name=name, host_path=HostPathVolume(path=path, type="Directory"))
-    return PodVolume(name=name, files=_files_volume(pod, given, references, field))
+    match source_of(given, field):
+        case "emptyDir", empty:
+            return PodVolume(name=name, empty_dir=_empty_dir(empty, field))
+        case "hostPath", host_path:
+            kind = host_path.get("type") or ""
+            with refusals_of(f"{field}.hostPath"):
+                return PodVolume(name=name, host_path=HostPathVolume(path=host_path["path"], type=kind))
+        case "persistentVolumeClaim", claim:
+            path = references.claims.get(claim["claimName"])
+            if path is None:
+                raise Unsupported(f"{field}: the claim {claim['claimName']} has no path on Slurm's nodes")
+            return PodVolume(name=name, host_path=HostPathVolume(path=path, type="Directory"))
+        case kind, source:
+            files = _files_volume(
+                pod, _projections(given, kind, source, references, field), references, field
+            )
+            return PodVolume(name=name, files=files)
 
 
 def _empty_dir(given: Object, field: str) -> EmptyDirVolume:
@@ -60,34 +68,38 @@ def _empty_dir(given: Object, field: str) -> EmptyDirVolume:
     return EmptyDirVolume(in_memory=given.get("medium") == "Memory", size_limit=limit or None)
 
 
-def _files_volume(pod: Object, given: Object, references: PodReferences, field: str) -> FilesVolume:
-    sources, mode = _sources(given, references, field)
+class _Projections(NamedTuple):
+    """A volume of files as the sources of a projected one."""
+
+    sources: list[tuple[str, Object]]
+    mode: int
+
+
+def _files_volume(
+    pod: Object, projections: _Projections, references: PodReferences, field: str
+) -> FilesVolume:
     files: dict[str, PodFile] = {}
-    for source in sources:
-        for file in _files(pod, source, references, mode, field):
+    for kind, source in projections.sources:
+        for file in _files(pod, kind, source, references, projections.mode, field):
             references.budget.spend(file.content)
             files[file.path] = file  # of two with one path the later counts, as for kubelets
-    return FilesVolume(files=list(files.values()), secret=any(_is_secret(source) for source in sources))
+    secret = any(kind in SECRET_KINDS for kind, _ in projections.sources)
+    return FilesVolume(files=list(files.values()), secret=secret)
 
 
-def _is_secret(source: Object) -> bool:
-    return "secret" in source or "serviceAccountToken" in source
-
-
-def _sources(given: Object, references: PodReferences, field: str) -> tuple[list[Object], int]:
-    """All as the sources of a projected volume, and the mode of their files."""
-    if secret := given.get("secret"):
-        return [{"secret": {**secret, "name": secret.get("secretName")}}], _mode(secret)
-    if config_map := given.get("configMap"):
-        return [{"configMap": config_map}], _mode(config_map)
-    if fields := given.get("downwardAPI"):
-        return [{"downwardAPI": fields}], _mode(fields)
-    if projected := given.get("projected"):
-        sources = list(projected.get("sources") or ())
-        if is_default_volume(given) and not references.tokens:
-            sources = [source for source in sources if "serviceAccountToken" not in source]
-        return sources, _mode(projected)
-    raise Unsupported(f"{field}: it names no source")
+def _projections(
+    given: Object, kind: str, source: Object, references: PodReferences, field: str
+) -> _Projections:
+    if kind == "secret":
+        return _Projections([(kind, {**source, "name": source.get("secretName")})], _mode(source))
+    if kind in {"configMap", "downwardAPI"}:
+        return _Projections([(kind, source)], _mode(source))
+    if kind != "projected":
+        raise Unsupported(f"{field}: it names no source that this version has")
+    sources = [source_of(each, f"{field}.projected") for each in source.get("sources") or ()]
+    if is_default_volume(given) and not references.tokens:
+        sources = [each for each in sources if each[0] != "serviceAccountToken"]
+    return _Projections(sources, _mode(source))
 
 
 def _mode(source: Object, default: int = DEFAULT_MODE, key: str = "defaultMode") -> int:
@@ -95,19 +107,20 @@ def _mode(source: Object, default: int = DEFAULT_MODE, key: str = "defaultMode")
     return default if given is None else int(given)
 
 
-def _files(
-    pod: Object, source: Object, references: PodReferences, mode: int, field: str
+def _files(  # noqa: PLR0917
+    pod: Object, kind: str, source: Object, references: PodReferences, mode: int, field: str
 ) -> Iterator[PodFile]:
-    if secret := source.get("secret"):
-        yield from _chosen(references.secret(secret.get("name") or ""), secret, mode, field)
-    elif config_map := source.get("configMap"):
-        yield from _chosen(references.config_map(config_map.get("name") or ""), config_map, mode, field)
-    elif (fields := source.get("downwardAPI")) is not None:
-        yield from _written(pod, fields.get("items") or (), mode, f"{field}.downwardAPI")
-    elif (token := source.get("serviceAccountToken")) is not None:
-        yield _file(token["path"], _token(token, references, field).encode(), mode)
-    else:
-        raise Unsupported(f"{field}: it names no source that this version has")
+    match kind:
+        case "secret":
+            yield from _chosen(references.secret(source.get("name") or ""), source, mode, field)
+        case "configMap":
+            yield from _chosen(references.config_map(source.get("name") or ""), source, mode, field)
+        case "downwardAPI":
+            yield from _written(pod, source.get("items") or (), mode, f"{field}.downwardAPI")
+        case "serviceAccountToken":
+            yield _file(source["path"], _token(source, references, field).encode(), mode)
+        case _:
+            raise Unsupported(f"{field}: it names no source that this version has")
 
 
 def _token(source: Object, references: PodReferences, field: str) -> str:
@@ -134,9 +147,10 @@ def _chosen(values: Mapping[str, bytes], source: Object, mode: int, field: str) 
 def _written(pod: Object, items: Iterable[Object], mode: int, field: str) -> Iterator[PodFile]:
     for item in items:
         where = f"{field}.items[{item['path']}]"
-        if chosen := item.get("resourceFieldRef"):
+        kind, chosen = source_of(item, where)
+        if kind == "resourceFieldRef":
             text = resource_field(pod, chosen, f"{where}.resourceFieldRef")
-        elif chosen := item.get("fieldRef"):
+        elif kind == "fieldRef":
             if chosen["fieldPath"] in NODE_FIELDS:
                 raise Unsupported(f"{where}.fieldRef: {chosen['fieldPath']} is for variables, not for files")
             text = pod_field(pod, chosen["fieldPath"], f"{where}.fieldRef")

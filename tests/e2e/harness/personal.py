@@ -31,7 +31,6 @@ POD = f"redbox-{NAME}-0"
 KEY = "hpc1-key"
 VOLUME = "/srv/redbox-own"
 KUBE_NODE = "k1"
-POD_USER = "65532"
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def personal_user(bed: Bed, folder: Path) -> Iterator[PersonalUser]:
     user = PersonalUser(bed, folder, admin)
     (folder / "deploy").symlink_to(CHECKOUT / "deploy")
     bed.host(KUBE_NODE).run("rm", "-rf", VOLUME)
-    bed.host(KUBE_NODE).run("install", "-d", "-m", "0770", "-o", POD_USER, "-g", POD_USER, VOLUME)
+    bed.host(KUBE_NODE).run("install", "-d", "-m", "0777", VOLUME)
     admin.apply(yaml.safe_dump_all(prepared()))
     token = admin("create", "token", "person", f"--namespace={NAMESPACE}", "--duration=2h").strip()
     config = yaml.safe_load(bed.places.kubeconfig.read_text())

@@ -164,7 +164,7 @@ def host_folder(bed: Bed) -> Iterator[str]:
     """A folder of each node that the chart's values name, and that belongs to companions."""
     SlurmJobs.on(bed)
     for node in bed.plan.of_role(Role.NODE):
-        made = ("install", "-d", "-o", "65532", f"{FOLDER}/shared")
+        made = ("install", "-d", "-m", "1777", f"{FOLDER}/shared")
         bed.host(node.name).run(*made)
     upgrade = ("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait")
     Helm(bed)(*upgrade, "--timeout=110s", f'--set-json=operator.hostPaths=["{FOLDER}/shared"]')

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from redbox_operator.api.slurmjob import Resource, SlurmJob
 from redbox_operator.api.slurmjob_status import JobPhase
 from redbox_operator.api.sylabs import OLD_SLURM_JOBS, OLD_WORDS, OLDEST_SLURM_JOBS, WLM_JOBS, translated
-from redbox_operator.companion_pods.builder import companion_pod
+from redbox_operator.companion_pods.builder import CompanionProgram, companion_pod
 from tests.operator.factories import slurm_cluster
 
 OLD_SCRIPT = "#!/bin/sh\n#SBATCH --nodes=1\n##SBATCH --exclusive\nsrun hostname\n"
@@ -95,8 +95,8 @@ def test_the_examples_are_understood() -> None:
 
 
 def test_an_allowed_host_path_is_mounted_into_the_companion() -> None:
-    mount = {"name": "data", "hostPath": {"path": "/srv/results", "type": "Directory"}, "x": {}}
+    mount = {"name": "data", "hostPath": {"path": "/srv/results", "type": "Directory"}}
     job = old({"batch": "#!/bin/sh\n", "results": {"from": "a", "mount": mount}})
-    volumes = companion_pod(job, slurm_cluster(), 1, "image")["spec"]["volumes"]
+    volumes = companion_pod(job, slurm_cluster(), 1, CompanionProgram("image"))["spec"]["volumes"]
     made = {"name": "results", "hostPath": {"path": "/srv/results", "type": "DirectoryOrCreate"}}
     assert made in volumes

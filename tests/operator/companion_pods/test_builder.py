@@ -19,6 +19,7 @@ from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import PodRole
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion_pods.builder import (
+    CompanionProgram,
     companion_pod,
     config_map,
     needs_collector,
@@ -28,7 +29,7 @@ from redbox_operator.companion_pods.builder import (
 from redbox_operator.companion_pods.job_request import digest
 from tests.operator.factories import slurm_cluster, slurm_job, with_gateways
 
-IMAGE = "registry.example/redbox-companion:1"
+PROGRAM = CompanionProgram("registry.example/redbox-companion:1")
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SECRET_ENV = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
@@ -89,7 +90,7 @@ CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, PodRole]] = {
 
 def pod_of(case: str) -> dict[str, Any]:
     job, cluster, attempt, role = CASES[case]
-    return companion_pod(job, cluster, attempt, IMAGE, role)
+    return companion_pod(job, cluster, attempt, PROGRAM, role)
 
 
 def request_of(job: SlurmJob, *dependencies: Dependency) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def test_a_comment_in_the_bundle_of_the_red_box_keeps_no_job_from_being_made(enc
     bundle = base64.b64encode(f"# Universität\n{certificate}".encode(encoding)).decode()
     made = config_map(slurm_job(), slurm_cluster(caBundle=bundle))
     assert made["data"]["ca.crt"] == f"# Universitt\n{certificate}"
-    assert companion_pod(slurm_job(), slurm_cluster(caBundle=bundle), 1, IMAGE)["kind"] == "Pod"
+    assert companion_pod(slurm_job(), slurm_cluster(caBundle=bundle), 1, PROGRAM)["kind"] == "Pod"
 
 
 def test_a_script_from_elsewhere_is_not_copied_and_a_suspended_job_is_held() -> None:
@@ -211,7 +212,7 @@ def test_no_value_of_a_secret_is_in_any_object() -> None:
 
 def test_a_pattern_of_results_is_not_what_the_kubelet_takes_for_a_variable() -> None:
     pod = companion_pod(
-        slurm_job(results={**RESULTS, "from": ["$(REDBOX_KEY)"]}), slurm_cluster(), 1, IMAGE, PodRole.JOB
+        slurm_job(results={**RESULTS, "from": ["$(REDBOX_KEY)"]}), slurm_cluster(), 1, PROGRAM, PodRole.JOB
     )
     (noted,) = [item for item in pod["spec"]["containers"][0]["env"] if item["name"] == "REDBOX_RESULTS"]
     assert "$$(REDBOX_KEY)" in noted["value"]
@@ -248,7 +249,7 @@ def test_what_needs_a_kubelet_has_a_pod_of_its_own_with_virtual_delivery_only(
 @pytest.mark.parametrize("delivery", ["Container", "Virtual"])
 def test_a_service_selects_exactly_the_pod_that_serves_the_ports(delivery: str, role: PodRole) -> None:
     job = slurm_job(ports=PORTS, env=[SECRET_ENV], results=RESULTS)
-    pod = companion_pod(job, slurm_cluster(delivery=delivery), 1, IMAGE, role)
+    pod = companion_pod(job, slurm_cluster(delivery=delivery), 1, PROGRAM, role)
     (container,) = pod["spec"]["containers"]
     serves = role is (PodRole.JOB if delivery == "Container" else PodRole.PORTS) or role is PodRole.PORTS
     assert (pod["metadata"]["labels"].get("redbox.dev/slurmjob") == "cow") is serves

@@ -16,6 +16,7 @@ from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
 from redbox_operator.api.decode import RESOURCES
 from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
@@ -75,7 +76,7 @@ class Stand:
         self.metrics = metrics
         writer = StatusWriter(self.api.client, metrics)
         links = RedboxLinks()
-        self.reconciler = Reconciler(writer, self.cache, links, "image", metrics)
+        self.reconciler = Reconciler(writer, self.cache, links, CompanionProgram("image"), metrics)
         clusters = SlurmClusters(
             writer,
             ServiceAccountName("redbox-system", "redbox-operator"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from redbox_operator.api.sylabs import OLD_SLURM_JOBS
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from tests.operator.factories import slurm_job
 
@@ -43,7 +44,6 @@ def test_a_job_with_nothing_wrong_has_no_problem() -> None:
             "VolumeNotAllowed",
             "hostPath: use persistentVolumeClaim, nfs or ephemeral",
         ),
-        ("cow", {"results": {"from": ["a"], "volume": {}}}, "VolumeNotAllowed", "nothing"),
         (
             "cow",
             {"results": {"from": ["a", "out/../../b"], "volume": CLAIM}},
@@ -101,9 +101,11 @@ def test_a_job_of_no_known_cluster_may_still_be_cured(
     ],
 )
 def test_a_host_path_of_an_old_kind_is_allowed_below_named_folders_only(path: str, allowed: bool) -> None:  # noqa: FBT001
-    job = slurm_job(results={"from": ["a"], "volume": {"hostPath": {"path": path}}})
+    results = {"from": ["a"], "volume": {"hostPath": {"path": path}}}
+    job = slurm_job(results=results).model_copy(update={"resource": OLD_SLURM_JOBS})
     problem = problem_of(job, ["/data/", "/srv/results"])
     assert (problem is None) is allowed
     if problem:
         assert "or a hostPath below /data/, /srv/results" in problem.message
     assert problem_of(job) is not None
+    assert problem_of(slurm_job(results=results), ["/"]) is not None  # our own kind has none

@@ -27,6 +27,12 @@ def one_of(*names: str) -> Schema:
     return {"x-kubernetes-validations": [rule(f"[{given}].exists_one(given, given)", message)]}
 
 
+def at_most_one(*names: str) -> Schema:
+    """The rule that not several of these fields are set."""
+    given = ", ".join(f"has(self.{name})" for name in names)
+    return rule(f"[{given}].filter(given, given).size() <= 1", "it names several sources: keep exactly one")
+
+
 def structural(model: type[BaseModel], *, defaults: bool = True) -> Schema:
     """The model's whole schema in structural form."""
     schema = model.model_json_schema()

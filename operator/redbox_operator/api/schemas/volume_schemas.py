@@ -7,7 +7,7 @@ read the stored object any more: the whole kind cannot be listed.
 
 from __future__ import annotations
 
-from redbox_operator.api.schemas.openapi import Schema
+from redbox_operator.api.schemas.openapi import Schema, at_most_one
 
 
 def _object(**properties: Schema) -> Schema:
@@ -61,3 +61,4 @@ MOUNT = _object(
     ephemeral=_object(volumeClaimTemplate=CLAIM_TEMPLATE),
     **{kind: _object() for kind in REFUSED},
 )
+MOUNT["x-kubernetes-validations"] = [at_most_one(*sorted(MOUNT["properties"].keys() - {"name"}))]

@@ -7,7 +7,7 @@ from elsewhere is doubled.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from redbox_api.job_parts import ENV_NAME_PATTERN
 from redbox_api.pod_parts import PodEnv
@@ -15,6 +15,7 @@ from redbox_kube.api.objects import Object
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.references import PodReferences
+from redbox_resourced.translation.sources import source_of
 
 NAME = re.compile(ENV_NAME_PATTERN)
 LONGEST_VALUE = 128 * 1024  # with its name: Linux's MAX_ARG_STRLEN
@@ -31,6 +32,8 @@ def environment(pod: Object, container: Object, references: PodReferences, field
         if NAME.fullmatch(given["name"]) is None:
             raise Unsupported(f"{where}: Apptainer sets only variables whose names a shell takes: rename it")
         source = given.get("valueFrom")
+        if source is not None and given.get("value"):
+            raise Unsupported(f"{where}: it has value and valueFrom: keep one")
         with refusals_of(where):
             if source is None:
                 variables.append(PodEnv(name=given["name"], value=given.get("value") or ""))
@@ -43,11 +46,8 @@ def environment(pod: Object, container: Object, references: PodReferences, field
 def _from_objects(container: Object, references: PodReferences, field: str) -> Iterator[PodEnv]:
     """A key that Apptainer sets no variable for is refused: kubelets would set it, `my.dot` for instance."""
     for source in container.get("envFrom") or ():
-        config_map, secret = source.get("configMapRef"), source.get("secretRef")
-        values = {
-            **(references.config_map_texts(config_map["name"]) if config_map else {}),
-            **(references.secret(secret["name"]) if secret else {}),
-        }
+        kind, chosen = source_of(source, f"{field}.envFrom")
+        values = _values(kind, chosen["name"], references, f"{field}.envFrom")
         for key in sorted(values):
             name = f"{source.get('prefix') or ''}{key}"
             where = f"{field}.envFrom[{name}]"
@@ -64,27 +64,34 @@ def _from_source(
     pod: Object, container: Object, name: str, source: Object, references: PodReferences, *, field: str
 ) -> PodEnv | None:
     """None: an optional value that does not exist."""
-    if chosen := source.get("fieldRef"):
-        path, where = chosen["fieldPath"], f"{field}.valueFrom.fieldRef"
+    where = f"{field}.valueFrom"
+    kind, chosen = source_of(source, where)
+    if kind == "fieldRef":
+        path = chosen["fieldPath"]
         if path in NODE_FIELDS:
             return PodEnv(name=name, from_node=NODE_FIELDS[path])
         if path in {"metadata.labels", "metadata.annotations"}:
-            raise Unsupported(f"{where}.fieldPath: a variable holds one of them: {path}['KEY']")
-        return PodEnv(name=name, value=_literally(pod_field(pod, path, where)))
-    if chosen := source.get("resourceFieldRef"):
-        where = f"{field}.valueFrom.resourceFieldRef"
-        return PodEnv(name=name, value=resource_field(pod, chosen, where, container["name"]))
-    if chosen := source.get("secretKeyRef"):
-        values = references.secret(chosen["name"])
-    elif chosen := source.get("configMapKeyRef"):
-        values = references.config_map_texts(chosen["name"])
-    else:
-        raise Unsupported(f"{field}.valueFrom: it names no source")
+            raise Unsupported(f"{where}.fieldRef.fieldPath: a variable holds one of them: {path}['KEY']")
+        return PodEnv(name=name, value=_literally(pod_field(pod, path, f"{where}.fieldRef")))
+    if kind == "resourceFieldRef":
+        value = resource_field(pod, chosen, f"{where}.resourceFieldRef", container["name"])
+        return PodEnv(name=name, value=value)
+    values = _values(kind, chosen["name"], references, where)
     if chosen["key"] in values:
         return PodEnv(name=name, value=_text(values[chosen["key"]], field))
     if chosen.get("optional"):
         return None
     raise Unsupported(f"{field}.valueFrom: {chosen['name']} has no text with the key {chosen['key']!r}")
+
+
+def _values(kind: str, name: str, references: PodReferences, field: str) -> Mapping[str, bytes]:
+    match kind:
+        case "secretRef" | "secretKeyRef":
+            return references.secret(name)
+        case "configMapRef" | "configMapKeyRef":
+            return references.config_map_texts(name)
+        case _:
+            raise Unsupported(f"{field}: it names no source that this version has")
 
 
 def _text(value: bytes, field: str) -> str:

@@ -1,0 +1,85 @@
+"""A status that a user wrote by hand: who may patch slurmjobs/status harms the own SlurmJob at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redbox_api.models import Phase
+from redbox_operator.slurmjob.attempt_state import AttemptState
+from redbox_operator.slurmjob.attempts import Attempt
+from redbox_operator.slurmjob.superseded import older_keys
+from tests.operator.factories import slurm_job
+from tests.operator.harness import DELETED, Stand
+
+FINISHED = {
+    "type": "Finished",
+    "status": "True",
+    "reason": "Failed",
+    "lastTransitionTime": "2026-11-21T12:00:00Z",
+}
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
+    return Stand(monkeypatch)
+
+
+def forge(stand: Stand, **status: Any) -> None:
+    job = stand.api.objects[stand.where]
+    stand.api.put(stand.where, {**job, "status": {**job["status"], **status}})
+
+
+def test_the_work_for_older_attempts_is_bounded_whatever_their_number() -> None:
+    """Of two thousand million the operator had to look at each, and did nothing else for an hour."""
+    state = AttemptState(slurm_job(), None, Attempt(1_000_000, 0), None)
+    assert [key.attempt for key in older_keys(state)] == list(range(999_000, 1_000_000))
+
+
+async def test_a_number_of_attempts_that_cannot_be_is_replaced_by_what_red_box_has(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    before = stand.status
+    forge(stand, attempts=2_000_000_000, conditions=[FINISHED], phase="Failed")
+    await stand.look()
+    await stand.look()
+    assert stand.status["phase"] == "Running"
+    assert stand.status.get("attempts", 1) == before.get("attempts", 1)
+    assert stand.pod_names == ["cow-job"]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"jobID": "999"},
+        {"companion": None, "jobID": None},
+        {"conditions": [FINISHED], "phase": "Succeeded"},
+        {"attempts": 7, "resumed": 7},
+        {"user": "bob", "nodes": ["n9"]},
+    ],
+)
+async def test_a_deletion_cancels_all_jobs_of_the_slurmjob_and_no_other(
+    stand: Stand, forged: dict[str, Any]
+) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    forge(stand, **forged)
+    await stand.change(**DELETED)
+    assert stand.link.done == ["cancel farm/default all"]
+    assert stand.finalizers, "the job has not ended yet"
+
+
+@pytest.mark.parametrize(
+    "forged", [{"jobID": "999", "user": "bob"}, {"conditions": [FINISHED], "phase": "Succeeded"}]
+)
+async def test_what_red_box_says_replaces_what_was_forged(stand: Stand, forged: dict[str, Any]) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    before = stand.status
+    forge(stand, **forged)
+    await stand.look()
+    assert {name: stand.status[name] for name in ("jobID", "user", "phase")} == {
+        name: before[name] for name in ("jobID", "user", "phase")
+    }
+    assert stand.conditions["Finished"] == ("False", "Unfinished")
