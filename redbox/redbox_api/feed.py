@@ -1,8 +1,8 @@
 """Feeds: list, watch from the list's revision, resume where the watch ended, and retry, until cancelled.
 
-TooOld (410) makes the next attempt list again, and counts as a failure if it did so just before. An event of type
-`error` means that red-box drops this watch, for instance because its reader is too slow: the watch then ends, and
-resumes where it was.
+TooOld (410) makes the next attempt list again, and counts as a failure if it did so just before. An event of
+type `error` means that red-box drops this watch, for instance because its reader is too slow: the watch then
+ends, and resumes where it was.
 """
 
 from __future__ import annotations

@@ -66,12 +66,16 @@ class TimeShare:
             self._balance -= spent
             self._turn_s += spent
 
+    @property
+    def is_overdrawn(self) -> bool:
+        return self._balance < 0
+
     async def rest(self) -> float:
         """Until the balance is not overdrawn; to be awaited before more is read. Returns how long."""
         if self._turn_s >= LONGEST_TURN_S:
             self._turn_s = 0.0
             await asyncio.sleep(0)
-        if self._balance >= 0:
+        if not self.is_overdrawn:
             return 0.0
         began = self._clock()
         self._common.overdrawn.add(self)

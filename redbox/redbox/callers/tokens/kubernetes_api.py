@@ -18,8 +18,8 @@ from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.tokens.api_access import ApiAccess
 from redbox_api.bodies import whole
-from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_api.connections import explain, plain_session
+from redbox_api.limits.answer_limits import AnswerLimits
 
 OF_ANSWERS = AnswerLimits(longest=1024 * 1024)
 MAX_CONNECTIONS = 16
