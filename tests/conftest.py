@@ -18,7 +18,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from redbox_api import client
+from redbox_api.requests import sender
 from tests.failures import FailuresAtOnce
 
 ROOT = Path(__file__).parent.parent
@@ -129,7 +129,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _a_connection_may_take_a_minute() -> Iterator[None]:
     """Red-box's client gives up after five seconds, in which a busy machine may not give it a turn."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "Deadlines", partial(client.Deadlines, connect=60))
+        patch.setattr(sender, "Deadlines", partial(sender.Deadlines, connect=60))
         yield
 
 

@@ -1,51 +1,58 @@
-"""Reading a response's body: as a whole or line by line, with a bound on its size."""
+"""Reading a response's body: as a whole or line by line, within bounds on its size and its time."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from math import inf
 
 from aiohttp import StreamReader
 
-LONGEST = 64 << 20
-"""Bytes held in memory at once: an array of 50,000 tasks is 8 MiB, an object of Kubernetes at most 1.5 MiB in
-etcd and some times that in JSON, where `<` is six bytes."""
+from redbox_api.limits.answer_limits import AnswerLimits, OutOfBounds
+from redbox_api.limits.time_share import TimeShare
+
+LIMITS = AnswerLimits()
+UNMETERED = TimeShare(saved_s=inf)
 
 
-class TooLong(ValueError):
-    """The response is larger than responses of this server are."""
-
-
-async def whole(content: StreamReader, longest: int | None = None) -> bytes:
+async def whole(content: StreamReader, limits: AnswerLimits = LIMITS, share: TimeShare = UNMETERED) -> bytes:
     read = bytearray()
     async for piece in content.iter_any():
         read += piece
-        _check(read, longest or LONGEST)
+        limits.check_bytes(len(read))
+        await share.rest()
     return bytes(read)
 
 
 async def lines(
-    content: StreamReader, longest: int | None = None, *, all_end: bool = False
+    content: StreamReader,
+    limits: AnswerLimits = LIMITS,
+    share: TimeShare = UNMETERED,
+    *,
+    within: float = inf,
+    all_end: bool = False,
 ) -> AsyncIterator[bytes]:
     """The documents of a watch, however long: aiohttp's own lines stop at 4 MiB.
 
-    Only LF ends a line: U+2028 and others may be in it. With `all_end`, a last line without an end raises
-    ConnectionError.
+    Only LF ends a line: U+2028 and others may be in it. Each has to come whole `within` seconds of its first
+    byte. With `all_end`, a last line without an end raises ConnectionError.
     """
-    begun = bytearray()
+    begun, late_at, loop = bytearray(), inf, asyncio.get_running_loop()
     async for piece in content.iter_any():
-        first, *others = piece.split(b"\n")
+        with share.charged():
+            first, *others = piece.split(b"\n")
         begun += first
         for other in others:
             if begun:
                 yield bytes(begun)
             begun = bytearray(other)
-        _check(begun, longest or LONGEST)
+            late_at = inf
+        limits.check_bytes(len(begun))
+        if loop.time() > late_at:
+            raise OutOfBounds(f"an event that did not come whole within {within:g} s")
+        rested = await share.rest()
+        late_at = (loop.time() + within if late_at == inf else late_at + rested) if begun else inf
     if begun and all_end:
         raise ConnectionError("it broke off in the middle of an event")
     if begun:
         yield bytes(begun)
-
-
-def _check(read: bytearray, longest: int) -> None:
-    if len(read) > longest:
-        raise TooLong(f"an answer of more than {longest >> 20} MiB")

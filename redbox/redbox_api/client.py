@@ -8,22 +8,21 @@ contract has the same effect as one request. Redirects are not followed: a token
 
 from __future__ import annotations
 
-import asyncio
-import copy
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse
+from aiohttp import ClientResponse
 
-from redbox_api.bodies import TooLong, lines, whole
-from redbox_api.connections import ClientConnections, explain, url_of
-from redbox_api.errors import FOREIGN, AnswerT, NotAccepted, RedboxError, Unreachable, parse, refusal
+from redbox_api.errors import (
+    FOREIGN,
+    NotAccepted,
+    Unreachable,
+)
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.job_rows import answer_about, cancelled_attempts, checked
 from redbox_api.models import (
@@ -36,6 +35,7 @@ from redbox_api.models import (
     JobList,
     JobRequest,
     OwnerRef,
+    Partition,
     PartitionEvent,
     PartitionList,
     UsageList,
@@ -44,21 +44,10 @@ from redbox_api.models import (
     WatchEvent,
     WhoAmI,
 )
+from redbox_api.requests.sender import RequestSender
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
 
-TokenSource = Callable[[], Awaitable[str]]
-OK_OR_PARTIAL = range(200, 300)
 OFFSET = re.compile(r"[0-9]{1,18}")
-
-
-@dataclass(frozen=True)
-class Deadlines:
-    """In seconds; `quiet` is how long a watch may be silent (bookmarks come every 10 s), and then a log."""
-
-    connect: float = 5.0
-    answer: float = 60.0  # the whole of it
-    quiet: float = 30.0
-    log_quiet: float = 400.0  # red-box ends a followed answer that was silent for 300 s
 
 
 @dataclass(frozen=True)
@@ -109,40 +98,8 @@ class LogAnswer:
     """Of a container: which of its starts."""
 
 
-class RedboxClient:
+class RedboxClient(RequestSender):
     """Sends requests to one red-box as one caller."""
-
-    def __init__(
-        self,
-        endpoint: str,
-        *,
-        token: TokenSource | None = None,
-        ca_bundle: str | bytes | None = None,
-        socket: str | None = None,
-        deadlines: Deadlines | None = None,
-        longest: int | None = None,  # bytes of an answer, or of an event of a watch, that are held in memory
-        refuses: Callable[[str], str | None] | None = None,  # see `ClientConnections`
-    ) -> None:
-        """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path."""
-        self._token = token
-        self.longest = longest
-        self._deadlines = deadlines or Deadlines()
-        self._endpoint = endpoint
-        self._connections = ClientConnections(path=socket, ca_bundle=ca_bundle, refuses=refuses)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._connections.close()
-
-    def speaking_for(self, token: TokenSource) -> Self:
-        """The same red-box over the same connections, as another caller: it lives as long as this one."""
-        other = copy.copy(self)
-        other._token = token  # noqa: SLF001 (one of ours)
-        return other
 
     # -- jobs
 
@@ -206,7 +163,7 @@ class RedboxClient:
         """All pages of a list; each carries the revision at which a watch may begin."""
         query: dict[str, Any] = dict(filters)
         while True:
-            page = await self._ask(JobList, "GET", "/v1/jobs", query)
+            page = await self._ask_list(JobList, Job, "/v1/jobs", query)
             following = page.next
             yield page.model_copy(update={"items": [checked(job) for job in page.items]})
             del page
@@ -216,11 +173,9 @@ class RedboxClient:
 
     async def watch_jobs(self, since: str | None = None, **filters: str | int) -> AsyncIterator[WatchEvent]:
         """Changes from a revision on; ends when the server says so, raises TooOld or Unreachable."""
-        query = {"watch": "true", **filters} | ({"since": since} if since else {})
-        async with self.stream("GET", "/v1/jobs", query) as answer:
-            async for line in lines(answer.content, self.longest):
-                event = parse(WatchEvent, line, "/v1/jobs")
-                yield event if event.job is None else event.model_copy(update={"job": checked(event.job)})
+        async for event in self._watch(WatchEvent, "/v1/jobs", since, filters):
+            yield event if event.job is None else event.model_copy(update={"job": checked(event.job)})
+            del event
 
     async def check(self, request: JobRequest) -> Check:
         """Whether Slurm would accept it, and when it would start."""
@@ -231,15 +186,6 @@ class RedboxClient:
         return await self._ask(ExpectedStart, "GET", f"{_job(key)}/expected-start", {"attempt": attempt})
 
     # -- logs and files
-
-    @asynccontextmanager
-    async def stream(
-        self, method: str, path: str, query: Mapping[str, Any], *, quiet: float | None = None
-    ) -> AsyncIterator[ClientResponse]:
-        """A response read piece by piece (logs, tar, watch); a refusal is raised before the first."""
-        silence = self._deadlines.quiet if quiet is None else quiet
-        async with self._exchange(method, path, query, await self._headers(), quiet=silence) as answer:
-            yield answer
 
     @asynccontextmanager
     async def read_log(self, key: str, query: LogQuery) -> AsyncIterator[LogAnswer]:
@@ -254,17 +200,6 @@ class RedboxClient:
                 nothing_more=answer.status == HTTPStatus.NO_CONTENT,
                 restart=_restart(answer),
             )
-
-    async def token(self) -> str | None:
-        """The one to send now."""
-        return await self._token() if self._token else None
-
-    async def open_websocket(
-        self, path: str, query: Mapping[str, Any], protocol: str
-    ) -> ClientWebSocketResponse[bool]:
-        """Upgrade to a WebSocket, for `redbox_api.sessions`: the caller closes it."""
-        url, within = url_of(self._endpoint, path, query), self._deadlines.answer
-        return await self._connections.open_websocket(url, await self._headers(), protocol, within)
 
     async def list_files(self, key: str, pattern: str = "*", *, attempt: int = 1) -> FileList:
         return await self._ask(FileList, "GET", f"{_job(key)}/files", {"attempt": attempt, "glob": pattern})
@@ -292,85 +227,16 @@ class RedboxClient:
         return await self._ask(Cluster, "GET", "/v1/cluster", {})
 
     async def partitions(self) -> PartitionList:
-        return await self._ask(PartitionList, "GET", "/v1/partitions", {})
+        return await self._ask_list(PartitionList, Partition, "/v1/partitions", {})
 
     async def watch_partitions(self, since: str | None = None) -> AsyncIterator[PartitionEvent]:
         """Changes from a list's revision on; ends and raises as `watch_jobs` does."""
-        query = {"watch": "true"} | ({"since": since} if since else {})
-        async with self.stream("GET", "/v1/partitions", query) as answer:
-            async for line in lines(answer.content, self.longest):
-                yield parse(PartitionEvent, line, "/v1/partitions")
+        async for event in self._watch(PartitionEvent, "/v1/partitions", since, {}):
+            yield event
+            del event
 
     async def whoami(self) -> WhoAmI:
         return await self._ask(WhoAmI, "GET", "/v1/whoami", {})
-
-    # -- requests
-
-    async def _ask(
-        self,
-        answer: type[AnswerT],
-        method: str,
-        path: str,
-        query: Mapping[str, Any],
-        *,
-        content: str | None = None,
-    ) -> AnswerT:
-        headers = await self._headers()
-        if content is not None:
-            headers["content-type"] = "application/json"
-        within = self._deadlines.answer
-        try:
-            async with (
-                asyncio.timeout(within),
-                self._exchange(method, path, query, headers, content=content) as response,
-            ):
-                body = await whole(response.content, self.longest)
-        except TimeoutError as error:
-            raise Unreachable(f"{path}: no answer within {within:g} s") from error
-        return parse(answer, body, path)
-
-    @asynccontextmanager
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any],
-        headers: Mapping[str, str],
-        *,
-        content: str | None = None,
-        quiet: float | None = None,
-    ) -> AsyncIterator[ClientResponse]:
-        try:
-            async with self._connections.session().request(
-                method,
-                url_of(self._endpoint, path, query),
-                data=content,
-                headers=headers,
-                timeout=ClientTimeout(total=None, connect=self._deadlines.connect, sock_read=quiet),
-                allow_redirects=False,
-            ) as answer:
-                if answer.status not in OK_OR_PARTIAL:
-                    raise await self._refusal(answer, path)
-                yield answer
-        except (ClientError, TooLong) as error:
-            raise Unreachable(f"{path}: {explain(error)}") from error
-
-    async def _refusal(self, answer: ClientResponse, path: str) -> RedboxError:
-        """A stream has no deadline as a whole, but the body of a refusal has one."""
-        within = self._deadlines.answer
-        reading = asyncio.timeout(within)
-        try:
-            async with reading:
-                body = await whole(answer.content, self.longest)
-        except TimeoutError as error:
-            if not reading.expired():
-                raise
-            raise Unreachable(f"{path}: no answer within {within:g} s") from error
-        return refusal(answer.status, body, answer.headers.get("retry-after"))
-
-    async def _headers(self) -> dict[str, str]:
-        token = await self.token()
-        return {} if token is None else {"authorization": f"Bearer {token}"}
 
 
 def _job(key: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -29,8 +30,11 @@ from aiohttp import (
 )
 from yarl import URL
 
-from redbox_api.bodies import TooLong, whole
+from redbox_api.bodies import whole
 from redbox_api.errors import FOREIGN, Unreachable, refusal
+from redbox_api.limits.answer_limits import AnswerLimits, OutOfBounds
+from redbox_api.limits.metering import charged_http, charged_tls
+from redbox_api.limits.time_share import TimeShare
 from redbox_shared.socket_options import KEEP_ALIVE
 
 IDLE_S = 10.0
@@ -40,7 +44,7 @@ READ_AHEAD = 64 * 1024
 """Buffered of a log whose reader is slow; there may be a thousand. Larger buffers were not faster."""
 LONGEST_MESSAGE = 1024 * 1024
 """Of a WebSocket; red-box sends what it reads, in pieces that are much smaller."""
-LONGEST_REFUSAL = 1024 * 1024
+OF_REFUSALS = AnswerLimits(longest=256 * 1024, values=10_000, containers=1_000)
 NO_LIMIT = 0
 """A thousand followed logs are a thousand connections: red-box limits them itself."""
 
@@ -54,11 +58,17 @@ class ClientConnections:
         path: str | None,
         ca_bundle: str | bytes | None,
         refuses: Callable[[str], str | None] | None = None,
+        share: TimeShare | None = None,
     ) -> None:
-        """`refuses` returns why there is to be no connection to an address, of those that a name has."""
+        """`refuses` returns why there is to be no connection to an address, of those that a name has.
+
+        TLS and HTTP are charged to `share`. Without one they are not: a log that somebody reads over these
+        connections must not take the time of a feed.
+        """
         self._path = path
         self._refuses = refuses
         self._tls = ssl.create_default_context(cadata=pem_of(ca_bundle or ""))
+        self._share = share
         self._session: ClientSession | None = None
         self._upgrades: ClientSession | None = None
         self._closed = False
@@ -83,7 +93,7 @@ class ClientConnections:
             raise Unreachable(f"{url.raw_path}: no answer within {within:g} s") from error
         except WSServerHandshakeError as error:
             raise Unreachable(f"{url.raw_path}: {FOREIGN}: it opens no WebSocket: {error.message}") from error
-        except (ClientError, TooLong) as error:
+        except (ClientError, OutOfBounds) as error:
             raise Unreachable(f"{url.raw_path}: {explain(error)}") from error
         if opened.protocol != protocol:
             await opened.close()
@@ -106,9 +116,14 @@ class ClientConnections:
     def _connector(self) -> BaseConnector:
         if self._path is not None:
             return UnixConnector(self._path, limit=NO_LIMIT, keepalive_timeout=IDLE_S)
-        return TCPConnector(
-            ssl=self._tls, limit=NO_LIMIT, keepalive_timeout=IDLE_S, socket_factory=self._socket_to
+        tls = charged_tls(self._tls, self._share) if self._share else self._tls
+        connector = TCPConnector(
+            ssl=tls, limit=NO_LIMIT, keepalive_timeout=IDLE_S, socket_factory=self._socket_to
         )
+        if self._share:
+            loop = asyncio.get_running_loop()
+            connector._factory = partial(charged_http(self._share), loop=loop)  # noqa: SLF001 (no other way)
+        return connector
 
     def _socket_to(self, address: AddrInfoType) -> socket.socket:
         """For the address that is connected to: one that a name has later is judged later."""
@@ -135,7 +150,8 @@ async def _refuse_upgrade(answer: ClientResponse) -> None:
     """Before aiohttp drops the body of an answer that refuses the upgrade."""
     if answer.status == HTTPStatus.SWITCHING_PROTOCOLS:
         return
-    body = await whole(answer.content, LONGEST_REFUSAL)
+    body = await whole(answer.content, OF_REFUSALS)
+    OF_REFUSALS.check(body)
     raise refusal(answer.status, body, answer.headers.get("retry-after"))
 
 

@@ -96,9 +96,14 @@ def parse(form: type[AnswerT], body: bytes, path: str) -> AnswerT:
     try:
         return form.model_validate_json(body)
     except ValidationError as error:
-        flaw = error.errors(include_url=False)[0]
-        words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])[:LONGEST_SENTENCE]
-        raise Unreachable(f"{path}: {FOREIGN}: it is not a {form.__name__}: {words}") from error
+        raise foreign_answer(form, error, path) from error
+
+
+def foreign_answer(form: type[BaseModel], error: ValidationError, path: str, *place: str) -> Unreachable:
+    """For an answer that is not of this form: the first error of a field, or of the one at this place."""
+    flaw = error.errors(include_url=False, include_input=False)[0]
+    words = " ".join([*place, *map(str, flaw["loc"]), flaw["msg"]])[:LONGEST_SENTENCE]
+    return Unreachable(f"{path}: {FOREIGN}: it is not a {form.__name__}: {words}")
 
 
 def refusal(status: int, body: bytes, retry_after: str | None) -> RedboxError:

@@ -1,7 +1,8 @@
 """Feeds: list, watch from the list's revision, resume where the watch ended, and retry, until cancelled.
 
-TooOld (410) makes the next attempt list again. An event of type `error` means that red-box drops this watch,
-for instance because its reader is too slow: the watch then ends, and resumes where it was.
+TooOld (410) makes the next attempt list again, and counts as a failure if it did so just before. An event of
+type `error` means that red-box drops this watch, for instance because its reader is too slow: the watch then
+ends, and resumes where it was.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import Enum, auto
 from typing import Generic, NamedTuple, NoReturn, TypeVar
 
+from redbox_api.bodies import UNMETERED
 from redbox_api.client import RedboxClient
-from redbox_api.errors import RedboxError, TooOld
+from redbox_api.errors import RedboxError, TooOld, Unreachable
+from redbox_api.limits.time_share import TimeShare
 from redbox_api.models import FINAL_PHASES, Job, PartitionEvent, Phase, WatchEvent
 from redbox_shared.backoff import Backoff
 
 ACTIVE_PHASES = tuple(phase.value for phase in Phase if phase not in FINAL_PHASES)
 PAGE_ITEMS = 500
+LIST_WITHIN_S = 300.0
+"""For all pages: a server may have another one without end."""
 EventT = TypeVar("EventT", bound=WatchEvent | PartitionEvent)
 
 
@@ -56,8 +61,12 @@ class Feed(Generic[EventT]):
         backoff: Backoff,
         retry_on: tuple[type[Exception], ...] = (),
         resume: Resume = Resume.ALWAYS,
+        share: TimeShare = UNMETERED,
     ) -> None:
-        """`list_all` returns the revision to watch from; `retry_on` are errors besides those of red-box."""
+        """`list_all` returns the revision to watch from; `retry_on` are errors besides those of red-box.
+
+        What `on_event` does is charged to `share`.
+        """
         self._list_all = list_all
         self._watch = watch
         self._on_event = on_event
@@ -65,7 +74,9 @@ class Feed(Generic[EventT]):
         self._backoff = backoff
         self._retry_on: tuple[type[Exception], ...] = (RedboxError, TimeoutError, *retry_on)
         self._resume = resume
+        self._share = share
         self._revision: str | None = None
+        self._expired = False  # the last watch was refused as too old, before its first event
         self._failures = 0
         self._attempt: asyncio.Timeout | None = None
 
@@ -75,20 +86,26 @@ class Feed(Generic[EventT]):
             try:
                 async with asyncio.timeout(None) as self._attempt:
                     await self._list_and_watch()
-            except TooOld:
+            except TooOld as error:
                 self._revision = None
+                if self._expired:
+                    self._failed(error)
+                self._expired = True
             except self._retry_on as error:
-                self._failures += 1
                 if self._resume is not Resume.ALWAYS:
                     self._revision = None
-                if not (self._attempt and self._attempt.expired()):
-                    self._on_failure(str(error) or type(error).__name__)
+                self._failed(error)
             else:
                 self._failures = 0
                 if self._resume is Resume.NEVER:
                     self._revision = None
             self._attempt = None
             await asyncio.sleep(self._backoff.pause_s(self._failures))
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        if not (self._attempt and self._attempt.expired()):
+            self._on_failure(str(error) or type(error).__name__)
 
     def restart(self) -> None:
         """End the current attempt: another request failed, so that this connection may be dead as well."""
@@ -97,13 +114,26 @@ class Feed(Generic[EventT]):
 
     async def _list_and_watch(self) -> None:
         if self._revision is None:
-            self._revision = await self._list_all()
+            self._revision = await _in_time(self._list_all)
         async for event in self._watch(self._revision):
-            self._on_event(event)
+            with self._share.charged():
+                self._on_event(event)
+            self._expired = False
             if event.type != "error":
                 self._revision = event.revision
                 self._failures = 0
             del event  # a large one is not held until the next one comes
+
+
+async def _in_time(list_all: Callable[[], Awaitable[str]]) -> str:
+    deadline = asyncio.timeout(LIST_WITHIN_S)
+    try:
+        async with deadline:
+            return await list_all()
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        raise Unreachable(f"its list had no end within {LIST_WITHIN_S:g} s") from error
 
 
 async def list_active_jobs(
@@ -113,7 +143,9 @@ async def list_active_jobs(
     revision = ""
     async for page in client.list_jobs(limit=page_items, phase=ACTIVE_PHASES):
         for job in page.items:
-            take(job)
+            with client.share.charged():
+                take(job)
+            await client.share.rest()
         revision = revision or page.revision
         del page  # nor is this while the next one is read
     return revision

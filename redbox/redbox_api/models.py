@@ -11,22 +11,18 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AwareDatetime, Field, model_validator
 
 from redbox_api.job_parts import Container, EnvName, EnvValue, RequestModel, SbatchFields
+from redbox_api.limits.response_model import ResponseModel
 from redbox_api.pod_parts import PodProgram
 from redbox_api.pod_report import PodReport
 from redbox_shared import job_end
 
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
 MAX_SCRIPT_BYTES = 4 * 1024 * 1024
-
-
-class ResponseModel(BaseModel):
-    """Base of responses."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+Revision = Annotated[str, Field(max_length=256)]
+"""Of a list or an event: it is in the query of the next request."""
 
 
 class Dependency(RequestModel):
@@ -173,8 +169,8 @@ class JobList(ResponseModel):
     """A page of jobs; a watch from `revision` misses nothing."""
 
     items: list[Job]
-    revision: str
-    next: str | None = None
+    revision: Revision
+    next: Annotated[str | None, Field(max_length=2048)] = None
 
 
 class WatchEvent(ResponseModel):
@@ -184,7 +180,7 @@ class WatchEvent(ResponseModel):
     """
 
     type: Literal["job", "gone", "bookmark", "error"]
-    revision: str
+    revision: Revision
     job: Job | None = None
     message: str | None = None
 
@@ -243,7 +239,7 @@ class PartitionList(ResponseModel):
     """All partitions that this caller may use."""
 
     items: list[Partition]
-    revision: str
+    revision: Revision
     stale_since: datetime | None = None
 
 
@@ -254,7 +250,7 @@ class PartitionEvent(ResponseModel):
     """
 
     type: Literal["partition", "gone", "bookmark", "error"]
-    revision: str
+    revision: Revision
     partition: Partition | None = None
     message: str | None = None
     stale_since: datetime | None = None

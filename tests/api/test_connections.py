@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from redbox_api import bodies
-from redbox_api.client import Deadlines, LogQuery, RedboxClient
+from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import NotAccepted, Unreachable
+from redbox_api.limits.answer_limits import AnswerLimits
+from redbox_api.requests.sender import Deadlines
 from redbox_shared.wire import PROBLEMS
 
 NOTHING = b'{"items":[]}'
@@ -323,9 +324,12 @@ async def test_a_log_of_no_file_has_an_empty_generation() -> None:
 
 
 @pytest.mark.parametrize("status", ["200 OK", "404 Not Found"])
-async def test_an_answer_that_has_no_end_is_not_kept(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "LONGEST", 100_000)
-    async with serving(answer(b"x" * 1_000_000, status)) as server, RedboxClient(server.endpoint) as client:
+async def test_an_answer_that_has_no_end_is_not_kept(status: str) -> None:
+    limits = AnswerLimits(longest=100_000)
+    async with (
+        serving(answer(b"x" * 1_000_000, status)) as server,
+        RedboxClient(server.endpoint, limits=limits) as client,
+    ):
         for asked in (client.usage(), anext(client.watch_jobs())):
             with pytest.raises(Unreachable, match="an answer of more than"):
                 await asked

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from redbox_api.client import Deadlines, RedboxClient, TokenSource
+from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, NotAllowed, Unreachable
+from redbox_api.requests.sender import Deadlines, TokenSource
 from redbox_api.sessions import client as sessions_client
 from redbox_api.sessions.client import (
     CONNECTION_LOST,

@@ -24,13 +24,13 @@ from kubectl_slurm.slurmjobs.redbox.answers import (
     read_answer,
 )
 from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess
+from redbox_api.limits.response_model import ResponseModel
 from redbox_api.models import (
     Check,
     EndedUsage,
     EndedUsageList,
     JobUsage,
     OwnerRef,
-    ResponseModel,
     UsageList,
     WhoAmI,
 )

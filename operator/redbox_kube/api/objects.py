@@ -17,6 +17,7 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from redbox_api.bodies import lines
+from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_kube.api.connection import connected_client
 from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
@@ -29,6 +30,7 @@ DEADLINE_S = 30.0
 WATCH_S = 300
 WATCH_SILENT_S = 100.0  # bookmarks arrive every minute: a longer silence is a broken connection
 PAGE = 500
+OF_EVENTS = AnswerLimits()
 MOST_BYTES = 16 << 20  # of a response: a page has fewer objects where tenants have made large ones
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
@@ -238,7 +240,7 @@ class ObjectClient:
             if answer.status >= HTTPStatus.BAD_REQUEST:
                 raise ApiRefused(answer.status, error_message(await _body(answer)))
             try:
-                async for line in lines(answer.response.content, all_end=True):
+                async for line in lines(answer.response.content, OF_EVENTS, all_end=True):
                     yield _read(line, as_event)
             except CONNECTION_ERRORS as error:
                 raise _unreachable(error) from error

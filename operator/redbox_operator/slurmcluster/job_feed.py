@@ -21,17 +21,18 @@ from typing import TypeVar
 
 import structlog
 
-from redbox_api.client import Deadlines, RedboxClient
+from redbox_api.client import RedboxClient
 from redbox_api.errors import NoSuchJob, Unreachable
 from redbox_api.feed import Feed, RowKey, list_active_jobs
 from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Phase, WatchEvent
+from redbox_api.requests.sender import Deadlines
 from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.partition_status import printable
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
-from redbox_operator.slurmcluster.link_limits import limits_of
+from redbox_operator.slurmcluster.link_limits import limits_of, share_of
 from redbox_operator.slurmcluster.partition_watch import PartitionWatch
 from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_shared.backoff import Backoff
@@ -128,7 +129,13 @@ class RedboxLink:
         self._bytes = 0  # of all rows
         self._calls = 0
         self._feed: Feed[WatchEvent] = Feed(
-            self._list, client.watch_jobs, self._on_event, self._turn, backoff=BACKOFF, retry_on=(ApiError,)
+            self._list,
+            client.watch_jobs,
+            self._on_event,
+            self._turn,
+            backoff=BACKOFF,
+            retry_on=(ApiError,),
+            share=client.share,
         )
 
     async def run(self) -> None:
@@ -263,7 +270,10 @@ class RedboxLink:
             self._take(event.job, gone=event.type == "gone")
 
     def _take(self, job: Job, *, gone: bool) -> None:
-        key, row = RowKey.of(job), Row.of(job)
+        key = RowKey.of(job)
+        if not self._is_known(key):
+            return
+        row = Row.of(job)
         if not self._may_have(key, row):
             return
         self._absent.discard(key)
@@ -275,10 +285,15 @@ class RedboxLink:
             self._store(key, row)
         self._changed(job.key)
 
+    def _is_known(self, key: RowKey) -> bool:
+        """Whether a SlurmJob of its namespace has the key; of a SlurmCluster all rows are kept."""
+        namespace = self.cluster.namespace
+        return not namespace or key.namespace == namespace == self._namespace_of(key.key)
+
     def _may_have(self, key: RowKey, row: Row) -> bool:
-        namespace, limits, before = self.cluster.namespace, self._limits, self.rows.get(key)
+        limits, before = self._limits, self.rows.get(key)
         return (
-            (not namespace or key.namespace == namespace == self._namespace_of(key.key))
+            self._is_known(key)
             and row.size <= limits.row_bytes
             and self._bytes + row.size - (before.size if before else 0) <= limits.bytes
             and (before is not None or len(self.rows) < limits.rows)
@@ -324,7 +339,8 @@ def link_to(
         token=token,
         ca_bundle=spec.ca_bundle,
         deadlines=DEADLINES,
-        longest=limits_of(cluster).answer,
+        limits=limits_of(cluster).answer,
+        share=share_of(cluster),
         refuses=addresses.refusal if cluster.namespace else None,
     )
     return RedboxLink(

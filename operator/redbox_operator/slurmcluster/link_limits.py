@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import inf
 
 from redbox_api.feed import PAGE_ITEMS
+from redbox_api.limits.answer_limits import AnswerLimits
+from redbox_api.limits.time_share import CommonShare, TimeShare
 from redbox_kube.slurm_cluster import SlurmCluster
 
 
@@ -19,8 +21,8 @@ class LinkLimits:
 
     calls: int
     page_items: int
-    answer: int | None
-    """Bytes of one answer or event; None: the client's own limit."""
+    answer: AnswerLimits
+    """Of one answer or event."""
     rows: float
     row_bytes: float
     bytes: float
@@ -33,11 +35,15 @@ class LinkLimits:
     """The same of all its jobs."""
 
 
-OF_CLUSTERS = LinkLimits(8, PAGE_ITEMS, None, inf, inf, inf, inf)
+OF_CLUSTERS = LinkLimits(8, PAGE_ITEMS, AnswerLimits(), inf, inf, inf, inf)
 OF_ENDPOINTS = LinkLimits(
     calls=2,
     page_items=100,
-    answer=2 * 1024 * 1024,  # as objects thirty times as much: 64 MiB would be 1.9 GiB
+    answer=AnswerLimits(  # as objects thirty times as much: 64 MiB would be 1.9 GiB
+        longest=2 * 1024 * 1024,
+        values=256 * 1024,  # 100 jobs on 2,500 nodes each
+        containers=8 * 1024,  # 100 jobs with 80 each, or 2,048 partitions
+    ),
     rows=10_000,
     row_bytes=64 * 1024,
     bytes=8 * 1024 * 1024,
@@ -45,6 +51,17 @@ OF_ENDPOINTS = LinkLimits(
     changes_of_a_job=(10, 2.0),
     changes=(1_000, 0.02),
 )
+
+
+OF_ONE_ENDPOINT, SAVED_S = 0.05, 0.25
+"""Seconds of the event loop's time in each second: some 500 events."""
+OF_ALL_ENDPOINTS = CommonShare(0.25)
+"""Of those that are over their own share; the others are not concerned."""
+
+
+def share_of(cluster: SlurmCluster) -> TimeShare:
+    """Of the event loop's time, which all links have to share."""
+    return TimeShare(OF_ONE_ENDPOINT, SAVED_S, OF_ALL_ENDPOINTS) if cluster.namespace else TimeShare()
 
 
 def limits_of(cluster: SlurmCluster) -> LinkLimits:

@@ -67,13 +67,17 @@ class PartitionWatch:
             backoff=BACKOFF,
             retry_on=(ApiError,),
             resume=Resume.NEVER,
+            share=self._client.share,
         )
         await feed.run()
 
     async def _list(self) -> str:
         listing = await self._client.partitions()
         named = (partition for partition in listing.items if is_name(partition.name))
-        self._partitions = {partition.name: bounded(partition) for partition in islice(named, KEPT_AT_MOST)}
+        with self._client.share.charged():
+            self._partitions = {
+                partition.name: bounded(partition) for partition in islice(named, KEPT_AT_MOST)
+            }
         self._answered()
         return listing.revision
 

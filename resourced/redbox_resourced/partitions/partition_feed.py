@@ -84,6 +84,7 @@ class PartitionFeed:
             backoff=BACKOFF,
             retry_on=(ApiError, ValueError),
             resume=Resume.NEVER,
+            share=self.client.share,
         )
         async with self.client:
             await feed.run()

@@ -67,6 +67,7 @@ class PodJobFeed:
             backoff=BACKOFF,
             retry_on=(ApiError, ValueError),
             resume=Resume.AFTER_CLEAN_END,
+            share=self.client.share,
         )
         await feed.run()
 

@@ -29,7 +29,8 @@ from redbox.agents.program_source import agent_source
 from redbox.agents.transports.ssh_ca import KEY_TYPE
 from redbox.agents.transports.sudo import AGENT_PATH
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
-from redbox_api.client import Deadlines, RedboxClient
+from redbox_api.client import RedboxClient
+from redbox_api.requests.sender import Deadlines
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import SERVICE_ACCOUNT, SERVICE_PORT

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from redbox_api import bodies
+from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_kube.api import objects as objects_module
 from redbox_kube.api.connection import proxy_in_environment
 from redbox_kube.api.informer import Informer
@@ -288,7 +288,7 @@ async def test_an_event_may_be_as_long_as_an_object_makes_it() -> None:
 
 
 async def test_an_event_that_has_no_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "LONGEST", 100_000)
+    monkeypatch.setattr(objects_module, "OF_EVENTS", AnswerLimits(longest=100_000))
     async with sending(whole(b"x" * 1_000_000)) as (objects, _):
         with pytest.raises(ApiUnreadable):
             await followed(objects)

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from redbox.server.certificates import make_authority
-from redbox_api.client import Deadlines, RedboxClient
+from redbox_api.client import RedboxClient
 from redbox_api.errors import NoSuchJob
 from redbox_api.feed import RowKey
+from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
+from redbox_api.requests.sender import Deadlines
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import link_limits
@@ -188,7 +190,7 @@ async def test_the_missed_end_of_a_large_array_is_read_without_its_tasks(
     ]
     redbox.put(job("one", Phase.SUCCEEDED, tasks=tasks))
     async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
-        seen.link.client.longest = 64 * 1024
+        seen.link.client.limits = AnswerLimits(longest=64 * 1024)
         found = await seen.link.find(row_key("one"))
         assert found is not None
         assert found.phase is Phase.SUCCEEDED
@@ -367,7 +369,7 @@ async def test_of_what_a_bookmark_says_no_more_is_kept_than_a_time(
 def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
     """64 MiB of rows are a gigabyte as objects: more than the operator may have."""
     authority = make_authority("farm", datetime.now(UTC)).certificate
-    for cluster, longest in ((slurm_cluster(), None), (slurm_endpoint(), 2 << 20)):
+    for cluster, longest in ((slurm_cluster(), 64 << 20), (slurm_endpoint(), 2 << 20)):
         spec = cluster.spec.model_copy(update={"ca_bundle": authority})
         link = link_to(
             cluster.model_copy(update={"spec": spec}),
@@ -380,7 +382,7 @@ def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
             addresses=EndpointAddresses(),
             lag=StatusLag(),
         )
-        assert link.client.longest == longest
+        assert link.client.limits.longest == longest
 
 
 def noise(length: int) -> str:

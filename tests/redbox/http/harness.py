@@ -56,7 +56,8 @@ from redbox.settings import load_settings, rules_in_force
 from redbox.volumes.service import VolumeService
 from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import VolumeIndex
-from redbox_api.client import Deadlines, RedboxClient
+from redbox_api.client import RedboxClient
+from redbox_api.requests.sender import Deadlines
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
 from tests.redbox.http.factories import NO_TLS, write_settings
 from tests.redbox.http.fakes import (

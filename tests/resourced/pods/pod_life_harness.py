@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
-from redbox_api.client import RedboxClient, TokenSource
+from redbox_api.client import RedboxClient
 from redbox_api.errors import Conflict, NoSuchJob, RedboxError, Unreachable
 from redbox_api.models import Job, JobList, JobRequest, OwnerRef, Partition, Phase, Problem, WatchEvent
+from redbox_api.requests.sender import TokenSource
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.names import ANNOTATION_PARTITION, LABEL_VIRTUAL
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_api.client import RedboxClient, TokenSource
+from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase, Problem
+from redbox_api.requests.sender import TokenSource
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterConnection

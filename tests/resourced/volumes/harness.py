@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
-from redbox_api.client import TokenSource
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import OwnerRef, Problem, VolumeFolder, VolumeRequest
+from redbox_api.requests.sender import TokenSource
 from redbox_kube.api.objects import ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.volumes.names import STORAGE_API

@@ -19,8 +19,9 @@ from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.tokens.api_access import ApiAccess
 from redbox_api.bodies import whole
 from redbox_api.connections import explain, plain_session
+from redbox_api.limits.answer_limits import AnswerLimits
 
-MAX_ANSWER_BYTES = 1024 * 1024
+OF_ANSWERS = AnswerLimits(longest=1024 * 1024)
 MAX_CONNECTIONS = 16
 SUCCESS = range(200, 300)
 
@@ -53,7 +54,7 @@ class ApiServerClient:
 
     async def _call(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> bytes:
         async with self._request(method, url, body) as response:
-            content = await whole(response.content, MAX_ANSWER_BYTES)
+            content = await whole(response.content, OF_ANSWERS)
         if response.status not in SUCCESS:
             text = content[:200].decode(errors="replace")
             raise ApiServerUnavailable(f"{url} answered {response.status}: {text}")

@@ -13,7 +13,7 @@ from redbox.jobs.record.listing import PageRequest, page_of
 from redbox.jobs.record.pods import with_line
 from redbox.jobs.record.record import JobRecord, place
 from redbox.jobs.record.report_text import LONGEST_LIVE
-from redbox_api.bodies import LONGEST
+from redbox_api.bodies import LIMITS
 from redbox_api.models import Job, JobList
 from redbox_api.pod_report import LONGEST_MESSAGE, LONGEST_REPORT
 from tests.redbox.jobs.factories import MACHINE, RECORD
@@ -53,7 +53,7 @@ def view(record: JobRecord) -> Job:
     return job_view(record, MACHINE, epoch="e", slurm_cluster=None, stale_since=None)
 
 
-@pytest.mark.parametrize("character", ["x", "\N{GRINNING FACE}", "<"])
+@pytest.mark.parametrize("character", ["x", "\N{GRINNING FACE}", "<", "{"])
 def test_pages_of_hostile_reports_are_read_by_clients(character: str) -> None:
     reported = with_line(POD, longest_report(character))
     assert len(reported.pod_report.encode()) > LONGEST_LIVE / 4
@@ -62,7 +62,9 @@ def test_pages_of_hostile_reports_are_read_by_clients(character: str) -> None:
     request: PageRequest | None = FIRST
     while request is not None:
         listed = page(records, request)
-        assert len(listed.model_dump_json(by_alias=True, exclude_none=True).encode()) < LONGEST / 2
+        body = listed.model_dump_json(by_alias=True, exclude_none=True).encode()
+        LIMITS.check(body)
+        assert len(body) < LIMITS.longest / 2
         keys += [job.key for job in listed.items]
         request = PageRequest(token=listed.next) if listed.next else None
     assert keys == [record.key.key for record in records]
@@ -78,7 +80,7 @@ def test_pages_of_hostile_words_of_commands_are_read_by_clients(character: str) 
     told = replace(told, status=status)
     records = [replace(told, key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(JOBS)]
     listed = page(records)
-    assert len(listed.model_dump_json(by_alias=True, exclude_none=True).encode()) < LONGEST / 2
+    assert len(listed.model_dump_json(by_alias=True, exclude_none=True).encode()) < LIMITS.longest / 2
     assert len(listed.items[0].warnings) == 8
 
 

@@ -1,0 +1,1 @@
+"""Requests to red-box, whatever they ask for."""
