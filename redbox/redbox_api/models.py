@@ -52,7 +52,7 @@ class JobRequest(SbatchFields):
     pod: PodProgram | None = None
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$")] | None = None
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=1024)] = {}
-    dependencies: Annotated[list[Dependency], Field(max_length=64)] = []
+    dependencies: Annotated[list[Dependency], Field(max_length=64, fail_fast=True)] = []
     hold: bool = False
     spec_digest: str | None = Field(
         None, max_length=128, description="hash of the immutable spec; sameness is judged by it where given"

@@ -32,6 +32,7 @@ from redbox.files.service import JobFileService
 from redbox.http.app import build_app
 from redbox.http.metrics import ServerMetrics, StateCollector
 from redbox.http.middleware.caller_budget import bodies_budget, streams_budget
+from redbox.http.middleware.cost_budget import Rate, writes_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Readiness, Services
@@ -243,6 +244,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             slurm_metrics=workload.metrics if isinstance(workload, SlurmManager) else None,
             bodies=bodies_budget(settings.limits.body_bytes),
             body_limit=settings.limits.body_bytes,
+            writes=writes_budget(_writes_rate(settings)),
         )
         yield Application(build_app(services), authenticator, audit, jobs, reauthorization)
 
@@ -268,6 +270,14 @@ def _users_of(records: Iterable[RecordSummary]) -> tuple[str, ...]:
         names.pop(record.user.name, None)
         names[record.user.name] = None
     return tuple(names)
+
+
+def _writes_rate(settings: RedboxSettings) -> Rate:
+    """No less than the administrator allows of submits alone."""
+    limits, jobs = settings.limits, settings.jobs
+    return Rate(
+        max(limits.writes_per_second, jobs.submits_per_second), max(limits.write_burst, jobs.submit_burst)
+    )
 
 
 def _age(jobs: JobService) -> float:
