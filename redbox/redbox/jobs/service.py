@@ -300,9 +300,10 @@ class JobService:
         of = addressed_owner(caller, owner)
         await self._claims.claim(of, key, by_name_only=of != caller.owner)
         found: Sequence[JobKey] = ()
+        wanted: Sequence[JobRecord] = ()
 
         def decide() -> Change:
-            nonlocal found
+            nonlocal found, wanted
             line = self._access.line(caller, of, key)
             records = [record for record in line if attempt in (None, record.key.attempt)]
             found = [record.key for record in records]
@@ -313,8 +314,10 @@ class JobService:
 
         await self._store.change([lineage(of, key)], decide)
         records = [record for job_key in found if (record := self._store.index.get(job_key)) is not None]
+        cancelled = {record.key for record in wanted}
         for record in records:
-            self._context.audit(audit_entry(caller, "cancel", record.key, "done", job_id=record.job_id))
+            outcome = "done" if record.key in cancelled else "same"
+            self._context.audit(audit_entry(caller, "cancel", record.key, outcome, job_id=record.job_id))
             self._actions.cancel_if_due(record)
         if not records:
             job_key = JobKey(of, key, attempt or ALL_ATTEMPTS)

@@ -40,7 +40,7 @@ class BoundedRequest(Request):
         self._adapter = adapter
         self._costs = costs
 
-    async def json(self) -> Any:
+    async def json(self) -> object:
         """Raises a problem, or JSONDecodeError, which FastAPI expects."""
         body = await self.body()
         caller = self.state.caller
@@ -80,18 +80,19 @@ def _too_many_values() -> ContentTooLargeProblem:
     )
 
 
-def validated(adapter: TypeAdapter[Any], body: bytes) -> Any:
+def validated(adapter: TypeAdapter[Any], body: bytes) -> object:
     try:
         parsed = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_members)
     except RecursionError:
         raise UnprocessableProblem(f"the body is nested too deeply: {DEPTH} levels are enough") from None
     try:
-        return adapter.validate_python(parsed)
+        request: object = adapter.validate_python(parsed)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
         raise UnprocessableProblem(
             validation_message([{**item, "loc": ("body", *item["loc"])} for item in errors])
         ) from None
+    return request
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

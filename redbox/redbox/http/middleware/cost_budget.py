@@ -1,4 +1,4 @@
-"""What a caller may cost red-box a second: token buckets by caller, and 429 with the pause until there is room.
+"""What a caller may cost red-box a second: token buckets, and 429 with the pause until there is room.
 
 A request is charged before its work is done. It passes while its caller's bucket is not empty, and may
 overdraw it: so a request of any cost passes, and its caller then waits for as long as that was worth.
@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from redbox.core.domain import Caller
 from redbox.http.answers.problems import TooManyRequestsProblem
 
-MOST_CALLERS = 10_000
-"""Those that were charged last; of an attacker's making are none of them: the administrator's rules name users."""
+MOST_BUCKETS = 10_000
+"""Those that were used last. Only the administrator's rules make callers."""
+LONGEST_PAUSE_S = 60.0
 SERVICE_FACTOR = 10
 """An operator, or resourced, acts for all users of its Kubernetes cluster."""
 BODY_BYTES_PER_S = 4 << 20
 """Of a caller's bodies, by `body_cost`: a fifth of a core, where 20 MiB take a second."""
 BODY_BURST_BYTES = 64 << 20
 BYTES_PER_VALUE = 300
-"""A value in JSON costs as much as so many bytes of a string: 5 us to validate and digest, and 20 more to pack."""
+"""A value in JSON costs as much as so many bytes: 5 us to validate and digest, and 20 more to pack."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,20 @@ class Rate:
     burst: float
 
 
+@dataclass(slots=True)
+class _Bucket:
+    left: float
+    at: float
+    refused: float = 0.0
+    """That will come again."""
+
+    def fill(self, rate: Rate, now: float) -> None:
+        gained = (now - self.at) * rate.per_second
+        self.left = min(rate.burst, self.left + gained)
+        self.refused = max(0.0, self.refused - gained)
+        self.at = now
+
+
 @dataclass
 class CostBudget:
     """A bucket for each caller; the refusal's sentence says `what` was too much, in numbers of `unit`."""
@@ -42,34 +57,38 @@ class CostBudget:
     rate: Rate
     unit: tuple[int, str] = (1, "")
     now: Callable[[], float] = time.monotonic
-    _charged: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
-    """By caller: what was left, and when."""
-
-    def refuse_overdrawn(self, caller: Caller, kind: str = "") -> None:
-        """Raise TooManyRequestsProblem where the caller's bucket is empty."""
-        rate = self._rate_of(caller)
-        left = self._left(caller, rate, kind)
-        if left > 0:
-            return
-        size, name = self.unit
-        raise TooManyRequestsProblem(
-            f"{caller.name} sends {self.what}: {rate.per_second / size:g}{name} a second are its share, after "
-            f"{rate.burst / size:g}{name}; send this again later",
-            retry_after=max(1, math.ceil(-left / rate.per_second)),
-        )
+    _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
 
     def charge(self, caller: Caller, cost: float = 1.0, kind: str = "") -> None:
         """Take this much, or raise TooManyRequestsProblem; each `kind` has a bucket of its own."""
-        self.refuse_overdrawn(caller, kind)
-        name = kind + caller.name
-        self._charged[name] = self._left(caller, self._rate_of(caller), kind) - cost, self.now()
-        self._charged.move_to_end(name)
-        while len(self._charged) > MOST_CALLERS:
-            self._charged.popitem(last=False)
+        self._bucket_with_room(caller, kind).left -= cost
 
-    def _left(self, caller: Caller, rate: Rate, kind: str) -> float:
-        left, at = self._charged.get(kind + caller.name, (rate.burst, 0.0))
-        return min(rate.burst, left + (self.now() - at) * rate.per_second)
+    def refuse_overdrawn(self, caller: Caller) -> None:
+        """Raise TooManyRequestsProblem where `charge` would, whatever the cost."""
+        self._bucket_with_room(caller)
+
+    def _bucket_with_room(self, caller: Caller, kind: str = "") -> _Bucket:
+        """Raise where it has none, with a pause that grows with those before: else all come at one time."""
+        rate = self._rate_of(caller)
+        bucket = self._bucket(kind + caller.name, rate)
+        if bucket.left > 0:
+            return bucket
+        bucket.refused += 1
+        size, name = self.unit
+        raise TooManyRequestsProblem(
+            f"{caller.name} sends {self.what}: {rate.per_second / size:g}{name} a second are its share, "
+            f"after {rate.burst / size:g}{name}; send this again later",
+            retry_after=min(LONGEST_PAUSE_S, math.ceil((bucket.refused - bucket.left) / rate.per_second)),
+        )
+
+    def _bucket(self, name: str, rate: Rate) -> _Bucket:
+        now = self.now()
+        bucket = self._buckets.setdefault(name, _Bucket(rate.burst, now))
+        bucket.fill(rate, now)
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        return bucket
 
     def _rate_of(self, caller: Caller) -> Rate:
         if caller.user is not None:
