@@ -57,6 +57,10 @@ class LimitsSettings(Section):
     """Followed logs, watches and downloads of one user at once."""
     streams: Annotated[int, Field(ge=1)] = 20_000
     """The same, for all users together."""
+    writes_per_second: Annotated[float, Field(gt=0)] = 20.0
+    """Submits, deletions and other changes of one user, each by itself; ten times that for an operator."""
+    write_burst: Annotated[float, Field(ge=1)] = 1000.0
+    """The same at once, before writes_per_second counts."""
 
 
 class AuditSettings(Section):

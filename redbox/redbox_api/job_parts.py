@@ -25,7 +25,10 @@ EnvValue = Annotated[str, Field(max_length=131072, pattern=r"^[^\x00]*$")]
 
 
 class RequestModel(BaseModel):
-    """Base of requests: an unknown field is rejected by its name."""
+    """Base of requests: an unknown field is rejected by its name.
+
+    Lists are fail_fast: an error of pydantic is 1 KB, and a list of a request may have thousands of items.
+    """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
@@ -88,7 +91,9 @@ class ContainerOptions(RequestModel):
     host_name: str | None = Field(
         None, max_length=253, pattern=r"^[A-Za-z0-9.-]+$", description="its host name inside"
     )
-    binds: list[Path] = Field([], max_length=64, description="folders of the host: /data, /data:/inside:ro")
+    binds: list[Path] = Field(
+        [], fail_fast=True, max_length=64, description="folders of the host: /data, /data:/inside:ro"
+    )
     gpus: Literal["nvidia", "rocm"] | None = Field(
         None, description="the node's GPUs inside, as --nv or --rocm"
     )
@@ -99,8 +104,8 @@ class Container(RequestModel):
     """A job that is a container: `singularity run IMAGE ARGS`, or `exec` where a command is given."""
 
     image: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$")]
-    command: Annotated[list[EnvValue], Field(max_length=1024)] = []
-    args: Annotated[list[EnvValue], Field(max_length=1024)] = []
+    command: Annotated[list[EnvValue], Field(max_length=1024, fail_fast=True)] = []
+    args: Annotated[list[EnvValue], Field(max_length=1024, fail_fast=True)] = []
     options: ContainerOptions = ContainerOptions()
     registry: RegistryCredentials | None = None
 
@@ -154,6 +159,7 @@ class SbatchFields(RequestModel):
     )
     options: list[Text] = Field(
         [],
+        fail_fast=True,
         max_length=128,
         description="Further options of sbatch by their full names, one per string: --exclusive, "
         "--mail-type=END. Options that have a field, or that red-box sets, are refused by name.",

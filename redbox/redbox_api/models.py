@@ -54,7 +54,7 @@ class JobRequest(SbatchFields):
         description="Slurm's name of the job where neither its options nor its script has a --job-name",
     )
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=1024)] = {}
-    dependencies: Annotated[list[Dependency], Field(max_length=64)] = []
+    dependencies: Annotated[list[Dependency], Field(max_length=64, fail_fast=True)] = []
     hold: bool = False
     spec_digest: str | None = Field(
         None, max_length=128, description="hash of the immutable spec; sameness is judged by it where given"

@@ -61,7 +61,7 @@ class PodFile(RequestModel):
 class FilesVolume(RequestModel):
     """Files of Secrets, ConfigMaps and fields: in the job's private folder, read-only in the containers."""
 
-    files: Annotated[list[PodFile], Field(max_length=4096)]
+    files: Annotated[list[PodFile], Field(max_length=4096, fail_fast=True)]
     secret: Annotated[bool, Field(description="in memory where the node has room there, else mode 0600")] = (
         False
     )
@@ -118,12 +118,12 @@ class HttpHeader(RequestModel):
 class PodHandler(RequestModel):
     """What a probe or a hook does: exactly one of exec, http_get, tcp_port and sleep_s."""
 
-    exec: Annotated[list[EnvValue] | None, Field(min_length=1, max_length=1024)] = None
+    exec: Annotated[list[EnvValue], Field(min_length=1, max_length=1024, fail_fast=True)] | None = None
     http_port: Port | None = None
     http_path: Annotated[str, Field(max_length=4096, pattern=r"^[^\x00\r\n]*$")] = "/"
     http_host: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.:-]*$")] = ""
     https: bool = False
-    http_headers: Annotated[list[HttpHeader], Field(max_length=64)] = []
+    http_headers: Annotated[list[HttpHeader], Field(max_length=64, fail_fast=True)] = []
     tcp_port: Port | None = None
     sleep_s: Seconds | None = None
 
@@ -155,13 +155,13 @@ class ContainerProgram(RequestModel):
     shown_image: Annotated[str, Field(max_length=4096)] = ""
     """As the pod's author wrote it, for the status."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    command: Annotated[list[EnvValue], Field(max_length=1024)] = []
-    args: Annotated[list[EnvValue] | None, Field(max_length=1024)] = None
+    command: Annotated[list[EnvValue], Field(max_length=1024, fail_fast=True)] = []
+    args: Annotated[list[EnvValue], Field(max_length=1024, fail_fast=True)] | None = None
     """None: the image's own, if there is no command either."""
     working_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/[^\x00]*)?$")] = ""
-    env: Annotated[list[PodEnv], Field(max_length=8192)] = []
-    mounts: Annotated[list[PodMount], Field(max_length=MAX_MOUNTS)] = []
-    ports: Annotated[list[Port], Field(max_length=256)] = []
+    env: Annotated[list[PodEnv], Field(max_length=8192, fail_fast=True)] = []
+    mounts: Annotated[list[PodMount], Field(max_length=MAX_MOUNTS, fail_fast=True)] = []
+    ports: Annotated[list[Port], Field(max_length=256, fail_fast=True)] = []
     """Those that it declares: one that another listener has is reported as PortInUse."""
     always_restarts: bool = False
     stdin: bool = False
@@ -193,7 +193,7 @@ class ContainerProgram(RequestModel):
         return any(handler is not None and handler.exec is not None for handler in handlers)
 
 
-RegistryLogins = Annotated[list[RegistryCredentials], Field(min_length=1, max_length=64)]
+RegistryLogins = Annotated[list[RegistryCredentials], Field(min_length=1, max_length=64, fail_fast=True)]
 
 
 class PodProgram(RequestModel):
@@ -203,9 +203,11 @@ class PodProgram(RequestModel):
     namespace: DnsLabel
     uid: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
-    init_containers: Annotated[list[ContainerProgram], Field(max_length=MAX_CONTAINERS)] = []
-    containers: Annotated[list[ContainerProgram], Field(min_length=1, max_length=MAX_CONTAINERS)]
-    volumes: Annotated[list[PodVolume], Field(max_length=MAX_VOLUMES)] = []
+    init_containers: Annotated[list[ContainerProgram], Field(max_length=MAX_CONTAINERS, fail_fast=True)] = []
+    containers: Annotated[
+        list[ContainerProgram], Field(min_length=1, max_length=MAX_CONTAINERS, fail_fast=True)
+    ]
+    volumes: Annotated[list[PodVolume], Field(max_length=MAX_VOLUMES, fail_fast=True)] = []
     hostname: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]*$")] = ""
     hosts_file: Annotated[str, Field(max_length=65536, pattern=r"^[^\x00]*$")] = ""
     """Lines of hostAliases, appended to the node's own."""

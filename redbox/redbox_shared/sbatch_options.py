@@ -5,9 +5,11 @@ red-box and the command-line plugin read them, so that both take a line for the 
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ _SWITCHES = {"hold", "help", "parsable", "quiet", "test-only", "usage", "verbose
 LONG_FLAGS = _SWITCHES | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
 NAMES = ALLOWED | FIELDS.keys() | RESERVED
 LONGEST_NAME = max(map(len, NAMES))
+HET_SEPARATOR = re.compile(r"#SBATCH\s+(?:hetjob|packjob)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +78,29 @@ class Directive:
 
 def read_directives(script: str) -> Iterator[Directive]:
     """The options in the lines before the script's first command, as sbatch reads them."""
-    for number, line in enumerate(script.split("\n"), 1):
-        text = line.strip()
+    for number, line in enumerate(leading_lines(script), 1):
         if line.startswith("#SBATCH"):
             for name, value in read_words(_split(line.removeprefix("#SBATCH"))):
                 yield Directive(number, name, value)
         elif line.startswith("#PBS"):
             yield from _read_pbs(number, _split(line.removeprefix("#PBS")))
-        elif text and not text.startswith("#"):
+
+
+def first_component(script: str) -> Iterator[str]:
+    """Of these lines those of a het job's first component."""
+    return takewhile(lambda line: HET_SEPARATOR.match(line) is None, leading_lines(script))
+
+
+def leading_lines(script: str) -> Iterator[str]:
+    """The lines before the script's first command, one by one: a script of 4 MiB may have as many lines."""
+    begin = 0
+    while begin <= len(script):
+        end = script.find("\n", begin)
+        line = script[begin:] if end < 0 else script[begin:end]
+        if line.strip()[:1] not in {"", "#"}:
             return
+        yield line
+        begin += len(line) + 1
 
 
 def _split(text: str) -> list[str]:

@@ -17,12 +17,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from http import HTTPStatus
 from typing import TypeVar
 
 import structlog
 
 from redbox_api.client import RedboxClient
-from redbox_api.errors import NoSuchJob, Unreachable
+from redbox_api.errors import Busy, NoSuchJob, Unreachable
 from redbox_api.feed import Feed, RowKey, list_active_jobs
 from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Phase, WatchEvent
 from redbox_api.requests.sender import Deadlines
@@ -83,11 +84,15 @@ _newest = lru_cache(MODELS)(_unpacked)
 
 
 class RedboxUnavailable(Exception):
-    """Red-box cannot be called now. `until_return`: its return wakes all that wait; else it is only busy."""
+    """Red-box cannot be called now. `until_return`: its return wakes all that wait; else it is only busy.
 
-    def __init__(self, why: str, *, until_return: bool = True) -> None:
+    `after_s` is the pause that red-box asks for.
+    """
+
+    def __init__(self, why: str, *, until_return: bool = True, after_s: float = 0.0) -> None:
         super().__init__(why)
         self.until_return = until_return
+        self.after_s = after_s
 
 
 class RedboxLink:
@@ -235,6 +240,10 @@ class RedboxLink:
         try:
             async with asyncio.timeout(CALL_S):
                 return await call()
+        except Busy as busy:
+            if busy.problem.status != HTTPStatus.TOO_MANY_REQUESTS:
+                raise
+            raise RedboxUnavailable(str(busy), until_return=False, after_s=busy.retry_after or 0.0) from busy
         finally:
             self._calls -= 1
 

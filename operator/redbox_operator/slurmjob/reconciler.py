@@ -180,7 +180,8 @@ class Reconciler:
         except RedboxUnavailable as away:
             # The link's return queues all its SlurmJobs: ten thousand timers would be a busy loop.
             self._metrics.errors.labels("redbox").inc()
-            requeue_after_s = None if away.until_return else random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
+            pause_s = away.after_s + random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
+            requeue_after_s = None if away.until_return else pause_s
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
             requeue_after_s = self._next_pause(ref)
             self._metrics.errors.labels("redbox" if isinstance(error, RedboxError) else "kubernetes").inc()

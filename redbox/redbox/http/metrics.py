@@ -40,6 +40,16 @@ class ServerMetrics:
         self._acts = Counter(
             "redbox_acts", "Submits and other acts, by outcome.", ("act", "outcome"), registry=self._registry
         )
+        self._audit_lost = Counter(
+            "redbox_audit_lines_lost",
+            "Audit lines that the audit file could not take; they are in the ordinary log.",
+            registry=self._registry,
+        )
+        self._audit_dropped = Counter(
+            "redbox_audit_lines_dropped",
+            "Audit lines without an effect beyond their caller's budget; another line counts them.",
+            registry=self._registry,
+        )
         self._slurm_seconds = Histogram(
             "redbox_slurm_call_seconds",
             "Calls of Slurm's commands.",
@@ -67,6 +77,12 @@ class ServerMetrics:
 
     def act_done(self, entry: AuditEntry) -> None:
         self._acts.labels(entry.act, entry.outcome).inc()
+
+    def audit_line_lost(self) -> None:
+        self._audit_lost.inc()
+
+    def audit_line_dropped(self) -> None:
+        self._audit_dropped.inc()
 
     def slurm_called(self, command: str, took_s: float, answered: bool) -> None:  # noqa: FBT001 (the caller's form)
         self._slurm_seconds.labels(command, str(answered).lower()).observe(took_s)

@@ -16,7 +16,9 @@ from redbox.core.gauges import MetricSource
 from redbox.files.service import JobFileService
 from redbox.http.answers.problems import UnprocessableProblem
 from redbox.http.metrics import ServerMetrics
+from redbox.http.middleware.bounded_body import LARGE_BYTES
 from redbox.http.middleware.caller_budget import CallerBudget, bodies_budget
+from redbox.http.middleware.cost_budget import CostBudget, Rate, body_costs_budget, writes_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.jobs.expected_starts import ExpectedStarts
@@ -69,6 +71,8 @@ class Services:
     slurm_metrics: MetricSource | None = None  # None: jobs run without Slurm
     bodies: CallerBudget = field(default_factory=lambda: bodies_budget(0))
     body_limit: int = 8 << 20
+    body_costs: CostBudget = field(default_factory=body_costs_budget)
+    writes: CostBudget = field(default_factory=lambda: writes_budget(Rate(20.0, 1000.0)))
     stall_s: float = 60.0  # a reader that takes nothing for so long is disconnected
 
 
@@ -84,6 +88,11 @@ async def caller_of(request: Request) -> Caller:
     """Return the caller that `AuthenticatedRoute` authenticated."""
     caller: Caller = request.state.caller
     return caller
+
+
+async def body_is_large(request: Request) -> bool:
+    """Return whether the work on its body is done in a thread."""
+    return len(await request.body()) > LARGE_BYTES
 
 
 OwnerName = Annotated[
@@ -119,4 +128,5 @@ async def job_ref(caller: Annotated[Caller, Depends(caller_of)], key: Key, attem
 JobRefDep = Annotated[JobRef, Depends(job_ref)]
 ServicesDep = Annotated[Services, Depends(services_of)]
 CallerDep = Annotated[Caller, Depends(caller_of)]
+IsLargeDep = Annotated[bool, Depends(body_is_large)]
 OwnerDep = Annotated[Owner | None, Depends(requested_owner)]

@@ -175,9 +175,11 @@ class JobService:
 
     # ------------------------------------------------------------------------------------------ submitting
 
-    async def put(self, caller: Caller, key: str, attempt: int, request: JobRequest) -> tuple[Job, bool]:
+    async def put(
+        self, caller: Caller, key: str, attempt: int, request: JobRequest, *, is_large: bool = False
+    ) -> tuple[Job, bool]:
         """The caller's job of this key, submitted if it does not exist; whether it was submitted."""
-        put = self._put_request(caller, JobKey(caller.owner, key, attempt), request)
+        put = await self._put_request(caller, JobKey(caller.owner, key, attempt), request, is_large=is_large)
         await self._claims.claim(caller.owner, key, by_name_only=False)
         try:
             result = await self._submits.put(put)
@@ -188,22 +190,25 @@ class JobService:
         self._context.audit(audit_entry(caller, "submit", put.key, outcome, job_id=result.record.job_id))
         return self._view(result.record, body_changed=result.body_changed), result.created
 
-    async def check(self, caller: Caller, request: JobRequest) -> Check:
+    async def check(self, caller: Caller, request: JobRequest, *, is_large: bool = False) -> Check:
         """Whether Slurm would accept it, and when it would start."""
-        put = self._put_request(caller, JobKey(caller.owner, "check"), request)
+        put = await self._put_request(caller, JobKey(caller.owner, "check"), request, is_large=is_large)
         refuse_beyond_limits(put.submission)
         try:
             return await self._context.call(self._workload.check(put.user, put.submission))
         except (WorkloadManagerError, TimeoutError) as fault:
             raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
 
-    def _put_request(self, caller: Caller, key: JobKey, request: JobRequest) -> PutRequest:
-        """The request of a caller who may submit, and not too often."""
+    async def _put_request(
+        self, caller: Caller, key: JobKey, request: JobRequest, *, is_large: bool
+    ) -> PutRequest:
+        """The request of a caller who may submit, and not too often; a large one is digested in a thread."""
         user = submitter_of(caller)
         if pause := self._submit_buckets.wait(caller.owner, self._context.clock.monotonic()):
             raise RateLimited("Too many submits: slow down.", retry_after=max(1.0, pause))
         refuse_new_pod(request, self._store.index.get(key), self._settings)
-        return put_request(caller, user, key, request, marks=self._marks, settings=self._settings)
+        make = partial(put_request, caller, user, key, request, marks=self._marks, settings=self._settings)
+        return await asyncio.to_thread(make) if is_large else make()
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -295,9 +300,10 @@ class JobService:
         of = addressed_owner(caller, owner)
         await self._claims.claim(of, key, by_name_only=of != caller.owner)
         found: Sequence[JobKey] = ()
+        wanted: Sequence[JobRecord] = ()
 
         def decide() -> Change:
-            nonlocal found
+            nonlocal found, wanted
             line = self._access.line(caller, of, key)
             records = [record for record in line if attempt in (None, record.key.attempt)]
             found = [record.key for record in records]
@@ -308,8 +314,10 @@ class JobService:
 
         await self._store.change([lineage(of, key)], decide)
         records = [record for job_key in found if (record := self._store.index.get(job_key)) is not None]
+        cancelled = {record.key for record in wanted}
         for record in records:
-            self._context.audit(audit_entry(caller, "cancel", record.key, "done", job_id=record.job_id))
+            outcome = "done" if record.key in cancelled else "same"
+            self._context.audit(audit_entry(caller, "cancel", record.key, outcome, job_id=record.job_id))
             self._actions.cancel_if_due(record)
         if not records:
             job_key = JobKey(of, key, attempt or ALL_ATTEMPTS)

@@ -1,7 +1,9 @@
 """The audit file: one line of JSON for each submit, act and refusal.
 
 The file is opened again on SIGHUP (logrotate). A line that cannot be written goes to the ordinary log, with
-the reason, and is not retried: neither a later line nor the closing of the file fails because of it.
+the reason, and is not retried: neither the act, nor a later line, nor the closing of the file fails because
+of it. Lines are whole: what a full disk took of one is removed again, and where that is not possible, or a
+server was killed before it was, the next line begins on a new one.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
@@ -29,11 +32,15 @@ class AuditFileError(Exception):
 class AuditFile:
     """Appends audit entries to a file, or to the ordinary log if there is no file."""
 
-    def __init__(self, path: Path | None, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, path: Path | None, now: Callable[[], datetime], on_lost: Callable[[], object] = int
+    ) -> None:
+        """`on_lost` is called for each line that could not be written."""
         self._path = path
         self._now = now
+        self._on_lost = on_lost
         self._descriptor = self._open()
-        self._is_torn = False  # the last line was written in part
+        self._is_torn = self._ends_torn()  # the last line was written in part
 
     def __call__(self, entry: AuditEntry) -> None:
         line = {
@@ -47,7 +54,8 @@ class AuditFile:
         try:
             self._write(self._descriptor, json.dumps(line).encode() + b"\n")
         except OSError as error:
-            log.exception("audit", **line, audit_file=str(self._path), error=str(error))
+            self._on_lost()
+            log.error("audit", **line, audit_file=str(self._path), error=str(error))  # noqa: TRY400 (the error says all)
 
     def reopen(self) -> None:
         try:
@@ -55,7 +63,8 @@ class AuditFile:
         except AuditFileError as error:
             log.error("the audit file could not be reopened, the old one stays open", error=str(error))  # noqa: TRY400
             return
-        old, self._descriptor, self._is_torn = self._descriptor, opened, False
+        old, self._descriptor = self._descriptor, opened
+        self._is_torn = self._ends_torn()
         _close(old)
 
     def close(self) -> None:
@@ -64,12 +73,31 @@ class AuditFile:
         _close(old)
 
     def _write(self, descriptor: int, line: bytes) -> None:
-        """Write the whole line or raise OSError; after a partial line, begin a new one."""
-        left = b"\n" + line if self._is_torn else line
-        while left:
-            written = os.write(descriptor, left)
-            left = left[written:]
-            self._is_torn = bool(left)
+        """Write the whole line, or raise OSError and leave nothing of it."""
+        whole = left = b"\n" + line if self._is_torn else line
+        begin = os.fstat(descriptor).st_size
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+        except OSError:
+            if len(left) < len(whole):
+                self._is_torn = not _shortened(descriptor, begin, len(whole) - len(left)) or self._is_torn
+            raise
+        self._is_torn = False
+
+    def _ends_torn(self) -> bool:
+        """Whether the file's last line has no end: a server was killed, or its disk was full."""
+        if self._path is None or self._descriptor is None:
+            return False
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode) or not status.st_size:
+            return False
+        try:
+            with self._path.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                return file.read(1) != b"\n"
+        except OSError:  # it may be appended to, and not be read
+            return False
 
     def _open(self) -> int | None:
         if self._path is None:
@@ -81,6 +109,15 @@ class AuditFile:
                 f"The audit file {self._path} cannot be opened: {error.strerror}. Its directory must exist "
                 "and be owned by red-box's account (audit.file: null writes the audit to the log)."
             ) from error
+
+
+def _shortened(descriptor: int, begin: int, written: int) -> bool:
+    """Whether the part of a line could be removed; not where another program has appended to the file."""
+    with contextlib.suppress(OSError):  # not a file, or one that may only grow
+        if os.fstat(descriptor).st_size == begin + written:
+            os.ftruncate(descriptor, begin)
+            return True
+    return False
 
 
 def _close(descriptor: int | None) -> None:

@@ -9,6 +9,10 @@ from redbox.core.domain import Caller, JobKey
 
 REDBOX = "red-box"
 """The caller of cancellations that red-box decides itself; no caller's identity has this form."""
+ENTER = "enter"
+"""The act of a caller that is not let in."""
+DROPPED = "Dropped"
+"""The outcome of the act `audit`: a line that counts others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,7 @@ class AuditEntry:
 
     caller: str  # or REDBOX
     user: str | None
-    act: str  # submit, cancel, hold, release, requeue, signal, make-volume, delete-volume
+    act: str  # submit, cancel, hold, release, requeue, signal, make-volume, delete-volume, enter, audit
     job: str
     outcome: str  # done, same, or the name of the refusal
     job_id: str | None = None

@@ -32,6 +32,7 @@ from redbox.files.service import JobFileService
 from redbox.http.app import build_app
 from redbox.http.metrics import ServerMetrics, StateCollector
 from redbox.http.middleware.caller_budget import bodies_budget, streams_budget
+from redbox.http.middleware.cost_budget import Rate, writes_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Readiness, Services
@@ -45,6 +46,7 @@ from redbox.local.local_manager import LocalManager
 from redbox.logs.job_logs import JobLogReader
 from redbox.logs.service import LogService
 from redbox.observability.audit import AuditFile
+from redbox.observability.audit_budget import AuditBudget
 from redbox.observability.job_audit import AuditEntry
 from redbox.server.cluster_identity import cluster_name
 from redbox.server.listeners import (
@@ -98,7 +100,8 @@ class Application:
 
     app: FastAPI
     authenticator: Authenticator
-    audit: AuditFile
+    audit_file: AuditFile
+    audit: AuditBudget
     jobs: JobService
     reauthorization: StreamReauthorization
 
@@ -114,6 +117,7 @@ class Server:
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(self.application.reauthorization.run()),
+                group.create_task(self.application.audit.run()),
                 group.create_task(self._stop_with_background_task()),
                 *(group.create_task(follow_certificate(listener.config)) for listener in self.listeners),
             ]
@@ -128,7 +132,9 @@ class Server:
 
     def reload(self) -> None:
         certificates = (partial(reload_certificate, listener.config) for listener in self.listeners)
-        reload_all(self.application.authenticator.reload_rules, self.application.audit.reopen, *certificates)
+        reload_all(
+            self.application.authenticator.reload_rules, self.application.audit_file.reopen, *certificates
+        )
 
     async def _stop_with_background_task(self) -> None:
         """A server that accepts submits while its states never change again is worse than none."""
@@ -175,14 +181,16 @@ def _signal_handlers(handlers: Mapping[signal.Signals, Callable[[], None]]) -> I
 async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Application]:
     """Start all components, each after those that it uses, and stop them in reverse; nothing listens yet."""
     metrics = ServerMetrics()
-    audit = AuditFile(settings.audit.file, lambda: datetime.now(UTC))
+    audit_file = AuditFile(settings.audit.file, lambda: datetime.now(UTC), metrics.audit_line_lost)
+    audit = AuditBudget(audit_file, SystemClock(), metrics.audit_line_dropped)
 
     def record(entry: AuditEntry) -> None:
         audit(entry)
         metrics.act_done(entry)
 
     async with AsyncExitStack() as stack:
-        stack.callback(audit.close)
+        stack.callback(audit_file.close)
+        stack.callback(audit.report)
         journal = Journal(settings.jobs.journal)
         stack.callback(journal.close)
         transport = transport_of(settings.agents, settings.jobs.journal)
@@ -243,8 +251,9 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             slurm_metrics=workload.metrics if isinstance(workload, SlurmManager) else None,
             bodies=bodies_budget(settings.limits.body_bytes),
             body_limit=settings.limits.body_bytes,
+            writes=writes_budget(_writes_rate(settings)),
         )
-        yield Application(build_app(services), authenticator, audit, jobs, reauthorization)
+        yield Application(build_app(services), authenticator, audit_file, audit, jobs, reauthorization)
 
 
 def _workload_manager(
@@ -268,6 +277,14 @@ def _users_of(records: Iterable[RecordSummary]) -> tuple[str, ...]:
         names.pop(record.user.name, None)
         names[record.user.name] = None
     return tuple(names)
+
+
+def _writes_rate(settings: RedboxSettings) -> Rate:
+    """No less than the administrator allows of submits alone."""
+    limits, jobs = settings.limits, settings.jobs
+    return Rate(
+        max(limits.writes_per_second, jobs.submits_per_second), max(limits.write_burst, jobs.submit_burst)
+    )
 
 
 def _age(jobs: JobService) -> float:

@@ -237,7 +237,9 @@ class PodSubmitter:
         except NoSuchJob:
             return None
         except RedboxError as error:
-            raise SubmissionPending("NotCancelled", f"the job is not cancelled yet: {error}") from error
+            after_s = error.retry_after if isinstance(error, Refused) else None
+            why = f"the job is not cancelled yet: {error}"
+            raise SubmissionPending("NotCancelled", why, after_s=after_s) from error
         return jobs[0]
 
     def client_for(self, pod: BoundPod, connection: ClusterConnection) -> RedboxClient:

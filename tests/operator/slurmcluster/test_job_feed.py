@@ -16,10 +16,10 @@ import pytest
 
 from redbox.server.certificates import make_authority
 from redbox_api.client import RedboxClient
-from redbox_api.errors import NoSuchJob
+from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.feed import RowKey
 from redbox_api.limits.answer_limits import AnswerLimits
-from redbox_api.models import ArrayTask, Job, OwnerRef, Phase
+from redbox_api.models import ArrayTask, Job, OwnerRef, Phase, Problem
 from redbox_api.requests.sender import Deadlines
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
@@ -136,6 +136,23 @@ async def test_a_slow_slurm_makes_no_red_box_unreachable(redbox: ScriptedRedbox,
         redbox.slurm_answers.set()
         assert (await seen.link.describe()).name == "scripted"
         assert len(seen.turns) == turns
+
+
+async def test_a_call_that_is_one_too_many_is_sent_again_after_red_boxs_pause(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    """So ten thousand deletions are delayed and not lost; red-box is there all the while."""
+
+    async def too_many(*_: object, **__: object) -> list[Job]:
+        problem = Problem(type="t", title="Too many requests", status=429, detail="later", retry=True)
+        raise Busy(problem, retry_after=45.0)
+
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        seen.link.client.cancel_job = too_many  # type: ignore[method-assign]
+        with pytest.raises(RedboxUnavailable, match="Too many requests: later") as away:
+            await seen.link.cancel(row_key("one"), all_attempts=True)
+        assert (away.value.until_return, away.value.after_s) == (False, 45.0)
+        assert seen.link.reachable
 
 
 async def test_the_operators_roles_are_part_of_a_description(redbox: ScriptedRedbox, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from redbox_api.errors import NotAllowed
 from redbox_api.models import Phase, Problem
 from redbox_kube.api.objects import ResourcePath
 from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
+from redbox_operator.slurmcluster.job_feed import RedboxUnavailable
 from tests.operator.factories import slurm_cluster
 from tests.operator.harness import CLUSTER, DELETED, Stand
 
@@ -75,6 +76,26 @@ async def test_one_whose_cancel_is_refused_waits_and_says_why(stand: Stand) -> N
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
     assert "answers: The caller may not do this: no" in stand.status["message"]
+
+
+async def test_one_cancel_too_many_is_sent_again_after_red_boxs_pause(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So ten thousand deletions are delayed, and none is lost."""
+    pauses = list[float]()
+    monkeypatch.setattr(stand.reconciler.queue, "add_later", lambda _, pause_s: pauses.append(pause_s))
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.put(metadata=DELETED)
+    stand.link.refusal = RedboxUnavailable("too many", until_return=False, after_s=45.0)
+    with pytest.raises(RedboxUnavailable):
+        await stand.look()
+    await stand.reconciler._handle(stand.ref)
+    stand.link.refusal = None
+    assert 46 <= pauses[-1] <= 50
+    assert stand.finalizers == [FINALIZER]
+    await stand.look()
+    assert stand.link.done == ["cancel farm/default all"]
 
 
 async def test_with_red_box_away_it_waits_and_says_for_what(stand: Stand) -> None:

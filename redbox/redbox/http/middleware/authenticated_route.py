@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
@@ -20,6 +20,7 @@ from redbox.callers.errors import NotMapped, Unauthenticated
 from redbox.callers.peers import connection_in
 from redbox.core.domain import Caller
 from redbox.http.answers.problems import TooManyRequestsProblem, UnprocessableProblem, problem_responses
+from redbox.http.middleware.bounded_body import BoundedRequest
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 COMMON_STATUSES = (401, 403, 422, 429, 500, 503)
@@ -37,6 +38,7 @@ class AuthenticatedRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
         allowed = frozenset(_query_names(self.dependant))
+        body = TypeAdapter[Any](self.body_field.field_info.annotation) if self.body_field else None
 
         async def authenticate_and_handle(request: Request) -> Response:
             caller = None
@@ -45,6 +47,11 @@ class AuthenticatedRoute(APIRoute):
                 caller = request.state.caller = await services.authenticator.authenticate(request)
                 _limit_connections(request, caller)
                 _reject_unknown_parameters(request, allowed)
+                if request.method != "GET":
+                    services.writes.charge(caller, kind=request.method)
+                if body is not None:
+                    services.body_costs.refuse_overdrawn(caller)  # before a byte of it is read
+                    request = BoundedRequest(request, body, services.body_costs)
                 return await handle(request)
             except (Unauthenticated, NotMapped, TooManyRequestsProblem) as error:
                 services.rejections.record(request, error, caller)

@@ -17,7 +17,7 @@ from redbox.core.clock import Clock
 from redbox.core.domain import Caller
 from redbox.http.answers.problems import TooManyRequestsProblem
 from redbox.http.middleware.request_middleware import logged_path
-from redbox.observability.job_audit import AuditEntry
+from redbox.observability.job_audit import ENTER, AuditEntry
 
 REPEAT_S = 60.0
 MAX_REJECTIONS = 1000
@@ -63,4 +63,4 @@ class RejectionAudit:
             self._recent.popitem(last=False)
         route = f"{request.scope.get('method', 'GET')} {logged_path(request)[:100]} from {address}"
         user = caller.user.name if caller and caller.user else None
-        self._write(AuditEntry(identity, user, "enter", "", outcome, detail=f"{route}: {error}{repeats}"))
+        self._write(AuditEntry(identity, user, ENTER, "", outcome, detail=f"{route}: {error}{repeats}"))

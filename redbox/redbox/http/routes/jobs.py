@@ -14,7 +14,7 @@ from redbox.http.answers.problems import problem_responses
 from redbox.http.answers.streaming import NDJSON, ManagedStream, ndjson
 from redbox.http.middleware.authenticated_route import authenticated_router
 from redbox.http.openapi import REFERENCE
-from redbox.http.services import CallerDep, JobRefDep, OwnerDep, ServicesDep
+from redbox.http.services import CallerDep, IsLargeDep, JobRefDep, OwnerDep, ServicesDep
 from redbox.jobs.record.listing import Filters, PageRequest
 from redbox_api.job_parts import RequestModel
 from redbox_api.models import Cancelled, Check, ExpectedStart, Job, JobList, JobRequest, Phase, WatchEvent
@@ -34,9 +34,11 @@ SignalName = Annotated[
         **problem_responses(408, 409, 413),
     },
 )
-async def submit(ref: JobRefDep, body: JobRequest, services: ServicesDep, response: Response) -> Job:
+async def submit(
+    ref: JobRefDep, body: JobRequest, services: ServicesDep, response: Response, *, is_large: IsLargeDep
+) -> Job:
     """Submit a job, or attach to the existing job of this key. Repeating the request is always safe."""
-    job, created = await services.jobs.put(ref.caller, ref.key, ref.attempt, body)
+    job, created = await services.jobs.put(ref.caller, ref.key, ref.attempt, body, is_large=is_large)
     response.status_code = HTTPStatus.CREATED if created else HTTPStatus.OK
     return job
 
@@ -119,7 +121,7 @@ class JobListQuery(RequestModel):
     since: Annotated[str | None, Field(max_length=64)] = None
     limit: Annotated[int, Field(ge=1, le=5000)] = 500
     next: Annotated[str | None, Field(alias="continue", max_length=512)] = None
-    phase: tuple[Phase, ...] = ()
+    phase: Annotated[tuple[Phase, ...], Field(max_length=64, fail_fast=True)] = ()
     namespace: Annotated[str | None, Field(max_length=253)] = None
 
 
@@ -147,6 +149,6 @@ async def list_or_watch(
 
 
 @router.post("/v1/check", response_model_exclude_none=True, responses=problem_responses(408, 413))
-async def check(body: JobRequest, caller: CallerDep, services: ServicesDep) -> Check:
+async def check(body: JobRequest, caller: CallerDep, services: ServicesDep, *, is_large: IsLargeDep) -> Check:
     """Ask Slurm whether it would accept this job, and when it would start, without submitting it."""
-    return await services.jobs.check(caller, body)
+    return await services.jobs.check(caller, body, is_large=is_large)

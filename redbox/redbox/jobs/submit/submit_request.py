@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import takewhile
 
 from redbox.core.domain import Caller, JobKey, UnixUser
 from redbox.core.workload_manager import Submission
@@ -24,17 +22,17 @@ from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
-from redbox_shared.sbatch_options import read_directives
+from redbox_shared.sbatch_options import first_component, leading_lines, read_directives
 
 DEFAULT_NAME = "redbox"
 LONGEST_NAME = 128
 LONGEST_PATH = 4096
 LONGEST_DIRECTIVES = 32 * 1024
+MOST_LEADING_LINES = 10_000
 LONGEST_GRACE_S = 10**6
 RUNNERS_END_S = 15
 """Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""
 OPEN_MODE = re.compile(r"""--op[a-z-]{0,16}(?:=|\s+)["']?(?P<appends>a)?""", re.IGNORECASE)
-HET_SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def job_name(request: JobRequest) -> str:
 
 def appends(request: JobRequest) -> bool | None:
     """Whether each run appends to its output file, by the request's options or its script; None: neither."""
-    directives = (line for line in _directives(request.batch or "") if line.startswith("#SBATCH"))
+    directives = (line for line in first_component(request.batch or "") if line.startswith("#SBATCH"))
     words = (*(line.partition(" #")[0] for line in directives), *request.options)  # an option wins
     modes = [mode for word in words for mode in OPEN_MODE.finditer(word)]
     return modes[-1]["appends"] is not None if modes else None
@@ -110,30 +108,25 @@ def appends(request: JobRequest) -> bool | None:
 
 def _option_of_script(request: JobRequest, name: str) -> str | None:
     """Of its first component; the last of several counts."""
-    lines = "\n".join(_directives(request.batch or ""))
+    lines = "\n".join(first_component(request.batch or ""))
     return next((line.value for line in reversed([*read_directives(lines)]) if line.name == name), None)
 
 
-def _directives(script: str) -> Iterator[str]:
-    """The lines that sbatch reads for its first component: up to the first command."""
-    comments = takewhile(lambda line: line.lstrip()[:1] in {"", "#"}, script.splitlines())
-    return takewhile(lambda line: HET_SEPARATOR.match(line) is None, comments)
-
-
 def refuse_endless_directives(request: JobRequest) -> None:
-    """Before they are parsed, which takes a microsecond of the event loop for each character."""
-    script = request.batch or ""
-    comments = takewhile(lambda line: line.strip()[:1] in {"", "#"}, script.split("\n"))
-    length = max(_length_of_directives(lines) for lines in (comments, _directives(script)))
+    """Before they are parsed, which takes a microsecond of the event loop for each character or line."""
+    length = 0
+    for count, line in enumerate(leading_lines(request.batch or "")):
+        if count == MOST_LEADING_LINES:
+            raise NotAcceptable(
+                f"batch: more than {MOST_LEADING_LINES} lines come before its first command: remove comments "
+                "and empty lines."
+            )
+        length += len(line) if line.startswith(("#SBATCH", "#PBS")) else 0
     if length > LONGEST_DIRECTIVES:
         raise NotAcceptable(
             f"batch: its #SBATCH lines have {length} characters in all, more than {LONGEST_DIRECTIVES}. Give "
             "options by fields of the request, or shorter ones."
         )
-
-
-def _length_of_directives(lines: Iterable[str]) -> int:
-    return sum(len(line) for line in lines if line.startswith(("#SBATCH", "#PBS")))
 
 
 def refuse_new_pod(request: JobRequest, record: RecordSummary | None, settings: JobsSettings) -> None:

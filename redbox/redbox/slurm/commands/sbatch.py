@@ -25,14 +25,13 @@ from redbox.slurm.text.error_messages import classify, lines_of, with_remedy, wo
 from redbox.slurm.text.sbatch_options import read_options
 from redbox.slurm.text.values import TIME_FORMAT
 from redbox_api.models import Check, JobRequest
-from redbox_shared.sbatch_options import read_directives
+from redbox_shared.sbatch_options import first_component, read_directives
 
 CHECK_ENVIRONMENT = TIME_FORMAT
 MOST_WARNINGS = 8  # as many as a record keeps; each is a new record in between
 JOB_ID = re.compile(r"^([0-9]{1,10})(?:;(\S+))?$", re.MULTILINE)
 # From 25.05 on Slurm says "at TIME a using", and names a cluster in between where it asked several.
 WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+)(?: on cluster \S+)?(?: a)? using (.*)")
-HET_SEPARATOR = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)
 FIELDS = ("qos", "array", "begin", "output", "error")
 RESOURCES = {
     "nodes": "nodes",
@@ -116,7 +115,7 @@ def encode_environment(env: Mapping[str, str]) -> bytes:
 
 def _named_outputs(request: JobRequest, script: str, default: str) -> tuple[str, str]:
     """The patterns of stdout and stderr, of a het job's first component."""
-    first = {d.name: d.value for d in read_directives(HET_SEPARATOR.split(script, maxsplit=1)[0])}
+    first = {d.name: d.value for d in read_directives("\n".join(first_component(script)))}
     stdout = request.output or first.get("output") or default
     return stdout, request.error or first.get("error") or stdout
 

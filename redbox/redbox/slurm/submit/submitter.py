@@ -52,6 +52,7 @@ from redbox.slurm.submit.refusal_policy import RefusalPolicy
 from redbox.slurm.submit.sbatch_runner import SbatchRunner
 from redbox_api.models import Check
 from redbox_api.pod_parts import PodProgram
+from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 PRINT_ENVIRONMENT = ("/usr/bin/env", "-0")
 LONGEST_ENVIRONMENT = 64 * 1024  # it has six variables; what the user's agent answers is kept
@@ -68,6 +69,8 @@ class SlurmSubmitter:
         self._refusals = RefusalPolicy(commands.clock.monotonic)
         self._account_env: dict[UnixUser, tuple[Hello, dict[str, str]]] = {}
         """With the agent that has shown it: the next one may have another home."""
+        self._packing = KeyedSemaphores[UnixUser](1)
+        """One thread of a user: each takes time from the event loop."""
         self.find_outputs = OutputLookup(commands.agents).find
 
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
@@ -187,7 +190,7 @@ class SlurmSubmitter:
     async def _pod_job(self, user: UnixUser, submission: Submission) -> tuple[Submission, str]:
         """The submission of a pod as sbatch gets it, and its script."""
         request = submission.request
-        check_pod(request)
+        await asyncio.to_thread(check_pod, request)  # paths of 8 MiB have four million parts
         if request.pod is not None and request.pod.mpi is not None:
             check_mpi_kind(request.pod.mpi, await self._cluster.mpi_kinds(), "pod.mpi")
         runner = pod_files.runner_path(await self._image_cache(user))
@@ -250,7 +253,8 @@ class SlurmSubmitter:
         paths = pod_files.PodPaths(logs=directory, cache=cache, keep_days=settings.images_days)
         folder = private_folder(directory, submission.mark)
         try:
-            archive = await asyncio.to_thread(pod_files.pack, pod, paths)  # 0.3 s for 4,000 files
+            async with self._packing.of(user):
+                archive = await asyncio.to_thread(pod_files.pack, pod, paths)  # 0.3 s for 4,000 files
             await pod_files.lay_out(agent, folder, archive, pod_files.runner_path(cache))
         except (AgentError, WorkloadManagerError):
             await self._discard_private_folder(user, submission)
