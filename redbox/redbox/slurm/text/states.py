@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from redbox.core.workload_manager import JobStates
 from redbox_api.models import FINAL_PHASES, Phase
-from redbox_shared.wire import HELD_REASONS
+from redbox_shared.wire import HELD_BY_SLURM, HELD_REASONS
 
 PHASES: Mapping[str, Phase] = {  # base states, and flags, which the command-line tools show in their place
     "PENDING": Phase.PENDING,
@@ -48,7 +48,7 @@ PHASES: Mapping[str, Phase] = {  # base states, and flags, which the command-lin
 JOB_STATES = JobStates(
     PHASES,
     requeued=frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}),
-    held_reasons=HELD_REASONS,
+    held_reasons=HELD_REASONS | HELD_BY_SLURM,
     held_between_runs=frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"}),
 )
 has_not_begun = JOB_STATES.has_not_begun
