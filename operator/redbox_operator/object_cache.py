@@ -30,7 +30,9 @@ KEPT_METADATA = frozenset(
         *("deletionTimestamp", "finalizers"),
     }
 )
-ANNOTATIONS = frozenset({ANNOTATION_ABANDON, requested_actions.CANCEL, requested_actions.REQUEUE})
+ANNOTATIONS = frozenset({
+    ANNOTATION_ABANDON, requested_actions.CANCEL, requested_actions.RELEASE, requested_actions.REQUEUE,
+})  # fmt: skip
 LONGEST_ANNOTATION = 256
 KEPT_OF_LARGE = {
     *("cluster", "endpoint", "node_selector", "service_account_name"),

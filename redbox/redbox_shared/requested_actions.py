@@ -3,6 +3,8 @@
 `redbox.dev/requeue: "1234/2"` requeues run 2 of Slurm job 1234, while that is the current one. So it is done
 once, whatever is sent twice, and whatever restarts: the run that follows has the next number.
 
+`redbox.dev/release: "1234/2"` releases it where Slurm holds that run since it could not launch it.
+
 `redbox.dev/cancel: "true"` cancels the SlurmJob, which stays with its record and its log. It holds for as
 long as it is there: no attempt begins any more, and what Slurm has is cancelled.
 """
@@ -12,11 +14,12 @@ from __future__ import annotations
 REQUEUE = "redbox.dev/requeue"
 REQUEUE_REFUSED = "RequeueRefused"
 """The reason of the event about a requeue that was refused; its message begins with the value."""
+RELEASE = "redbox.dev/release"
 CANCEL = "redbox.dev/cancel"
 REQUESTED = "true"
 
 
-def requeue_of(job_id: str, run: int, request: str = "") -> str:
+def of_run(job_id: str, run: int, request: str = "") -> str:
     """The annotation's value; `request` tells a second request for a run from a first that was refused."""
     return f"{job_id}/{run}" + (f"/{request}" if request else "")
 

@@ -26,5 +26,13 @@ CONNECTION_RESET = "ConnectionReset"
 HELD_BY_USER = "JobHeldUser"
 HELD_REASONS = frozenset({HELD_BY_USER, "JobHeldAdmin"})
 """Slurm's reasons of a pending job that starts only after a release."""
+HELD_BY_SLURM = frozenset({
+    "JobHoldMaxRequeue",
+    "launch failed requeued held",
+    "launch_failed_requeued_held",
+    "user env retrieval failed requeued held",
+    "user_env_retrieval_failed_requeued_held",
+})  # fmt: skip
+"""Reasons of a job that Slurm holds since it could not launch it; squeue has blanks, scontrol underscores."""
 LAUNCH_FAILED = "LaunchFailed"
 """Red-box's reason of a job that Slurm cancelled since its node could not launch it."""

@@ -72,10 +72,12 @@ def test_an_array_that_waits_shows_its_indexes() -> None:
 
 
 def test_each_reason_and_end_that_red_box_explains_has_a_cure() -> None:
-    by_administrators = {"user_env_retrieval_failed_requeued_held", "launch_failed_requeued_held"}
-    assert REASONS.keys() - CURES.keys() == by_administrators | {"JobArrayTaskLimit"}
+    without_cure = REASONS.keys() - CURES.keys() - {"JobArrayTaskLimit"}
+    assert all("release" in cure_of(view(phase="Suspended", reason=reason)) for reason in without_cure)
     assert ENDINGS.keys() <= END_CURES.keys()
     assert "kubectl slurm release train-abc12" in cure_of(view(phase="Submitted", reason="JobHeldUser"))
+    held = view(phase="Suspended", reason="launch failed requeued held")
+    assert "kubectl slurm release train-abc12" in cure_of(held)
     assert "--qos" in cure_of(view(phase="Submitted", reason="QOSMaxJobsPerUserLimit"))
     assert "--mem" in cure_of(view(phase="Failed", state="OUT_OF_MEMORY"))
 

@@ -17,7 +17,7 @@ from kubectl_slurm.slurmjobs.access import get_job, list_jobs, patch, pick_job
 from kubectl_slurm.slurmjobs.clusters import check_partitions
 from kubectl_slurm.slurmjobs.following import until_finished
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
-from kubectl_slurm.slurmjobs.requested_actions import request_cancel, request_requeue
+from kubectl_slurm.slurmjobs.requested_actions import request_cancel, request_release, request_requeue
 from kubectl_slurm.terminal.screen import confirmed, note, printable
 
 TEXTS = {
@@ -171,6 +171,9 @@ def _release(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     _refuse_ended(job)
     if job.suspended:
         raise Refusal(f"{job.name} is suspended: `kubectl slurm resume {job.name}` lets it run")
+    if job.held_by_slurm and not job.held:
+        request_release(call.kubectl, job)
+        return f"{_title(job)} is released"
     if not job.held:
         held_by_others = f" ({printable(job.message)})" if "Held" in job.reason and job.message else ""
         raise Refusal(f"{job.name} is not held by its SlurmJob{held_by_others}")

@@ -10,6 +10,7 @@ from typing import Any
 from kubectl_slurm.errors import BadUsage
 from redbox_shared.job_end import JobEnd
 from redbox_shared.requested_actions import CANCEL, REQUESTED
+from redbox_shared.wire import HELD_BY_SLURM
 
 Object = dict[str, Any]
 
@@ -182,6 +183,11 @@ class SlurmJobView:
     @property
     def held(self) -> bool:
         return bool(self.spec.get("hold"))
+
+    @property
+    def held_by_slurm(self) -> bool:
+        """Nobody asked for it: a node could not launch the job."""
+        return self.reason in HELD_BY_SLURM and not self.finished
 
     @property
     def being_deleted(self) -> bool:

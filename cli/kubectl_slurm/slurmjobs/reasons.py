@@ -32,6 +32,10 @@ CURES = {
     "Reservation": "nothing: it starts with its reservation.",
     "NodeDown": "wait, or submit it again with other nodes.",
 }
+RELEASE = (
+    "`kubectl slurm release {name}`; with --backoff-limit Red Box does so by itself. If it comes again, ask "
+    "the administrators of the cluster."
+)
 PREFIXES = (
     ("ReqNodeNotAvail", "wait until the nodes are back, or submit it again without --nodelist."),
     ("Assoc", "wait until others of this account have ended, or use another --account."),
@@ -53,6 +57,8 @@ def cure_of(job: SlurmJobView) -> str:
     """What to do, or nothing where nothing is known."""
     if job.finished:
         return END_CURES.get(job.state, "").format(name=job.name)
+    if job.held_by_slurm:
+        return RELEASE.format(name=job.name)
     reason = job.reason.strip("()")
     text = CURES.get(reason) or next((cure for start, cure in PREFIXES if reason.startswith(start)), "")
     return text.format(name=job.name)

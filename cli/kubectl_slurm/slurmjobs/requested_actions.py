@@ -1,7 +1,8 @@
-"""A requeue or a cancel: requested by an annotation, which the operator acts on.
+"""A requeue, a release or a cancel: requested by an annotation, which the operator acts on.
 
 That of a requeue names job id and run, so that it is done once: the next run has another number. It is
-awaited here. That of a cancel holds for as long as it is there, so that it is done in the end.
+awaited here. So does that of a release, of a job that Slurm holds. That of a cancel holds for as long as it
+is there, so that it is done in the end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.access import events_of, patch, watch_job
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import note, printable
-from redbox_shared.requested_actions import CANCEL, REQUESTED, REQUEUE, REQUEUE_REFUSED, requeue_of
+from redbox_shared.requested_actions import CANCEL, RELEASE, REQUESTED, REQUEUE, REQUEUE_REFUSED, of_run
 
 WITHIN = timedelta(seconds=30)
 EACH = timedelta(seconds=3)
@@ -25,9 +26,15 @@ def request_cancel(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     return patch(kubectl, job, {"metadata": {"annotations": {CANCEL: REQUESTED}}})
 
 
+def request_release(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
+    """The SlurmJob with the request to release the run that Slurm holds."""
+    wanted = of_run(job.job_id, job.run)
+    return patch(kubectl, job, {"metadata": {"annotations": {RELEASE: wanted}}})
+
+
 def request_requeue(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     """The SlurmJob once Slurm has it in its queue again."""
-    wanted = requeue_of(job.job_id, job.run, secrets.token_hex(4))
+    wanted = of_run(job.job_id, job.run, secrets.token_hex(4))
     newest = patch(kubectl, job, {"metadata": {"annotations": {REQUEUE: wanted}}})
     last = newest
     give_up_at = datetime.now(UTC) + WITHIN

@@ -43,7 +43,7 @@ class ConditionType(StrEnum):
 
     SUBMITTED = "Submitted"  # Slurm has the job
     RUNNING = "Running"
-    HELD = "Held"  # Slurm was asked to hold it
+    HELD = "Held"  # Slurm was asked to hold it, or holds it after a failed launch
     SYNCED = "Synced"  # the status is red-box's newest, and the log can be read
     FINISHED = "Finished"  # any end, after the last attempt
     COMPLETE = "Complete"  # success
@@ -138,6 +138,13 @@ class SlurmJobStatus(SlurmClusterKind):
     resumed: int | None = Field(
         None, ge=0, le=MOST_ATTEMPTS, description="How many of them followed a suspension, not a failure."
     )
+    relaunches: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_ATTEMPTS,
+        description="How often a job was released that Slurm held after a failed launch: each is a retry.",
+    )
+    relaunched_run: int | None = Field(None, description="The run of this attempt that was released last.")
     dependencies_met: bool | None = Field(
         None, description="Its dependencies are met; further attempts do not wait for them."
     )

@@ -17,8 +17,8 @@ from redbox_operator.companion_pods.plan import CompanionPod, FinalMessage
 from redbox_operator.object_cache import PodName
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts
-from redbox_operator.slurmjob.attempts import Attempt
-from redbox_operator.slurmjob.status import CancelState, HoldState, StatusInputs
+from redbox_operator.slurmjob.attempts import Attempt, CancelState, HoldState
+from redbox_operator.slurmjob.status import StatusInputs
 from redbox_shared import requested_actions
 from redbox_shared.wire import HELD_BY_USER, HELD_REASONS
 
@@ -127,6 +127,14 @@ def recorded_cluster(state: AttemptState) -> tuple[str | None, str | None]:
 
 
 def hold_state_of(state: AttemptState) -> HoldState | None:
+    """Whether Slurm holds it by itself, or else what it is asked for."""
+    row = state.row
+    if row is not None and is_held_by_slurm(state, row):
+        return HoldState.RELEASING if is_released(state, row) else HoldState.BY_SLURM
+    return requested_hold(state)
+
+
+def requested_hold(state: AttemptState) -> HoldState | None:
     """What Slurm is asked for: to hold the job, to release it, or nothing. A release is requested once."""
     spec, row = state.job.spec, state.row
     if row is None and state.cancel is not None:
@@ -147,6 +155,19 @@ def hold_state_of(state: AttemptState) -> HoldState | None:
     return HoldState.RELEASING if requested and still_held and not by_others else HoldState.RELEASED
 
 
+def is_held_by_slurm(state: AttemptState, row: Job) -> bool:
+    """Whether Slurm holds it after a failed launch, and its SlurmJob lets it start."""
+    spec = state.job.spec
+    return attempts.is_held_by_slurm(row) and not (spec.suspend or spec.hold or state.cancel)
+
+
+def is_released(state: AttemptState, row: Job) -> bool:
+    """Whether it is released: by an annotation, or as a retry."""
+    requested = state.job.annotations.get(requested_actions.RELEASE, "")
+    asked = row.job_id is not None and requested_actions.asks_for(requested, row.job_id, row.run)
+    return asked or attempts.may_relaunch(state.job.spec, state.before, state.attempt, row)
+
+
 def has_unsent_release(state: AttemptState, status: SlurmJobStatus) -> bool:
     """Whether the status announces the release of a job that, by its row, Slurm may not hold."""
     before, held = state.before.condition(ConditionType.HELD), status.condition(ConditionType.HELD)
@@ -159,6 +180,8 @@ def has_unsent_release(state: AttemptState, status: SlurmJobStatus) -> bool:
 def pending_action(row: Job, status: SlurmJobStatus, *, unreleased: bool = False) -> str | None:
     """The hold or release that the status has announced and Slurm has not done yet."""
     held = status.condition(ConditionType.HELD)
+    if held is not None and held.reason == HoldState.RELEASING and attempts.is_held_by_slurm(row):
+        return "release"
     if row.phase is not Phase.PENDING or held is None:
         return None
     if held.reason == HoldState.HELD and row.reason not in HELD_REASONS:

@@ -21,7 +21,7 @@ from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmjob.attempt_state import AttemptState, cancel_requested, is_recorded
-from redbox_operator.slurmjob.status import CancelState
+from redbox_operator.slurmjob.attempts import CancelState
 from redbox_operator.status_writer import StatusWriter, path_of
 from redbox_shared.requested_actions import REQUEUE_REFUSED
 

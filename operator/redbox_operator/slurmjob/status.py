@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 
 from redbox_api.hostlists import fold
 from redbox_api.models import FINAL_PHASES, Job, Phase
@@ -38,9 +37,14 @@ from redbox_operator.slurmjob.attempts import (
     SUSPENDED,
     SUSPENDING,
     Attempt,
+    CancelState,
+    HoldState,
     is_being_suspended,
+    is_held_by_slurm,
     may_retry,
     pause_after,
+    relaunches_of,
+    release_cure,
     was_suspended,
 )
 from redbox_operator.slurmjob.dependencies import are_met
@@ -65,35 +69,6 @@ CANCELLED = "Cancelled"
 LIVES_AGAIN = "LivesAgain"
 NEVER_SUBMITTED = "It was cancelled before Slurm had it."
 RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
-
-
-class HoldState(StrEnum):
-    """The request to Slurm for a pending job; the reason of condition Held."""
-
-    HELD = "Held"
-    RELEASING = "Releasing"
-    RELEASED = "Released"
-
-
-@dataclass(frozen=True, slots=True)
-class CancelState:
-    """How far a cancel of all jobs of a SlurmJob is."""
-
-    obstacle: str = ""  # why red-box has not taken it
-    continues: str = ""  # "is back": when it is sent again
-    waits_for: tuple[str, ...] = ()  # job ids that Slurm has yet to end
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing of it lives in Slurm, and nothing can be submitted any more."""
-        return not self.obstacle and not self.waits_for
-
-    @property
-    def message(self) -> str:
-        if self.obstacle:
-            then = f". It is cancelled when red-box {self.continues}" if self.continues else ""
-            return f"It is to be cancelled, and cannot be yet: {self.obstacle}{then}."
-        return f"It is being cancelled: Slurm has yet to end {', '.join(self.waits_for)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +111,10 @@ def status_of(inputs: StatusInputs) -> SlurmJobStatus:
     outcome = _outcome(inputs)
     fields = _fields_of(inputs.row) if inputs.row else _previous_fields(inputs)
     before = inputs.before
+    is_released = inputs.hold is HoldState.RELEASING
+    relaunches, relaunched_run = relaunches_of(
+        inputs.job.spec, before, inputs.attempt, inputs.row if is_released else None
+    )
     status = SlurmJobStatus(
         **fields,
         phase=outcome.phase,
@@ -146,6 +125,8 @@ def status_of(inputs: StatusInputs) -> SlurmJobStatus:
         endpoint=inputs.endpoint,
         attempts=inputs.attempt.number,
         resumed=inputs.attempt.resumed or None,
+        relaunches=relaunches or None,
+        relaunched_run=relaunched_run,
         dependencies_met=_dependencies_met(inputs, fields) or None,
         results=(inputs.final_message and inputs.final_message.results)
         or (before.results if inputs.same_attempt else None),
@@ -174,8 +155,17 @@ def _outcome(inputs: StatusInputs) -> JobOutcome:
         return JobOutcome(
             JobPhase.SUSPENDED, SUSPENDING, f"It is being cancelled in Slurm to suspend it{then}"
         )
-    phase = JobPhase.SUSPENDED if inputs.job.spec.suspend else PHASES[inputs.row.phase]
-    return JobOutcome(phase, inputs.row.reason, inputs.row.message)
+    return _while_it_lives(inputs, inputs.row)
+
+
+def _while_it_lives(inputs: StatusInputs, row: Job) -> JobOutcome:
+    phase = JobPhase.SUSPENDED if inputs.job.spec.suspend else PHASES[row.phase]
+    if inputs.hold is HoldState.BY_SLURM:
+        cure = release_cure(inputs.job.name, inputs.job.spec, row)
+        return JobOutcome(JobPhase.SUSPENDED, row.reason, f"{row.message} {cure}")
+    if inputs.hold is HoldState.RELEASING and is_held_by_slurm(row):
+        return JobOutcome(phase, row.reason, f"{row.message} It is being released.")
+    return JobOutcome(phase, row.reason, row.message)
 
 
 def _at_the_end(inputs: StatusInputs, row: Job) -> JobOutcome:
@@ -375,7 +365,11 @@ def _synced(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatus) -
 def _held(inputs: StatusInputs, hold: HoldState) -> NewCondition:
     why = "suspend" if inputs.job.spec.suspend else "hold"
     message = f"Slurm holds it: {why} is true." if hold is HoldState.HELD else ""
-    return NewCondition(ConditionType.HELD, hold.value, message, holds=hold is HoldState.HELD)
+    if inputs.row is not None and is_held_by_slurm(inputs.row):
+        message = inputs.row.message or message
+    return NewCondition(
+        ConditionType.HELD, hold.value, message, holds=hold in {HoldState.HELD, HoldState.BY_SLURM}
+    )
 
 
 def _results_collected(results: ResultsStatus | None) -> NewCondition:

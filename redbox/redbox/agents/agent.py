@@ -95,6 +95,15 @@ class AgentClient:
         """Return the state of a recorded command, whichever agent ran it."""
         return await self._call(AgentRequest("recall", keep, {"keep": keep}), answers.parse_recorded_command)
 
+    async def end_agent(self, earlier: answers.Hello) -> None:
+        """Have an earlier agent of the user end, one that is stopped or traced too. Returns before it does.
+
+        Agents of older releases lack this operation: RequestFailed.
+        """
+        process = {"boot": earlier.boot, "pid": earlier.pid, "start": earlier.start}
+        request = AgentRequest("end_agent", str(earlier.pid), {"process": process})
+        await self._call(request, lambda _: None)
+
     async def stat(self, path: str, *, deadline: float = FILE_S) -> answers.FileStatus:
         request = AgentRequest("stat", path, {"path": path, "follow": True})
         return await self._call(request, answers.parse_status, deadline)

@@ -1,17 +1,19 @@
 """All agent processes of this server: started on demand, shared, replaced when dead, ended when idle.
 
 Each active user has one agent per role, so that a hanging file server never delays scancel. A user has at
-most `most_per_user` processes and one for sessions, unreaped ones included: a user who stops or traces agents
-gets AgentUnavailable, without an effect on others. Agents for sessions are busy for as long as their users
-like: they take at most half of the pool, so that submits and cancels of others find an agent. Starts are in
-`startup`. An unexpected exception costs one user an agent, never the server.
+most `most_per_user` processes and one for sessions, unreaped ones included. An agent that its user stops or
+traces is abandoned when it misses a ping. One more is started then, which ends the abandoned ones: red-box
+may not signal them. A user who stops that one too gets AgentUnavailable until they have ended, without an
+effect on others. Agents for sessions are busy for as long as their users like: they take at most half of the
+pool, so that submits and cancels of others find an agent. Starts are in `startup`. An unexpected exception
+costs one user an agent, never the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
@@ -19,8 +21,9 @@ from typing import Any, Literal, Self, TypeVar
 import structlog
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import AgentError, AgentUnavailable
-from redbox.agents.protocol.connection import AgentConnection, AgentProcess
+from redbox.agents.errors import AgentError, AgentUnavailable, RequestFailed
+from redbox.agents.protocol.answers import Hello
+from redbox.agents.protocol.connection import END_S, AgentConnection, AgentProcess
 from redbox.agents.settings import PoolSettings
 from redbox.agents.startup import AgentLauncher, StartBackoff
 from redbox.agents.transports.base import Transport
@@ -28,6 +31,7 @@ from redbox.core.domain import UnixUser
 
 AgentRole = Literal["commands", "files", "sessions"]
 Result = TypeVar("Result")
+MAX_ABANDONED = 8  # of one user
 log = structlog.get_logger(__name__)
 
 
@@ -72,6 +76,7 @@ class AgentPool:
         self._pooled: dict[_PoolKey, _PooledAgent] = {}
         self._starting: dict[_PoolKey, asyncio.Task[AgentClient | AgentError]] = {}
         self._processes: Counter[_PoolKey] = Counter()
+        self._abandoned: dict[UnixUser, deque[Hello]] = defaultdict(lambda: deque(maxlen=MAX_ABANDONED))
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reaped = asyncio.Event()
@@ -128,10 +133,10 @@ class AgentPool:
         for_sessions = _PoolKey(user, "sessions")
         has_sessions = for_sessions in (key, *self._pooled, *self._starting)
         of_user = self._count(lambda other: other.user.uid == user.uid)
-        if of_user >= self._settings.most_per_user + has_sessions:
+        if of_user >= self._settings.most_per_user + has_sessions + self._has_abandoned(user):
             raise AgentUnavailable(
-                f"{user.name} has {of_user} agent processes that have not ended: "
-                f"end the processes that stop or trace them"
+                f"{user.name} has {of_user} agent processes that have not ended: red-box kills them within "
+                f"{END_S:.0f} s; end the processes that stop or trace them"
             )
         most = self._settings.most_agents
         if self._processes.total() >= most:
@@ -168,6 +173,8 @@ class AgentPool:
             self._pooled[key] = pooled
             self._starting.pop(key, None)
             self._spawn(self._serve(key, pooled))
+            for abandoned in self._abandoned.pop(key.user, ()):
+                await self._end_abandoned(key.user, abandoned, pooled.agent)
             return pooled.agent
         self._backoff.failed(key.user, failure)
         self._starting.pop(key, None)
@@ -193,6 +200,21 @@ class AgentPool:
         finally:
             if self._pooled.get(key) is pooled:
                 del self._pooled[key]
+            if pooled.connection.is_abandoned:
+                self._abandoned[key.user].append(pooled.agent.hello)
+
+    def _has_abandoned(self, user: UnixUser) -> bool:
+        return user in self._abandoned or any(
+            key.user == user and pooled.connection.is_abandoned for key, pooled in self._pooled.items()
+        )
+
+    async def _end_abandoned(self, user: UnixUser, abandoned: Hello, agent: AgentClient) -> None:
+        try:
+            await agent.end_agent(abandoned)
+        except RequestFailed:
+            return  # an agent of an older release
+        except AgentError:
+            self._abandoned[user].append(abandoned)
 
     async def _reap(self, key: _PoolKey, process: AgentProcess) -> None:
         try:

@@ -7,7 +7,18 @@ from functools import cache
 from redbox.core.joined_program import join_package
 
 PACKAGE = "redbox.agents.program"
-MODULES = ("wire", "guard", "session", "command_records", "commands", "steps", "files", "archives", "entry")
+MODULES = (
+    "wire",
+    "guard",
+    "session",
+    "command_records",
+    "earlier_agents",
+    "commands",
+    "steps",
+    "files",
+    "archives",
+    "entry",
+)
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's agent: acts for red-box as the user that it runs as.
 

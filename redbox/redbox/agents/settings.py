@@ -73,7 +73,7 @@ class PoolSettings(Section):
     """Agents of all users together; at most half of them are for sessions."""
     most_per_user: int = 2
     """Agents of one user: one for commands, one for files; with sessions, one more. Ended processes count
-    until they are reaped."""
+    until they are reaped; to end agents that do not answer, a user may have one more."""
     start_s: float = 15.0
     """For the start of one agent."""
     idle_s: float = 300.0

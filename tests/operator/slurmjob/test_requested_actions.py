@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.errors import Busy, Conflict, NotAllowed, Refused
 from redbox_api.models import Phase, Problem
-from redbox_shared.requested_actions import CANCEL, REQUEUE, REQUEUE_REFUSED, requeue_of
+from redbox_shared.requested_actions import CANCEL, REQUEUE, REQUEUE_REFUSED, of_run
 from tests.operator.harness import Stand
 
 
@@ -27,7 +27,7 @@ def refusal(kind: type[Refused], status: int) -> Refused:
 async def test_a_running_job_is_requeued_once_by_the_run_that_the_annotation_names(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING, run=2)
-    await stand.change(annotations={REQUEUE: requeue_of("7", 2)})
+    await stand.change(annotations={REQUEUE: of_run("7", 2)})
     await stand.look()
     assert stand.link.done == ["requeue 1 run 2"]
     assert stand.event_reasons()[-1] == "Requeued"
@@ -45,7 +45,7 @@ async def test_an_annotation_about_another_run_is_left_alone(stand: Stand, value
 async def test_a_job_that_does_not_run_is_not_requeued(stand: Stand, phase: Phase) -> None:
     await stand.apply()
     await stand.at_redbox(phase, run=1)
-    await stand.change(annotations={REQUEUE: requeue_of("7", 1)})
+    await stand.change(annotations={REQUEUE: of_run("7", 1)})
     assert stand.link.done == []
 
 
@@ -56,10 +56,10 @@ async def test_a_refusal_is_an_event_with_its_words_and_is_not_repeated(
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING, run=1)
     stand.link.refusal = refused
-    await stand.change(annotations={REQUEUE: requeue_of("7", 1)})
+    await stand.change(annotations={REQUEUE: of_run("7", 1)})
     await stand.look()
     assert stand.link.done == ["requeue 1 run 1"]
-    await stand.change(annotations={REQUEUE: requeue_of("7", 1, "again")})
+    await stand.change(annotations={REQUEUE: of_run("7", 1, "again")})
     assert stand.link.done == ["requeue 1 run 1"] * 2
     (event, _) = [event for event in stand.api.of_kind("Event") if event["reason"] == REQUEUE_REFUSED]
     assert event["message"] == "7/1: The caller may not do this: no role requeue"
@@ -69,7 +69,7 @@ async def test_what_may_succeed_later_is_sent_again(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING, run=1)
     stand.link.refusal = refusal(Busy, 503)
-    await stand.change(annotations={REQUEUE: requeue_of("7", 1)})
+    await stand.change(annotations={REQUEUE: of_run("7", 1)})
     stand.link.refusal = None
     await stand.look()
     assert stand.link.done == ["requeue 1 run 1"] * 2

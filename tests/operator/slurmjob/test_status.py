@@ -16,8 +16,8 @@ from redbox_operator.api.slurmjob_status import (
     SlurmJobStatus,
 )
 from redbox_operator.companion_pods.plan import FinalMessage
-from redbox_operator.slurmjob.attempts import Attempt
-from redbox_operator.slurmjob.status import HoldState, status_of
+from redbox_operator.slurmjob.attempts import Attempt, HoldState
+from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import NOON, job_row, slurm_job, status_inputs
 
 

@@ -13,6 +13,7 @@ from redbox.agents.errors import AgentDied, AgentTimeout, AgentUnavailable
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.connection import PONG_S, AgentProcess
 from redbox.agents.settings import PoolSettings
+from redbox.agents.transports.bootstrap import bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
 from tests.redbox.agents.harness import LaunchedTransport, until
@@ -31,9 +32,8 @@ def of_any_uid() -> bytes:
 class Unkillable(ChildProcess):
     """As a process of another user's is to the server."""
 
-    def kill(self) -> None:
-        self._is_closed = True
-        self._writer.transport.abort()
+    def _signal(self, number: signal.Signals) -> None:
+        """It may not."""
 
 
 class UnkillableTransport(LaunchedTransport):
@@ -115,26 +115,75 @@ async def test_one_request_that_hangs_is_no_reason_to_end_the_agent(
     assert await pool.agent(user) is agent
 
 
-@needs_root
-async def test_a_third_process_is_refused_to_its_user_and_others_do_not_notice(
+async def stop(agent: AgentClient) -> None:
+    """Stop it, and wait until red-box notices."""
+    os.kill(agent.hello.pid, signal.SIGSTOP)
+    with pytest.raises(AgentTimeout):
+        await agent.stat("/", deadline=0.1)
+    await until(lambda: not agent.is_alive)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redbox.agents.protocol.connection.PONG_S", 0.1)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_an_agent_that_the_server_may_not_signal_is_ended_by_the_next_one(user: UnixUser) -> None:
+    transport = UnkillableTransport()
+    async with AgentPool(transport, PoolSettings(leave_s=0)) as pool:
+        for _ in range(5):
+            await stop(await pool.agent(user))
+        agent = await pool.agent(user)
+        await until(lambda: pool.state().processes == 1)
+        assert (await agent.stat("/")).kind == "directory"
+    transport.end_all()
+
+
+@pytest.mark.usefixtures("soon")
+async def test_an_agent_that_does_not_leave_is_killed_by_the_next_one(user: UnixUser) -> None:
+    usual = bootstrap_preamble().split(b"\n", 1)[1].replace(b"SHUTDOWN_S = 150.0", b"SHUTDOWN_S = 0.1")
+    staying = usual.replace(b"self._shut_down()", b"time.sleep(1000)")
+    transport = UnkillableTransport(preamble=b"%d\n%b" % (len(staying), staying))
+    async with AgentPool(transport, PoolSettings(leave_s=0)) as pool:
+        await stop(await pool.agent(user))
+        transport.preamble = b"%d\n%b" % (len(usual), usual)
+        agent = await pool.agent(user)
+        assert await transport.started[0].wait() == -signal.SIGKILL
+        assert agent.is_alive
+    transport.end_all()
+
+
+@pytest.mark.usefixtures("soon")
+async def test_an_agent_that_does_not_leave_is_killed(
     user: UnixUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redbox.agents.protocol.connection.PONG_S", 0.1)
-    transport = UnkillableTransport(preamble=of_any_uid())
+    monkeypatch.setattr("redbox.agents.protocol.connection.END_S", 0.1)
+    source = bootstrap_preamble().split(b"\n", 1)[1].replace(b"self._shut_down()", b"time.sleep(1000)")
+    transport = LaunchedTransport(preamble=b"%d\n%b" % (len(source), source))
+    async with AgentPool(transport, PoolSettings(idle_s=0.05, idle_check_s=0.02)) as pool:
+        await pool.agent(user)
+        assert await transport.started[0].wait() == -signal.SIGKILL
+        await until(lambda: pool.state().processes == 0)
+
+
+@needs_root
+@pytest.mark.usefixtures("soon")
+async def test_a_user_who_stops_all_agents_has_no_further_one_and_others_do_not_notice(
+    user: UnixUser,
+) -> None:
+    source = of_any_uid().split(b"\n", 1)[1].replace(b"self._shut_down()", b"time.sleep(1000)")
+    transport = UnkillableTransport(preamble=b"%d\n%b" % (len(source), source))
     async with AgentPool(transport, PoolSettings(leave_s=0)) as pool:
         other = await pool.agent(OTHER)
-        for _ in range(2):
-            agent = await pool.agent(user)
-            os.kill(agent.hello.pid, signal.SIGSTOP)
-            with pytest.raises(AgentTimeout):
-                await agent.stat("/", deadline=0.1)
-            await until(lambda: not agent.is_alive)  # noqa: B023
-        with pytest.raises(AgentUnavailable, match="nobody has 2 agent processes that have not ended"):
+        for _ in range(3):
+            await stop(await pool.agent(user))
+        with pytest.raises(AgentUnavailable, match="nobody has 3 agent processes that have not ended"):
             await pool.agent(user)
         assert (await other.stat("/")).kind == "directory"
         assert (await pool.agent(OTHER, "files")).is_alive
         os.kill(transport.started[1].pid, signal.SIGKILL)
-        await until(lambda: pool.state().processes == 3)
+        await until(lambda: pool.state().processes == 4)
         assert (await pool.agent(user)).is_alive
     transport.end_all()
 

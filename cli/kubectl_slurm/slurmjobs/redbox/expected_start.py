@@ -12,7 +12,7 @@ from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.redbox.answers import StartEstimate, StartOfJob
 from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess, RedboxRefused, access_of
 from kubectl_slurm.terminal.times import clock, roughly
-from redbox_shared.wire import HELD_REASONS
+from redbox_shared.wire import HELD_BY_SLURM, HELD_REASONS
 
 REQUESTED = (
     *("batch", "partition", "account", "qos", "resources", "workingDirectory", "output", "error", "array"),
@@ -54,7 +54,7 @@ def in_words(expected: StartOfJob, now: datetime) -> str:
     if (not_before := read_time(expected.not_before)) is not None:
         return f"not before {clock(not_before)}, its begin time; Slurm has no estimate until then"
     match expected.reason:
-        case reason if reason in HELD_REASONS:
+        case reason if reason in HELD_REASONS | HELD_BY_SLURM:
             return "not before it is released: Slurm has no estimate for a job that is held"
         case "DependencyNeverSatisfied":
             return "never: what it depends on did not end as required"

@@ -8,8 +8,9 @@ import sys
 from typing import Any, Dict, List
 
 from redbox.agents.program.archives import make_tar, unpack_tar
-from redbox.agents.program.command_records import CommandRecordStore, state_directories
+from redbox.agents.program.command_records import CommandRecordStore, describe_process, state_directories
 from redbox.agents.program.commands import CommandOperations
+from redbox.agents.program.earlier_agents import end_agent
 from redbox.agents.program.files import FileOperations
 from redbox.agents.program.guard import REFUSED, StartRefused, check_user, read_settings
 from redbox.agents.program.session import Operation, Session
@@ -28,12 +29,12 @@ def find_account(uid: int) -> pwd.struct_passwd:
 
 def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
     return {
+        **describe_process(os.getpid()),
         "protocol": PROTOCOL,
         "uid": account.pw_uid,
         "user": account.pw_name,
         "home": account.pw_dir,
         "host": socket.gethostname(),
-        "pid": os.getpid(),
         "python": "{}.{}.{}".format(*sys.version_info),
         "takes_input": True,  # with a request's first frame; agents of older releases do not say so
     }
@@ -58,6 +59,7 @@ def build_operations(account: pwd.struct_passwd, path: List[str]) -> Dict[str, O
         "tar": make_tar,
         "unpack": unpack_tar,
         "run_program": StepOperations(account, path).run_program,
+        "end_agent": end_agent,
     }
 
 

@@ -16,6 +16,7 @@ FileKind = Literal["file", "directory", "symlink", "null", "other", "listed"]
 FILE_KINDS = frozenset(get_args(FileKind))
 MAX_INTEGER = 2**64
 MAX_TEXT = 4096
+MAX_BOOT_ID = 36
 MAX_LONG_TEXT = 256 * 1024
 MAX_FIELDS = 16  # of one header; a match has nine
 
@@ -25,6 +26,7 @@ class Hello:
     """An agent's first frame: its identity and its host.
 
     `takes_input`: with the frame of the request itself. Agents of older releases would ignore it there.
+    `boot` and `start` make the pid unique; agents of older releases send neither.
     """
 
     protocol: int
@@ -32,6 +34,8 @@ class Hello:
     home: str
     pid: int
     takes_input: bool = False
+    boot: str = ""
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +199,8 @@ def parse_hello(frame: AgentFrame) -> Hello:
         home=read_text(header, "home"),
         pid=read_integer(header, "pid"),
         takes_input="takes_input" in header and read_flag(header, "takes_input"),
+        boot=read_text(header, "boot", longest=MAX_BOOT_ID) if "boot" in header else "",
+        start=read_text(header, "start", longest=MAX_BOOT_ID) if "start" in header else "",
     )
 
 

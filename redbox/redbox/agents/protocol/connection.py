@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable, FrameError, RequestFailed
-from redbox.agents.program.session import MAX_REQUESTS
+from redbox.agents.program.session import MAX_REQUESTS, SHUTDOWN_S
 from redbox.agents.program.wire import CHUNK, PREFIX, PROTOCOL, WINDOW
 from redbox.agents.protocol.answers import Hello, check_header_size, parse_failure, parse_hello, read_integer
 from redbox.agents.protocol.frames import AgentFrame, FrameDecoder, FrameKind, HelloScanner, encode_frame
 from redbox_shared.credit import ReceiveCredit
 
 PONG_S = 5.0
+END_S = SHUTDOWN_S + 10  # for an agent to end by itself
 FRAME_COST = PREFIX.size
 MAX_UNREAD = 32_768  # frames; a window has room for 80,000 empty ones, and each costs more than its bytes
 
@@ -43,7 +44,10 @@ class AgentProcess(Protocol):
         """Wait until the agent has taken most of what was written."""
 
     def close(self) -> None:
-        """Close its stdin, upon which the agent exits."""
+        """Close its stdin, upon which the agent exits once its recorded commands have ended."""
+
+    def abandon(self) -> None:
+        """Close its stdin as `close` does, and read nothing more of it."""
 
     def kill(self) -> None:
         """Kill it where the transport has the right to, else close the connection to it."""
@@ -176,6 +180,7 @@ class AgentConnection:
         self.process = process
         self.printed = ""  # the last line in place of a hello, once the start has failed
         self.end_reason: str | None = None  # of a dead agent
+        self.is_abandoned = False  # red-box has broken the connection: it may still run
         self.unread = 0  # frames of all streams
         self._decoder = FrameDecoder()
         self._streams: dict[int, RequestStream] = {}
@@ -222,7 +227,7 @@ class AgentConnection:
                 while data := await self.process.read():
                     for frame in self._decoder.feed(data):
                         self._dispatch(frame)
-                self.die("it ended")
+                self._end("it ended")
             except FrameError as error:
                 self.die(f"it broke the protocol: {error}")
             except OSError as error:
@@ -268,23 +273,31 @@ class AgentConnection:
                 self.die(f"it did not answer a ping within {PONG_S:.0f} s")
 
     def die(self, reason: str) -> AgentDied:
-        """Declare the agent dead: fail all requests and kill the process if that is possible."""
+        """Declare the agent dead: fail all requests. Its recorded commands still run to their end."""
         if self.end_reason is None:
             self._end(reason)
-            self.process.kill()
+            self.is_abandoned = True
+            self.process.abandon()
         return AgentDied(f"red-box's agent is gone: {self.end_reason}", retry=False)
 
     def close(self) -> None:
         """Let the agent exit by itself, which it does once its recorded commands have ended."""
         if self.end_reason is None:
             self._end("red-box has closed the connection")
-            self.process.close()
 
     def _end(self, reason: str) -> None:
+        if self.end_reason is not None:
+            return
         self.end_reason = reason
+        self.process.close()
+        asyncio.get_running_loop().call_later(END_S, self._kill)
         for stream in self._streams.values():
             stream.fail(self.died_during(stream.request))
             stream.abandoned = True
+
+    def _kill(self) -> None:
+        self.is_abandoned = True
+        self.process.kill()
 
     def died_during(self, request: AgentRequest) -> AgentDied:
         detail = f"red-box's agent is gone during {request}: {self.end_reason}"

@@ -3,6 +3,9 @@
 They are connected by one socket pair, so that their stdin closes however the server dies. stderr is a pipe
 that is read only at the end: an agent writes there just the reason for a refusal, and one that writes more
 blocks itself alone.
+
+A child that its user has stopped (SIGSTOP) sees its stdin end only when it is continued, so a closed one gets
+SIGCONT until it has ended. sudo stops itself with its command, and passes SIGCONT on.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -34,8 +38,10 @@ class ChildProcess:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         preamble: bytes,
+        kill_signal: signal.Signals,
     ) -> None:
         self.preamble = preamble
+        self._kill_signal = kill_signal
         self._popen = popen
         self._reader = reader
         self._writer = writer
@@ -43,8 +49,15 @@ class ChildProcess:
         self._is_closed = False
 
     @classmethod
-    async def start(cls, argv: Sequence[str], *, preamble: bytes = b"", umask: int = -1) -> Self:
-        """Start it, by default with the server's umask."""
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        preamble: bytes = b"",
+        umask: int = -1,
+        kill_signal: signal.Signals = signal.SIGKILL,
+    ) -> Self:
+        """Start it, by default with the server's umask, and with SIGKILL as the signal to kill it."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -64,7 +77,7 @@ class ChildProcess:
         assert popen.stderr is not None  # noqa: S101 # PIPE, for the type checker
         os.set_blocking(popen.stderr.fileno(), False)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=MAX_PAYLOAD)
-        return cls(popen, reader, writer, preamble)
+        return cls(popen, reader, writer, preamble, kill_signal)
 
     @property
     def pid(self) -> int:
@@ -86,18 +99,28 @@ class ChildProcess:
             with contextlib.suppress(OSError):
                 self._writer.write_eof()
 
+    def abandon(self) -> None:
+        self.close()
+        self._writer.transport.abort()
+
     def kill(self) -> None:
-        """Kill it; another user's process gets end of file instead, and exits."""
+        """Kill it; a process that is another user's alone gets end of file instead, and exits."""
         self._is_closed = True
         self._writer.transport.abort()
+        self._signal(self._kill_signal)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(PermissionError):
-            self._popen.kill()
+            self._popen.send_signal(number)
 
     async def wait(self) -> int:
         # Polled, because no child watcher of asyncio works on every event loop and old kernels have no pidfd.
         polls = 0
         while (status := self._popen.poll()) is None:
             polls += 1
+            if self._is_closed:
+                self._signal(signal.SIGCONT)
             await asyncio.sleep(REAP_BACKOFF.pause_s(polls))
         self._is_closed = True
         self._writer.transport.abort()

@@ -92,6 +92,9 @@ class RemoteProcess:
         with contextlib.suppress(OSError):
             self._process.stdin.write_eof()
 
+    def abandon(self) -> None:
+        self.kill()
+
     def kill(self) -> None:
         self._connection.abort()
         if self._through is not None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import check_user, is_agent_refusal
@@ -15,6 +16,8 @@ from redbox.core.domain import UnixUser
 SUDO = "/usr/bin/sudo"
 AGENT_PATH = "/usr/libexec/redbox/agent"
 LOGIN_UMASK = 0o022  # PAM's default at a login
+SUDO_KILLS = signal.SIGALRM
+"""sudo's own timer: it kills its command, and ends. Killed itself, it would leave the command behind."""
 # sudo exits with 1 for every reason; these are final, a failed fork is not. Nor is an unknown user:
 # red-box has just looked that user up on this host, so the directory of users is away.
 REFUSALS = re.compile(
@@ -34,7 +37,7 @@ class SudoTransport:
 
     async def start(self, user: UnixUser) -> AgentProcess:
         check_user(user)
-        return await ChildProcess.start(self.argv(user), umask=LOGIN_UMASK)
+        return await ChildProcess.start(self.argv(user), umask=LOGIN_UMASK, kill_signal=SUDO_KILLS)
 
     def argv(self, user: UnixUser) -> tuple[str, ...]:
         return (self._sudo, "-n", "-u", user.name, "--", self._agent)

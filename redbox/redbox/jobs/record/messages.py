@@ -74,9 +74,12 @@ REASONS = {
     "NodeDown": "It waits for a node that is down.",
     "JobArrayTaskLimit": "Its array runs as many tasks at once as it allows itself.",
     "user_env_retrieval_failed_requeued_held": (
-        "Its user's environment could not be read, and Slurm holds it: an administrator should look."
+        "Its user's environment could not be read on the node, and Slurm holds it until it is released."
     ),
-    "launch_failed_requeued_held": "Its start failed, and Slurm holds it: an administrator should look.",
+    "launch_failed_requeued_held": (
+        "A node could not launch it (slurmd's log there says why), and Slurm holds it until it is released."
+    ),
+    "JobHoldMaxRequeue": "Slurm has requeued it too often, and holds it until it is released.",
 }
 PREFIXES = (
     ("ReqNodeNotAvail", "The nodes that it needs are not available (down, drained or reserved): {reason}."),
@@ -164,7 +167,7 @@ def _cancellation(record: JobRecord) -> str:
 def _waiting(record: JobRecord) -> str | None:
     status = record.status
     reason = status.reason.strip("()")
-    words = REASONS.get(reason)
+    words = REASONS.get(reason.replace(" ", "_"))
     if words is None:
         words = next((words for prefix, words in PREFIXES if reason.startswith(prefix)), None)
     if words is not None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from redbox.core.workload_manager import JobStates
 from redbox_api.models import FINAL_PHASES, Phase
 from redbox_shared.job_end import PHASE_BY_STATE
-from redbox_shared.wire import HELD_REASONS
+from redbox_shared.wire import HELD_BY_SLURM, HELD_REASONS
 
 PHASES: Mapping[str, Phase] = {state: Phase(phase) for state, phase in PHASE_BY_STATE.items()}
 JOB_STATES = JobStates(
     PHASES,
     requeued=frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}),
-    held_reasons=HELD_REASONS,
+    held_reasons=HELD_REASONS | HELD_BY_SLURM,
     held_between_runs=frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"}),
 )
 has_not_begun = JOB_STATES.has_not_begun

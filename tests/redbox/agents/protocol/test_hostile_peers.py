@@ -38,7 +38,7 @@ class Peer:
         self.written = bytearray()
         self.requests = FrameDecoder()
         self.received: deque[AgentFrame] = deque()
-        self.killed = False
+        self.abandoned = False
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
         self._waits = False
 
@@ -72,9 +72,11 @@ class Peer:
     def close(self) -> None:
         self.answer(b"")
 
-    def kill(self) -> None:
-        self.killed = True
+    def abandon(self) -> None:
+        self.abandoned = True
         self.answer(b"")
+
+    kill = abandon
 
     async def wait(self) -> int:
         return 0
@@ -151,7 +153,7 @@ async def test_an_answer_that_no_agent_gives_is_the_end_of_that_agent(answer: by
         with pytest.raises(AgentDied, match="broke the protocol") as died:
             await read
         assert died.value.retry
-        assert peer.killed
+        assert peer.abandoned
         with pytest.raises(AgentUnavailable):
             await agent.stat("/f")
 
@@ -219,7 +221,7 @@ async def test_a_peer_that_reads_nothing_is_given_up(
         peer.reads.clear()
         with pytest.raises(AgentTimeout, match="was not read within"):
             await begin(agent)
-        await until(lambda: peer.killed)
+        await until(lambda: peer.abandoned)
         assert not agent.is_alive
 
 

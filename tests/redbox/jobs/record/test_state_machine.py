@@ -129,6 +129,8 @@ def test_a_job_that_was_deleted_when_it_was_lost_ends_as_slurm_shows_it_after_al
         ({"state": "PENDING", "reason": "QOSMaxJobsPerUserLimit", "qos": "short"}, "limit of QOS short"),
         ({"state": "PENDING", "reason": "SomethingNew"}, "Slurm says: SomethingNew"),
         ({"state": "REQUEUE_HOLD", "reason": "JobHeldUser"}, "held by its user"),
+        ({"state": "PENDING", "reason": "launch failed requeued held"}, "A node could not launch it"),
+        ({"state": "REQUEUE_HOLD", "reason": "JobHoldMaxRequeue"}, "holds it until it is released"),
     ],
 )
 def test_why_is_said_in_words(facts: dict[str, Any], words: str) -> None:

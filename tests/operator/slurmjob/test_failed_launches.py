@@ -1,0 +1,71 @@
+"""A job that Slurm holds, since a node could not launch it, is shown so and released as a retry."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbox_api.models import Phase
+from tests.operator.harness import Stand
+
+HELD = "launch failed requeued held"
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
+    return Stand(monkeypatch)
+
+
+async def held(stand: Stand, run: int, reason: str = HELD) -> None:
+    await stand.at_redbox(Phase.PENDING, reason=reason, run=run, message="A node could not launch it.")
+
+
+@pytest.mark.parametrize("reason", [HELD, "launch_failed_requeued_held", "JobHoldMaxRequeue"])
+async def test_without_retries_the_status_names_the_hold_and_the_cure(stand: Stand, reason: str) -> None:
+    await stand.apply()
+    await held(stand, run=2, reason=reason)
+    assert (stand.status["phase"], stand.status["reason"]) == ("Suspended", reason)
+    assert stand.conditions["Held"] == ("True", "HeldBySlurm")
+    assert "`kubectl slurm release cow`" in stand.status["message"]
+    assert "`scontrol release 7`" in stand.status["message"]
+    assert stand.link.done == []
+
+
+async def test_a_retry_releases_it_and_is_counted_once(stand: Stand) -> None:
+    await stand.apply(backoffLimit=1)
+    await held(stand, run=2)
+    stand.start()
+    await held(stand, run=2)  # red-box's row is still the one from before the release
+    assert stand.link.done == ["release 1", "release 1"]
+    assert (stand.status["relaunches"], stand.conditions["Held"]) == (1, ("False", "Releasing"))
+    await stand.at_redbox(Phase.PENDING, reason="BeginTime", run=2)
+    assert (stand.status["phase"], stand.conditions["Held"]) == ("Submitted", ("False", "Released"))
+    await held(stand, run=3)
+    assert (stand.status["phase"], stand.status["relaunches"]) == ("Suspended", 1)
+    assert "retries of its backoffLimit (1) are used" in stand.status["message"]
+    assert stand.link.done == ["release 1", "release 1"]
+
+
+async def test_a_release_leaves_one_attempt_less(stand: Stand) -> None:
+    await stand.apply(backoffLimit=1)
+    await held(stand, run=2)
+    await stand.at_redbox(Phase.RUNNING, run=2)
+    await stand.at_redbox(Phase.FAILED, run=2)
+    assert (stand.status["phase"], stand.conditions["Failed"]) == ("Failed", ("True", "Failed"))
+
+
+async def test_its_user_releases_it_by_an_annotation_for_one_run(stand: Stand) -> None:
+    await stand.apply()
+    await held(stand, run=2)
+    await stand.change(annotations={"redbox.dev/release": "7/2"})
+    assert stand.link.done == ["release 1"]
+    assert "relaunches" not in stand.status
+    await held(stand, run=3)
+    assert stand.conditions["Held"] == ("True", "HeldBySlurm")
+    assert stand.link.done == ["release 1"]
+
+
+@pytest.mark.parametrize("spec", [{"hold": True}, {"suspend": True}])
+async def test_one_that_its_author_holds_too_is_not_released(stand: Stand, spec: dict[str, bool]) -> None:
+    await stand.apply(backoffLimit=1, **spec)
+    await held(stand, run=2)
+    assert "release 1" not in stand.link.done
