@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from redbox.core.domain import Caller, JobKey, UnixUser
-from redbox.core.workload_manager import Submission
+from redbox.core.workload_manager import JobShape, Submission
 from redbox.jobs.errors import Forbidden, JobConflict, NotAcceptable, Tombstoned
 from redbox.jobs.record.limits import violation_of
 from redbox.jobs.record.marks import Marks, key8
@@ -22,7 +22,12 @@ from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
-from redbox_shared.sbatch_options import first_component, leading_lines, read_directives
+from redbox_shared.sbatch_options import (
+    HET_SEPARATOR,
+    first_component,
+    leading_lines,
+    read_directives,
+)
 
 DEFAULT_NAME = "redbox"
 LONGEST_NAME = 128
@@ -33,6 +38,7 @@ LONGEST_GRACE_S = 10**6
 RUNNERS_END_S = 15
 """Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""
 OPEN_MODE = re.compile(r"""--op[a-z-]{0,16}(?:=|\s+)["']?(?P<appends>a)?""", re.IGNORECASE)
+UNCERTAIN_LINE = re.compile(r"^(?:#PBS|#SBATCH\s+(?:hetjob|packjob)\b)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,18 @@ def _option_of_script(request: JobRequest, name: str) -> str | None:
     return next((line.value for line in reversed([*read_directives(lines)]) if line.name == name), None)
 
 
+def shape_of(request: JobRequest) -> JobShape | None:
+    """None where it is not certain: sbatch reads PBS's options too, and no line behind the first command."""
+    script = request.batch or ""
+    if request.array is not None:
+        return JobShape.ARRAY
+    if UNCERTAIN_LINE.search(script):
+        is_het = any(map(HET_SEPARATOR.match, leading_lines(script)))
+        return JobShape.HETEROGENEOUS if is_het else None
+    named = read_directives(script) if "#SBATCH" in script else ()
+    return JobShape.ARRAY if any(line.name == "array" for line in named) else JobShape.PLAIN
+
+
 def refuse_endless_directives(request: JobRequest) -> None:
     """Before they are parsed, which takes a microsecond of the event loop for each character or line."""
     length = 0
@@ -160,6 +178,7 @@ def new_intent(put: PutRequest, now: datetime, unanswered_at: datetime | None) -
         body_digest=put.body_digest,
         spec_digest=submission.request.spec_digest,
         job_name=submission.job_name,
+        shape=shape_of(submission.request),
         working_directory=submission.working_directory,
         hold=submission.request.hold,
         limits=shared(submission.limits),
@@ -189,6 +208,7 @@ def retried_intent(record: JobRecord, put: PutRequest, now: datetime) -> JobReco
         unanswered_at=record.last_submit_at,
         body_digest=put.body_digest,
         job_name=put.submission.job_name,
+        shape=shape_of(put.submission.request),
         limits=shared(put.submission.limits),
         appends=appends(put.submission.request),
         working_directory=put.submission.working_directory,
