@@ -253,3 +253,54 @@ def _answer(kubectl: Kubernetes, *question: str) -> str:
         return kubectl(*question).strip()
     except BedError:
         return "no"
+
+
+# --------------------------------------------------------------------------------------------- companions
+@pytest.fixture
+def companion(kubectl: Kubernetes) -> Iterator[str]:
+    """A pod as that of a SlurmJob, in a namespace where una may change pods and not create any."""
+    other = f"companions-{uuid4().hex[:6]}"
+    owner = {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "name": "cow", "uid": uuid4().hex}
+    metadata = {
+        "name": "cow-job",
+        "namespace": other,
+        "labels": {"redbox.dev/slurmjob-uid": owner["uid"]},
+        "ownerReferences": [{**owner, "controller": True}],
+        "finalizers": ["example.org/keeps-it"],  # the garbage collector finds no such SlurmJob
+    }
+    container = {"name": "companion", "image": "example.org/nothing:1"}
+    spec = {"nodeName": "no-such-node", "containers": [container]}
+    kubectl("create", "namespace", other)
+    eventually(lambda: kubectl.get("serviceaccount", "default", other))
+    kubectl.apply(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+    for resource in ("pods", "pods/ephemeralcontainers"):
+        for verb in ("get", "patch"):
+            allow(kubectl, other, verb, resource)
+    yield other
+    kubectl.patch("pod", "cow-job", {"metadata": {"finalizers": None}}, other)
+    kubectl("delete", "namespace", other, "--timeout=60s")
+
+
+def test_who_may_patch_pods_and_not_create_them_changes_no_companion(
+    kubectl: Kubernetes, companion: str
+) -> None:
+    """Its image runs with the job's token and Secrets; without its owner it outlives the SlurmJob."""
+    container = {"name": "companion", "image": "example.org/another:1"}
+    debugs = {"name": "debug", "image": "example.org/another:1", "command": ["cat", "/token"]}
+    denied: list[tuple[dict[str, Any], str, str]] = [
+        ({"spec": {"containers": [container]}}, "", "what the pod of a SlurmJob runs"),
+        ({"spec": {"activeDeadlineSeconds": 1}}, "", "what the pod of a SlurmJob runs"),
+        ({"spec": {"ephemeralContainers": [debugs]}}, "ephemeralcontainers", "what the pod of a SlurmJob"),
+        ({"metadata": {"labels": {"redbox.dev/slurmjob-uid": None}}}, "", "whose the pod of a SlurmJob is"),
+        ({"metadata": {"labels": {"redbox.dev/slurmjob": "of-bob"}}}, "", "whose the pod of a SlurmJob is"),
+        ({"metadata": {"ownerReferences": None}}, "", "whose the pod of a SlurmJob is"),
+    ]
+    ask = ("patch", "pod", "cow-job", f"--namespace={companion}", "--as=una", "--dry-run=server")
+    for change, subresource, said in denied:
+        kind = "merge" if change.get("metadata") else "strategic"
+        where = (f"--subresource={subresource}",) if subresource else ()
+        with pytest.raises(BedError, match=f"you may not create pods .*{said}"):
+            kubectl(*ask, *where, f"--type={kind}", f"--patch={json.dumps(change)}")
+    kubectl(*ask, "--patch", json.dumps({"metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}}}))
+    allow(kubectl, companion, "create", "pods")
+    kubectl(*ask, "--patch", json.dumps(denied[0][0]))
