@@ -41,12 +41,12 @@ async def lines(
     async for piece in content.iter_any():
         with share.charged():
             first, *others = piece.split(b"\n")
-        begun += first
-        for other in others:
-            if begun:
-                yield bytes(begun)
-            begun = bytearray(other)
-            late_at = inf
+            begun += first
+            ended = [line for line in (bytes(begun), *others[:-1]) if line] if others else []
+            if others:
+                begun, late_at = bytearray(others[-1]), inf
+        for line in ended:
+            yield line
         limits.check_bytes(len(begun))
         if loop.time() > late_at:
             raise OutOfBounds(f"an event that did not come whole within {within:g} s")

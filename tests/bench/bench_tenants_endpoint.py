@@ -1,7 +1,7 @@
 """Bob's SlurmJobs while the SlurmEndpoint of another namespace is hostile, each kind of hostility in turn.
 
-The API server is the bed's own. Both red-boxes are scripted, on this machine, and the hostile one in a process of
-its own. Each kind is measured with an idle time of its own directly before it.
+The API server is the bed's own. Both red-boxes are scripted, on this machine, and the hostile one is a process
+of its own. Each kind is measured with an idle time of its own directly before it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tests.bench.hostile_redbox import MANNERS
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.scripted_redbox import ScriptedRedbox
 
-CHANGES = sized(15, 10)
+CHANGES = sized(15, 8)
 JOBS_OF_BOB = 30
 """A SlurmJob of a SlurmEndpoint has ten changes in a row, and then one in two seconds."""
 JOBS_OF_MALLORY = 8
-BEGINS_S = 1.0
+BEGINS_S = 0.5
 """A manner shows its effect once the connections are made again."""
 BETWEEN_S = 0.03
 SEEN_WITHIN_S = 60.0

@@ -189,3 +189,20 @@ def test_a_hostile_answer_is_a_sentence(
     assert "Traceback" not in ended.stderr
     if words != ["explain", "13"]:  # which then has squeue's estimate alone
         assert re.search("red-box('s answer has no | answered 200, and no JSON)", ended.stdout + ended.stderr)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b'{"items":[' + b"{}," * 700_000 + b"{}]}", "more than 200,000 objects and lists"),
+        (b'{"items":[' + b"0," * 2_100_000 + b"0]}", "more than 2,000,000 values"),
+        (b'{"items":"' + b"x" * (17 << 20) + b'"}', "more than 16 MiB"),
+    ],
+)
+def test_an_answer_that_would_fill_the_memory_is_not_parsed(
+    redbox: RedboxInPlace, body: bytes, sentence: str
+) -> None:
+    redbox.body = body
+    access = RedboxAccess(redbox.endpoint, redbox.authority.decode(), "token")
+    with pytest.raises(AnswerInvalid, match=sentence):
+        access.get(RunningUsages, "/v1/usage")

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 
-LONGEST_TURN_S = 0.005
-"""After so much work other tasks have their turn, whatever the balance."""
+TURN_S = 0.005
+"""After so much work other tasks have their turn, and an overdrawn balance rests until it has as much again:
+a pause after each event would cost more than the event."""
 
 
 class CommonShare:
@@ -54,6 +55,7 @@ class TimeShare:
         self._balance = saved_s
         self._counted_at = clock()
         self._turn_s = 0.0
+        self.rested_s = 0.0
 
     @contextmanager
     def charged(self) -> Iterator[None]:
@@ -66,16 +68,12 @@ class TimeShare:
             self._balance -= spent
             self._turn_s += spent
 
-    @property
-    def is_overdrawn(self) -> bool:
-        return self._balance < 0
-
     async def rest(self) -> float:
-        """Until the balance is not overdrawn; to be awaited before more is read. Returns how long."""
-        if self._turn_s >= LONGEST_TURN_S:
+        """While the balance is overdrawn; to be awaited before more is read. Returns how long."""
+        if self._turn_s >= TURN_S:
             self._turn_s = 0.0
             await asyncio.sleep(0)
-        if not self.is_overdrawn:
+        if self._balance >= 0:
             return 0.0
         began = self._clock()
         self._common.overdrawn.add(self)
@@ -84,11 +82,13 @@ class TimeShare:
                 await asyncio.sleep(pause_s)
         finally:
             self._common.overdrawn.discard(self)
-        return self._clock() - began
+        rested = self._clock() - began
+        self.rested_s += rested
+        return rested
 
     def _pause_s(self) -> float:
-        """How long the balance is still overdrawn."""
+        """How long until there is enough for a turn."""
         rate, now = min(self._share, self._common.of_each), self._clock()
         self._balance = min(self._saved_s, self._balance + (now - self._counted_at) * rate)
         self._counted_at = now
-        return -self._balance / rate
+        return (min(TURN_S, self._saved_s) - self._balance) / rate

@@ -32,6 +32,9 @@ WHOLE_ANSWER_S = 20.0
 LOG_DEADLINE_S = 330.0
 """For the next piece of a log, which has no deadline as a whole: red-box ends a silent one after 300 s."""
 LARGEST = 16 * 1024 * 1024
+MOST_CONTAINERS, MOST_VALUES = 200_000, 2_000_000
+"""Objects and lists of an answer, and all its values, as counted before it is parsed: `[]` is two bytes on
+the line and 56 as a list. The usage of a job is one object with five values."""
 CHUNK = 65536
 OK, NO_CONTENT = 200, 204
 ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -120,7 +123,7 @@ class RedboxAccess:
             if answer.status in unread:
                 return _Answered(connection, answer)
             try:
-                content = answer.read(LARGEST)
+                content = answer.read(LARGEST + 1)
             except BREAKS as error:
                 raise self._broken(error) from error
             finally:
@@ -186,6 +189,7 @@ def _offset_of(answer: http.client.HTTPResponse) -> int:
 
 
 def _read(status: int, body: bytes) -> dict[str, object]:
+    _check_size(body)
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -197,6 +201,16 @@ def _read(status: int, body: bytes) -> dict[str, object]:
             f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}", status
         )
     return document
+
+
+def _check_size(body: bytes) -> None:
+    if len(body) > LARGEST:
+        raise AnswerInvalid(f"red-box's answer has more than {LARGEST >> 20} MiB")
+    containers = body.count(b"{") + body.count(b"[")
+    if containers > MOST_CONTAINERS:
+        raise AnswerInvalid(f"red-box's answer has more than {MOST_CONTAINERS:,} objects and lists")
+    if containers + body.count(b",") > MOST_VALUES:
+        raise AnswerInvalid(f"red-box's answer has more than {MOST_VALUES:,} values")
 
 
 def access_of(kubectl: Kubectl, cluster: ClusterView, service_account: str) -> RedboxAccess:
