@@ -38,7 +38,8 @@ class AuthenticatedRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
         allowed = frozenset(_query_names(self.dependant))
-        body = TypeAdapter[Any](self.body_field.field_info.annotation) if self.body_field else None
+        model = self.body_field.field_info.annotation if self.body_field else None
+        body = TypeAdapter[Any](model) if model is not None else None
 
         async def authenticate_and_handle(request: Request) -> Response:
             caller = None
