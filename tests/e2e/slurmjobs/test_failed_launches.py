@@ -9,7 +9,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from tests.e2e.harness.slurm_nodes import resume_what_slurm_drained
-from tests.e2e.harness.slurmjobs import SlurmJobs
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
 SPOOL = "/var/spool/slurmd"
@@ -29,6 +29,12 @@ def cannot_launch(bed: Bed) -> Iterator[None]:
         resume_what_slurm_drained(bed)
 
 
+def starts_again(job: Applied) -> None:
+    """Slurm would wait two minutes before it starts the job again."""
+    job_id = job.comes_to(phase="Submitted", reason="BeginTime")["jobID"]
+    job.login.run("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+
+
 def test_one_that_slurm_holds_says_so_and_its_user_releases_it(jobs: SlurmJobs, bed: Bed) -> None:
     with cannot_launch(bed):
         job = jobs.apply("echo moo", partition=PARTITION)
@@ -36,6 +42,7 @@ def test_one_that_slurm_holds_says_so_and_its_user_releases_it(jobs: SlurmJobs, 
         assert job.conditions["Held"] == ("True", "HeldBySlurm")
         assert f"`kubectl slurm release {job.name}`" in status["message"]
     job("annotate", "slurmjob", job.name, f"redbox.dev/release={status['jobID']}/{status['run']}")
+    starts_again(job)
     assert job.finishes()["phase"] == "Succeeded"
     assert job.status["jobID"] == status["jobID"]
 
@@ -44,5 +51,6 @@ def test_a_retry_releases_it_by_itself(jobs: SlurmJobs, bed: Bed) -> None:
     with cannot_launch(bed):
         job = jobs.apply("echo moo", partition=PARTITION, backoffLimit=5)
         job_id = job.until(lambda status: status.get("relaunches"))["jobID"]
+    starts_again(job)
     status = job.finishes()
     assert (status["phase"], status["jobID"], status["attempts"]) == ("Succeeded", job_id, 1)
