@@ -312,3 +312,12 @@ async def test_the_clients_ca_may_have_comments_in_any_script(served: Served) ->
     assert not refusing.serves.is_set()
     running.cancel()
     await asyncio.wait({running})
+
+
+@pytest.mark.parametrize("line", ["CONNECT x HTTP/1.1", "OPTIONS * HTTP/1.1", "CONNECT exec HTTP/1.1"])
+async def test_a_target_that_is_no_path_is_refused_as_any_other(served: Served, line: str) -> None:
+    stranger = served.context(served.authority.issue("eve", "tenants", ExtendedKeyUsageOID.CLIENT_AUTH))
+    reader, writer = await asyncio.open_connection(ADDRESS, served.port, ssl=stranger)
+    writer.write(f"{line}\r\nHost: x\r\n\r\n".encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 403 ")
+    writer.close()

@@ -108,7 +108,7 @@ class KubeletApi:
         return await handler(request)
 
     def _access(self, request: web.Request) -> NodeAccess:
-        subresource = SUBRESOURCES.get(request.path.split("/", 2)[1], "proxy")
+        subresource = SUBRESOURCES.get(_first_word(request), "proxy")
         verb = "get" if request.method in {"GET", "HEAD"} else "create"
         place = (request.match_info.get("namespace", ""), request.match_info.get("pod", ""))
         pod = self._informer.pods.get(place)
@@ -141,7 +141,12 @@ def _refusal(request: web.Request, status: HTTPStatus, message: str) -> web.Resp
     """Of a session, a Status: what else kubectl gets there is an `unknown error` to it."""
     if request.transport is not None:
         asyncio.get_running_loop().call_later(REFUSED_S, request.transport.abort)
-    is_session = request.path.split("/", 2)[1] in SESSIONS
+    is_session = _first_word(request) in SESSIONS
     refusal = status_response(status, message) if is_session else web.Response(status=status, text=message)
     refusal.force_close()
     return refusal
+
+
+def _first_word(request: web.Request) -> str:
+    """Of the path, which has no slash where a request is CONNECT or names `*`."""
+    return request.path.removeprefix("/").partition("/")[0]

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from redbox.runner.program import images
-from redbox.runner.program.images import PULLS_LOCK, ImageStore, PullFailed, hash_name, is_unused, pull_cure
+from redbox.runner.program.images import (
+    CONFIG_NAME,
+    DESCRIPTOR,
+    HEADER,
+    PULLS_LOCK,
+    Image,
+    ImageStore,
+    PullFailed,
+    hash_name,
+    is_unused,
+    pull_cure,
+)
 from tests.redbox.runner.harness import BOX, Node, container, end_of
 from tests.redbox.runner.stand_in import write_sif
 
@@ -179,3 +190,38 @@ def test_a_pull_that_hangs_does_not_hold_up_other_images_for_ever(
     with (tmp_path / "cache" / PULLS_LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert pulling(tmp_path, "bob").pull({"image": BOX}).path
+
+
+def hostile_sif(
+    path: Path, config: bytes, *, count: int = 1, place: int | None = None, size: int | None = None
+) -> str:
+    """One descriptor, and what it names; either may lie."""
+    where = HEADER.size
+    head = HEADER.pack(b"", b"SIF_MAGIC", b"01", b"02", b"", 0, 0, 0, count, where, 0, 0, 0)
+    at = where + DESCRIPTOR.size if place is None else place
+    length = len(config) if size is None else size
+    row = DESCRIPTOR.pack(1, 1, 1, 0, 0, at, length, length, 0, 0, 0, 0, CONFIG_NAME, b"")
+    path.write_bytes(head + row + config)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("config", "lies"),
+    [
+        (b"{}", {"place": -1}),
+        (b"{}", {"size": -1}),
+        (b"{}", {"count": -1}),
+        (b"[" * 100_000, {}),
+        (b'{"Entrypoint": [1]}', {}),
+        (b'{"Cmd": "sh"}', {}),
+        (b'{"Env": ["A=\\u0000"]}', {}),
+        (b'{"WorkingDir": 5}', {}),
+    ],
+)
+def test_an_image_that_lies_about_itself_is_one_sentence(
+    tmp_path: Path, config: bytes, lies: dict[str, int]
+) -> None:
+    with pytest.raises(PullFailed) as said:
+        Image(hostile_sif(tmp_path / "i.sif", config, **lies), None)
+    assert said.value.reason == "ErrImagePull"
+    assert str(said.value).startswith(f"{tmp_path}/i.sif: its ")

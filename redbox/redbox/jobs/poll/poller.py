@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
@@ -47,6 +47,7 @@ from redbox.jobs.queue_snapshot import (
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine, dropped_from_queue, is_unchanged
 from redbox.jobs.settings import JobsSettings
+from redbox.jobs.store.journal_facts import time_in
 
 log = structlog.get_logger(__name__)
 
@@ -173,8 +174,7 @@ class Poller(JobsComponent):
         self._polled = float("-inf")
         self._last_glance: int | None = None
         self._unchanged_polls = 0  # in a row, without changes and without anything left to decide
-        noted = context.store.facts.get(LAST_GOOD_POLL)
-        self._last_good = None if noted is None else datetime.fromtimestamp(float(noted), UTC)
+        self._last_good = time_in(context.store.facts, LAST_GOOD_POLL)
         self._noted = self._last_good
         self.bucket = schedule.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
         self.stale_since: datetime | None = None

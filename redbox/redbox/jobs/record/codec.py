@@ -21,7 +21,7 @@ from typing import Any
 from redbox.core.domain import JobKey, Limits, UnixUser
 from redbox.core.workload_manager import JobShape, TaskObservation
 from redbox.jobs.record.record import JobDependency, JobRecord, ObservedStatus, Stage, shared
-from redbox_api.models import FINAL_PHASES, Phase
+from redbox_api.models import Phase
 
 RENAMED = {  # field: its key in the journal, which is the name that it had first
     "last_submit_at": "doubt_since",
@@ -29,6 +29,7 @@ RENAMED = {  # field: its key in the journal, which is the name that it had firs
     "limits_exceeded": "beyond",
 }
 encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each record
+MAX_ARRAY_SIZE = 4_000_001  # that of Slurm
 APART = frozenset({"key", "user", "status", "revision", "tasks"})  # fields that are stored otherwise
 
 
@@ -43,18 +44,6 @@ FIELDS_OF_A_GROUP = [item.name for item in fields(TaskObservation) if item.name 
 group_of = attrgetter(*FIELDS_OF_A_GROUP)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOutline:
-    """These of a record's fields and properties, as they are called there."""
-
-    user: UnixUser
-    mark: str
-    stage: Stage
-    phase: Phase
-    settled_at: datetime
-    watched: bool
-
-
 def to_text(record: JobRecord) -> str:
     """All but key and revision."""
     body = _encode(record, RECORD_ENCODING)
@@ -67,36 +56,22 @@ def to_text(record: JobRecord) -> str:
 def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
     """A record as it was; keys that this release does not use are dropped."""
     data = json.loads(text)
-    user = UnixUser(*data.pop("user"))
+    user = _decode_user(data.pop("user"))
     stored_status = data.pop("seen", {})
     tasks = _decode_tasks(stored_status, data.get("job_id"))
     observed = _decode(stored_status, STATUS_FIELDS)
-    observed["component_nodes"] = tuple(observed.get("component_nodes", ()))
+    observed["component_nodes"] = _texts("component_nodes", observed.get("component_nodes", []))
     status = ObservedStatus(**observed, tasks=tasks)
     values = _decode(data, RECORD_FIELDS)
-    values["warnings"] = tuple(values.get("warnings", ()))
-    values["dependencies"] = tuple(JobDependency(*parts) for parts in values.get("dependencies", ()))
+    values["warnings"] = _texts("warnings", values.get("warnings", []))
+    dependencies = values.get("dependencies", [])
+    values["dependencies"] = tuple(JobDependency(*_texts("dependencies", parts)) for parts in dependencies)
     values["limits"] = _decode_limits(values.get("limits", [None, None]))
     if "shape" in values:
         values["shape"] = JobShape(values["shape"])
     values["stage"] = Stage(values.get("stage", Stage.INTENT))
     values["phase"] = Phase(values.get("phase", Phase.SUBMITTING))
     return JobRecord(key=key, user=user, revision=revision, status=status, **values)
-
-
-def outline_from_text(text: str) -> StoredOutline:
-    """The little of a stored record that is needed of all of them: a start reads a hundred thousand."""
-    data = json.loads(text)
-    phase = Phase(data.get("phase", Phase.SUBMITTING))
-    settled_at = data.get("final_at") or data[RENAMED["last_submit_at"]]
-    return StoredOutline(
-        user=shared(UnixUser(*data["user"])),
-        mark=data["mark"],
-        stage=Stage(data.get("stage", Stage.INTENT)),
-        phase=phase,
-        settled_at=datetime.fromtimestamp(settled_at, UTC),
-        watched=phase not in FINAL_PHASES or bool(data.get("in_queue") or data.get("credentials")),
-    )
 
 
 def _default(item: Field[Any]) -> object:
@@ -137,11 +112,39 @@ def _encode_value(value: object) -> object:
 
 
 def _decode(data: Mapping[str, Any], stored: Mapping[str, Field[Any]]) -> dict[str, Any]:
-    return {
-        stored[key].name: datetime.fromtimestamp(value, UTC) if key in TIMES else value
-        for key, value in data.items()
-        if key in stored
-    }
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if key in stored:
+            _check(key, value, stored[key])
+            values[stored[key].name] = datetime.fromtimestamp(value, UTC) if key in TIMES else value
+    return values
+
+
+NONE = type(None)
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, NONE),
+    "bool": (bool,),
+    "bool | None": (bool, NONE),
+    "int": (int,),
+    "int | None": (int, NONE),
+    "datetime": (int, float),
+    "datetime | None": (int, float),
+}
+"""Of the JSON, by the field's: a damaged row must not become a record that cannot be shown."""
+
+
+def _check(name: str, value: object, item: Field[Any]) -> None:
+    if type(value) not in TYPES.get(item.type, (type(value),)):
+        raise TypeError(f"{name} is {value!r:.60}")
+    if type(value) is str and not value.isascii():
+        value.encode()  # JSON has lone surrogates, of which no answer can be made
+
+
+def _texts(name: str, value: Any) -> tuple[Any, ...]:  # noqa: ANN401 (of JSON)
+    if type(value) is not list or any(type(text) not in (str, NONE) for text in value):
+        raise TypeError(f"{name} is {value!r:.60}")
+    return tuple(value)
 
 
 TIMES = frozenset(
@@ -150,8 +153,16 @@ TIMES = frozenset(
 
 
 def _decode_limits(listed: list[list[str] | None]) -> Limits:
-    limits: Limits = shared(Limits(*(None if names is None else frozenset(names) for names in listed)))
+    known = (None if names is None else frozenset(_texts("limits", names)) for names in listed)
+    limits: Limits = shared(Limits(*known))
     return limits
+
+
+def _decode_user(stored: list[Any]) -> UnixUser:
+    name, uid = stored
+    if type(name) is not str or type(uid) is not int:
+        raise TypeError(f"user is {stored!r:.60}")
+    return UnixUser(name, uid)
 
 
 # ---------------------------------------------------------------------------------------------- array tasks
@@ -174,11 +185,18 @@ def _encode_tasks(tasks: Sequence[TaskObservation], leader: str | None) -> dict[
 
 
 def _decode_tasks(status: dict[str, Any], leader: str | None) -> tuple[TaskObservation, ...]:
-    tasks = [TaskObservation(*task) for task in status.pop("tasks", ())]
+    tasks = [_decode_task(task) for task in status.pop("tasks", ())]
     for ranges, *values in status.pop("task_groups", ()):
         shared_values = values[: len(FIELDS_OF_A_GROUP)]
+        _decode_task([0, "", *shared_values])
         tasks += [TaskObservation(index, f"{leader}_{index}", *shared_values) for index in _indexes(ranges)]
     return tuple(sorted(tasks, key=attrgetter("index")))
+
+
+def _decode_task(stored: Sequence[Any]) -> TaskObservation:
+    for item, value in zip(fields(TaskObservation), stored, strict=False):
+        _check(f"the task's {item.name}", value, item)
+    return TaskObservation(*stored)
 
 
 def _trimmed(values: Sequence[object]) -> Sequence[object]:
@@ -202,4 +220,7 @@ def _ranges(indexes: Sequence[int]) -> str:
 def _indexes(ranges: str) -> Iterator[int]:
     for part in ranges.split(","):
         first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+        indexes = range(int(first), int(last or first) + 1)
+        if len(indexes) > MAX_ARRAY_SIZE:
+            raise ValueError(f"an array has {len(indexes)} tasks")
+        yield from indexes

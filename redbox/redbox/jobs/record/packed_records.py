@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from redbox.core.domain import JobKey, UnixUser
-from redbox.jobs.record.codec import StoredOutline, from_text, outline_from_text, to_text
+from redbox.jobs.record.codec import from_text, to_text
 from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox_api.models import Phase
 
@@ -69,19 +69,20 @@ def unpack(outline: RecordSummary) -> JobRecord:
 
 
 def summary_from_text(key: JobKey, revision: int, text: str) -> RecordSummary:
-    outline = outline_from_text(text)
-    return from_text(key, revision, text) if outline.watched else _packed(key, revision, outline, text)
+    """Also of a record that is packed, the whole text is read: damage shows now, and not when it is shown."""
+    record = from_text(key, revision, text)
+    return record if record.watched else _packed(key, revision, record, text)
 
 
-def _packed(key: JobKey, revision: int, outline: JobRecord | StoredOutline, text: str) -> PackedRecord:
+def _packed(key: JobKey, revision: int, record: JobRecord, text: str) -> PackedRecord:
     words = zlib.compressobj(wbits=WINDOW, memLevel=MEMORY_LEVEL, zdict=SHARED)
     return PackedRecord(
         key=key,
-        user=shared(outline.user),
-        mark=outline.mark,
-        stage=outline.stage,
-        phase=outline.phase,
-        settled_at=outline.settled_at,
+        user=shared(record.user),
+        mark=record.mark,
+        stage=record.stage,
+        phase=record.phase,
+        settled_at=record.settled_at,
         revision=revision,
         text=words.compress(text.encode()) + words.flush(),
     )

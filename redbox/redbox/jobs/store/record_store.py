@@ -17,6 +17,7 @@ from redbox.core.domain import JobKey
 from redbox.jobs.errors import JournalError
 from redbox.jobs.record.record import JobRecord, Lineage, Tombstone, lineage
 from redbox.jobs.store.journal import Journal
+from redbox.jobs.store.journal_facts import number_in
 from redbox.jobs.store.record_index import RecordIndex
 from redbox.jobs.store.sqlite import JournalBatch
 from redbox.jobs.store.tombstones import Tombstones
@@ -70,7 +71,7 @@ class RecordStore:
         contents = journal.take_contents()
         self._journal = journal
         self._turns = KeyLocks()
-        floor = int(contents.facts.get(FLOOR, "0"))
+        floor = number_in(contents.facts, FLOOR)
         self.facts = contents.facts
         self.index = RecordIndex(journal.epoch, contents.records, floor=floor, deletions=deletions)
         self.tombstones = Tombstones(contents.tombstones, self.index.has_records)

@@ -20,6 +20,7 @@ from redbox.jobs.record.codec import to_text
 from redbox.jobs.record.packed_records import RecordSummary, summary_from_text
 from redbox.jobs.record.record import JobRecord, Tombstone, place, shared
 from redbox.jobs.store import volume_rows
+from redbox.jobs.store.journal_facts import MALFORMED
 from redbox.jobs.store.volume_rows import VolumeRecord
 
 SCHEMA = (
@@ -44,6 +45,7 @@ ALL_JOBS = """
     SELECT cluster, namespace, account, account_uid, key, attempt, revision, record
     FROM jobs ORDER BY revision
 """
+LONGEST_REASON = 300
 KEY = "cluster = ? AND namespace = ? AND account = ? AND account_uid = ? AND key = ? AND attempt = ?"
 FORGET = f"DELETE FROM jobs WHERE {KEY}"  # noqa: S608 - made of constants
 SAVE = "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -85,7 +87,7 @@ class Database:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._migrate()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes what a damaged file has
             raise self._fault(error) from error
 
     def _migrate(self) -> None:
@@ -108,12 +110,16 @@ class Database:
             return JournalContents(tuple(self._records()), tuple(self._tombstones()), facts, volumes)
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:  # of a row that holds none
+        except MALFORMED as error:
             raise self._unreadable(error) from error
 
     def _records(self) -> Iterator[RecordSummary]:
         for *names, key, attempt, revision, text in self._db.execute(ALL_JOBS):
-            yield summary_from_text(JobKey(shared(Owner(*names)), key, attempt), revision, text)
+            try:
+                yield summary_from_text(JobKey(shared(Owner(*names)), key, attempt), revision, text)
+            except MALFORMED as error:
+                why = f"the row of {'/'.join(names[:3])}/{key}: {type(error).__name__}: {error}"
+                raise self._unreadable(ValueError(why)) from error
 
     def _tombstones(self) -> Iterator[Tombstone]:
         for *names, key, attempt, made_at in self._db.execute("SELECT * FROM tombstones"):
@@ -150,7 +156,7 @@ class Database:
     def close(self) -> None:
         self._db.close()
 
-    def _fault(self, error: sqlite3.DatabaseError) -> JournalError:
+    def _fault(self, error: Exception) -> JournalError:
         code = getattr(error, "sqlite_errorcode", 0)  # text that is not UTF-8 has none
         if code & 0xFF in (
             sqlite3.SQLITE_FULL,
@@ -164,8 +170,10 @@ class Database:
         return self._unreadable(error)
 
     def _unreadable(self, error: Exception) -> JournalUnreadable:
+        words = " ".join(str(error)[:LONGEST_REASON].split())
+        why = "".join(letter if letter.isprintable() else "?" for letter in words)
         return JournalUnreadable(
-            f"The journal {self._path} cannot be used ({error}). Move it away, keep it, and run `redbox "
+            f"The journal {self._path} cannot be used ({why}). Move it away, keep it, and run `redbox "
             "recover`, which rebuilds one from Slurm's own records."
         )
 

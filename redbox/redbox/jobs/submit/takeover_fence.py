@@ -9,10 +9,11 @@ journal, and so survives a restart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from redbox.jobs.errors import JobsBusy
 from redbox.jobs.settings import JobsSettings
+from redbox.jobs.store.journal_facts import time_in
 
 TAKEN_OVER_AT = "taken over at"
 
@@ -45,5 +46,4 @@ class TakeoverFence:
 
 def fence_from(facts: dict[str, str], settings: JobsSettings) -> TakeoverFence:
     """As the journal has noted it."""
-    noted = facts.get(TAKEN_OVER_AT)
-    return TakeoverFence(datetime.fromtimestamp(float(noted), UTC) if noted else None, settings)
+    return TakeoverFence(time_in(facts, TAKEN_OVER_AT), settings)

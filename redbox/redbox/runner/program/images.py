@@ -25,7 +25,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from redbox.runner.program.rules import (
     Document,
@@ -72,21 +72,27 @@ def read_image_config(path: str) -> Dict[str, Any]:
         if len(header) < HEADER.size or HEADER.unpack(header)[1] != MAGIC:
             raise NotAnImage("{} is not a SIF".format(path))
         total, offset = HEADER.unpack(header)[8:10]
-        file.seek(offset)
-        table = file.read(DESCRIPTOR.size * min(total, MAX_DESCRIPTORS))
+        table = read_at(file, offset, DESCRIPTOR.size * min(total, MAX_DESCRIPTORS))
         for start in range(0, len(table) - DESCRIPTOR.size + 1, DESCRIPTOR.size):
             fields = DESCRIPTOR.unpack_from(table, start)
             used, place, size, name = fields[1], fields[5], fields[6], fields[12].rstrip(b"\0")
             if used and name == CONFIG_NAME and size <= MAX_CONFIG:
-                file.seek(place)
-                return parse_config(file.read(size))
+                return parse_config(read_at(file, place, size))
     return {}
+
+
+def read_at(file: BinaryIO, place: int, size: int) -> bytes:
+    """Less at the file's end. A size below 0 would read the whole file."""
+    if place < 0 or size < 0:
+        raise NotAnImage("its descriptors have {} bytes at {}".format(size, place))
+    file.seek(place)
+    return file.read(size)
 
 
 def parse_config(data: bytes) -> Dict[str, Any]:
     try:
         config = in_letters_of_node(json.loads(data.decode()))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotAnImage("its {} is not JSON".format(CONFIG_NAME.decode())) from None
     if not isinstance(config, dict):
         raise NotAnImage("its {} is not an object".format(CONFIG_NAME.decode()))

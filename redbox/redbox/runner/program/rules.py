@@ -68,13 +68,27 @@ class ImageConfig:
     """What an image says of the containers made of it."""
 
     def __init__(self, config: Document) -> None:
-        self.entry_point: List[str] = list(config.get("Entrypoint") or [])
-        self.arguments: List[str] = list(config.get("Cmd") or [])
-        self.working_dir: str = config.get("WorkingDir") or ""
-        self.stop_signal: str = config.get("StopSignal") or ""
-        self.user: str = config.get("User") or ""
-        pairs = (entry.partition("=") for entry in config.get("Env") or [])
+        self.entry_point = texts_of(config, "Entrypoint")
+        self.arguments = texts_of(config, "Cmd")
+        self.working_dir = text_of(config, "WorkingDir")
+        self.stop_signal = text_of(config, "StopSignal")
+        self.user = text_of(config, "User")
+        pairs = (entry.partition("=") for entry in texts_of(config, "Env"))
         self.env: Dict[str, str] = {name: value for name, equals, value in pairs if equals}
+
+
+def texts_of(config: Document, name: str) -> List[str]:
+    texts = config.get(name) or []
+    if not isinstance(texts, list):
+        raise TypeError("{} is no list".format(name))
+    return [text_of({name: text}, name) for text in texts]
+
+
+def text_of(config: Document, name: str) -> str:
+    text = config.get(name) or ""
+    if not isinstance(text, str) or "\0" in text:  # no argument and no variable has the byte 0
+        raise TypeError("{} has what is no text".format(name))
+    return text
 
 
 def expand(text: str, values: Dict[str, str]) -> str:

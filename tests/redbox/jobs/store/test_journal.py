@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import stat
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from redbox.jobs.errors import (
 from redbox.jobs.record.packed_records import unpack
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, Tombstone
 from redbox.jobs.store.journal import FILE_NAME, Journal, OnCommitted
+from redbox.jobs.store.journal_facts import number_in, time_in
 from redbox.jobs.store.journal_lock import file_system_type, is_network
 from redbox.jobs.store.sqlite import SCHEMA, Database, JournalBatch
 from redbox_api.models import Phase
@@ -125,6 +127,66 @@ def test_a_record_that_cannot_be_read_is_said_with_the_way_out(tmp_path: Path, t
     db.close()
     with pytest.raises(JournalUnreadable, match="redbox recover"):
         Journal(tmp_path)
+
+
+def test_damage_that_sqlite_quotes_is_said_in_one_line(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    path = tmp_path / FILE_NAME
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE\x80\nABLE"))
+    with pytest.raises(JournalUnreadable, match="redbox recover") as said:
+        Journal(tmp_path)
+    assert str(said.value).isprintable()
+
+
+WHOLE = (
+    '{"mark":"m","body_id":"b","created_at":1,"doubt_since":1,"stage":"bound","phase":"Succeeded",'
+    '"job_id":"7","final_at":2,"user":["alice",1],"seen":{}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"final_at":2', '"final_at":1e300'),
+        ('"final_at":2', '"final_at":"2"'),
+        ('"job_id":"7"', '"job_id":7'),
+        ('"mark":"m"', '"mark":"\\ud800"'),
+        ('"user":["alice",1]', '"user":["alice","1"]'),
+        ('"seen":{}', '"seen":5'),
+        ('"seen":{}', '"seen":{"exit_code":"0"}'),
+        ('"seen":{}', '"seen":{"tasks":[[0,7,"COMPLETED"]]}'),
+        ('"seen":{}', '"seen":{"task_groups":[["0-99999999999","COMPLETED"]]}'),
+        ('"seen":{}', '"seen":{"component_nodes":5}'),
+        ('"seen":{}', '"warnings":[5],"seen":{}'),
+        ('"seen":{}', '"dependencies":[["afterok",5,null]],"seen":{}'),
+        ('"seen":{}', '"limits":[[5],null],"seen":{}'),
+        ('"seen":{}', '"seen":' + '{"a":' * 20_000 + "0" + "}" * 20_001),
+    ],
+)
+def test_a_damaged_row_of_a_job_that_has_ended_is_said_at_the_start(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    """And not when the job is listed, which would fail the lists of all its owner's jobs."""
+    Journal(tmp_path).close()
+    insert = "INSERT INTO jobs VALUES ('c', 'n', 'a', 'u', ?, 1, 1, 'm', '7', 2.0, 1, ?)"
+    assert old in WHOLE
+    for key, text in (("whole", WHOLE), ("damaged", WHOLE.replace(old, new))):
+        with sqlite3.connect(tmp_path / FILE_NAME) as db:
+            db.execute(insert, (key, text))
+        db.close()
+        if key == "whole":
+            Journal(tmp_path).close()
+    with pytest.raises(JournalUnreadable, match=r"the row of c/n/a/damaged.*redbox recover"):
+        Journal(tmp_path)
+
+
+@pytest.mark.parametrize("read", [number_in, time_in])
+@pytest.mark.parametrize("text", ["", "x", "nan", "9" * 5000, "1e300"])
+def test_a_fact_that_is_no_number_is_said_by_its_name(
+    read: Callable[[Mapping[str, str], str], object], text: str
+) -> None:
+    with pytest.raises(JournalUnreadable, match=r"`of a fact` cannot be read.*redbox recover"):
+        read({"of a fact": text}, "of a fact")
 
 
 def test_a_missing_directory_is_a_sentence(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from unittest.mock import patch
 from urllib.parse import urlencode
 
 from aiohttp import WSMsgType, web
+from aiohttp.http_exceptions import BadHttpMessage
 
 from redbox_api.client import RedboxClient
 from redbox_api.models import Job
@@ -39,6 +40,8 @@ SUCCESS = {"metadata": {}, "status": "Success"}
 PEERCERT = {"subject": ((("commonName", "kube-apiserver"),),)}
 """These connections have no TLS, which has tests of its own."""
 OPEN = 6
+CLIENTS_FAULT = (BadHttpMessage, ConnectionError)
+"""aiohttp logs these as errors of ours: it answers the one with 400, and the other's client has gone."""
 Script = Callable[["RedboxSide"], Any]
 
 
@@ -326,6 +329,8 @@ class Unhandled(logging.Handler):
         logging.getLogger("aiohttp.server").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], CLIENTS_FAULT):
+            return
         self.errors.append(f"{record.getMessage()}: {record.exc_info}")
 
 
