@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from redbox.core.workload_manager import JobShape, Observation, QueueSnapshot
+from redbox.core.domain import JobShape
+from redbox.core.workload_manager import Observation, QueueSnapshot
 from redbox.jobs.record import marks
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.store.record_index import RecordIndex
@@ -125,7 +126,7 @@ def is_same_without_mark(record: JobRecord, job: Observation) -> bool:
 
 
 def is_as_submitted(record: JobRecord, job: Observation) -> bool:
-    """Whether it has the shape that was submitted; Slurm shows an array as plain once it forgets its tasks."""
+    """Whether it has the submitted shape; Slurm shows an array as plain once it forgets its tasks."""
     return record.shape is None or job.shape in {None, JobShape.PLAIN, record.shape}
 
 
