@@ -84,7 +84,7 @@ subjects:
 {{- end }}
 
 {{/* Unix users on the nodes, each with a group: no two programs share one, nor one of companions (operator.companionUsers).
-     Between systemd's dynamic users and nobody, where no distribution has accounts; red-box has its own, 65532. */}}
+     Above systemd's dynamic users, where no distribution has accounts; red-box has its own, 65532. */}}
 {{- define "redbox.users" -}}
 redbox-operator: 65521
 redbox-resourced: 65522

@@ -269,7 +269,7 @@ class Volume(OneSource):
 
     @property
     def unknown_source(self) -> str | None:
-        """The name of its source, if that is none of the fields."""
+        """The name of its source, if no field has it."""
         return next(iter(self.model_extra or ()), None)
 
 

@@ -47,7 +47,7 @@ def forget_older_rows(state: AttemptState, link: RedboxLink) -> None:
 
 
 def older_keys(state: AttemptState) -> Iterator[RowKey]:
-    """The keys of attempts before the newest. Not of all: their number is in a status, which may be forged."""
+    """The keys of attempts before the newest. Not of all: a status may name any number of them."""
     newest = state.attempt.number
     for number in range(max(attempts.FIRST, newest - MOST_OLDER), newest):
         yield state.row_key._replace(attempt=number)

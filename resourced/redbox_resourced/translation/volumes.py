@@ -10,10 +10,10 @@ from redbox_api.pod_parts import EmptyDirVolume, FilesVolume, HostPathVolume, Po
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.api_tokens import is_default_volume
 from redbox_resourced.translation.errors import Unsupported, refusals_of
+from redbox_resourced.translation.fields.sources import source_of
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
-from redbox_resourced.translation.sources import source_of
 
 DEFAULT_MODE = 0o644
 SECRET_KINDS = frozenset({"secret", "serviceAccountToken"})

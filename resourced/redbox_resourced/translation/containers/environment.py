@@ -13,9 +13,9 @@ from redbox_api.job_parts import ENV_NAME_PATTERN
 from redbox_api.pod_parts import PodEnv
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.errors import Unsupported, refusals_of
+from redbox_resourced.translation.fields.sources import source_of
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.references import PodReferences
-from redbox_resourced.translation.sources import source_of
 
 NAME = re.compile(ENV_NAME_PATTERN)
 LONGEST_VALUE = 128 * 1024  # with its name: Linux's MAX_ARG_STRLEN

@@ -12,7 +12,7 @@ BESIDES = frozenset({"name", "prefix", "path", "mode", "user"})
 
 
 def source_of(given: Object, field: str) -> tuple[str, Any]:
-    """Its name and content. Raises Unsupported where there is none, or several, which kubelets refuse."""
+    """Its name and content. Raises Unsupported for any other number, as the API server does."""
     sources = {name: source for name, source in given.items() if name not in BESIDES and source is not None}
     if len(sources) == 1:
         return sources.popitem()
