@@ -87,7 +87,7 @@ class ExecRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     command: Annotated[
-        tuple[Annotated[str, AfterValidator(_without_nul)], ...], Field(max_length=65_536)
+        tuple[Annotated[str, AfterValidator(_without_nul)], ...], Field(max_length=65_536, fail_fast=True)
     ] = ()
     """The program and its arguments; no shell reads them. None with `attach`."""
     attach: bool = False

@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from redbox.http.answers.bounded_json import count_values, parsed
+from redbox.http.answers.problems import HttpProblem
 from redbox.http.answers.session_socket import INVALID, SessionSocket, document_of, task_group
 from redbox.http.answers.validation_messages import validation_message
 from redbox.sessions.errors import SessionEnded
@@ -16,6 +18,7 @@ from redbox.sessions.relay_connection import StreamOutput, StreamStatus
 from redbox_api.sessions.parts import ExecRequest, ResizeMessage, SessionChannel
 
 FIRST_MESSAGE_S = 10.0
+LONGEST_SIZE = 4096  # bytes
 RESIZE_PAUSE_S = 0.1  # ten sizes a second; of more only the newest counts
 
 
@@ -37,7 +40,11 @@ class CommandSocket(SessionSocket):
         if not isinstance(text, str):
             raise SessionEnded(INVALID, "The first message must be text: JSON that names the command.")
         try:
+            count_values(data := text.encode("utf-8", "surrogatepass"))
+            parsed(data)  # for its bounds: pydantic's own parser, which refuses lone surrogates, has none
             return ExecRequest.model_validate_json(text)
+        except HttpProblem as refusal:
+            raise SessionEnded(INVALID, refusal.detail[:2000]) from None
         except ValidationError as error:
             raise SessionEnded(INVALID, validation_message(error.errors())[:2000]) from None
 
@@ -89,7 +96,7 @@ class CommandSocket(SessionSocket):
                 pass  # of a channel that the client only reads
             case SessionChannel.RESIZE:
                 try:
-                    self._size = ResizeMessage.model_validate_json(bytes(data))
+                    self._size = ResizeMessage.model_validate_json(bytes(data[:LONGEST_SIZE]))
                 except ValidationError:
                     raise SessionEnded(INVALID, 'A size is {"Width": columns, "Height": rows}.') from None
                 self._resized.set()

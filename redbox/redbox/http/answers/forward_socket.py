@@ -39,6 +39,7 @@ from redbox_api.sessions.parts import (
 from redbox_shared.credit import ReceiveCredit
 from redbox_shared.wire import MESSAGE_COST, PORTS_MORE_TO_JOB, PORTS_WINDOW
 
+LONGEST_REQUEST = 4096
 MOST_UNANSWERED = 1024
 """Connections of one forward that are open, or whose status its client has not read."""
 GRANT_REST_S = 0.05
@@ -164,6 +165,10 @@ class ForwardSocket(SessionSocket):
         if channel == PortChannel.TOKEN and not number:
             self.take_token(data)
         elif channel == PortChannel.OPEN:
+            if len(data) > LONGEST_REQUEST:
+                raise SessionEnded(
+                    INVALID, f"A request for a connection has at most {LONGEST_REQUEST} bytes."
+                )
             self._open(forward, number, PortRequest.model_validate_json(data))
         elif (connection := self._connections.get(number)) is not None:
             self._pass_on(connection, channel, number, data)

@@ -14,6 +14,7 @@ from redbox_api.models import KEY_PATTERN
 from redbox_api.pod_parts import ABSOLUTE_PATTERN, FILE_PATH_PATTERN
 
 MAX_ERRORS = 10  # in one message
+LONGEST_NAME = 256  # of a field: a caller may send one of 8 MiB
 PATTERN_MESSAGES = {
     KEY_PATTERN: "must be 1 to 64 letters, digits and dashes",
     ENV_NAME_PATTERN: "must be the name of a variable: letters, digits and _, not beginning with a digit",
@@ -63,7 +64,7 @@ def describe_error(error: ErrorDetails) -> str:
 def _path_of(location: Sequence[object]) -> str:
     """The field, without the part of the request that it is in: a field may have that part's name."""
     fields = location[1:] if location and location[0] in LOCATIONS else location
-    return ".".join(str(part) for part in fields if part != KEY_OF_A_MAP)
+    return ".".join(str(part)[:LONGEST_NAME] for part in fields if part != KEY_OF_A_MAP)
 
 
 def _pattern_message(pattern: str) -> str:

@@ -23,6 +23,8 @@ from redbox.http.answers.problems import TooManyRequestsProblem, UnprocessablePr
 from redbox.http.middleware.bounded_body import BoundedRequest
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+MOST_PARAMETERS = 200
+"""Of a query: 64 globs, or 50 jobs, and some more."""
 COMMON_STATUSES = (401, 403, 422, 429, 500, 503)
 """The problems of every route that authenticates its caller."""
 
@@ -86,6 +88,8 @@ def _limit_connections(request: HTTPConnection, caller: Caller) -> None:
 
 
 def _reject_unknown_parameters(request: HTTPConnection, allowed: frozenset[str]) -> None:
+    if request.scope["query_string"].count(b"&") >= MOST_PARAMETERS:  # a head of 64 KiB has 32,000
+        raise UnprocessableProblem(f"the query has more than {MOST_PARAMETERS} parameters")
     unknown = sorted(set(request.query_params) - allowed)
     if unknown:
         names = ", ".join(sorted(allowed)) or "none"

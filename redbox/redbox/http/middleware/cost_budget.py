@@ -21,7 +21,7 @@ LONGEST_PAUSE_S = 60.0
 SERVICE_FACTOR = 10
 """An operator, or resourced, acts for all users of its Kubernetes cluster."""
 BODY_BYTES_PER_S = 4 << 20
-"""Of a caller's bodies, by `body_cost`: a fifth of a core, where 20 MiB take a second."""
+"""Of a caller's bodies, and their values: a fifth of a core, where 20 MiB take a second."""
 BODY_BURST_BYTES = 64 << 20
 BYTES_PER_VALUE = 300
 """A value in JSON costs as much as so many bytes: 5 us to validate and digest, and 20 more to pack."""
@@ -62,6 +62,10 @@ class CostBudget:
     def charge(self, caller: Caller, cost: float = 1.0, kind: str = "") -> None:
         """Take this much, or raise TooManyRequestsProblem; each `kind` has a bucket of its own."""
         self._bucket_with_room(caller, kind).left -= cost
+
+    def overdraw(self, caller: Caller, cost: float) -> None:
+        """Take this much of what a charged request turned out to cost."""
+        self._bucket(caller.name, self._rate_of(caller)).left -= cost
 
     def refuse_overdrawn(self, caller: Caller) -> None:
         """Raise TooManyRequestsProblem where `charge` would, whatever the cost."""
@@ -105,7 +109,3 @@ def body_costs_budget() -> CostBudget:
     """For the work on bodies, which is done for each of them, whatever becomes of its request."""
     what = f"too much in request bodies, where a value in JSON counts {BYTES_PER_VALUE} bytes"
     return CostBudget(what, Rate(BODY_BYTES_PER_S, BODY_BURST_BYTES), (1 << 20, " MiB"))
-
-
-def body_cost(length: int, values: int) -> int:
-    return length + BYTES_PER_VALUE * values

@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -221,3 +222,20 @@ async def test_a_first_message_is_a_command_or_one_sentence(text: str) -> None:
     assert not any("\0" in word for word in end.command)
     assert "".join(end.command).encode().decode() == "".join(end.command)
     assert not end.node or end.node[0] not in "-."
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({str(number): 1 for number in range(90_000)}, "has 90000 fields"),
+        ({"command": [1] * 60_000}, "command.0 must be a valid string"),
+        ({"command": [""] * 200_000}, "more than 100000 values"),
+    ],
+    ids=["unknown fields", "no words", "too many words"],
+)
+async def test_of_a_first_message_one_error_is_built_at_most(message: dict[str, Any], words: str) -> None:
+    wire = CommandSocket(cast("Any", ScriptedSocket({"text": json.dumps(message)})), refuse)
+    end = await end_of(wire.first_message())
+    assert isinstance(end, SessionEnded)
+    assert words in end.message
+    assert ";" not in end.message
