@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WRITABLE = 0o700  # a folder's mode until all its files are unpacked
 PIECE = 65536
 LATEST = 2**62
+LONGEST_PATH = 4000
+"""realpath, by which the data filter judges, follows no link beyond PATH_MAX (4096), and does not say so."""
 RECORD_PATH, RECORD_WHY = "REDBOX.incomplete", "REDBOX.why"
 
 
@@ -110,6 +112,10 @@ def _vetted(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
     """The member as Python's data filter passes it, but with its own mode."""
     if member.islnk():
         raise tarfile.SpecialFileError(member)
+    path = folder / member.name.lstrip("/")
+    for leads_to in (path, path.parent / member.linkname):
+        if len(os.fsencode(os.path.realpath(leads_to))) >= LONGEST_PATH:
+            raise tarfile.OutsideDestinationError(member, str(leads_to))
     checked = tarfile.data_filter(member, str(folder))
     modified_at = member.mtime if abs(member.mtime) < LATEST else 0  # no file system has others
     return checked.replace(mode=member.mode & 0o777, mtime=modified_at, deep=False)

@@ -130,6 +130,21 @@ def test_a_file_does_not_come_through_a_link_that_came_before_it(redbox: Scripte
     assert ((results / "out/kept").read_bytes(), (results / "out/link").read_bytes()) == (b"kept", b"changed")
 
 
+def test_a_link_beyond_the_longest_path_leads_nowhere(redbox: ScriptedServer, pod: Pod) -> None:
+    """A path may have no more than 4096 bytes; followed through short links it may lead further."""
+    pod.want_results("out")
+    deep, short, members = "", "", []
+    for _ in range(16):
+        members += [folder(f"{deep}{'d' * 247}"), link(f"{deep}s", "d" * 247)]
+        deep, short = f"{deep}{'d' * 247}/", f"{short}s/"
+    beyond = f"{short}{'l' * 254}"
+    members += [link(beyond, "../" * 16), link("up", f"{beyond}/.."), entry("up/outside", b"x")]
+    redbox.tars["out"] = tar(*members)
+    pod.run()
+    assert pod.termination_message["results"]["outcome"] == "Failed"
+    assert not (pod.folder / "outside").exists()
+
+
 def test_what_is_there_and_cannot_be_read_fails_the_results(redbox: ScriptedServer, pod: Pod) -> None:
     pod.want_results("secret", "a")
     redbox.tars["secret"], redbox.tars["a"] = tar(), tar(entry("a", b"a"))

@@ -64,8 +64,9 @@ async def test_its_user_releases_it_by_an_annotation_for_one_run(stand: Stand) -
     assert stand.link.done == ["release 1"]
 
 
-@pytest.mark.parametrize("spec", [{"hold": True}, {"suspend": True}])
-async def test_one_that_its_author_holds_too_is_not_released(stand: Stand, spec: dict[str, bool]) -> None:
-    await stand.apply(backoffLimit=1, **spec)
+@pytest.mark.parametrize("field", ["hold", "suspend"])
+async def test_one_that_its_author_holds_too_is_not_released(stand: Stand, field: str) -> None:
+    await stand.apply(backoffLimit=1)
+    await stand.change(spec={field: True})
     await held(stand, run=2)
     assert "release 1" not in stand.link.done

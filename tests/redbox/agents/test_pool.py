@@ -167,6 +167,18 @@ async def test_an_agent_that_does_not_leave_is_killed(
         await until(lambda: pool.state().processes == 0)
 
 
+@pytest.mark.usefixtures("soon")
+async def test_a_request_to_a_stopped_agent_ends_long_before_its_deadline(
+    pool: AgentPool, user: UnixUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redbox.agents.protocol.connection.SILENCE_S", 0.2)
+    agent = await pool.agent(user)
+    assert (await agent.run(["/bin/sleep", "1"], deadline=3600)).code == 0  # silent, and it answers pings
+    os.kill(agent.hello.pid, signal.SIGSTOP)
+    with pytest.raises(AgentDied, match="did not answer a ping"):
+        await agent.run(["/bin/true"], deadline=3600)
+
+
 @needs_root
 @pytest.mark.usefixtures("soon")
 async def test_a_user_who_stops_all_agents_has_no_further_one_and_others_do_not_notice(

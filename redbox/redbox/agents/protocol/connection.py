@@ -12,7 +12,7 @@ import itertools
 import secrets
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from redbox.agents.protocol.frames import AgentFrame, FrameDecoder, FrameKind, H
 from redbox_shared.credit import ReceiveCredit
 
 PONG_S = 5.0
+SILENCE_S = 15.0  # with a request under way, until the agent is pinged
 END_S = SHUTDOWN_S + 10  # for an agent to end by itself
 FRAME_COST = PREFIX.size
 MAX_UNREAD = 32_768  # frames; a window has room for 80,000 empty ones, and each costs more than its bytes
@@ -187,6 +188,7 @@ class AgentConnection:
         self._numbers = itertools.count(1)
         self._ping_wanted = asyncio.Event()
         self._pong = asyncio.Event()
+        self._is_silent = False
         self._pinged = False
 
     @property
@@ -225,6 +227,7 @@ class AgentConnection:
             pinger = tasks.create_task(self._ping_when_wanted())
             try:
                 while data := await self.process.read():
+                    self._is_silent = False
                     for frame in self._decoder.feed(data):
                         self._dispatch(frame)
                 self._end("it ended")
@@ -259,7 +262,12 @@ class AgentConnection:
 
     async def _ping_when_wanted(self) -> None:
         while True:
-            await self._ping_wanted.wait()
+            self._is_silent = True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SILENCE_S):
+                    await self._ping_wanted.wait()
+            if not self._ping_wanted.is_set() and not (self._is_silent and self._streams):
+                continue
             self._ping_wanted.clear()
             if self.end_reason is not None:
                 return
