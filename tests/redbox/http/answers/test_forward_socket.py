@@ -172,3 +172,11 @@ async def test_a_client_that_grants_nothing_gets_one_window() -> None:
     _, socket, _ = await run([opening, *[data] * 9])
     cost = sum(MESSAGE_COST + len(message) - 5 for message in socket.sent if message[0] == 1)
     assert PORTS_WINDOW - 45_000 < cost <= PORTS_WINDOW
+
+
+async def test_a_request_for_a_connection_is_no_longer_than_one_is() -> None:
+    """A megabyte of unknown keys is 100,000 errors of pydantic, each built before the first is read."""
+    keys = ",".join(f'"{number}":1' for number in range(90_000))
+    end, _, _ = await run([b"\6\0\0\0\1" + b'{"port":80,' + keys.encode() + b"}"])
+    assert isinstance(end, SessionEnded)
+    assert end.message == "A request for a connection has at most 4096 bytes."
