@@ -200,7 +200,7 @@ class AgentPool:
         finally:
             if self._pooled.get(key) is pooled:
                 del self._pooled[key]
-            if pooled.connection.is_abandoned:
+            if pooled.connection.is_abandoned and pooled.agent.hello.start:
                 self._abandoned[key.user].append(pooled.agent.hello)
 
     def _has_abandoned(self, user: UnixUser) -> bool:

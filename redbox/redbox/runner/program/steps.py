@@ -123,8 +123,9 @@ def cleanup_command(nodes: str, path: str) -> List[str]:
 
 def run_cleanup(path: str) -> int:
     """Remove what a pod had on this node; only a folder of this user, of the kind that the runner makes."""
-    if os.path.basename(path).startswith(SCRATCH_PREFIX) and os.path.lexists(path):
-        remove_tree(path)
+    with suppress(FileNotFoundError):
+        if os.path.basename(path).startswith(SCRATCH_PREFIX) and os.lstat(path).st_uid == os.getuid():
+            remove_tree(path)
     return 0
 
 

@@ -4,6 +4,7 @@ Files of Secrets go to memory where there is room. A path in a volume never lead
 """
 
 import base64
+import errno
 import fcntl
 import glob
 import os
@@ -116,15 +117,21 @@ class Scratch:
 def make_on_this_node(volume: str) -> None:
     """Make an emptyDir of a pod whose runner is on another node, and lock its scratch as that one does.
 
-    The lock is shared with the other ranks of this node, and lasts as long as this process.
+    The lock is shared with the other ranks of this node, and lasts as long as this process. Users of the
+    runner's node see the scratch's name, and may have made a folder of that name here.
     """
-    os.makedirs(volume, mode=0o700, exist_ok=True)
     scratch = volume
     while not os.path.basename(scratch).startswith(SCRATCH_PREFIX):
         scratch = os.path.dirname(scratch)
+    with suppress(FileExistsError):
+        os.mkdir(scratch, 0o700)
     lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    status = os.fstat(lock)
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(errno.EPERM, "the folder is not this user's alone", scratch)
     with suppress(BlockingIOError):  # the runner is on this node
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    os.makedirs(volume, mode=0o700, exist_ok=True)
 
 
 def remove_abandoned(parent: str) -> None:
