@@ -1,6 +1,6 @@
 """Bob's SlurmJobs while the SlurmEndpoint of another namespace is hostile, each kind of hostility in turn.
 
-The API server is the bed's own. Both red-boxes are scripted, on this machine, and the hostile one is a process
+The API server is the bed's own. Both red-boxes are scripted and on this machine, the hostile one as a process
 of its own. Each kind is measured with an idle time of its own directly before it.
 """
 

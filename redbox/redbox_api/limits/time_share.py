@@ -1,22 +1,24 @@
 """The part of the event loop's time that the answers of one red-box may take.
 
-TLS, parsing and what follows from an event are measured in CPU time of this thread and taken from a balance,
-which grows with the clock. While the balance is overdrawn nothing more is read: the connection fills, and TCP
-slows the sender down. So bytes, events and handshakes need no bounds per second: of a red-box that sends
-expensive ones fewer are read.
+The time of TLS, of parsing and of what follows from an event is taken from a balance, which grows with the same
+clock. While the balance is overdrawn nothing more is read: the connection fills, and TCP slows the sender down.
+So bytes, events and handshakes need no bounds per second: of a red-box whose events are expensive, fewer are
+read. It is not CPU time, of which a process on a busy node has less than the clock shows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import inf
+from types import TracebackType
 
 TURN_S = 0.005
 """After so much work other tasks have their turn, and an overdrawn balance rests until it has as much again:
 a pause after each event would cost more than the event."""
+
+SHORTEST_PAUSE_S = 0.001
 
 
 class CommonShare:
@@ -41,7 +43,6 @@ class TimeShare:
         common: CommonShare | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """`share` is seconds in each second; at most `saved_s` is saved while it takes less (inf: no bound).
 
@@ -50,23 +51,19 @@ class TimeShare:
         self._share = share
         self._saved_s = saved_s
         self._common = common or CommonShare()
-        self._clock = clock
-        self._cpu_clock = cpu_clock
+        self.clock = clock
         self._balance = saved_s
         self._counted_at = clock()
         self._turn_s = 0.0
         self.rested_s = 0.0
 
-    @contextmanager
-    def charged(self) -> Iterator[None]:
-        """Take the time of this block, which has no `await`, from the balance."""
-        began = self._cpu_clock()
-        try:
-            yield
-        finally:
-            spent = self._cpu_clock() - began
-            self._balance -= spent
-            self._turn_s += spent
+    def charged(self) -> Charge:
+        """Take the time of a block, which has no `await`, from the balance."""
+        return Charge(self, self.clock)
+
+    def charge(self, seconds: float) -> None:
+        self._balance -= seconds
+        self._turn_s += seconds
 
     async def rest(self) -> float:
         """While the balance is overdrawn; to be awaited before more is read. Returns how long."""
@@ -75,20 +72,39 @@ class TimeShare:
             await asyncio.sleep(0)
         if self._balance >= 0:
             return 0.0
-        began = self._clock()
+        began = self.clock()
         self._common.overdrawn.add(self)
         try:
-            while (pause_s := self._pause_s()) > 0:  # noqa: ASYNC110 (what is waited for is time)
+            while (pause_s := self._pause_s()) > SHORTEST_PAUSE_S:  # noqa: ASYNC110 (what is waited for is time)
                 await asyncio.sleep(pause_s)
         finally:
             self._common.overdrawn.discard(self)
-        rested = self._clock() - began
+        rested = self.clock() - began
         self.rested_s += rested
         return rested
 
     def _pause_s(self) -> float:
         """How long until there is enough for a turn."""
-        rate, now = min(self._share, self._common.of_each), self._clock()
+        rate, now = min(self._share, self._common.of_each), self.clock()
         self._balance = min(self._saved_s, self._balance + (now - self._counted_at) * rate)
         self._counted_at = now
         return (min(TURN_S, self._saved_s) - self._balance) / rate
+
+
+class Charge:
+    """The time of one block."""
+
+    __slots__ = ("_began", "_clock", "_share")
+
+    def __init__(self, share: TimeShare, clock: Callable[[], float]) -> None:
+        self._share = share
+        self._clock = clock
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = self._clock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._share.charge(self._clock() - self._began)

@@ -1,7 +1,7 @@
 """A hostile red-box as a process of its own: its floods must not slow the one that measures.
 
-`python -m tests.bench.loads.hostile_endpoint FOLDER` prints its endpoint and CA, and reads from standard input,
-line by line, JSON: the manner, and the events of the flood of rows.
+`python -m tests.bench.loads.hostile_endpoint FOLDER` prints its endpoint and CA. Each line of its standard
+input is JSON: the manner, and the events of the flood of rows.
 """
 
 from __future__ import annotations
