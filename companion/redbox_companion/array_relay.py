@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 from redbox_companion.log_relay import LogRelay, LogUnreadable
-from redbox_shared.job_end import FINAL_PHASES
+from redbox_shared.job_end import FINAL_PHASES, has_ended
 from redbox_shared.own_lines import REREAD_AT_ONCE, late_heading, task_heading, tasks_not_listed
 
 TYPE_CHECKING = False
@@ -77,7 +77,7 @@ def follow_tasks(
     silent: list[ArrayTaskLog] = []
     while True:
         job = get_job()
-        is_final = job["phase"] in FINAL_PHASES
+        is_final = has_ended(job)
         not_listed = _why_not_listed(job)
         new = [ArrayTaskLog(task) for task in ended_tasks(job) if task["index"] not in tasks]
         del job  # 16 MiB of 40,000 tasks: not kept while the next one is read
@@ -102,7 +102,7 @@ def _why_not_listed(job: dict[str, Any]) -> str:
 
 def ended_tasks(job: dict[str, Any]) -> list[dict[str, Any]]:
     """The tasks whose output is complete, by index; of a final array, all."""
-    is_final = job["phase"] in FINAL_PHASES
+    is_final = has_ended(job)
     ended = (task for task in job.get("tasks") or () if is_final or task["phase"] in FINAL_PHASES)
     return sorted(ended, key=lambda task: int(task["index"]))
 

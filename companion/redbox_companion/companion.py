@@ -59,6 +59,8 @@ class CompanionProcess:
         self._attached = False
         self._outputs = {name: OutputStream(descriptor) for name, descriptor in STREAMS}
         self._drift: str | None = None
+        self._contradiction = ""
+        self._relays: dict[str, LogRelay] = {}
         self._logs: dict[str, str] = {}
         self._log_errors: list[str] = []
 
@@ -75,8 +77,7 @@ class CompanionProcess:
             is_array = bool(self._wait_until_in_slurm(job).get("array"))
             del job  # of an array it may be large
             self._serve()
-            self._relay(is_array=is_array)
-            return self._end_as(self._final_job())
+            return self._end_as(self._relay_until_ended(is_array=is_array))
         except JobRefused as refusal:
             return self._end_refused(refusal)
 
@@ -114,7 +115,12 @@ class CompanionProcess:
             except RedboxUnreachable as error:
                 retrier.wait(str(error))
                 continue
-            if answer.status < HTTPStatus.BAD_REQUEST or answer.status == conclusive:
+            if answer.status < HTTPStatus.BAD_REQUEST:
+                if job_end.is_job(answer.body, self._settings.key, self._settings.attempt):
+                    return answer
+                retrier.wait("its answer is not about this job, or not understood")
+                continue
+            if answer.status == conclusive:
                 return answer
             if not answer.may_change:
                 refused_since = refused_since or time.monotonic()
@@ -144,25 +150,43 @@ class CompanionProcess:
     def _wait_until_in_slurm(self, job: dict[str, Any]) -> dict[str, Any]:
         """The job once Slurm has shown it: before, its logs are unknown, and whether it is an array."""
         polls = 0
-        while not job.get("state") and job["phase"] not in job_end.FINAL_PHASES:
+        while not job.get("state") and not self._has_ended(job):
             polls += 1
             time.sleep(FIRST_STATE_POLLS.full_pause_s(polls))
             job = self._job()
         return job
 
     def _final_job(self) -> dict[str, Any]:
-        while (job := self._job())["phase"] not in job_end.FINAL_PHASES:
+        while not self._has_ended(job := self._job()):
             time.sleep(POLL_S)
         return job
 
+    def _has_ended(self, job: Mapping[str, Any]) -> bool:
+        """Whether it has ended; an answer that contradicts itself is reported once and ignored."""
+        why = job_end.contradiction(job)
+        if why and why != self._contradiction:
+            self._say(job_end.contradiction_message(why))
+        self._contradiction = why
+        return job_end.has_ended(job)
+
+    def _relay_until_ended(self, *, is_array: bool) -> dict[str, Any]:
+        """The ended job. Where red-box ends a log and the job lives, the log goes on from the same byte."""
+        self._relay(is_array=is_array)
+        while not self._has_ended(job := self._job()):
+            time.sleep(POLL_S)
+            if not is_array:
+                self._relay(is_array=False)
+        return job
+
     def _relay(self, *, is_array: bool) -> None:
-        self._logs = dict.fromkeys(self._outputs, CUT)  # until the last byte is written
+        names = [name for name in self._outputs if self._logs.get(name, COMPLETE) == COMPLETE]
+        self._logs |= dict.fromkeys(names, CUT)  # until the last byte is written
         if is_array:
             threads = [threading.Thread(target=self._relay_tasks, daemon=True)]
         else:
             threads = [
                 threading.Thread(target=self._relay_stream, args=(name,), name=name, daemon=True)
-                for name in self._outputs
+                for name in names
             ]
         for thread in threads:
             thread.start()
@@ -171,7 +195,7 @@ class CompanionProcess:
                 thread.join(POLL_S)
 
     def _relay_stream(self, name: str) -> None:
-        relay = self._relay_of(name)
+        relay = self._relays.setdefault(name, self._relay_of(name))
         try:
             self._follow(relay)
             self._logs[name] = COMPLETE
@@ -189,7 +213,7 @@ class CompanionProcess:
             except LogUnreadable:
                 if final:
                     raise
-                final = self._job()["phase"] in job_end.FINAL_PHASES
+                final = job_end.has_ended(self._job())
                 if not final:
                     time.sleep(POLL_S)
 

@@ -17,6 +17,7 @@ import tty
 from typing import TYPE_CHECKING, Any
 
 from redbox_shared.pod_contract import sessions_address
+from redbox_shared.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         end = {"message": f"the companion has ended: {error}", "code": CANNOT_START}
     if message := end.get("message"):
-        sys.stderr.write(f"redbox-companion: {message}\n")
+        sys.stderr.write(f"redbox-companion: {printable(message)}\n")
     return int(end.get("code", CANNOT_START))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redbox_companion.redbox_client import BlockingClient, RedboxAnswer, RedboxUnreachable
 from redbox_companion.unpacking import TarUnpacker, UnpackedTar
+from redbox_shared.printable import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +85,7 @@ class ResultsCollector:
             outcome=FAILED if errors else COLLECTED,
             files=sum(tar.files for tar in tars),
             bytes=sum(tar.bytes for tar in tars),
-            message=_printable("; ".join(errors))[:MESSAGE_CHARACTERS],
+            message=printable("; ".join(errors))[:MESSAGE_CHARACTERS],
         )
 
     def _collect_glob(self, glob: str, unpacker: TarUnpacker) -> UnpackedTar:
@@ -119,11 +120,6 @@ def _refusal(answer: RedboxAnswer) -> Exception:
     if answer.may_change or answer.status == HTTPStatus.UNAUTHORIZED:
         return RedboxUnreachable(answer.explanation, retry_after=answer.retry_after)
     return ResultsMissing(answer.explanation)
-
-
-def _printable(text: str) -> str:
-    """Names of files may be in no encoding: neither a log nor JSON takes them so."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _volume_error(error: OSError, folder: Path) -> str:

@@ -10,6 +10,7 @@ from redbox_companion import settings
 from redbox_companion.companion import CompanionProcess, exit_on_signal, write_termination_message
 from redbox_companion.redbox_client import BlockingClient
 from redbox_shared import job_end
+from redbox_shared.printable import printable
 from redbox_shared.wire import PROBLEMS
 
 TYPE_CHECKING = False
@@ -26,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
         pod = settings.CompanionSettings(os.environ, _mode(arguments))
         return CompanionProcess(pod, BlockingClient(pod)).run()
     except settings.PodMisconfigured as error:
-        sys.stderr.write(f"redbox-companion: {error}\n")
+        sys.stderr.write(f"redbox-companion: {printable(error)}\n")
         message = job_end.refusal_message(str(error), problem_type=f"{PROBLEMS}bad-settings")
         write_termination_message(settings.termination_file(os.environ), message)
         return job_end.EXIT_BAD_SETTINGS

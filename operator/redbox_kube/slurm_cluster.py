@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
+from redbox_shared.printable import printable_texts
+
 PODS_READY = "PodsReady"
 """The condition of a SlurmCluster with pods.enabled: whether pods on its virtual nodes run. By resourced."""
 NOT_REPORTED = "NotReported"
@@ -21,6 +23,15 @@ class SlurmClusterKind(BaseModel):
     """Base of models that the CRD's schema has validated; fields of later versions are ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class StatusPart(SlurmClusterKind):
+    """Base of statuses and their parts: each text is one printable line, also one from outside."""
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _printable(cls, value: object) -> object:
+        return printable_texts(value)
 
 
 class Delivery(StrEnum):

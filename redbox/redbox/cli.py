@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from redbox_shared.printable import printable
 from redbox_shared.program_modules import import_program
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -98,9 +99,8 @@ class LazyCommandGroup(TyperGroup):
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            typer.echo(
-                f"redbox: {error.filename or 'the output'} cannot be written: {error.strerror}", err=True
-            )
+            message = f"redbox: {error.filename or 'the output'} cannot be written: {error.strerror}"
+            typer.echo(printable(message), err=True)
             if sys.stdout is not None and not error.filename:  # what Python still flushes at its end
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from error

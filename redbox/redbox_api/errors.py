@@ -20,6 +20,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from redbox_api.models import Problem
+from redbox_shared.printable import printable
 from redbox_shared.wire import PROBLEMS
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -41,7 +42,7 @@ class Refused(RedboxError):
     """Red-box refused the request."""
 
     def __init__(self, problem: Problem, *, retry_after: float | None = None) -> None:
-        super().__init__(f"{problem.title}: {problem.detail}"[:LONGEST_SENTENCE])
+        super().__init__(printable(f"{problem.title}: {problem.detail}"[:LONGEST_SENTENCE], lines=True))
         self.problem = problem
         self.retry_after = retry_after
 

@@ -1,4 +1,4 @@
-"""Jobs as red-box answers them, checked: is it the job that was asked for, and may it have ended?
+"""Rows of jobs, checked: is it the job that was asked for, and may it have ended.
 
 Controllers end pods, retry jobs and lift finalizers by a job's phase. A red-box that is broken, or lies, must
 not have them let go of a job that runs: so a row that speaks against its own end counts as of a job that
@@ -45,7 +45,7 @@ def answer_about(job: Job, key: str, attempt: int) -> Job:
 
 
 def cancelled_attempts(jobs: Iterable[Job], key: str, attempt: int | None) -> list[Job]:
-    """The checked rows of a cancel of this attempt, or of all (None). Where there is none, red-box says so."""
+    """The checked rows of a cancel of this attempt, or of all (None); without one red-box says so."""
     rows = [checked(job) for job in jobs if job.key == key and attempt in (None, job.attempt)]
     if not rows:
         raise Unreachable(f"/v1/jobs/{key}: {FOREIGN}: it names no job that was cancelled")

@@ -8,6 +8,8 @@ from typing import TextIO, cast
 
 import structlog
 
+from redbox_shared.printable import printable_texts
+
 
 class LossyFile:
     """A line that cannot be written, as to a full disk or a closed pipe, is lost, and its writer goes on."""
@@ -24,6 +26,11 @@ class LossyFile:
             self._file.flush()
 
 
+def _printable(_: object, __: str, line: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Slurm, red-box and tenants wrote parts of it; a traceback has its lines."""
+    return {name: printable_texts(value, lines=True) for name, value in line.items()}
+
+
 def configure_log(target: TextIO) -> None:
     """Write to `target`; log records of libraries, which use `logging`, get the same form.
 
@@ -34,6 +41,7 @@ def configure_log(target: TextIO) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        _printable,
     ]
     renderer: structlog.types.Processor = (
         structlog.dev.ConsoleRenderer() if target.isatty() else structlog.processors.JSONRenderer()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 
+from redbox_shared.printable import printable_texts
 from redbox_shared.wire import LAUNCH_FAILED
 
 TYPE_CHECKING = False
@@ -85,6 +86,12 @@ BEYOND_SIGNALS = 128
 LOST_AFTER_S = 600
 """How long red-box may have no record of a submitted job before that job counts as lost."""
 MESSAGE_BYTES = 4096  # the kubelet cuts a longer one, and half a JSON document is unreadable
+FIELD_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("state", "reason", "message", "jobID", "startedAt", "workingDirectory"), str),
+    **dict.fromkeys(("exitCode", "signal"), int),
+    **dict.fromkeys(("array", "pod"), dict),
+    **dict.fromkeys(("tasks", "warnings"), list),
+}
 CONTRADICTION = "Contradiction"
 """Reason of a job whose row says that it has ended, and shows that it lives."""
 
@@ -99,18 +106,34 @@ def contradiction(job: Mapping[str, Any]) -> str:
     phase, state = job["phase"], job.get("state")
     if phase not in FINAL_PHASES or phase == LOST or (job.get("pod") or {}).get("done"):
         return ""
-    if not state:
-        if phase == CANCELLED and not job.get("jobID"):
-            return ""
-        return f"its phase is {phase}, without a state of Slurm"
-    by_state = PHASE_BY_STATE.get(state, phase)
-    if by_state not in FINAL_PHASES or (phase == SUCCEEDED) != (by_state == SUCCEEDED):
-        return f"its phase is {phase}, and its state in Slurm {state}"
-    if running := (job.get("array") or {}).get("running"):
-        return f"its phase is {phase}, and {running} of its tasks run"
-    if phase == SUCCEEDED and (job.get("exitCode") or job.get("signal")):
-        return f"its phase is {phase}, and its exit code {job.get('exitCode')}, signal {job.get('signal')}"
-    return ""
+    if not state and phase == CANCELLED and not job.get("jobID"):
+        return ""
+    by_state = PHASE_BY_STATE.get(state, phase) if state else None
+    exit_code, signal = job.get("exitCode"), job.get("signal")
+    against = ""
+    if by_state is None:
+        against = "it has no state in Slurm"
+    elif by_state not in FINAL_PHASES or (phase == SUCCEEDED) != (by_state == SUCCEEDED):
+        against = f"its state in Slurm is {state}"
+    elif running := (job.get("array") or {}).get("running"):
+        against = f"{running} of its tasks run"
+    elif phase == SUCCEEDED and (exit_code or signal):
+        against = f"its exit code is {exit_code or 0}, its signal {signal or 'none'}"
+    return against and f"its phase is {phase}, but {against}"
+
+
+def is_job(document: Mapping[str, Any], key: str, attempt: int) -> bool:
+    """Whether a document from outside is the row of this attempt, with values of the right types."""
+    if (document.get("key"), document.get("attempt")) != (key, attempt):
+        return False
+    return isinstance(document.get("phase"), str) and all(
+        document.get(name) is None or isinstance(document[name], kind) for name, kind in FIELD_TYPES.items()
+    )
+
+
+def has_ended(job: Mapping[str, Any]) -> bool:
+    """Whether its phase is an end, and nothing speaks against it."""
+    return job["phase"] in FINAL_PHASES and not contradiction(job)
 
 
 def living_phase(job: Mapping[str, Any]) -> str:
@@ -180,7 +203,8 @@ def refusal_message(sentence: str, *, problem_type: str) -> dict[str, Any]:
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
-    """As JSON of at most 4096 bytes: the longest text is halved until it fits."""
+    """As JSON of at most 4096 bytes, its texts printable: the longest is halved until it fits."""
+    message = printable_texts(dict(message))
     while len(raw := json.dumps(message).encode()) > MESSAGE_BYTES:
         message = _shortened(message)
     return raw

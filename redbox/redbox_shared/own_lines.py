@@ -7,13 +7,15 @@ arrives of a task after others has a heading of its own.
 
 from __future__ import annotations
 
+from redbox_shared.printable import printable
+
 PREFIX = "redbox: "
 REREAD_AT_ONCE = 3
 
 
 def own_line(sentence: str) -> bytes:
-    """One line, whatever white space the sentence has."""
-    return f"{PREFIX}{' '.join(sentence.split())}\n".encode()
+    """One printable line, whatever the sentence has."""
+    return f"{PREFIX}{printable(' '.join(sentence.split()))}\n".encode()
 
 
 def task_heading(index: int, state: str, exit_code: int | None, signal: int | None) -> str:

@@ -79,6 +79,7 @@ class Resourced:
             may_run_pods=settings.pods.enabled,
             token_namespaces=settings.pods.api_token_namespaces,
         )
+        self._registry.register(self._delivery.metrics)
         self._pods_condition = PodsCondition(
             objects, self._clusters, settings.pods, self._delivery.pods_serving
         )

@@ -49,6 +49,9 @@ def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> Pod
     """The first thing that is missing, beginning with what concerns all pods. Pure."""
     if serving.problem:
         return PodsReadiness(holds=False, reason=serving.reason, message=serving.problem)
+    if serving.certificate is not None:
+        certificate = serving.certificate
+        return PodsReadiness(holds=True, reason=certificate.reason, message=certificate.message)
     if spec.api_tokens and not grants.api_token_namespaces:
         message = (
             "pods.apiTokens is true, but the chart's resourced.pods.apiTokenNamespaces lists no namespace: "

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_kube.api.objects import ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
+from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.admission_policies import pod_policy, token_policy, volume_policy
 from redbox_resourced.kubelet.authorization import Authorizer
+from redbox_resourced.kubelet.certificate_expiry import (
+    CertificateExpiry,
+    CertificateMetrics,
+    CertificateWarning,
+)
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import ServingCertificate
@@ -33,6 +40,7 @@ class PodsServing:
 
     reason: str = ""
     problem: str = ""
+    certificate: CertificateWarning | None = None
 
 
 class VirtualDelivery:
@@ -60,6 +68,8 @@ class VirtualDelivery:
         self._certificate = ServingCertificate(
             objects, address.ip, state_folder, serving_folder, self._listener.use
         )
+        self._expiry = CertificateExpiry(objects, lambda: self._certificate.life, self._with_virtual_nodes)
+        self.metrics = CertificateMetrics(lambda: self._certificate.life)
         self._may_run_pods = may_run_pods
         self._pod_policies = (pod_policy(objects, account), volume_policy(objects, account))
         self._lifter = TolerationLifter(objects, self._pods.informer.pods.values, self._runs_pods)
@@ -74,7 +84,10 @@ class VirtualDelivery:
     def serving_status(self) -> ServingStatus | None:
         """None during startup; a problem counts only after the time that a start may take."""
         is_starting = self._is_starting()
-        return None if self.problem and is_starting else ServingStatus(self.problem, self._certificate.note)
+        if self.problem and is_starting:
+            return None
+        warning = self._expiry.warning
+        return ServingStatus(self.problem, self._certificate.note or (warning.message if warning else ""))
 
     def pods_serving(self, cluster: str) -> PodsServing | None:
         """As `serving_status`, of pods other than companions on nodes of this SlurmCluster."""
@@ -94,7 +107,11 @@ class VirtualDelivery:
             return PodsServing("PolicyMissing", problem)
         if cluster in self._submitter.too_old:
             return PodsServing(TOO_OLD, too_old_message(cluster))
-        return PodsServing()
+        return PodsServing(certificate=self._expiry.warning)
+
+    def _with_virtual_nodes(self) -> Iterator[SlurmCluster]:
+        followed = self._clusters.followed.values()
+        return (each.cluster for each in followed if each.cluster.spec.has_virtual_nodes)
 
     def _is_starting(self) -> bool:
         now = asyncio.get_running_loop().time()
@@ -117,6 +134,7 @@ class VirtualDelivery:
                 # Only now: an administrator need not approve a certificate where there are gateways alone.
                 while not (self._clusters.have_virtual_nodes or self._pods.informer.by_key):  # noqa: ASYNC110 (rare)
                     await asyncio.sleep(POLL_S)
+                group.create_task(self._expiry.run())
                 group.create_task(self._certificate.run())
         finally:
             await self._runner.cleanup()

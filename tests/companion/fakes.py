@@ -26,6 +26,7 @@ class ScriptedServer:
     """What the server has, and what it was asked."""
 
     job: dict[str, Any] | None = None
+    answers: list[dict[str, Any]] = field(default_factory=list)  # about the job, before `job`
     after_log: dict[str, Any] | None = None  # what the job becomes when its stdout has been read
     logs: dict[str, bytes] = field(default_factory=lambda: {"stdout": b"", "stderr": b""})
     task_logs: dict[str, bytes] = field(default_factory=dict)
@@ -109,10 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._log()
         elif "/archive" in self.path:
             self._archive()
-        elif self.scripted.job is None:
+        elif self.scripted.job is None and not self.scripted.answers:
             self._json(404, {"title": "There is no such thing", "detail": "no such job"})
         else:
-            self._json(200, self.scripted.job)
+            self._job(200)
 
     def do_PUT(self) -> None:
         self.scripted.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
@@ -122,7 +123,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(*self.scripted.refuse_put.pop(0))
             return
         self.scripted.job = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
-        self._json(201, self.scripted.job)
+        self._job(201)
+
+    def _job(self, status: int) -> None:
+        """As the job that is asked for, unless the script has another one."""
+        address = urlsplit(self.path)
+        attempt = int(parse_qs(address.query)["attempt"][0])
+        asked_for = {"key": address.path.rpartition("/")[2], "attempt": attempt}
+        self._json(
+            status,
+            asked_for | (self.scripted.answers.pop(0) if self.scripted.answers else self.scripted.job or {}),
+        )
 
     def do_POST(self) -> None:
         """Of a stream that is renewed."""

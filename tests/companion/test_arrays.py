@@ -23,7 +23,7 @@ def array(phase: str, *tasks: str) -> dict[str, object]:
         "phase": phase,
         "exitCode": 0,
         "jobID": "7",
-        "state": "RUNNING",
+        "state": {"Failed": "FAILED", "Succeeded": "COMPLETED"}.get(phase, "RUNNING"),
         "array": {"total": len(tasks)},
         "tasks": [
             {"index": index, "phase": task, "state": task.upper(), "exitCode": 2 if task == "Failed" else 0}

@@ -18,7 +18,7 @@ from kubectl_slurm.slurmjobs.clusters import check_partitions
 from kubectl_slurm.slurmjobs.following import until_finished
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
 from kubectl_slurm.slurmjobs.requested_actions import request_cancel, request_release, request_requeue
-from kubectl_slurm.terminal.screen import confirmed, note, printable
+from kubectl_slurm.terminal.screen import confirmed, note, one_line
 
 TEXTS = {
     "cancel": "Cancel jobs in Slurm: those named, or what --all, --me, --partition and --state select.\n"
@@ -55,7 +55,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
             note(f"kubectl slurm: {job}")
             continue
         try:
-            call.screen.write(printable(ACTS[command](call, job, options)))
+            call.screen.write(one_line(ACTS[command](call, job, options)))
             done.append(job)
         except PluginError as error:
             failed = True
@@ -64,7 +64,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         for job in done:
             try:
                 ended = until_finished(call.kubectl, job)
-                call.screen.write(printable(f"{_title(ended)} ended {ended.state or ended.phase}"))
+                call.screen.write(one_line(f"{_title(ended)} ended {ended.state or ended.phase}"))
             except PluginError as error:
                 failed = True
                 note(f"kubectl slurm: {error}")
@@ -175,7 +175,7 @@ def _release(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
         request_release(call.kubectl, job)
         return f"{_title(job)} is released"
     if not job.held:
-        held_by_others = f" ({printable(job.message)})" if "Held" in job.reason and job.message else ""
+        held_by_others = f" ({one_line(job.message)})" if "Held" in job.reason and job.message else ""
         raise Refusal(f"{job.name} is not held by its SlurmJob{held_by_others}")
     patch(call.kubectl, job, {"spec": {"hold": False}})
     return f"{_title(job)} is released"

@@ -20,6 +20,7 @@ from kubectl_slurm.options import GLOBAL_VALUES, invocation, take_global
 from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.clusters import list_clusters
 from kubectl_slurm.slurmjobs.job import SlurmJobView
+from redbox_shared.printable import printable
 
 NAMES_OF = {
     "cancel": "unfinished", "hold": "unfinished", "release": "unfinished", "requeue": "running",
@@ -100,7 +101,7 @@ def print_candidates(words: Sequence[str]) -> int:
         candidates, last = candidates_of(list(words), dict(os.environ))
     except PluginError:
         candidates, last = [], NO_FILES
-    sys.stdout.write("".join(f"{candidate}\n" for candidate in candidates) + f"{last}\n")
+    sys.stdout.write("".join(f"{printable(candidate)}\n" for candidate in candidates) + f"{last}\n")
     return 0
 
 

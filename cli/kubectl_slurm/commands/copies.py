@@ -20,7 +20,7 @@ from kubectl_slurm.errors import BadUsage, PluginError
 from kubectl_slurm.kubectl.program import ErrorLines, Kubectl
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.entering import entry_of
-from kubectl_slurm.terminal.screen import note, printable
+from kubectl_slurm.terminal.screen import note, one_line
 
 TEXT = "Copy a file or folder from a running job (NAME:PATH LOCAL) or to it (LOCAL NAME:PATH)."
 EPILOG = "A PATH that does not begin with / is below the folder in which the job's script began."
@@ -103,7 +103,7 @@ def _download(kubectl: Kubectl, run_in_job: RunInJob, path: str, target: Path) -
             process.stdout.close()  # kubectl would wait for ever to write the rest
         code = process.wait()
     if code or fault:
-        raise PluginError(f"{path} was not copied whole: {printable(errors.text()) or fault or 'see above'}")
+        raise PluginError(f"{path} was not copied whole: {one_line(errors.text()) or fault or 'see above'}")
 
 
 def unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str | None) -> str:
@@ -120,11 +120,11 @@ def unpack(source: IO[bytes] | None, destination: Path, name: str, renamed: str 
                     member.linkname = _renamed(member.linkname, name, renamed)
                     _check_is_below(root, destination, member.linkname)
                     if not (destination / member.linkname).exists():
-                        return printable(f"it has {member.name!r}, a link to a file that did not come before")
+                        return one_line(f"it has {member.name!r}, a link to a file that did not come before")
                 _check_is_below(root, destination, member.name)
                 archive.extract(vetted(member, destination), destination, set_attrs=not member.isdir())
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
-        return printable(error) or type(error).__name__
+        return one_line(error) or type(error).__name__
     return ""
 
 
@@ -190,7 +190,7 @@ def upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> N
     if fault:
         raise PluginError(f"{source} was not copied: {fault}")
     if code:
-        why = printable(errors.text()) or "its reason is above"
+        why = one_line(errors.text()) or "its reason is above"
         raise PluginError(f"{source} was not copied (exit code {code}): {why}")
 
 
@@ -210,7 +210,7 @@ def _pack(source: Path, name: str, target: IO[bytes]) -> str:
             except BrokenPipeError:
                 raise
             except (OSError, tarfile.TarError) as error:
-                fault = printable(error)
+                fault = one_line(error)
                 target.write(NO_ARCHIVE)
     except BrokenPipeError:
         pass  # kubectl has said why

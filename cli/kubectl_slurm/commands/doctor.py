@@ -15,7 +15,7 @@ from kubectl_slurm.slurmjobs.access import list_jobs
 from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters
 from kubectl_slurm.slurmjobs.redbox.answers import AnswerInvalid, IdentityAtRedbox
 from kubectl_slurm.slurmjobs.redbox.requests import RedboxNotReached, RedboxRefused, access_of
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 
 TEXT = "Check the whole way from here to Slurm: each line is well, or has its cure. Then it exits with 1."
 CLUSTER_SCOPED = "slurmclusters.redbox.dev"
@@ -59,6 +59,8 @@ class Examined:
     cure: str = ""
 
 
+CERTIFICATE_HEALTH = {"CertificateExpires": Health.UNKNOWN, "CertificateExpired": Health.NOT_WELL}
+"""By resourced's reasons of PodsReady: pods run, and kubectl logs and exec of them fail by the end."""
 Examine = Callable[[], Iterator[Examined]]
 
 
@@ -78,8 +80,8 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
 
 def _written(call: Invocation, line: Examined) -> str:
     mark, colour = line.health.value
-    cure = f"\n   {call.screen.paint('cure:', 'bold')} {printable(line.cure)}" if line.cure else ""
-    return f"{call.screen.paint(mark, colour)} {printable(line.what)}: {printable(line.found)}{cure}"
+    cure = f"\n   {call.screen.paint('cure:', 'bold')} {one_line(line.cure)}" if line.cure else ""
+    return f"{call.screen.paint(mark, colour)} {one_line(line.what)}: {one_line(line.found)}{cure}"
 
 
 def _lines(kubectl: Kubectl, account: str) -> Iterator[Examined]:
@@ -209,6 +211,7 @@ def _resourced(cluster: ClusterView) -> Iterator[Examined]:
         return
     condition = cluster.condition("PodsReady")
     health = Health.WELL if condition.get("status") == "True" else Health.NOT_WELL
+    health = CERTIFICATE_HEALTH.get(condition.get("reason", ""), health)
     message = str(
         condition.get("message") or condition.get("reason") or "it has not reported whether pods run"
     )

@@ -15,7 +15,7 @@ from kubectl_slurm.slurmjobs.following import with_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
 from kubectl_slurm.slurmjobs.redbox.expected_start import expected_start
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 from kubectl_slurm.terminal.table import Column, render
 from kubectl_slurm.terminal.times import clock, elapsed
 
@@ -55,7 +55,7 @@ def _paragraphs(call: Invocation, job: SlurmJobView) -> Iterator[str]:
     lines = dict(_facts(call.kubectl, job, cluster))
     longest = max(map(len, lines), default=0)
     for name, text in lines.items():
-        yield f"  {call.screen.paint(f'{name}:'.ljust(longest + 1), 'bold')} {printable(text)}"
+        yield f"  {call.screen.paint(f'{name}:'.ljust(longest + 1), 'bold')} {one_line(text)}"
     if depends := job.spec.get("dependsOn"):
         yield "\n" + render(DEPENDENCIES, list(_dependencies(call.kubectl, depends)), call.screen)
     if conditions := job.status.get("conditions"):
@@ -82,7 +82,7 @@ def _headline(job: SlurmJobView) -> str:
         if job.finished or since is None
         else f", for {elapsed((datetime.now(UTC) - since).total_seconds())}"
     )
-    return printable(f"{job.name} {what}{ago or took}.")
+    return one_line(f"{job.name} {what}{ago or took}.")
 
 
 def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> Iterator[tuple[str, str]]:

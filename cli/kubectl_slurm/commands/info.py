@@ -8,7 +8,7 @@ from kubectl_slurm.errors import EXIT_FAILED
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, list_clusters, no_partition
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
-from kubectl_slurm.terminal.screen import note, printable
+from kubectl_slurm.terminal.screen import note, one_line
 from kubectl_slurm.terminal.table import Cell, Column, Row, render
 from kubectl_slurm.terminal.times import limit, megabytes
 
@@ -53,7 +53,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         return 1
     for cluster in clusters:
         if cluster.trouble:
-            note(f"{cluster.name} may be shown as it was: {printable(cluster.trouble)}")
+            note(f"{cluster.name} may be shown as it was: {one_line(cluster.trouble)}")
         if cluster.partitions is None:
             note(f"{cluster.name}: {NO_PARTITIONS}.")
     wanted_names = options.partition.split(",") if options.partition else None
@@ -74,7 +74,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         case "yaml":
             call.screen.write(as_yaml(listing([cluster.obj for cluster in clusters])))
         case "name":
-            call.screen.write("".join(f"{printable(partition.name)}\n" for partition in found))
+            call.screen.write("".join(f"{one_line(partition.name)}\n" for partition in found))
         case _:
             wide, several = options.output == "wide", len(clusters) > 1
             columns = [*((CLUSTER,) if several else ()), *COLUMNS, *(WIDE if wide else ())]

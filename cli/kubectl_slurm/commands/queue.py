@@ -17,7 +17,7 @@ from kubectl_slurm.slurmjobs.clusters import check_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
 from kubectl_slurm.slurmjobs.squeue_format import check_format, heading, line, place, time_used
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
-from kubectl_slurm.terminal.screen import CLEAR, Screen, note, printable, screen_of
+from kubectl_slurm.terminal.screen import Screen, note, one_line, screen_of
 from kubectl_slurm.terminal.table import Cell, Column, render
 from kubectl_slurm.terminal.times import clock
 
@@ -102,7 +102,7 @@ def _missing(jobs: Sequence[SlurmJobView], names: Sequence[str]) -> list[str]:
 def _not_there(call: Invocation, options: argparse.Namespace, names: Sequence[str]) -> ObjectNotFound:
     where = "" if options.all_namespaces else f" in namespace {call.kubectl.namespace}"
     return ObjectNotFound(
-        f"there is no SlurmJob {', '.join(map(printable, names))}{where}, by name or Slurm job id: `kubectl "
+        f"there is no SlurmJob {', '.join(map(one_line, names))}{where}, by name or Slurm job id: `kubectl "
         "slurm queue --states all` lists them"
     )
 
@@ -159,8 +159,9 @@ def _watch(call: Invocation, options: argparse.Namespace, jobs: Sequence[SlurmJo
         text = _text(replace(call, screen=screen), options, jobs)
         if screen.is_terminal:
             now = f"{datetime.now().astimezone():%H:%M:%S}"
-            first = f"{now}  {printable(trouble) or 'Ctrl-C ends this.'}"[: screen.width]
-            screen.write(f"{CLEAR}{first}\n{_as_high_as(screen, text)}")
+            first = f"{now}  {one_line(trouble) or 'Ctrl-C ends this.'}"[: screen.width]
+            screen.clear()
+            screen.write(f"{first}\n{_as_high_as(screen, text)}")
         elif text != last and not trouble:
             screen.write(text)
         time.sleep(options.watch)

@@ -35,7 +35,7 @@ from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.named_objects import check_names
 from kubectl_slurm.slurmjobs.output import follow_output, write_stdout
 from kubectl_slurm.terminal.documents import as_json, as_yaml
-from kubectl_slurm.terminal.screen import note, printable
+from kubectl_slurm.terminal.screen import note, one_line
 from redbox_shared.job_end import EXIT_CANCELLED
 
 HELP = """\
@@ -190,7 +190,7 @@ def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
             call.screen.write(current.name)
         elif current.in_slurm and not quiet:
             call.screen.write(
-                f"Submitted batch job {printable(current.job_id)}\nslurmjob.redbox.dev/{current.name} created"
+                f"Submitted batch job {one_line(current.job_id)}\nslurmjob.redbox.dev/{current.name} created"
             )
         if current.finished and not current.in_slurm:
             error = refused(call.kubectl, current)

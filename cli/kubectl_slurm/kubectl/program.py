@@ -24,6 +24,7 @@ from typing import IO, Any, NoReturn
 
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.refusals import is_own_line, refusal_of
+from redbox_shared.printable import printable
 
 Object = dict[str, Any]
 PassOn = Callable[[str], None]
@@ -41,7 +42,7 @@ NO_PROGRAM = "{0} is not there, or not in PATH: install kubectl, or name it in t
 
 
 def _write_stderr(line: str) -> None:
-    sys.stderr.write(line)
+    sys.stderr.write(printable(line, lines=True))
     sys.stderr.flush()
 
 

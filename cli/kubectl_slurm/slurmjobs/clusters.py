@@ -10,7 +10,7 @@ from typing import Any
 from kubectl_slurm.errors import KindsMissing, NotPermitted, Refusal
 from kubectl_slurm.kubectl.program import SLURMCLUSTERS, SLURMENDPOINTS, Kubectl
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 
 Object = dict[str, Any]
 
@@ -139,7 +139,7 @@ def all_clusters(kubectl: Kubectl, *, everywhere: bool = False) -> list[ClusterV
 def no_partition(names: Iterable[str], clusters: Iterable[ClusterView]) -> str:
     """The sentence about partitions that are not there, with those that are."""
     there = "; ".join(f"{cluster.name} has {', '.join(cluster.partition_names)}" for cluster in clusters)
-    return printable(f"there is no partition {', '.join(sorted(names))}: {there}")
+    return one_line(f"there is no partition {', '.join(sorted(names))}: {there}")
 
 
 def check_partitions(

@@ -11,7 +11,7 @@ from kubectl_slurm.errors import BadUsage, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.access import get_job
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 
 SUSPENDED = "Suspended"
 TAINT_SLURM = "redbox.dev/slurm"
@@ -62,6 +62,6 @@ def entry_of(kubectl: Kubectl, name: str) -> JobEntry:
     if job.finished:
         raise Refusal(f"{job.name} has ended ({job.state or job.phase}): only a running job can be entered")
     if not job.running and not (job.is_array and job.phase == SUSPENDED):
-        why = printable(job.message) or job.reason
+        why = one_line(job.message) or job.reason
         raise Refusal(f"{job.name} does not run yet: it is {job.phase}{f' ({why})' if why else ''}")
     return JobEntry(job, kubectl.json("get", "pod", "--", job.pod))

@@ -11,7 +11,7 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.access import watch_job
 from kubectl_slurm.slurmjobs.clusters import list_clusters
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.terminal.screen import note, printable
+from kubectl_slurm.terminal.screen import note, one_line
 
 MISSING_DEPENDENCY = "DependencyMissing"
 SUBMITTED_WITHIN = timedelta(seconds=60)
@@ -28,7 +28,7 @@ def until_submitted(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
             break  # somebody has to create it
         if current.message and current.message != last:
             last = current.message
-            note(f"{current.name} waits: {printable(current.message)}")
+            note(f"{current.name} waits: {one_line(current.message)}")
     return current
 
 
@@ -54,7 +54,7 @@ def until_finished(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
 
 
 def _waiting(job: SlurmJobView) -> str:
-    words = printable(job.message) or (f"Slurm says {job.reason}." if job.reason not in {"", "None"} else "")
+    words = one_line(job.message) or (f"Slurm says {job.reason}." if job.reason not in {"", "None"} else "")
     return f"{job.name} is {job.phase}. {words}".strip()
 
 
@@ -78,7 +78,7 @@ def end_of(job: SlurmJobView) -> str:
     what = f"Slurm job {job.job_id}" if job.in_slurm else "It was not submitted"
     exit_code = job.status.get("exitCode")
     code = f", exit code {exit_code}" if exit_code else ""
-    message = f" {printable(job.message)}" if job.message and job.phase != "Succeeded" else ""
+    message = f" {one_line(job.message)}" if job.message and job.phase != "Succeeded" else ""
     if not job.in_slurm:
         return f"{job.name} was {_not_submitted(job)}.{message}"
     return f"{job.name} ended {state}{code} ({what}).{message}"
@@ -86,13 +86,13 @@ def end_of(job: SlurmJobView) -> str:
 
 def with_partitions(kubectl: Kubectl, job: SlurmJobView) -> str:
     """Slurm's refusal; where it is about the partition, with those that there are."""
-    text = printable(job.message)
+    text = one_line(job.message)
     if "partition" not in text.lower():
         return text
     with contextlib.suppress(PluginError):
         for cluster in list_clusters(kubectl):
             if cluster.partition_names and job.cluster_key in {"", cluster.key}:
-                listed = ", ".join(map(printable, cluster.partition_names))
+                listed = ", ".join(map(one_line, cluster.partition_names))
                 return f"{text} The partitions of {cluster.name}: {listed}."
     return text
 

@@ -10,7 +10,7 @@ from typing import Any
 from kubectl_slurm.errors import NotPermitted, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters, no_partition
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 
 
 def check_names(kubectl: Kubectl, spec: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def _no_cluster(clusters: list[ClusterView], spec: dict[str, Any]) -> str:
     )
     there = ", ".join(cluster.title for cluster in clusters)
     found = f"there is {there}" if there else "no SlurmCluster exists, and no SlurmEndpoint here"
-    return printable(f"there is no {wanted}: {found}")
+    return one_line(f"there is no {wanted}: {found}")
 
 
 def _check_account(kubectl: Kubectl, account: str) -> None:
@@ -57,7 +57,7 @@ def _check_account(kubectl: Kubectl, account: str) -> None:
         items = kubectl.json("get", "serviceaccounts")["items"]
         there = ", ".join(item["metadata"]["name"] for item in items)
         raise ObjectNotFound(
-            printable(
+            one_line(
                 f"there is no service account {account} in namespace {kubectl.namespace}: there is {there}"
             )
         ) from None

@@ -14,7 +14,7 @@ from kubectl_slurm.errors import Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.access import events_of, patch, watch_job
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.terminal.screen import note, printable
+from kubectl_slurm.terminal.screen import note, one_line
 from redbox_shared.requested_actions import CANCEL, RELEASE, REQUESTED, REQUEUE, REQUEUE_REFUSED, of_run
 
 WITHIN = timedelta(seconds=30)
@@ -48,7 +48,7 @@ def request_requeue(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
         events = events_of(kubectl, "SlurmJob", job.uid)
         words = [str(event.get("message", "")) for event in events if event.get("reason") == REQUEUE_REFUSED]
         if refused := next((text for text in reversed(words) if text.startswith(f"{wanted}: ")), None):
-            raise Refusal(f"{job.name} was not requeued: {printable(refused.removeprefix(f'{wanted}: '))}")
+            raise Refusal(f"{job.name} was not requeued: {one_line(refused.removeprefix(f'{wanted}: '))}")
     raise Refusal(
         f"{job.name} was not requeued within {WITHIN.seconds} s: does Red Box's operator run, and is it of "
         "this release? `kubectl slurm doctor` looks"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 from kubectl_slurm.terminal.times import clock, elapsed
 
 FIELD = re.compile(r"%(?P<right>\.)?(?P<left>-)?(?P<width>[0-9]{1,4})?(?P<letter>.)", re.DOTALL)
@@ -69,7 +69,7 @@ def line(text: str, job: SlurmJobView) -> str:
     def value(field: re.Match[str]) -> str:
         if field["letter"] == "%":
             return "%"
-        return _padded(field, printable(LETTERS[field["letter"]][1](job)))
+        return _padded(field, one_line(LETTERS[field["letter"]][1](job)))
 
     return FIELD.sub(value, text)
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from kubectl_slurm.errors import PluginError
-
-LEFT_BY_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What changes a terminal, or the order of its letters, and need not be escaped in JSON."""
+from redbox_shared.printable import escaped, printable
 
 
 def as_json(document: object) -> str:
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    return LEFT_BY_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return escaped(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
 
 
 def as_yaml(*documents: object) -> str:
@@ -36,10 +32,16 @@ def as_yaml(*documents: object) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     _BlockDumper.add_representer(str, text)
-    parts: list[str] = [
-        yaml.dump(document, Dumper=_BlockDumper, sort_keys=False, allow_unicode=True, width=110)
-        for document in documents
-    ]
+
+    def dumped(document: object, *, allow_unicode: bool) -> str:
+        text: str = yaml.dump(
+            document, Dumper=_BlockDumper, sort_keys=False, allow_unicode=allow_unicode, width=110
+        )
+        return text
+
+    parts = [dumped(document, allow_unicode=True) for document in documents]
+    if any(printable(part, lines=True) != part for part in parts):  # else escaped, and never replaced
+        parts = [dumped(document, allow_unicode=False) for document in documents]
     return "---\n".join(parts)
 
 

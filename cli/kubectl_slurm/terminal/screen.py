@@ -6,15 +6,20 @@ Without a terminal nothing is cut and nothing has a colour, so that programs rea
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from redbox_shared.printable import printable
+
 CLEAR = "\x1b[H\x1b[J"
 RESET = "\x1b[0m"
 COLOURS = {"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m", "bold": "\x1b[1m"}
+OWN = frozenset({RESET, *COLOURS.values()})
+OWN_PARTS = re.compile(f"({'|'.join(map(re.escape, sorted(OWN)))})")
 NARROWEST = 20
 Paint = Callable[[str, str], str]
 
@@ -32,9 +37,14 @@ class Screen:
     """Lines; None: unlimited."""
 
     def write(self, text: str) -> None:
-        """Lines; each ends with a newline."""
-        self.out.write(text if text.endswith("\n") or not text else f"{text}\n")
+        """Lines; each ends with a newline. Nothing in them controls the terminal, but our own colours."""
+        parts = (part if part in OWN else printable(part, lines=True) for part in OWN_PARTS.split(text))
+        self.out.write("".join(parts) + ("" if text.endswith("\n") or not text else "\n"))
         self.out.flush()
+
+    def clear(self) -> None:
+        """Before a screen that shows the newest state."""
+        self.out.write(CLEAR)
 
     def paint(self, text: str, colour: str) -> str:
         return f"{COLOURS[colour]}{text}{RESET}" if self.has_colours and colour else text
@@ -51,24 +61,20 @@ def screen_of(out: TextIO, environment: Mapping[str, str]) -> Screen:
 
 def note(text: str) -> None:
     """A sentence beside the output, which programs do not read; strangers may have written parts of it."""
-    sys.stderr.write("".join(f"{_harmless(line)}\n" for line in text.split("\n")))
+    sys.stderr.write(f"{printable(text, lines=True)}\n")
     sys.stderr.flush()
 
 
 def confirmed(question: str) -> bool:
     """The answer of the person at the terminal; the end of its input is a no."""
-    sys.stderr.write(f"{_harmless(question)} [y/N] ")
+    sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def printable(text: object) -> str:
-    """In one line, without control characters: names and messages come from strangers."""
-    return _harmless(" ".join(str(text).split()))
-
-
-def _harmless(line: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+def one_line(text: object) -> str:
+    """In one printable line: names and messages come from strangers."""
+    return printable(" ".join(str(text).split()))
 
 
 def silence(out: TextIO | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 
 if TYPE_CHECKING:
     from kubectl_slurm.terminal.screen import Screen
@@ -62,7 +62,7 @@ def render(columns: Sequence[Column], rows: Sequence[Row], screen: Screen, *, he
 
 
 def _cell(cell: str | Cell) -> Cell:
-    return Cell(printable(cell)) if isinstance(cell, str) else Cell(printable(cell.text), cell.colour)
+    return Cell(one_line(cell)) if isinstance(cell, str) else Cell(one_line(cell.text), cell.colour)
 
 
 def _cut(cell: Cell, longest: int | None) -> Cell:

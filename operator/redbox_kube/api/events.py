@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from redbox_kube.api.objects import Object, ResourcePath
+from redbox_shared.printable import printable
 
 NORMAL, WARNING = "Normal", "Warning"
 LONGEST_NOTE = 1024
@@ -55,8 +56,8 @@ class Event:
             "metadata": {"name": self.name, "namespace": self.where.namespace},
             "involvedObject": {key: value for key, value in about.items() if value},
             "type": self.severity,
-            "reason": self.reason,
-            "message": self.message[:LONGEST_NOTE],
+            "reason": printable(self.reason),
+            "message": printable(self.message[:LONGEST_NOTE], lines=True),
             "action": self.action,
             "count": 1,
             "firstTimestamp": time,

@@ -22,6 +22,7 @@ from redbox_kube.api.connection import connected_client
 from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
 from redbox_kube.api.plurals import PLURALS
+from redbox_shared.printable import printable_texts
 
 Object = dict[str, Any]
 ReadT = TypeVar("ReadT")
@@ -185,10 +186,13 @@ class ObjectClient:
     async def apply(
         self, where: ResourcePath, body: Object, *, field_manager: str = "", subresource: str = ""
     ) -> Object:
-        """Apply all fields of this manager (server-side apply); fields that it omits are withdrawn."""
+        """Apply all fields of this manager (server-side apply); fields that it omits are withdrawn.
+
+        Statuses and Nodes are written so, with parts from outside: their texts become printable.
+        """
         path = where.path(subresource)
         query = {"fieldManager": field_manager or self._field_manager, "force": "true"}
-        named = {"apiVersion": where.api_version, "kind": where.kind, **body}
+        named = {"apiVersion": where.api_version, "kind": where.kind, **printable_texts(body, lines=True)}
         named["metadata"] = {"name": where.name, **body.get("metadata", {})}
         return await self._ask("PATCH", path, query=query, body=named, content_type=APPLY)
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import Field
 
 from redbox_api.models import Amounts, Partition, PartitionLimits
-from redbox_kube.slurm_cluster import SlurmClusterKind
+from redbox_kube.slurm_cluster import StatusPart
+from redbox_shared.printable import printable
 
 LISTED_AT_MOST = 256
 NAMES_AT_MOST = 1024
@@ -25,7 +26,7 @@ IN_USE = frozenset({"idle", "mixed", "allocated", "completing", "planned"})
 """States between which nodes change as jobs begin and end."""
 
 
-class PartitionAmounts(SlurmClusterKind):
+class PartitionAmounts(StatusPart):
     """Countable resources."""
 
     nodes: int = Field(ge=0, le=MOST, description="Number of nodes; of the free ones, those without a job.")
@@ -34,7 +35,7 @@ class PartitionAmounts(SlurmClusterKind):
     gpus: int = Field(ge=0, le=MOST, description="Number of GPUs: all GRES of the name gpu.")
 
 
-class PartitionStatusLimits(SlurmClusterKind):
+class PartitionStatusLimits(StatusPart):
     """A partition's limits for one job; a field that is missing is UNLIMITED."""
 
     max_time_s: int | None = Field(None, description="The longest time limit of a job, in seconds.")
@@ -44,7 +45,7 @@ class PartitionStatusLimits(SlurmClusterKind):
     max_mem_mb_per_node: int | None = Field(None, description="The most memory of one job on a node, in MB.")
 
 
-class PartitionStatus(SlurmClusterKind):
+class PartitionStatus(StatusPart):
     """One partition. A node in several partitions counts fully in each of them."""
 
     name: str = Field(max_length=LONGEST_NAME)
@@ -86,7 +87,7 @@ def differ_in_use_only(before: Sequence[PartitionStatus], after: Sequence[Partit
 def bounded_counts(counts: Mapping[str, int]) -> dict[str, int]:
     """Numbers of nodes by state, the most common states first where there are too many."""
     common = sorted(counts, key=lambda state: (-counts[state], state))[:STATES_AT_MOST]
-    return {printable(state, LONGEST_STATE): _bounded(counts[state]) for state in sorted(common)}
+    return {printable(state[:LONGEST_STATE]): _bounded(counts[state]) for state in sorted(common)}
 
 
 def bounded(partition: Partition) -> Partition:
@@ -94,14 +95,14 @@ def bounded(partition: Partition) -> Partition:
     largest = partition.largest_node
     return partition.model_copy(
         update={
-            "state": printable(partition.state, LONGEST_STATE),
+            "state": printable(partition.state[:LONGEST_STATE]),
             "total": _bounded_amounts(partition.total),
             "free": _bounded_amounts(partition.free),
             "largest_node": None if largest is None else _bounded_amounts(largest),
             "limits": PartitionLimits.model_validate(_limits(partition.limits).model_dump()),
             "features": [],
             "node_states": bounded_counts(partition.node_states),
-            "reason": None if partition.reason is None else printable(partition.reason, LONGEST_REASON),
+            "reason": None if partition.reason is None else printable(partition.reason[:LONGEST_REASON]),
         }
     )
 
@@ -118,14 +119,14 @@ def _without_use(partition: PartitionStatus) -> PartitionStatus:
 def _status_of(partition: Partition) -> PartitionStatus:
     return PartitionStatus(
         name=partition.name,
-        state=printable(partition.state, LONGEST_STATE),
+        state=printable(partition.state[:LONGEST_STATE]),
         default=partition.is_default,
         limits=_limits(partition.limits),
         nodes=bounded_counts(partition.node_states),
         total=_amounts(partition.total),
         free=_amounts(partition.free),
         largest_node=_amounts(partition.largest_node) if partition.largest_node else None,
-        reason=printable(partition.reason, LONGEST_REASON) if partition.reason else None,
+        reason=printable(partition.reason[:LONGEST_REASON]) if partition.reason else None,
     )
 
 
@@ -146,9 +147,4 @@ def _bounded(number: int) -> int:
 
 def is_name(name: str) -> bool:
     """Whether a job could name it; a part of a longer name would be the name of another partition."""
-    return 0 < len(name.encode()) <= LONGEST_NAME and name.isprintable()
-
-
-def printable(text: str, longest: int) -> str:
-    """In one line of printable characters: it is shown on terminals."""
-    return "".join(character if character.isprintable() else " " for character in text[:longest])
+    return 0 < len(name.encode()) <= LONGEST_NAME and printable(name) == name

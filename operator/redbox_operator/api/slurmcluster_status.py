@@ -18,7 +18,7 @@ from redbox_kube.slurm_cluster import (
     PODS_READY,
     Delivery,
     SlurmCluster,
-    SlurmClusterKind,
+    StatusPart,
 )
 from redbox_operator.api.conditions import ConditionEvent, NewCondition, conditions_of
 from redbox_operator.api.partition_status import (
@@ -28,9 +28,9 @@ from redbox_operator.api.partition_status import (
     differ_in_use_only,
     partition_names,
     partition_statuses,
-    printable,
 )
 from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
+from redbox_shared.printable import printable
 
 NAMED_AT_MOST = 20
 LONGEST_VERSION = 64
@@ -66,7 +66,7 @@ GOOD = frozenset(
 """Conditions whose change to False is a warning."""
 
 
-class SlurmClusterStatus(SlurmClusterKind):
+class SlurmClusterStatus(StatusPart):
     """The status of a SlurmCluster, as the operator writes it."""
 
     workload_manager: str | None = None
@@ -158,16 +158,16 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
     new: dict[str, object] = {"jobs": dict(sorted(Counter(facts.phases).items()))}
     if description is not None:
         new |= {
-            "workload_manager": printable(description.workload_manager, LONGEST_VERSION),
-            "version": printable(description.version, LONGEST_VERSION),
-            "redbox_version": printable(description.redbox_version, LONGEST_VERSION),
+            "workload_manager": printable(description.workload_manager[:LONGEST_VERSION]),
+            "version": printable(description.version[:LONGEST_VERSION]),
+            "redbox_version": printable(description.redbox_version[:LONGEST_VERSION]),
             "accounting": description.accounting,
             "credentials_expire_at": description.credentials_expire_at,
             "nodes": bounded_counts(description.nodes),
         }
     if facts.roles is not None:
         new["operator_roles"] = [
-            printable(role, LONGEST_VERSION) for role in sorted(facts.roles)[:ROLES_AT_MOST]
+            printable(role[:LONGEST_VERSION]) for role in sorted(facts.roles)[:ROLES_AT_MOST]
         ]
     if isinstance(before, SlurmEndpointStatus):
         new["audience"] = facts.cluster.spec.audience

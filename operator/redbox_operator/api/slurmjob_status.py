@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from redbox_kube.slurm_cluster import SlurmClusterKind
+from redbox_kube.slurm_cluster import StatusPart
 
 MOST_ATTEMPTS = 1_000_000
 """As red-box has it. A user may be allowed to write statuses, and steps for each attempt must end."""
@@ -51,7 +51,7 @@ class ConditionType(StrEnum):
     RESULTS_COLLECTED = "ResultsCollected"  # where results are requested; names those that were not copied
 
 
-class StatusCondition(SlurmClusterKind):
+class StatusCondition(StatusPart):
     """Whether something holds, since when, and why."""
 
     type: str = Field(max_length=64)
@@ -62,7 +62,7 @@ class StatusCondition(SlurmClusterKind):
     observed_generation: int | None = None
 
 
-class CompanionStatus(SlurmClusterKind):
+class CompanionStatus(StatusPart):
     """The pod that represents the job. Only the pod of this uid is trusted."""
 
     name: str
@@ -76,7 +76,7 @@ class CompanionStatus(SlurmClusterKind):
     replaced_at: datetime | None = None
 
 
-class ArrayStatus(SlurmClusterKind):
+class ArrayStatus(StatusPart):
     """Number of tasks of an array by phase."""
 
     total: int
@@ -87,7 +87,7 @@ class ArrayStatus(SlurmClusterKind):
     cancelled: int = 0
 
 
-class ResultsStatus(SlurmClusterKind):
+class ResultsStatus(StatusPart):
     """The outcome of copying results into the volume."""
 
     outcome: str = Field(description="Collected, Skipped or Failed.")
@@ -96,7 +96,7 @@ class ResultsStatus(SlurmClusterKind):
     message: str | None = None
 
 
-class SlurmJobStatus(SlurmClusterKind):
+class SlurmJobStatus(StatusPart):
     """The status of a SlurmJob, as the operator writes it."""
 
     phase: JobPhase = Field(

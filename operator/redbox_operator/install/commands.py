@@ -15,6 +15,7 @@ from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.crds import all_crds
 from redbox_operator.install.crd_upgrade import NotEstablished, upgrade_crds
 from redbox_operator.install.uninstall import CANCEL_WITHIN_S, JobsPolicy, NotUninstalled, Uninstall
+from redbox_shared.printable import printable
 
 T = TypeVar("T")
 OwnNamespace = Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="The operator's own namespace.")]
@@ -35,7 +36,7 @@ def show(context: typer.Context) -> None:
 def apply() -> None:
     """Upgrade the cluster's CRDs to this release; no version with stored objects is dropped."""
     for line in _run(upgrade_crds):
-        typer.echo(line)
+        _say(line)
 
 
 def uninstall(
@@ -50,9 +51,13 @@ def uninstall(
     """Lift finalizers and remove companions and virtual nodes before the installation is deleted."""
 
     async def act(objects: ObjectClient) -> None:
-        await Uninstall(objects, namespace, listed(watch_namespaces), jobs, cancel_within, typer.echo).run()
+        await Uninstall(objects, namespace, listed(watch_namespaces), jobs, cancel_within, _say).run()
 
     _run(act, RetryingObjects)
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    typer.echo(printable(text, lines=True), err=err)
 
 
 def listed(text: str) -> list[str]:
@@ -73,5 +78,5 @@ def _run(act: Callable[[ObjectClient], Awaitable[T]], kind: type[ObjectClient] =
     try:
         return asyncio.run(connected())
     except (ApiError, NotEstablished, NotUninstalled) as error:
-        typer.echo(f"redbox-operator: {error}", err=True)
+        _say(f"redbox-operator: {error}", err=True)
         raise typer.Exit(1) from None

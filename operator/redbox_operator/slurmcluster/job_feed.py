@@ -31,12 +31,12 @@ from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.partition_status import printable
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.link_limits import limits_of, share_of
 from redbox_operator.slurmcluster.partition_watch import PartitionWatch
 from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_shared.backoff import Backoff
+from redbox_shared.printable import printable
 
 log = structlog.get_logger(__name__)
 DEADLINES = Deadlines(connect=3.0, answer=10.0, quiet=30.0)
@@ -322,7 +322,7 @@ class RedboxLink:
     def _turn(self, trouble: str | None) -> None:
         reachable = trouble is None
         changed = self.reachable is not reachable
-        self.reachable, self.trouble = reachable, printable(trouble or "", LONGEST_TROUBLE)
+        self.reachable, self.trouble = reachable, printable((trouble or "")[:LONGEST_TROUBLE])
         if changed:
             log.info("redbox", cluster=self.cluster.key, reachable=reachable, trouble=self.trouble)
             self._turned(self)

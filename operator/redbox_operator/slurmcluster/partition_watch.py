@@ -16,8 +16,9 @@ from redbox_api.client import RedboxClient
 from redbox_api.feed import Feed, Resume
 from redbox_api.models import Partition, PartitionEvent
 from redbox_kube.api.objects import ApiError
-from redbox_operator.api.partition_status import bounded, is_name, printable
+from redbox_operator.api.partition_status import bounded, is_name
 from redbox_shared.backoff import Backoff
+from redbox_shared.printable import printable
 
 log = structlog.get_logger(__name__)
 USE_EVERY_S = 30.0
@@ -96,7 +97,7 @@ class PartitionWatch:
 
     def _on_failure(self, why: str) -> None:
         """The status keeps the last ones; the job feed decides whether red-box is reachable."""
-        why = printable(why, LONGEST_FAILURE)
+        why = printable(why[:LONGEST_FAILURE])
         if why != self._failure:
             log.info("partitions unknown", slurmcluster=self._cluster, error=why)
         self._failure = why

@@ -28,6 +28,7 @@ from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT
 from redbox_operator.slurmjob.requested_actions import cancel_all
 from redbox_operator.status_writer import StatusWriter, path_of
+from redbox_shared.printable import printable
 
 log = structlog.get_logger(__name__)
 REQUEUE_AFTER_S = 10.0
@@ -89,7 +90,7 @@ class Deletion:
         return f"waits for Slurm to end its job: {waits_for}" if waits_for else ""
 
     async def _write_cancelling(self, job: SlurmJob, message: str) -> None:
-        status = job.status
+        status, message = job.status, printable(message)
         others = [_unchanged(item) for item in status.conditions if item.type != ConditionType.FINISHED]
         finished = NewCondition(ConditionType.FINISHED, "Cancelling", message, holds=False)
         generation = job.metadata.get("generation")

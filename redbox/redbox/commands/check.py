@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from redbox.commands.exit_codes import exit_with
+from redbox.commands.exit_codes import exit_with, say
 from redbox.commands.output import OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import DocumentError
@@ -40,8 +40,8 @@ def check(
     findings = _check_token_file(token_file, layout) if token_file else check_everything(Machine(), layout)
     if output is OutputFormat.TABLE:
         for finding in findings:
-            typer.echo(str(finding))
-        typer.echo(_summary(findings), err=True)
+            say(str(finding))
+        say(_summary(findings), err=True)
     else:
         rows = [{"level": f.level.name.lower(), "what": f.what, "cure": f.cure} for f in findings]
         show_list(rows, {}, output)

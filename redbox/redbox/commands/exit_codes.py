@@ -1,4 +1,4 @@
-"""Exit statuses of commands, for scripts. A failure also prints one sentence on stderr.
+"""What commands say, and their exit statuses, for scripts. A failure also prints one sentence on stderr.
 
 0   success
 1   rejected, not found, or failed
@@ -18,6 +18,7 @@ from typing import NoReturn
 import typer
 
 from redbox_api.errors import Busy, NotAllowed, NotAuthenticated, RedboxError, Refused, Unreachable
+from redbox_shared.printable import printable
 
 FAILURE = 1
 STATUSES: dict[type[RedboxError], int] = {
@@ -28,9 +29,14 @@ STATUSES: dict[type[RedboxError], int] = {
 }
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines: everything that a command prints, but the bytes of jobs and tables on a terminal."""
+    typer.echo(printable(text, lines=True), err=err)
+
+
 def exit_with(sentence: str, status: int = FAILURE) -> NoReturn:
     """Print a sentence on stderr and exit."""
-    typer.echo(f"redbox: {sentence}", err=True)
+    say(f"redbox: {sentence}", err=True)
     raise typer.Exit(status)
 
 

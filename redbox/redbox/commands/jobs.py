@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from redbox.commands.exit_codes import say
 from redbox.commands.local_client import SocketOption, call
 from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list, show_one
 from redbox_api.client import RedboxClient
@@ -74,4 +75,4 @@ def cancel(
         outcome = f"job {job.job_id} is being cancelled ({job.phase})"
         if job.job_id is None:
             outcome = "will be cancelled as soon as Slurm has assigned its id"
-        typer.echo(f"{job.key} attempt {job.attempt}: {outcome}")
+        say(f"{job.key} attempt {job.attempt}: {outcome}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-import typer
-
+from redbox.commands.exit_codes import say
 from redbox.http.app import bare_app
 
 
 def openapi() -> None:
     """Print the OpenAPI document of this version."""
-    typer.echo(document(), nl=False)
+    say(document().rstrip("\n"))
 
 
 def document() -> str:

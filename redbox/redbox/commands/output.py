@@ -20,6 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from redbox.commands.exit_codes import say
+from redbox_shared.printable import printable
+
 
 class OutputFormat(StrEnum):
     """Values of the option --output."""
@@ -69,9 +72,9 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
 
 def _show_document(document: object, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
-        typer.echo(json.dumps(document, indent=2))
+        say(json.dumps(document, indent=2))
     else:
-        typer.echo(yaml.safe_dump(document, sort_keys=False, default_flow_style=False), nl=False)
+        say(yaml.safe_dump(document, sort_keys=False, default_flow_style=False).rstrip("\n"))
 
 
 def _cell(value: object) -> str:
@@ -79,7 +82,7 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, list):
         value = ", ".join(_cell(item) for item in value)
-    return "".join(character if character.isprintable() else "?" for character in str(value))
+    return printable(value)
 
 
 def _show_table(headings: list[str], rows: list[list[str]]) -> None:
@@ -90,7 +93,7 @@ def _show_table(headings: list[str], rows: list[list[str]]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))] if lines else []
     for line in lines:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        typer.echo("  ".join(padded).rstrip())
+        say("  ".join(padded).rstrip())
 
 
 def _show_on_terminal(headings: list[str], rows: list[list[str]]) -> None:

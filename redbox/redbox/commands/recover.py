@@ -17,7 +17,7 @@ import typer
 from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
 from redbox.commands.config_option import ConfigOption
-from redbox.commands.exit_codes import exit_with
+from redbox.commands.exit_codes import exit_with, say
 from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
@@ -60,13 +60,13 @@ def recover(
     except (AgentError, WorkloadManagerError, TimeoutError) as error:
         exit_with(f"Slurm does not answer, nothing was written; try again: {error}", os.EX_TEMPFAIL)
     for rejected in recovered.rejected:
-        typer.echo(f"skipped: job {rejected.job.job_id} of uid {rejected.job.uid}: {rejected.why}", err=True)
+        say(f"skipped: job {rejected.job.job_id} of uid {rejected.job.uid}: {rejected.why}", err=True)
     if not recovered.complete:
-        typer.echo(
+        say(
             "Jobs may be missing: Slurm hides some, or its accounting did not answer. See redbox check.",
             err=True,
         )
-    typer.echo(f"Wrote {len(recovered.records)} jobs to the new journal in {settings.jobs.journal}.")
+    say(f"Wrote {len(recovered.records)} jobs to the new journal in {settings.jobs.journal}.")
 
 
 async def recover_journal(settings: RedboxSettings, users: list[UnixUser]) -> RecoveryResult:

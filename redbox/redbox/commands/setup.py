@@ -15,7 +15,7 @@ import typer
 from redbox.agents.install_texts import render_sshd, render_sudoers
 from redbox.callers.mapping.rules import MappingSettings
 from redbox.commands.config_option import ConfigOption
-from redbox.commands.exit_codes import exit_with
+from redbox.commands.exit_codes import exit_with, say
 from redbox.core.yaml_document import DocumentError
 from redbox.server.certificates import BadCertificate
 from redbox.settings import SETTINGS_FILE, load_settings
@@ -110,9 +110,9 @@ def init(
     except OSError as error:
         exit_with(f"{error.filename} cannot be read: {error.strerror}")
     for note in (*plan.notes, *host_notes):
-        typer.echo(note, err=True)
-    typer.echo(key_instructions(cluster, layout.cluster_keys(cluster)), err=True)
-    typer.echo(render_slurm_cluster(plan.manifest), nl=False)
+        say(note, err=True)
+    say(key_instructions(cluster, layout.cluster_keys(cluster)), err=True)
+    say(render_slurm_cluster(plan.manifest).rstrip("\n"))
 
 
 def uninstall(
@@ -126,19 +126,19 @@ def uninstall(
         exit_with("only root can uninstall red-box: run redbox uninstall as root")
     try:
         for note in remove_from_host(Layout(), purge=purge):
-            typer.echo(note, err=True)
+            say(note, err=True)
     except (InstallError, OSError) as error:
         exit_with(str(error))
 
 
 def sudoers(*, config: ConfigOption = SETTINGS_FILE) -> None:
     """Print the sudoers rule that red-box needs, for `visudo -f /etc/sudoers.d/redbox`."""
-    typer.echo(render_sudoers(group=_users_group(config)), nl=False)
+    say(render_sudoers(group=_users_group(config)).rstrip("\n"))
 
 
 def sshd(*, config: ConfigOption = SETTINGS_FILE) -> None:
     """Print the sshd configuration that a login node needs for transport ssh: for sshd_config.d."""
-    typer.echo(render_sshd(group=_users_group(config)), nl=False)
+    say(render_sshd(group=_users_group(config)).rstrip("\n"))
 
 
 def _wants_sessions(given: bool | None, *, is_new: bool) -> bool:  # noqa: FBT001 (an option of the command)

@@ -16,7 +16,7 @@ from redbox.callers.errors import TokenFileError, TokenNotFound
 from redbox.callers.tokens.opaque_tokens import TokenRecord, TokenStore
 from redbox.callers.unix_accounts import NssLookup
 from redbox.commands.config_option import ConfigOption
-from redbox.commands.exit_codes import exit_with
+from redbox.commands.exit_codes import exit_with, say
 from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
 from redbox.core.durations import Duration
@@ -50,10 +50,8 @@ def create(
             created = store.create(user, Duration.parse(expires), note=note)
         except ValueError as error:
             exit_with(str(error))
-    typer.echo(
-        f"Token {created.record.id} of {user}, valid until {_time(created.record.expires_at)}:", err=True
-    )
-    typer.echo(created.secret)
+    say(f"Token {created.record.id} of {user}, valid until {_time(created.record.expires_at)}:", err=True)
+    say(created.secret)
 
 
 @token.command(name="list")
@@ -76,7 +74,7 @@ def revoke(
             record = store.revoke(identifier)
         except TokenNotFound as error:
             exit_with(str(error))
-    typer.echo(f"Token {record.id} of {record.user} is revoked.")
+    say(f"Token {record.id} of {record.user} is revoked.")
 
 
 def _require_user(user: str, config: Path) -> None:

@@ -24,7 +24,7 @@ from redbox.core.clock import Clock, SystemClock
 from redbox.core.domain import JobRef
 from redbox.jobs.errors import Forbidden, JobNotFound, JobsBusy, NotAcceptable
 from redbox.jobs.service import JobService
-from redbox.observability.sanitize import printable
+from redbox.observability.sanitize import encodable
 from redbox_api.models import FileEntry, FileList
 
 MAX_FOUND = 10_000
@@ -176,7 +176,7 @@ def _archive_root(working_directory: str, patterns: list[str]) -> tuple[str, lis
 def _entry(match: GlobMatch) -> FileEntry:
     return FileEntry.model_validate(
         {
-            "path": printable(match.path),
+            "path": encodable(match.path),
             "size": match.size,
             "mode": match.mode,
             "modifiedAt": datetime.fromtimestamp(match.modified_ns / 1e9, UTC),

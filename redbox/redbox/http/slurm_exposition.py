@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -9,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from redbox.core.gauges import FamilyOfGauges, MetricFamily
+from redbox_shared.printable import printable
 
 
 class _Given(Collector):
@@ -27,7 +29,7 @@ def exposition_of(family: MetricFamily, found: FamilyOfGauges) -> bytes:
 
 def unavailable(family: MetricFamily, why: str) -> bytes:
     """No number of Slurm, and a sentence."""
-    return f"# {' '.join(why.split())}\n".encode() + _text([_available(family, holds=False)])
+    return f"# {printable(' '.join(why.split()))}\n".encode() + _text([_available(family, holds=False)])
 
 
 def _text(metrics: Iterable[Metric]) -> bytes:
@@ -39,7 +41,10 @@ def _text(metrics: Iterable[Metric]) -> bytes:
 def _gauges(found: FamilyOfGauges) -> Iterator[Metric]:
     for gauge in found.gauges:
         metric = GaugeMetricFamily(gauge.name, gauge.help, labels=[gauge.label] if gauge.label else [])
+        numbers: defaultdict[str, float] = defaultdict(float)  # two names may look the same
         for value, number in gauge.samples.items():
+            numbers[printable(value)] += number
+        for value, number in numbers.items():
             metric.add_metric([value] if gauge.label else [], number)
         yield metric
 

@@ -7,6 +7,6 @@ cannot carry.
 from __future__ import annotations
 
 
-def printable(text: str) -> str:
+def encodable(text: str) -> str:
     """Replace lone surrogates by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

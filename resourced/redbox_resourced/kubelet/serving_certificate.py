@@ -47,6 +47,14 @@ Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
+class CertificateLife:
+    """When its renewal is due, and when it ends."""
+
+    renewal: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
 class ServingKeyPair:
     """A certificate and its key, as PEM."""
 
@@ -57,10 +65,13 @@ class ServingKeyPair:
     def read(cls, certificate: Path, key: Path) -> ServingKeyPair:
         return cls(certificate.read_bytes(), key.read_bytes())
 
-    def renewal(self) -> datetime:
+    def life(self) -> CertificateLife:
         certificate = x509.load_pem_x509_certificate(self.certificate)
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        return begin + RENEW_AT * (end - begin)
+        return CertificateLife(begin + RENEW_AT * (end - begin), end)
+
+    def renewal(self) -> datetime:
+        return self.life().renewal
 
     def is_for(self, address: str) -> bool:
         certificate = x509.load_pem_x509_certificate(self.certificate)
@@ -117,6 +128,8 @@ class ServingCertificate:
     changed: Callable[[ServingKeyPair], None]
     note: str = ""
     """What an administrator has yet to do for it; empty where there is nothing."""
+    life: CertificateLife | None = None
+    """Of the certificate that is served."""
 
     async def run(self) -> None:
         if self.given:
@@ -162,7 +175,7 @@ class ServingCertificate:
             await _sleep_until(end - min(EXPIRY_MARGIN, left / 4))
         while True:
             own = self_signed(key, self.address, datetime.now(UTC))
-            self.changed(own)
+            self._serve(own)
             await _sleep_until(own.renewal())
 
     async def _request_until_signed(self, key: Key, shown: str) -> bytes:
@@ -197,6 +210,13 @@ class ServingCertificate:
 
     def _use(self, pair: ServingKeyPair) -> None:
         self.note = ""
+        self._serve(pair)
+
+    def _serve(self, pair: ServingKeyPair) -> None:
+        try:
+            self.life = pair.life()
+        except ValueError as error:  # files of others: the listener reports that it cannot use them
+            log.warning("serving certificate", unreadable=str(error))
         self.changed(pair)
 
     def _set_note(self, note: str) -> None:

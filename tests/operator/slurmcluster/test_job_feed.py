@@ -195,7 +195,7 @@ async def test_an_end_that_contradicts_slurms_state_is_none(redbox: ScriptedRedb
         assert asked is not None
         assert (watched.phase, asked.phase) == (Phase.PENDING, Phase.RUNNING)
         assert {watched.reason, asked.reason} == {CONTRADICTION}
-        assert "its phase is Succeeded, and its state in Slurm RUNNING" in (asked.message or "")
+        assert "its phase is Succeeded, but its state in Slurm is RUNNING" in (asked.message or "")
 
 
 async def test_the_missed_end_of_a_large_array_is_read_without_its_tasks(

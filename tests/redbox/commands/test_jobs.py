@@ -63,7 +63,7 @@ async def test_a_jobs_name_writes_on_nobodys_terminal(stand: Stand, redbox: Run)
     shown = (await redbox("jobs")).stdout
     assert "\x1b" not in shown
     assert "\x07" not in shown
-    assert "[red]?[2J??k2  1  Running" in shown
+    assert "[red]?[2J? k2  1  Running" in shown
     assert len(shown.splitlines()) == 2
 
 

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from kubectl_slurm.errors import PluginError
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -146,4 +146,4 @@ def _camel(name: str) -> str:
 
 
 def _wrong(place: str, what: str) -> AnswerInvalid:
-    return AnswerInvalid(f"red-box's answer has something else than {what} as {printable(place)}")
+    return AnswerInvalid(f"red-box's answer has something else than {what} as {one_line(place)}")

@@ -22,7 +22,7 @@ from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.redbox.answers import MOST, Answer, AnswerInvalid, read_answer
-from kubectl_slurm.terminal.screen import printable
+from kubectl_slurm.terminal.screen import one_line
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
 LIFETIME = "10m"
@@ -184,7 +184,7 @@ class RedboxAccess:
 def _offset_of(answer: http.client.HTTPResponse) -> int:
     given = answer.headers.get(OFFSET_HEADER, "0")
     if not given.isdecimal() or len(given) > len(str(MOST)):
-        raise AnswerInvalid(f"red-box answered with the offset {printable(given)[:40]}")
+        raise AnswerInvalid(f"red-box answered with the offset {one_line(given)[:40]}")
     return int(given)
 
 
@@ -198,7 +198,7 @@ def _read(status: int, body: bytes) -> dict[str, object]:
         raise AnswerInvalid(f"red-box answered {status}, and no JSON object")
     if status != OK:
         raise RedboxRefused(
-            f"red-box refuses: {printable(document.get('detail') or document.get('title') or status)}", status
+            f"red-box refuses: {one_line(document.get('detail') or document.get('title') or status)}", status
         )
     return document
 
@@ -219,7 +219,7 @@ def access_of(kubectl: Kubectl, cluster: ClusterView, service_account: str) -> R
     if not audience or not endpoint:
         raise Refusal(f"{cluster.title} has no endpoint and audience")
     if not ACCOUNT.fullmatch(service_account):
-        raise BadUsage(f"{printable(service_account)!r} is not a name of a service account")
+        raise BadUsage(f"{one_line(service_account)!r} is not a name of a service account")
     try:
         authority = base64.b64decode(cluster.spec.get("caBundle", "")).decode("ascii")
     except ValueError:

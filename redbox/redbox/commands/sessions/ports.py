@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from redbox.commands.exit_codes import exit_with
+from redbox.commands.exit_codes import exit_with, say
 from redbox.commands.jobs import AttemptOption, KeyArgument
 from redbox.commands.local_client import SocketOption, call
 from redbox.commands.sessions.local_peers import is_loopback, uid_of_peer
@@ -62,7 +62,7 @@ def forward(
             await connections.begin()
             for server, (_, remote) in zip(servers, pairs, strict=True):
                 await server.start_serving()
-                typer.echo(f"Forwarding from {address}:{server.sockets[0].getsockname()[1]} -> {remote}")
+                say(f"Forwarding from {address}:{server.sockets[0].getsockname()[1]} -> {remote}")
             await asyncio.Future()
 
     with contextlib.suppress(KeyboardInterrupt):
@@ -148,13 +148,13 @@ class ForwardedConnections:
                 status = await _copy(reader, writer, connection)
                 ended_in_order = status.exit_code is not None
                 if not ended_in_order:
-                    typer.echo(f"redbox: {status.message}", err=True)
+                    say(f"redbox: {status.message}", err=True)
             finally:
                 if not ended_in_order:
                     reset(writer)
                 await connection.close()
         except RedboxError as error:
-            typer.echo(f"redbox: {error.problem.detail if isinstance(error, Refused) else error}", err=True)
+            say(f"redbox: {error.problem.detail if isinstance(error, Refused) else error}", err=True)
         except OSError:
             pass  # the local program has gone
         finally:
@@ -182,7 +182,7 @@ def is_own(writer: asyncio.StreamWriter) -> bool:
     uid = uid_of_peer(peer, own)
     if uid != os.getuid():
         whose = "of an unknown user" if uid is None else f"of the user with uid {uid}"
-        typer.echo(f"redbox: refused a connection {whose}: only your own are accepted (--any-user)", err=True)
+        say(f"redbox: refused a connection {whose}: only your own are accepted (--any-user)", err=True)
     return uid == os.getuid()
 
 

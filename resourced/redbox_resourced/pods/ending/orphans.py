@@ -5,7 +5,7 @@ and only if the virtual node is older than the job: else the Node was deleted, K
 and the SlurmCluster's orphanPolicy decides. As resourced itself: the pod has no token any more.
 
 The phase of a pod never goes back. So where red-box shows a job alive whose end it has shown before, because
-that answer was wrong or Slurm runs the job again, nobody else would follow or cancel it.
+that answer was wrong or Slurm runs the job again, no other part would follow or cancel it.
 """
 
 from __future__ import annotations

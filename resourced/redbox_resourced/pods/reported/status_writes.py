@@ -18,6 +18,7 @@ from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.paces import Pace
 from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_resourced.pods.pod_view import ENDED, BoundPod, digest_of, without_details
+from redbox_shared.printable import printable_texts
 
 log = structlog.get_logger(__name__)
 AT_ONCE, OF_A_NAMESPACE = 32, 8
@@ -42,7 +43,11 @@ class PodStatusWriter:
 
     async def write(self, pod: BoundPod, status: Object) -> None:
         """Write it if it is news, and the pod has not had too many; otherwise see `due_in`."""
-        status = {"hostIP": self._host, "hostIPs": [{"ip": self._host}], **status}
+        status = {
+            "hostIP": self._host,
+            "hostIPs": [{"ip": self._host}],
+            **printable_texts(status, lines=True),
+        }
         self._due.pop(pod.uid, None)
         if digest_of(status) == pod.status_digest:
             self._details.forget(pod.uid)

@@ -103,23 +103,6 @@ def test_the_phase_is_the_one_that_a_kubelet_gives(
     assert status(running_pod(**spec), pod_job(pod=reported))["phase"] == phase
 
 
-@pytest.mark.parametrize(
-    ("spec", "reported", "end", "phase"),
-    [
-        (NEVER, report(main=died(0), done=True), SUCCEEDED, "Succeeded"),
-        (NEVER, report(main=died(3), done=True), FAILED, "Failed"),
-        (INIT | NEVER, report(setup=died(1), done=True), FAILED, "Failed"),
-        (SIDECAR | NEVER, report(proxy=died(143), main=died(0), done=True), SUCCEEDED, "Succeeded"),
-        ({}, report(main=died(0), done=True), SUCCEEDED, "Succeeded"),
-    ],
-)
-def test_the_end_is_that_of_the_report_once_the_job_has_ended_in_slurm(
-    spec: dict[str, Any], reported: PodReport, end: Phase, phase: str
-) -> None:
-    assert status(running_pod(**spec), pod_job(pod=reported))["phase"] == "Running"
-    assert status(running_pod("Running", **spec), pod_job(end, reported, state="COMPLETED"))["phase"] == phase
-
-
 def test_a_main_container_that_has_ended_is_not_the_end_while_the_report_is_not_done() -> None:
     assert status(running_pod(**NEVER), pod_job(pod=report(main=died(0))))["phase"] == "Running"
 

@@ -1,0 +1,146 @@
+"""Text leaves a program only where `redbox_shared.printable` is called: no other place writes any.
+
+A new place to write to belongs into one of these functions, or is added here with its own call.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.lint.sources import ROOT, sources
+
+PACKAGES = (
+    "redbox/redbox",
+    "redbox/redbox_api",
+    "redbox/redbox_shared",
+    "companion/redbox_companion",
+    "operator/redbox_kube",
+    "operator/redbox_operator",
+    "resourced/redbox_resourced",
+    "cli/kubectl_slurm",
+)
+NODE_PROGRAMS = ("/program/",)
+"""They run as the job's user, and write to that user's own files."""
+WRITES = ("print", "typer.echo", "click.echo", "sys.stdout.write", "sys.stderr.write", "self.out.write")
+WRITERS = {
+    ("redbox/redbox/commands/exit_codes.py", "say"),
+    ("redbox/redbox/cli.py", "invoke"),
+    ("companion/redbox_companion/exec_program.py", "main"),
+    ("companion/redbox_companion/run.py", "run"),
+    ("operator/redbox_operator/install/commands.py", "_say"),
+    ("cli/kubectl_slurm/commands/completion.py", "print_candidates"),
+    ("cli/kubectl_slurm/terminal/screen.py", "write"),
+    ("cli/kubectl_slurm/terminal/screen.py", "note"),
+    ("cli/kubectl_slurm/terminal/screen.py", "confirmed"),
+    ("cli/kubectl_slurm/kubectl/program.py", "_write_stderr"),
+}
+OWN_WORDS = {
+    ("redbox/redbox/cli.py", "_print_version"),
+    ("redbox/redbox/setup/install/example_settings.py", ""),
+    ("companion/redbox_companion/cli.py", "main"),
+    ("companion/redbox_companion/cli.py", "_print"),
+    ("operator/redbox_kube/runtime/version_option.py", "print_version"),
+    ("operator/redbox_operator/install/commands.py", "show"),
+    ("cli/kubectl_slurm/cli.py", "_print"),
+    ("cli/kubectl_slurm/commands/completion.py", "run"),
+    ("cli/kubectl_slurm/commands/submission.py", "run"),
+    ("cli/kubectl_slurm/terminal/screen.py", "clear"),
+}
+"""Fixed texts: versions, help, the CRDs; manifests of a dry run are escaped by `documents`."""
+OTHER_EDGES = {
+    ("redbox/redbox/commands/output.py", "_cell"),  # tables on a terminal
+    ("redbox/redbox/http/answers/problems.py", "document"),
+    ("redbox/redbox/http/slurm_exposition.py", "_gauges"),
+    ("redbox/redbox/http/slurm_exposition.py", "unavailable"),
+    ("redbox/redbox_api/errors.py", "__init__"),
+    ("redbox/redbox_api/log.py", "_printable"),
+    ("redbox/redbox_shared/own_lines.py", "own_line"),
+    ("redbox/redbox_shared/job_end.py", "encode_message"),
+    ("operator/redbox_kube/api/events.py", "body"),
+    ("operator/redbox_kube/api/objects.py", "apply"),  # statuses, and all of a Node
+    ("operator/redbox_kube/slurm_cluster.py", "_printable"),  # of StatusPart
+    ("resourced/redbox_resourced/pods/reported/status_writes.py", "write"),
+}
+CHECKS_ONLY = {
+    "redbox/redbox/jobs/submit/submit_request.py",
+    "redbox/redbox/agents/transports/ssh_login.py",
+    "companion/redbox_companion/redbox_client.py",
+    "resourced/redbox_resourced/translation/pod_fields.py",
+    "cli/kubectl_slurm/commands/completion.py",
+}
+"""They refuse or leave out what is not printable."""
+
+
+def names_in(path: Path) -> Iterator[tuple[str, str]]:
+    """Each name that is used, called or passed on, with the function around it."""
+
+    def walk(node: ast.AST, function: str) -> Iterator[tuple[str, str]]:
+        for child in ast.iter_child_nodes(node):
+            inside = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
+            if isinstance(child, ast.Attribute | ast.Name):
+                yield inside, ast.unparse(child)
+            yield from walk(child, inside)
+
+    yield from walk(ast.parse(path.read_text()), "")
+
+
+@functools.cache
+def all_names() -> tuple[tuple[str, str, str], ...]:
+    found = []
+    for package in PACKAGES:
+        for path in sources(ROOT / package):
+            name = str(path.relative_to(ROOT))
+            if path.suffix == ".py" and not any(part in name for part in NODE_PROGRAMS):
+                found += [(name, *used) for used in names_in(path)]
+    return tuple(found)
+
+
+def places(*names: str) -> set[tuple[str, str]]:
+    return {(path, function) for path, function, name in all_names() if name in names}
+
+
+def test_programs_write_only_in_functions_that_make_text_printable() -> None:
+    assert places(*WRITES) == WRITERS | OWN_WORDS
+
+
+def test_each_edge_calls_the_one_function() -> None:
+    assert places("printable", "printable_texts") >= WRITERS | OTHER_EDGES
+
+
+def test_no_module_has_a_rule_of_its_own_for_what_is_printable() -> None:
+    own = {path for path, _, name in all_names() if name.endswith(".isprintable")}
+    assert own == {"redbox/redbox_shared/printable.py", *CHECKS_ONLY}
+
+
+def test_events_and_logs_have_one_writer() -> None:
+    kinds = {
+        path
+        for package in PACKAGES
+        for path in sources(ROOT / package)
+        if path.suffix == ".py" and '"kind": "Event"' in path.read_text()
+    }
+    assert kinds == {ROOT / "operator/redbox_kube/api/events.py"}
+    configured = places("structlog.configure", "logging.basicConfig")
+    assert configured == {("redbox/redbox_api/log.py", "configure_log")}
+
+
+def test_each_model_of_a_status_makes_its_texts_printable() -> None:
+    bases = {
+        (node.name, ast.unparse(base))
+        for path in sources(ROOT / "operator/redbox_operator/api")
+        if path.name.endswith("_status.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+    }
+    unprintable = {name for name, base in bases if base in {"BaseModel", "SlurmClusterKind"}}
+    assert unprintable == set()
+
+
+def test_a_bypass_is_found(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("def show(text):\n    sys.stdout.write(text)\n")
+    assert ("show", "sys.stdout.write") in names_in(module)
