@@ -98,7 +98,7 @@ def test_members_that_lead_out_of_an_image_stay_inside_and_setuid_gives_nothing(
 def test_a_hard_link_out_of_an_image_fails_the_pull_in_one_sentence(
     bed: Bed, jobs: SlurmJobs, registry: Registry, tmp_path: Path
 ) -> None:
-    link = member(ESCAPED, tarfile.LNKTYPE, link=f"{OUT}etc/passwd")
+    link = member(ESCAPED, tarfile.LNKTYPE, link=f"{OUT}etc/shadow")
     job = apply_with_login(jobs, push(registry, bed.host("login"), tmp_path, [link]))
     status = job.finishes()
     assert (status["phase"], status["exitCode"]) == ("Failed", 125)
