@@ -238,8 +238,8 @@ def _errors_collected(faults: list[str]) -> Iterator[None]:
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.exc_info and isinstance(record.exc_info[1], CLIENTS_FAULT):
-                return
+            if record.exc_info and isinstance(record.exc_info[1], (*CLIENTS_FAULT, UnicodeDecodeError)):
+                return  # uvicorn logs text that is none, and answers it with 1007
             faults.append(f"{record.name}: {record.getMessage()}: {record.exc_info}")
 
     def thread_failed(fault: threading.ExceptHookArgs) -> None:

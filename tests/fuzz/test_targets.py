@@ -10,8 +10,8 @@ import pytest
 from tests.fuzz.target import MEMORY_GROWTH, Target, explore, flood, kept_example, standing
 from tests.fuzz.targets.all_targets import TARGETS
 
-LONGEST_S = 3.0  # of a target's examples, where the machine is slow
-FLOOD_S = 1.0
+LONGEST_S = 2.0  # of a target's examples, where the machine is slow
+FLOOD_S = 0.5
 FLOOD = 1000  # frames; 100,000 in `make fuzz`
 
 

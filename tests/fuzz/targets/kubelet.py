@@ -52,7 +52,7 @@ async def converse(stand: Stand, request: str, protocols: tuple[str, ...], piece
                 client.send(piece)
                 await client.writer.drain()
             client.writer.write_eof()
-            while received := await client.reader.read(65536):
+            while not client.peer.of("goaway") and (received := await client.reader.read(65536)):
                 client.peer.feed(received)
     finally:
         client.writer.close()

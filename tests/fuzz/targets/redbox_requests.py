@@ -100,6 +100,8 @@ def requests(draw: st.DrawFn) -> Pieces:
 async def requested() -> AsyncIterator[Play]:
     async with standing(submits_per_second=10_000, body_limit=1 << 20) as stand:
         await stand.submitted("k1")
+        async with stand.at_socket() as http:
+            await http.get("/v1/jobs/k1/files")  # by the agent, which stays
 
         async def play(pieces: Pieces) -> None:
             answer = await exchange(pieces, path=str(stand.socket))

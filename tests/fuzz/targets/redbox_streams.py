@@ -17,7 +17,7 @@ from tests.fuzz.mutations import Pieces, mutated, sequences
 from tests.fuzz.target import Play, Target
 from tests.fuzz.targets.exchange import connected, rest, send, status_of
 from tests.redbox.http.harness import ALICE_UID, Stand, standing
-from tests.redbox.http.routes.harness import running
+from tests.redbox.http.routes.harness import run, running
 
 KEY = b"\1\2\3\4"
 PORT = b"55555"
@@ -131,6 +131,12 @@ async def converse(stand: Stand, path: str, protocol: str, pieces: Pieces, port:
             pass
 
 
+async def start_relay(stand: Stand) -> None:
+    """It stays, and its agent does."""
+    async with stand.client() as client:
+        await run(client, "true")
+
+
 @asynccontextmanager
 async def commands_in_a_job() -> AsyncIterator[Play]:
     async with standing() as stand:
@@ -139,6 +145,7 @@ async def commands_in_a_job() -> AsyncIterator[Play]:
         environment = {"SLURM_JOB_ID": job_id, "PATH": "/usr/bin:/bin"}
         script = await asyncio.create_subprocess_exec("/usr/bin/sleep", "86400", env=environment, **user)
         try:
+            await start_relay(stand)
             yield lambda pieces: converse(stand, "exec", EXEC_PROTOCOL, pieces)
         finally:
             script.kill()
@@ -159,6 +166,7 @@ async def ports_of_a_job() -> AsyncIterator[Play]:
 
     async with standing() as stand, await asyncio.start_server(echo, "127.0.0.1", 0) as server:
         await running(stand)
+        await start_relay(stand)
         port = server.sockets[0].getsockname()[1]
         yield lambda pieces: converse(stand, "ports", PORTS_PROTOCOL, pieces, b"%d" % port)
 
