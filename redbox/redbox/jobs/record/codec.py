@@ -153,8 +153,8 @@ TIMES = frozenset(
 
 
 def _decode_limits(listed: list[list[str] | None]) -> Limits:
-    known = (None if names is None else frozenset(_texts("limits", names)) for names in listed)
-    limits: Limits = shared(Limits(*known))
+    parts = (None if names is None else frozenset(_texts("limits", names)) for names in listed)
+    limits: Limits = shared(Limits(*parts))
     return limits
 
 
