@@ -1,9 +1,9 @@
 """The part of the event loop's time that the answers of one red-box may take.
 
-The time of TLS, of parsing and of what follows from an event is taken from a balance, which grows with the same
-clock. While the balance is overdrawn nothing more is read: the connection fills, and TCP slows the sender down.
-So bytes, events and handshakes need no bounds per second: of a red-box whose events are expensive, fewer are
-read. It is not CPU time, of which a process on a busy node has less than the clock shows.
+The time of TLS, of parsing and of what follows from an event is taken from a balance, which grows with the
+clock. While the balance is overdrawn nothing more is read: the connection fills, and TCP slows the sender
+down. So bytes, events and handshakes need no bounds per second: of a red-box whose events are expensive,
+fewer are read. It is not CPU time, of which a process on a busy node has less than the clock shows.
 """
 
 from __future__ import annotations
