@@ -63,7 +63,9 @@ class Benchmark:
         return self.short_s > 0
 
     def is_called(self, name: str) -> bool:
-        return name == self.name or name in {figure.name for figure in self.figures}
+        """By its own name, that of its group, which is in front of it, or that of a figure."""
+        in_group = self.name.startswith(f"{name}-")
+        return name == self.name or in_group or name in {figure.name for figure in self.figures}
 
 
 _known: list[Benchmark] = []

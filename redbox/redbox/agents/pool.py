@@ -28,6 +28,7 @@ from redbox.agents.settings import PoolSettings
 from redbox.agents.startup import AgentLauncher, StartBackoff
 from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
+from redbox.core.turns import ShareKind, Shares, work_for
 
 AgentRole = Literal["commands", "files", "sessions"]
 Result = TypeVar("Result")
@@ -68,9 +69,11 @@ class AgentPool:
         settings: PoolSettings | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
+        shares: Shares | None = None,
     ) -> None:
         self._settings = settings or PoolSettings()
         self._clock = clock
+        self._shares = shares or Shares()
         self._launcher = AgentLauncher(transport, self._settings.start_s)
         self._backoff = StartBackoff(self._settings, clock)
         self._pooled: dict[_PoolKey, _PooledAgent] = {}
@@ -108,7 +111,8 @@ class AgentPool:
         start = self._starting.get(key)
         if start is None:
             self._admit(key)
-            start = self._starting[key] = self._spawn(self._start(key))
+            with work_for(self._shares.of(ShareKind.CALLER, user.name)):  # also at an operator's request
+                start = self._starting[key] = self._spawn(self._start(key))
         # Shielded: others may wait for the same start, which continues if this caller is cancelled.
         outcome = await asyncio.shield(start)
         if isinstance(outcome, AgentError):

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from redbox.core.turns import Share, ShareKind, Shares
+
 UNAUTHENTICATED_PER_PEER = 512
 UNAUTHENTICATED = 2048
 PER_CALLER = 4000
@@ -18,11 +20,12 @@ PER_CALLER = 4000
 
 @dataclass(eq=False)
 class ClientConnection:
-    """An open connection; `end` closes it."""
+    """An open connection; `end` closes it. Its share is that of its peer until its caller is known."""
 
     limiter: ConnectionLimiter
     peer: str
     end: Callable[[], object]
+    share: Share
     caller: str | None = None
     is_lost: bool = False
 
@@ -46,6 +49,9 @@ class ConnectionLimiter:
     unauthenticated_per_peer: int = UNAUTHENTICATED_PER_PEER
     unauthenticated: int = UNAUTHENTICATED
     per_caller: int = PER_CALLER
+    shares: Shares = field(default_factory=Shares)
+    dropped: int = 0
+    """Connections that were closed because too many had no caller yet."""
     _unauthenticated: dict[ClientConnection, None] = field(default_factory=dict)
     _by_peer: dict[str, dict[ClientConnection, None]] = field(default_factory=dict)
     _by_caller: Counter[str] = field(default_factory=Counter)
@@ -57,10 +63,13 @@ class ConnectionLimiter:
             self._close(next(iter(of_peer)))
         elif len(self._unauthenticated) >= self.unauthenticated:
             self._close(next(iter(self._unauthenticated)))
-        connection = ClientConnection(self, peer, end)
+        connection = ClientConnection(self, peer, end, self.share_of(peer))
         self._unauthenticated[connection] = None
         self._by_peer.setdefault(peer, {})[connection] = None
         return connection
+
+    def share_of(self, peer: str) -> Share:
+        return self.shares.of(ShareKind.ADDRESS, peer)
 
     def assign(self, connection: ClientConnection, caller: str) -> bool:
         if connection.caller == caller:
@@ -70,6 +79,7 @@ class ConnectionLimiter:
         self.release(connection)
         self._by_caller[caller] += 1
         connection.caller = caller
+        connection.share = self.shares.of(ShareKind.CALLER, caller)
         return True
 
     def release(self, connection: ClientConnection) -> None:
@@ -86,5 +96,6 @@ class ConnectionLimiter:
                 del self._by_peer[connection.peer]
 
     def _close(self, connection: ClientConnection) -> None:
+        self.dropped += 1
         self.release(connection)
         connection.end()

@@ -14,6 +14,7 @@ from redbox.commands.exit_codes import exit_with
 from redbox.core.yaml_document import DocumentError
 from redbox.jobs.errors import JobsError, JournalFull
 from redbox.observability.audit import AuditFileError
+from redbox.server.fair_loop import FairEventLoop
 from redbox.server.listeners import ListenError
 from redbox.server.run import BackgroundTaskFailed
 from redbox.server.run import serve as serve_settings
@@ -35,7 +36,8 @@ def serve(*, config: ConfigOption = SETTINGS_FILE) -> None:
     except DocumentError as error:
         exit_with(str(error), NO_RESTART)
     try:
-        asyncio.run(serve_settings(settings, config))
+        with asyncio.Runner(loop_factory=FairEventLoop) as runner:
+            runner.run(serve_settings(settings, config))
     except BackgroundTaskFailed as error:
         exit_with(str(error), RESTART)
     except (JournalFull, OSError) as error:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from redbox.core.clock import Clock, SystemClock
+from redbox.core.turns import as_own_work
 from redbox.core.workload_manager import WorkloadManagerError
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class TtlCache(Generic[T]):
     async def _refresh(self) -> None:
         expirations = self._expirations
         try:
-            value = await self._fetch()
+            value = await as_own_work(self._fetch())
         except (WorkloadManagerError, TimeoutError) as failure:
             self._failure = failure
         else:

@@ -10,12 +10,14 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from redbox.agents.pool import AgentPoolState
+from redbox.core.turns import ShareKind, TurnQueue
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.observability.job_audit import AuditEntry
 
@@ -99,6 +101,36 @@ class ServerMetrics:
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)
+
+
+@dataclass(frozen=True, eq=False)
+class TurnsCollector(Collector):
+    """How long work waited for others, and what it used of the event loop, by the kind of its share."""
+
+    turns: TurnQueue[Any]
+    dropped: Callable[[], int]
+
+    def describe(self) -> Iterator[Metric]:
+        """Return nothing, as StateCollector does."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        waited = CounterMetricFamily(
+            "redbox_turn_wait_seconds", "Seconds that work waited for the turns of others.", labels=["queue"]
+        )
+        used = CounterMetricFamily(
+            "redbox_turn_used_seconds", "Seconds of the event loop that work used.", labels=["queue"]
+        )
+        for kind in ShareKind:
+            waited.add_metric([kind.value], self.turns.waited_s[kind])
+            used.add_metric([kind.value], self.turns.used_s[kind])
+        yield waited
+        yield used
+        yield CounterMetricFamily(
+            "redbox_connections_dropped",
+            "Connections closed because too many had no caller yet.",
+            self.dropped(),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from redbox.core.turns import work_for
+
 
 @dataclass(frozen=True)
 class PollIntervals:
@@ -55,7 +57,8 @@ class ReadBudget:
         turn = _Turn(cost, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(user, deque()).append(turn)
         if self._granting is None or self._granting.done():
-            self._granting = asyncio.create_task(self._grant_turns())
+            with work_for(None):
+                self._granting = asyncio.create_task(self._grant_turns())
         await turn.granted
 
     def _spend(self, cost: float) -> None:

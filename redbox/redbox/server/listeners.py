@@ -10,8 +10,11 @@ import contextlib
 import os
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from contextvars import Context
+from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from starlette.types import ASGIApp
 from redbox.callers.connection_limits import ClientConnection, ConnectionLimiter
 from redbox.callers.file_version import file_version
 from redbox.callers.peers import PeerAwareProtocol, PeerAwareSocketProtocol, peer_of
+from redbox.core.turns import ShareKind, work_for, working_for
 from redbox.server.certificates import BadCertificate, facts_of
 from redbox.settings import ListenSettings, TlsSettings
 from redbox_api.sessions.parts import MAX_FIRST_MESSAGE
@@ -31,6 +35,10 @@ GRACE_S = 5
 HANDSHAKE_S = 10.0
 NO_DESCRIPTORS_S = 0.5
 BACKLOG = 2048
+ACCEPTED_IN_A_TURN = 32
+WAITING_PER_PEER = 2048
+"""Connections that have not begun: many companions may be behind one address, and start together."""
+WAITING = 8192
 CERTIFICATE_CHECK_S = 10.0
 IDLE_S = 30  # longer than clients keep a connection: closing one that a client just reuses costs it a request
 FOR_ALL_USERS = 0o666  # each connection is authenticated by the kernel's peer credentials
@@ -60,6 +68,9 @@ class Listener(uvicorn.Server):
         self._opened = opened
         self._connections = connections
         self._accepting: asyncio.Task[None] | None = None
+        self._is_accepting = True
+        self._accepts = connections.shares.of(ShareKind.ACCEPT, str(opened.getsockname()))
+        self._arrivals: Counter[str] = Counter()
 
     async def listen(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -84,19 +95,57 @@ class Listener(uvicorn.Server):
         yield
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
+        """Until it is cancelled; what has arrived and not begun is closed."""
         self._opened.setblocking(False)  # noqa: FBT003 (the standard library has no keyword for it)
-        async with asyncio.TaskGroup() as handshakes:
-            while True:
-                try:
-                    accepted, address = await loop.sock_accept(self._opened)
-                    peer = _peer_name(accepted, address)
-                except OSError as error:
-                    log.warning("connections cannot be accepted", error=_reason(error))
-                    await asyncio.sleep(NO_DESCRIPTORS_S)
-                    continue
-                connection = self._connections.open(peer, accepted.close)
-                handshakes.create_task(self._handshake(accepted, connection))
+        async with asyncio.TaskGroup() as self._handshakes:
+            self._wait_for_connections()
+            try:
+                await asyncio.Future()
+            finally:
+                self._is_accepting = False
+                asyncio.get_running_loop().remove_reader(self._opened)
+
+    def _wait_for_connections(self) -> None:
+        if self._is_accepting:
+            with work_for(self._accepts):
+                asyncio.get_running_loop().add_reader(self._opened, self._take_connections)
+
+    def _take_connections(self) -> None:
+        """Accept what has arrived; each waits for its address's turn, which costs little before it."""
+        loop = asyncio.get_running_loop()
+        try:
+            for _ in range(ACCEPTED_IN_A_TURN):
+                accepted, address = self._opened.accept()
+                self._arrived(accepted, _peer_name(accepted, address))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            log.warning("connections cannot be accepted", error=_reason(error))
+            loop.remove_reader(self._opened)
+            loop.call_later(NO_DESCRIPTORS_S, self._wait_for_connections)
+
+    def _arrived(self, accepted: socket.socket, peer: str) -> None:
+        if self._arrivals[peer] >= WAITING_PER_PEER or self._arrivals.total() >= WAITING:
+            accepted.close()
+            self._connections.dropped += 1
+            return
+        self._arrivals[peer] += 1
+        context = Context()
+        context.run(working_for.set, self._connections.share_of(peer))
+        asyncio.get_running_loop().call_soon(self._begin, accepted, peer, context=context)
+
+    def _begin(self, accepted: socket.socket, peer: str) -> None:
+        """Its address has its turn."""
+        self._arrivals[peer] -= 1
+        if not self._arrivals[peer]:
+            del self._arrivals[peer]
+        if not self._is_accepting:
+            accepted.close()
+            return
+        accepted.setblocking(False)  # noqa: FBT003
+        connection = self._connections.open(peer, accepted.close)
+        with work_for(connection):
+            self._handshakes.create_task(self._handshake(accepted, connection))
 
     async def _handshake(self, accepted: socket.socket, connection: ClientConnection) -> None:
         """Do the TLS handshake, if any, and pass the connection to the protocol."""
@@ -260,10 +309,16 @@ def _load(config: uvicorn.Config) -> None:
 
 
 def _peer_name(accepted: socket.socket, address: object) -> str:
-    """Unauthenticated connections are counted by address, or by user of this host."""
-    if isinstance(address, tuple) and address:
+    """Unauthenticated connections are counted by address, or by user of this host.
+
+    A host with IPv6 chooses the last 64 bits of its address itself, for each connection.
+    """
+    if not isinstance(address, tuple) or not address:
+        return str(peer_of(accepted) or "unknown")
+    if ":" not in address[0]:
         return str(address[0])
-    return str(peer_of(accepted) or "unknown")
+    whole = IPv6Address(address[0])
+    return str(whole.ipv4_mapped or IPv6Network((int(whole) >> 64 << 64, 64)))
 
 
 def _reason(error: OSError) -> str:

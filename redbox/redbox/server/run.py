@@ -30,7 +30,7 @@ from redbox.core.fd_limits import take_all
 from redbox.core.workload_manager import WorkloadManager
 from redbox.files.service import JobFileService
 from redbox.http.app import build_app
-from redbox.http.metrics import ServerMetrics, StateCollector
+from redbox.http.metrics import ServerMetrics, StateCollector, TurnsCollector
 from redbox.http.middleware.caller_budget import bodies_budget, streams_budget
 from redbox.http.middleware.cost_budget import Rate, writes_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
@@ -49,6 +49,7 @@ from redbox.observability.audit import AuditFile
 from redbox.observability.audit_budget import AuditBudget
 from redbox.observability.job_audit import AuditEntry
 from redbox.server.cluster_identity import cluster_name
+from redbox.server.fair_loop import FairEventLoop, report_heavy_shares
 from redbox.server.listeners import (
     Listener,
     certificate_ends,
@@ -79,8 +80,9 @@ async def serve(settings: RedboxSettings, path: Path) -> None:
     """Run red-box until SIGTERM or SIGINT; raises BackgroundTaskFailed when only a restart can help."""
     take_all()
     with _signal_handlers({signal.SIGHUP: _ignore_hangup}):
-        async with start(settings, path) as application:
-            listeners = open_listeners(settings.listen, settings.tls, application.app, ConnectionLimiter())
+        connections = ConnectionLimiter()
+        async with start(settings, path, connections) as application:
+            listeners = open_listeners(settings.listen, settings.tls, application.app, connections)
             server = Server(application, listeners)
             stop, reload = server.stop, server.reload
             with _signal_handlers({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}):
@@ -121,6 +123,9 @@ class Server:
                 group.create_task(self._stop_with_background_task()),
                 *(group.create_task(follow_certificate(listener.config)) for listener in self.listeners),
             ]
+            loop = asyncio.get_running_loop()
+            if isinstance(loop, FairEventLoop):
+                background.append(group.create_task(report_heavy_shares(loop.turns)))
             await asyncio.wait([group.create_task(listener.listen()) for listener in self.listeners])
             for task in background:
                 task.cancel()
@@ -178,11 +183,16 @@ def _signal_handlers(handlers: Mapping[signal.Signals, Callable[[], None]]) -> I
 
 
 @asynccontextmanager
-async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Application]:
+async def start(
+    settings: RedboxSettings, path: Path, connections: ConnectionLimiter
+) -> AsyncIterator[Application]:
     """Start all components, each after those that it uses, and stop them in reverse; nothing listens yet."""
     metrics = ServerMetrics()
     audit_file = AuditFile(settings.audit.file, lambda: datetime.now(UTC), metrics.audit_line_lost)
     audit = AuditBudget(audit_file, SystemClock(), metrics.audit_line_dropped)
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, FairEventLoop):
+        metrics.collect_from(TurnsCollector(loop.turns, lambda: connections.dropped))
 
     def record(entry: AuditEntry) -> None:
         audit(entry)
@@ -194,7 +204,8 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         journal = Journal(settings.jobs.journal)
         stack.callback(journal.close)
         transport = transport_of(settings.agents, settings.jobs.journal)
-        pool = await stack.enter_async_context(AgentPool(transport, settings.agents.pool))
+        shares = connections.shares
+        pool = await stack.enter_async_context(AgentPool(transport, settings.agents.pool, shares=shares))
         observer = await observer_of(settings, transport, journal)
         workload = _workload_manager(settings, pool, observer, metrics)
         secret = read_secret(settings.jobs.mark_secret)

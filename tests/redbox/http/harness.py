@@ -30,9 +30,10 @@ from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.clock import SystemClock
 from redbox.core.gauges import MetricSource
+from redbox.core.turns import TurnQueue
 from redbox.files.service import JobFileService
 from redbox.http.app import build_app
-from redbox.http.metrics import ServerMetrics, StateCollector
+from redbox.http.metrics import ServerMetrics, StateCollector, TurnsCollector
 from redbox.http.middleware.caller_budget import streams_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
@@ -271,6 +272,7 @@ def _services(
     sessions: SessionService,
 ) -> Services:
     metrics, streams = ServerMetrics(), streams_budget(per_user=20, in_all=30)
+    metrics.collect_from(TurnsCollector(TurnQueue(), lambda: 0))
     metrics.collect_from(
         StateCollector(
             jobs=jobs,

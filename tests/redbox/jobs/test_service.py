@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from redbox.core.domain import Caller, Limits, Owner, Role
+from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
 from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import (
     Forbidden,
@@ -338,6 +339,27 @@ def test_what_is_asked_about_the_cluster_is_asked_of_slurm_once_in_a_while(world
     world.advance(2)  # a fault, too, is remembered for a moment: a hanging Slurm is not asked by each asker
     assert world.run(world.jobs.cluster()).name == "hpc1"
     assert world.run(world.jobs.whoami(caller())).slurm_accounts == ["physics"]
+
+
+def test_many_who_ask_for_their_accounts_together_start_one_query(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queried: list[str] = []
+
+    async def associations(user: UnixUser) -> dict[str, tuple[str, ...]]:
+        queried.append(user.name)
+        await asyncio.sleep(0)
+        return {"physics": ("normal",)}
+
+    async def ask() -> None:
+        await asyncio.gather(*(world.jobs.whoami(caller(user)) for user in (ALICE, BOB) for _ in range(10)))
+
+    monkeypatch.setattr(world.slurm, "associations", associations)
+    world.run(ask())
+    assert sorted(queried) == ["alice", "bob"]
+    world.advance(20)
+    world.run(ask())
+    assert sorted(queried) == ["alice", "alice", "bob", "bob"]
 
 
 def test_the_log_of_a_job_in_doubt_is_to_be_asked_for_again_and_has_not_ended(world: World) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-from redbox.core.domain import Caller, Role
+from redbox.core.domain import Caller, Role, UnixUser
+from redbox.core.ttl_cache import TtlCache
 from redbox.jobs.context import Context, current
 from redbox_api.models import Cluster, OwnerRef, WhoAmI
+
+MAX_USERS = 1000  # whose accounts are kept for a few seconds
 
 
 class ClusterInfo:
@@ -16,6 +21,7 @@ class ClusterInfo:
         self._context = context
         self._take_turn = take_turn
         self._cluster = context.cached(self._fetch)
+        self._associations: OrderedDict[UnixUser, TtlCache[dict[str, tuple[str, ...]]]] = OrderedDict()
 
     async def cluster(self) -> Cluster:
         cached = await current(self._cluster)
@@ -26,7 +32,7 @@ class ClusterInfo:
         owner, limits = caller.owner, caller.limits
         associations = {}
         if caller.user is not None and caller.may(Role.SUBMIT):
-            associations = dict(await self._context.call(self._context.workload.associations(caller.user)))
+            associations = await self._associations_of(caller.user).get()
         return WhoAmI(
             identity=caller.identity,
             owner=OwnerRef(cluster=owner.cluster, namespace=owner.namespace, account=owner.account),
@@ -37,6 +43,18 @@ class ClusterInfo:
             slurm_accounts=sorted(associations),
             slurm_qos=sorted({qos for account_qos in associations.values() for qos in account_qos}),
         )
+
+    def _associations_of(self, user: UnixUser) -> TtlCache[dict[str, tuple[str, ...]]]:
+        """Each query starts a process of the user's: many callers in parallel share one."""
+        if user not in self._associations:
+            self._associations[user] = self._context.cached(partial(self._fetch_associations, user))
+        self._associations.move_to_end(user)
+        if len(self._associations) > MAX_USERS:
+            self._associations.popitem(last=False)
+        return self._associations[user]
+
+    async def _fetch_associations(self, user: UnixUser) -> dict[str, tuple[str, ...]]:
+        return dict(await self._context.call(self._context.workload.associations(user)))
 
     async def _fetch(self) -> Cluster:
         await self._take_turn()

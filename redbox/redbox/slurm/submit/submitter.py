@@ -56,6 +56,7 @@ from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 PRINT_ENVIRONMENT = ("/usr/bin/env", "-0")
 LONGEST_ENVIRONMENT = 64 * 1024  # it has six variables; what the user's agent answers is kept
+CHECKS_IN_PARALLEL = 1  # of one user: each is a process on the login node, and others' submits are, too
 TEMPORARY = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
 
 
@@ -66,6 +67,7 @@ class SlurmSubmitter:
         self._commands = commands
         self._cluster = cluster
         self._sbatch = SbatchRunner(commands)
+        self._checks = KeyedSemaphores[UnixUser](CHECKS_IN_PARALLEL)
         self._refusals = RefusalPolicy(commands.clock.monotonic)
         self._account_env: dict[UnixUser, tuple[Hello, dict[str, str]]] = {}
         """With the agent that has shown it: the next one may have another home."""
@@ -108,7 +110,8 @@ class SlurmSubmitter:
             submission = await self._resolve_directory(user, submission)
             call = sbatch.build_check_call(await self._build_call(user, submission))
             agent = await self._commands.agents.agent(user)
-            completed = await self._sbatch.check(agent, call)
+            async with self._checks.of(user):
+                completed = await self._sbatch.check(agent, call)
         except RequestRefused as refused:
             return Check(valid=False, detail=refused.detail)
         except AgentError as error:

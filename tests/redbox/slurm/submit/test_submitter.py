@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,8 @@ from redbox.agents.errors import (
     CommandDetached,
     SystemCallFailed,
 )
-from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
+from redbox.agents.protocol.answers import CommandResult, RecordedCommand, RecordedCommandState
+from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
     Submission,
     SubmitAccepted,
@@ -31,7 +33,7 @@ from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.submit.private_folder import private_folder
 from redbox_api.models import JobRequest
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.fakes import ALICE, CONFIG, REDBOX, ScriptedAgents, done, late
+from tests.redbox.slurm.fakes import ALICE, CONFIG, REDBOX, ScriptedAgent, ScriptedAgents, done, late
 
 MARK = "rb1.mark"
 
@@ -331,6 +333,31 @@ async def test_a_check_that_hangs_is_a_fault_and_not_an_answer() -> None:
     with pytest.raises(WorkloadManagerError) as caught:
         await manager.check(ALICE, submission())
     assert caught.value.timed_out
+
+
+async def test_checks_of_one_user_run_one_after_the_other_and_none_waits_for_another_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running: list[str] = []
+    most_of_alice = most = 0
+
+    async def run(agent: ScriptedAgent, *argv: object, **_: object) -> CommandResult:
+        del argv
+        nonlocal most_of_alice, most
+        running.append(agent.user.name)
+        most_of_alice = max(most_of_alice, running.count("alice"))
+        most = max(most, len(running))
+        for _turn in range(10):
+            await asyncio.sleep(0)
+        running.remove(agent.user.name)
+        return done("", "sbatch: Job 7 to start at 2026-11-28T10:00:00")
+
+    manager = SlurmManager(ScriptedAgents({"sbatch": done("")}), REDBOX)
+    await manager.check(ALICE, submission())  # the configuration has been read
+    monkeypatch.setattr(ScriptedAgent, "run", run)
+    bob = UnixUser("bob", 2002)
+    await asyncio.gather(*(manager.check(user, submission()) for user in (ALICE, ALICE, ALICE, bob)))
+    assert (most_of_alice, most) == (1, 2)
 
 
 async def test_a_check_of_a_wrong_request_does_not_ask_slurm() -> None:
