@@ -135,7 +135,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _check(name: str, value: object, item: Field[Any]) -> None:
-    if type(value) not in TYPES.get(item.type, (type(value),)):
+    if type(value) not in TYPES.get(str(item.type), (type(value),)):
         raise TypeError(f"{name} is {value!r:.60}")
     if type(value) is str and not value.isascii():
         value.encode()  # JSON has lone surrogates, of which no answer can be made
