@@ -131,6 +131,14 @@ class TaskObservation:
     node: str = ""  # the first that it has; likewise
 
 
+class JobShape(StrEnum):
+    """What a job consists of, which nothing changes once it was submitted."""
+
+    PLAIN = "plain"
+    ARRAY = "array"
+    HETEROGENEOUS = "heterogeneous"
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One job as the workload manager shows it: an array and a het job are one observation each.
@@ -168,6 +176,7 @@ class Observation:
     pending_tasks: int = 0  # of an array: tasks that are not split off yet
     waiting: tuple[range, ...] = ()  # which ones, and those that wait again: none of them is in `tasks`
     array_size: int = 0  # 0: not an array
+    shape: JobShape | None = None  # None: the workload manager does not show it
 
 
 @dataclass(frozen=True, slots=True)

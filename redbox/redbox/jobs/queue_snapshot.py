@@ -3,7 +3,8 @@
 A job counts only if it carries the record's mark, which the journal has to the letter, and if Slurm's own uid
 for it is the record's: a mark that bob copied from alice proves nothing. A job id alone never counts, because
 a slurmctld that died young gives ids out twice. Only a poll that shows all jobs of the record's user proves
-absence.
+absence. An array or a heterogeneous job that was not submitted as one is not the record's, and nothing
+follows from it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from redbox.core.workload_manager import Observation, QueueSnapshot
+from redbox.core.workload_manager import JobShape, Observation, QueueSnapshot
 from redbox.jobs.record import marks
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.store.record_index import RecordIndex
@@ -86,6 +87,13 @@ def submit_order(job: Observation) -> tuple[datetime, int]:
 
 
 def match(record: JobRecord, snapshot: SnapshotIndex) -> SnapshotMatch:
+    found = _match_any_shape(record, snapshot)
+    if found.job is not None and not is_as_submitted(record, found.job):
+        return SnapshotMatch(unclear=True)
+    return found
+
+
+def _match_any_shape(record: JobRecord, snapshot: SnapshotIndex) -> SnapshotMatch:
     marked = sorted(snapshot.by_mark.get(record.mark, ()), key=submit_order)
     jobs = [job for job in marked if job.job_id == record.job_id or not was_refused(job)]
     if record.job_id is None:
@@ -114,6 +122,11 @@ def is_same_without_mark(record: JobRecord, job: Observation) -> bool:
     same_time = submitted_at is not None and submitted_at == job.submitted_at
     same_user = job.uid == record.user.uid
     return record.confirmed and same_time and same_user and marks.parse(job.mark) is None
+
+
+def is_as_submitted(record: JobRecord, job: Observation) -> bool:
+    """Whether it has the shape that was submitted; Slurm shows an array as plain once it forgets its tasks."""
+    return record.shape is None or job.shape in {None, JobShape.PLAIN, record.shape}
 
 
 def bind(record: JobRecord, job_id: str, now: datetime) -> JobRecord:

@@ -23,7 +23,7 @@ from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JobsError
 from redbox.jobs.poll.missing_jobs import SINCE_SLACK, latest_row
 from redbox.jobs.poll.output_lookups import OutputLookups
-from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, is_as_submitted
 from redbox.jobs.record.forgotten import output_of
 from redbox.jobs.record.launches import CANCELLED, ROOT, lacks_canceller, may_be_failed_launch
 from redbox.jobs.record.record import JobRecord
@@ -67,7 +67,7 @@ def is_open(record: JobRecord) -> bool:
 def evidence_of(record: JobRecord, history: AccountingSnapshot) -> CancelEvidence:
     """Of the run that the record shows: rows may be late."""
     row, started_at = latest_row(record, history.jobs), record.status.started_at
-    if row is None or row.state != CANCELLED:
+    if row is None or row.state != CANCELLED or not is_as_submitted(record, row):
         return CancelEvidence(None, settled=not history.available)
     if started_at is not None and row.ended_at is not None and row.ended_at < started_at:
         return CancelEvidence(None, settled=False)

@@ -32,6 +32,7 @@ from redbox.jobs.queue_snapshot import (
     SnapshotIndex,
     SnapshotMatch,
     bind,
+    is_as_submitted,
     is_same_without_mark,
     match,
     sort_observations,
@@ -328,6 +329,8 @@ class MissingJobs(JobsComponent):
         if history is None:
             return record
         row = latest_row(record, history.jobs)
+        if row is not None and not is_as_submitted(record, row):
+            return record
         whole = shows_all_jobs_of(record.user.uid, history)
         if history.available and (row is None or (record.first_seen_late and not whole)):
             return record
@@ -347,7 +350,8 @@ class MissingJobs(JobsComponent):
             return record
         row = latest_row(record, history.jobs)
         undecided = row is None or (restart is not None and not self._machine.has_ended(row.state))
-        if undecided and history.available and not shows_all_jobs_of(record.user.uid, history):
+        hidden = history.available and not shows_all_jobs_of(record.user.uid, history)
+        if (undecided and hidden) or (row is not None and not is_as_submitted(record, row)):
             return replace(record, absent_since=record.absent_since or self._clock.now())
         evidence = AbsenceEvidence(row, history.available, found.stranger is not None, restart)
         return after_absence(record, evidence, self._clock.now(), self._machine)

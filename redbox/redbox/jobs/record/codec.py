@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any
 
 from redbox.core.domain import JobKey, Limits, UnixUser
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.workload_manager import JobShape, TaskObservation
 from redbox.jobs.record.record import JobDependency, JobRecord, ObservedStatus, Stage, shared
 from redbox_api.models import FINAL_PHASES, Phase
 
@@ -77,6 +77,8 @@ def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
     values["warnings"] = tuple(values.get("warnings", ()))
     values["dependencies"] = tuple(JobDependency(*parts) for parts in values.get("dependencies", ()))
     values["limits"] = _decode_limits(values.get("limits", [None, None]))
+    if "shape" in values:
+        values["shape"] = JobShape(values["shape"])
     values["stage"] = Stage(values.get("stage", Stage.INTENT))
     values["phase"] = Phase(values.get("phase", Phase.SUBMITTING))
     return JobRecord(key=key, user=user, revision=revision, status=status, **values)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from redbox.core.domain import JobKey, Limits, Owner, UnixUser
-from redbox.core.workload_manager import JobHandle, Observation, TaskObservation
+from redbox.core.workload_manager import JobHandle, JobShape, Observation, TaskObservation
 from redbox_api.models import FINAL_PHASES, Phase
 from redbox_shared.wire import LAUNCH_FAILED
 
@@ -110,6 +110,7 @@ class JobRecord:
     body_digest: str | None = None  # None in a rebuilt journal: whether the body changed is then unknown
     spec_digest: str | None = None
     job_name: str = ""
+    shape: JobShape | None = None  # None: submitted by an earlier release, or not certain from its script
     working_directory: str = ""
     hold: bool = False  # the request itself asks for it
     limits: Limits = field(default_factory=Limits)  # of the rule that it was submitted by

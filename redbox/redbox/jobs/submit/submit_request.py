@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import takewhile
 
 from redbox.core.domain import Caller, JobKey, UnixUser
-from redbox.core.workload_manager import Submission
+from redbox.core.workload_manager import JobShape, Submission
 from redbox.jobs.errors import Forbidden, JobConflict, NotAcceptable, Tombstoned
 from redbox.jobs.record.limits import violation_of
 from redbox.jobs.record.marks import Marks, key8
@@ -37,6 +37,7 @@ NAME_DIRECTIVE = re.compile(
 )
 OPEN_MODE = re.compile(r"""--op[a-z-]{0,16}(?:=|\s+)["']?(?P<appends>a)?""", re.IGNORECASE)
 HET_SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
+UNCERTAIN_LINE = re.compile(r"^(?:#PBS|#SBATCH\s+(?:hetjob|packjob)\b)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,18 @@ def appends(request: JobRequest) -> bool | None:
     return modes[-1]["appends"] is not None if modes else None
 
 
+def shape_of(request: JobRequest) -> JobShape | None:
+    """None where it is not certain: sbatch reads PBS's options too, and no line behind the first command."""
+    script = request.batch or ""
+    if request.array is not None:
+        return JobShape.ARRAY
+    if UNCERTAIN_LINE.search(script):
+        head = takewhile(lambda line: line.strip()[:1] in {"", "#"}, script.split("\n"))
+        return JobShape.HETEROGENEOUS if any(map(HET_SEPARATOR.match, head)) else None
+    named = read_directives(script) if "#SBATCH" in script else ()
+    return JobShape.ARRAY if any(line.name == "array" for line in named) else JobShape.PLAIN
+
+
 def _directives(script: str) -> Iterator[str]:
     """The lines that sbatch reads for its first component: up to the first command."""
     comments = takewhile(lambda line: line.lstrip()[:1] in {"", "#"}, script.splitlines())
@@ -161,6 +174,7 @@ def new_intent(put: PutRequest, now: datetime, unanswered_at: datetime | None) -
         body_digest=put.body_digest,
         spec_digest=submission.request.spec_digest,
         job_name=submission.job_name,
+        shape=shape_of(submission.request),
         working_directory=submission.working_directory,
         hold=submission.request.hold,
         limits=shared(submission.limits),
@@ -190,6 +204,7 @@ def retried_intent(record: JobRecord, put: PutRequest, now: datetime) -> JobReco
         unanswered_at=record.last_submit_at,
         body_digest=put.body_digest,
         job_name=put.submission.job_name,
+        shape=shape_of(put.submission.request),
         limits=shared(put.submission.limits),
         appends=appends(put.submission.request),
         working_directory=put.submission.working_directory,

@@ -23,7 +23,7 @@ from redbox.core.workload_manager import (
 )
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import JobActions, line_of
-from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, bind
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, bind, is_as_submitted
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
 from redbox.jobs.record.state_machine import StateMachine, lost, never_submitted
 from redbox.jobs.settings import JobsSettings
@@ -62,6 +62,8 @@ def settle_intent(
         return record
     row = next(iter(jobs_with_mark(record, history.jobs)), None)
     if row is not None:
+        if not is_as_submitted(record, row):
+            return record
         return machine.observe(bind(record, row.job_id, now), row, now)
     if history.available and not history.complete:
         return record

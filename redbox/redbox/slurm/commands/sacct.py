@@ -102,7 +102,6 @@ class AccountingRow(JobRow):
     job_id: str  # of the whole array or het job
     raw_id: str
     cancelled_by: int | None
-    is_het: bool = False
     mark: str = ""
 
     def with_texts(self, texts: JobTexts) -> Self:

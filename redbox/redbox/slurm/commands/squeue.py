@@ -173,6 +173,7 @@ def read_row(fields: dict[str, str]) -> QueueRow | None:
         array_job_id=fields["ArrayJobID"],
         array_task=text_or_none(fields["ArrayTaskID"]),
         het_job_id=het_job_id if het_job_id != NO_HET_JOB else None,
+        is_het=het_job_id not in {None, NO_HET_JOB},
         het_offset=read_number(fields["HetJobOffset"]) or 0,
         uid=uid,
         state=intern(state),

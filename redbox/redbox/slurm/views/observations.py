@@ -52,6 +52,7 @@ def observe(
         stdout=stdout,
         stderr=stderr,
         working_directory=identity.working_directory,
+        shape=identity.shape,
     )
 
 

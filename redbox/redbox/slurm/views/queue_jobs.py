@@ -1,7 +1,8 @@
 """From squeue's rows to jobs: an array with all its tasks, a het job with all its components, is one job.
 
-A job is alive while one of its parts is; when all have ended the worst end counts. A job with two different
-rows for one id is left out, and its id is returned as contradictory.
+A job is alive while one of its parts is; when all have ended the worst end counts. A job is left out, and its
+id returned as contradictory, that has two different rows for one id, parts of several users, or parts that no
+job has together: a plain job has no components, a heterogeneous one no tasks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from redbox.core.workload_manager import Observation, TaskObservation
+from redbox.core.workload_manager import JobShape, Observation, TaskObservation
 from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import has_ended, has_not_begun, is_waiting, severity
@@ -32,7 +33,7 @@ class QueueJobBuilder:
         plain: dict[str, tuple[QueueRow, Observation]] = {}
         jobs = []
         for leader, parts in groups.items():
-            if leader in contradictory or len({row.uid for row in parts}) > 1:
+            if leader in contradictory or not _may_be_one_job(parts):
                 contradictory.add(leader)
             elif len(parts) == 1 and parts[0].array_task is None and not parts[0].het_job_id:
                 row, last = parts[0], self._plain.get(leader)
@@ -58,6 +59,14 @@ def _group(rows: Iterable[QueueRow]) -> tuple[dict[str, list[QueueRow]], set[str
         elif earlier != row:
             contradictory.update((row.job_id, row.leader, earlier.leader))
     return groups, contradictory
+
+
+def _may_be_one_job(parts: Sequence[QueueRow]) -> bool:
+    shapes = {row.shape for row in parts}
+    # Of tasks that were cancelled while they waited, Slurm may forget that they are tasks.
+    living = {row.shape for row in parts if not has_ended(row.state) or row.shape is not JobShape.PLAIN}
+    are_of_array = shapes == {JobShape.PLAIN, JobShape.ARRAY} and living == {JobShape.ARRAY}
+    return (len(shapes) == 1 or are_of_array) and len({row.uid for row in parts}) == 1
 
 
 def _observe(leader: str, parts: Sequence[QueueRow]) -> Observation:

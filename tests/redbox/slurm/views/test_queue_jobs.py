@@ -216,3 +216,21 @@ def test_a_part_that_is_held_after_a_requeue_pauses_the_job_unless_another_part_
     assert build_queue_jobs(parts)[0][0].state == held
     running = row("9", array_job_id="7", array_task="2", state="RUNNING")
     assert build_queue_jobs([*parts, running])[0][0].state == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"het_job_id": "7", "is_het": True, "state": "RUNNING"}),
+        ({}, {"array_job_id": "7", "array_task": "1", "state": "FAILED"}),
+        ({"het_job_id": "7", "is_het": True}, {"array_job_id": "7", "array_task": "1"}),
+        ({"array_task": "0"}, {"array_job_id": "7", "array_task": "1", "uid": 2002}),
+    ],
+    ids=["a component of a plain job", "a task of a plain job", "a task of a het job", "another's task"],
+)
+def test_parts_that_no_job_has_together_contradict_each_other(
+    first: dict[str, object], second: dict[str, object]
+) -> None:
+    jobs, contradictory = build_queue_jobs([row("7", **first), row("8", **second), row("9")])
+    assert [job.job_id for job in jobs] == ["9"]
+    assert contradictory == {"7"}
