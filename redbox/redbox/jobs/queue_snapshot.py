@@ -125,7 +125,7 @@ def is_same_without_mark(record: JobRecord, job: Observation) -> bool:
 
 
 def is_as_submitted(record: JobRecord, job: Observation) -> bool:
-    """Whether it has the shape that was submitted; Slurm shows an array as plain once it forgets its tasks."""
+    """Whether it has the submitted shape; Slurm shows an array as plain once it forgets its tasks."""
     return record.shape is None or job.shape in {None, JobShape.PLAIN, record.shape}
 
 

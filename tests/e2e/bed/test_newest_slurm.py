@@ -25,6 +25,7 @@ PROGRAM = CHECKOUT / "deploy/local/bed"
 TESTS = {
     "of red-box": (
         "tests/e2e/redbox/test_slurm_manager.py",
+        "tests/e2e/redbox/test_forged_rows.py",
         "tests/e2e/redbox/test_slurm_metrics.py",
         "tests/e2e/redbox/test_sessions.py",
     ),

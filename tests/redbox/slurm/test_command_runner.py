@@ -60,3 +60,12 @@ async def test_an_account_of_the_login_node_with_this_process_uid_is_asked_there
     agents = ScriptedAgents({"squeue": CommandResult(0, b"there", b"", 0.1)})
     runner = CommandRunner(agents, other, SlurmSettings(), SystemClock())
     assert (await runner.complete(other, ["squeue"])).stdout == b"there"
+
+
+async def test_variables_for_jobs_that_change_what_slurms_commands_print_are_not_for_red_boxs_own() -> None:
+    """SQUEUE_FORMAT would win over the format that red-box gives in SQUEUE_FORMAT2."""
+    own = {"SLURM_CONF": "/etc/slurm/hpc1.conf"}
+    settings = SlurmSettings(environment={**own, "SQUEUE_FORMAT": "%i", "SACCT_FORMAT": "JobID"})
+    agents = ScriptedAgents({"squeue": CommandResult(0, b"", b"", 0.1)})
+    await CommandRunner(agents, OBSERVER, settings, SystemClock()).complete(OBSERVER, ["squeue"])
+    assert agents.calls[-1][3] == own

@@ -99,6 +99,7 @@ ADDED_SINCE = {
     "stopping_since",
     "uncounted_runs",
     "component_nodes",
+    "shape",
 }
 
 
