@@ -104,3 +104,11 @@ class JobRef:
     caller: Caller
     key: str
     attempt: int = 1
+
+
+class JobShape(StrEnum):
+    """What a job consists of, which nothing changes once it was submitted."""
+
+    PLAIN = "plain"
+    ARRAY = "array"
+    HETEROGENEOUS = "heterogeneous"

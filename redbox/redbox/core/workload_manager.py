@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from redbox.core.domain import Limits, UnixUser
+from redbox.core.domain import JobShape, Limits, UnixUser
 from redbox_api.models import Check, Cluster, ExpectedStart, JobRequest, Partition, Phase
 
 
@@ -129,14 +129,6 @@ class TaskObservation:
     restarts: int = 0
     own_id: str = ""  # the id that it has as a job; where its output is named by it
     node: str = ""  # the first that it has; likewise
-
-
-class JobShape(StrEnum):
-    """What a job consists of, which nothing changes once it was submitted."""
-
-    PLAIN = "plain"
-    ARRAY = "array"
-    HETEROGENEOUS = "heterogeneous"
 
 
 @dataclass(frozen=True, slots=True)

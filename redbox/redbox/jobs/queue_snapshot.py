@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from redbox.core.workload_manager import JobShape, Observation, QueueSnapshot
+from redbox.core.domain import JobShape
+from redbox.core.workload_manager import Observation, QueueSnapshot
 from redbox.jobs.record import marks
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.store.record_index import RecordIndex

@@ -25,8 +25,8 @@ class SlurmSettings(Section):
     """How Slurm's commands are called."""
 
     environment: Mapping[str, str] = {}
-    """Variables that Slurm's tools need, such as SLURM_CONF. Jobs get them too, and SQUEUE_*, SINFO_* and SACCT_*
-    jobs alone."""
+    """Variables that Slurm's tools need, such as SLURM_CONF. Jobs get them too; jobs alone
+    get SQUEUE_*, SINFO_* and SACCT_*, which change what these tools print."""
     allow_federation: bool = False
     """Submit although the cluster is in a federation and jobs may run where red-box does not watch."""
     image_cache: str = "{home}/.cache/redbox/images"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from redbox.agents.protocol.answers import CommandResult
-from redbox.core.workload_manager import JobShape
+from redbox.core.domain import JobShape
 from redbox.slurm.commands import sacct
 from tests.redbox.slurm.fakes import NOW, Answer, ScriptedAgents, accounted, argv_option, done
 from tests.redbox.slurm.test_job_queries import ROW, manager

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
-from redbox.core.domain import JobKey, Limits, UnixUser
-from redbox.core.workload_manager import JobShape, TaskObservation
+from redbox.core.domain import JobKey, JobShape, Limits, UnixUser
+from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.record.record import JobDependency, JobRecord, ObservedStatus, Stage, shared
 from redbox_api.models import FINAL_PHASES, Phase
 

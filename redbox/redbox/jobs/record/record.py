@@ -13,8 +13,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from redbox.core.domain import JobKey, Limits, Owner, UnixUser
-from redbox.core.workload_manager import JobHandle, JobShape, Observation, TaskObservation
+from redbox.core.domain import JobKey, JobShape, Limits, Owner, UnixUser
+from redbox.core.workload_manager import JobHandle, Observation, TaskObservation
 from redbox_api.models import FINAL_PHASES, Phase
 from redbox_shared.wire import LAUNCH_FAILED
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 
-from redbox.core.domain import Caller, JobKey, UnixUser
-from redbox.core.workload_manager import JobShape, Submission
+from redbox.core.domain import Caller, JobKey, JobShape, UnixUser
+from redbox.core.workload_manager import Submission
 from redbox.jobs.errors import Forbidden, JobConflict, NotAcceptable, Tombstoned
 from redbox.jobs.record.limits import violation_of
 from redbox.jobs.record.marks import Marks, key8

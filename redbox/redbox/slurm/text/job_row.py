@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from redbox.core.workload_manager import JobShape
+from redbox.core.domain import JobShape
 from redbox.slurm.text.states import Exit
 
 

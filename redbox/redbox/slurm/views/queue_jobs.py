@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from redbox.core.workload_manager import JobShape, Observation, TaskObservation
+from redbox.core.domain import JobShape
+from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import has_ended, has_not_begun, is_waiting, severity
