@@ -234,17 +234,17 @@ def read_texts(output: bytes, columns: Columns, report: ParseReport) -> Iterator
 
 def _texts_of(record: Mapping[str, Field]) -> JobTexts:
     """A text that was cut is unknown."""
-    known = {name: "" if field.cut else field.text for name, field in record.items()}
+    texts = {name: "" if field.cut else field.text for name, field in record.items()}
     comment, line = (record.get(name, Field("")) for name in ("Comment", "SubmitLine"))
     mark = comment.text or mark_in(line.text)
     is_mark_whole = bool(comment.text) or not line.cut or (mark != "" and not line.text.endswith(mark))
     paths = ("Account", "JobName", "WorkDir", "StdOut", "StdErr")
     return JobTexts(
-        account=known.get("Account", ""),
-        name=known.get("JobName", ""),
-        working_directory=known.get("WorkDir", ""),
-        stdout=text_or_none(known.get("StdOut", "")),
-        stderr=text_or_none(known.get("StdErr", "")),
+        account=texts.get("Account", ""),
+        name=texts.get("JobName", ""),
+        working_directory=texts.get("WorkDir", ""),
+        stdout=text_or_none(texts.get("StdOut", "")),
+        stderr=text_or_none(texts.get("StdErr", "")),
         mark=mark if is_mark_whole else "",
         whole=is_mark_whole and not any(name in record and record[name].cut for name in paths),
     )
