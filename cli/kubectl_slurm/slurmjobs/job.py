@@ -186,7 +186,7 @@ class SlurmJobView:
 
     @property
     def held_by_slurm(self) -> bool:
-        """Nobody asked for it: a node could not launch the job."""
+        """Without a request: a node could not launch the job."""
         return self.reason in HELD_BY_SLURM and not self.finished
 
     @property

@@ -36,7 +36,7 @@ class HoldState(StrEnum):
     """The request to Slurm for a pending job; the reason of condition Held."""
 
     HELD = "Held"
-    BY_SLURM = "HeldBySlurm"  # nobody requested it: a node could not launch the job
+    BY_SLURM = "HeldBySlurm"  # without a request: a node could not launch the job
     RELEASING = "Releasing"
     RELEASED = "Released"
 
@@ -88,7 +88,7 @@ def may_retry(spec: SlurmJobSpec, attempt: Attempt, row: Job) -> bool:
 
 
 def is_held_by_slurm(row: Job) -> bool:
-    """Whether Slurm holds it, and nobody asked for that: a node could not launch it."""
+    """Whether Slurm holds it without a request: a node could not launch it."""
     return row.phase in {Phase.PENDING, Phase.SUSPENDED} and row.reason in HELD_BY_SLURM
 
 
