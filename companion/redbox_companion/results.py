@@ -85,7 +85,7 @@ class ResultsCollector:
             outcome=FAILED if errors else COLLECTED,
             files=sum(tar.files for tar in tars),
             bytes=sum(tar.bytes for tar in tars),
-            message=printable("; ".join(errors))[:MESSAGE_CHARACTERS],
+            message=_named("; ".join(errors))[:MESSAGE_CHARACTERS],
         )
 
     def _collect_glob(self, glob: str, unpacker: TarUnpacker) -> UnpackedTar:
@@ -120,6 +120,11 @@ def _refusal(answer: RedboxAnswer) -> Exception:
     if answer.may_change or answer.status == HTTPStatus.UNAUTHORIZED:
         return RedboxUnreachable(answer.explanation, retry_after=answer.retry_after)
     return ResultsMissing(answer.explanation)
+
+
+def _named(text: str) -> str:
+    """Names of files may be in no encoding: their bytes are shown as escapes."""
+    return printable(text.encode(errors="backslashreplace").decode())
 
 
 def _volume_error(error: OSError, folder: Path) -> str:

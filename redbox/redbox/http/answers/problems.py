@@ -29,6 +29,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from redbox.http.answers.validation_messages import validation_message
+from redbox.observability.sanitize import encodable
 from redbox_api.models import Problem
 from redbox_shared.printable import printable
 from redbox_shared.wire import PROBLEMS
@@ -61,7 +62,7 @@ class HttpProblem(HTTPException):
             type=PROBLEMS + self.slug,
             title=self.title,
             status=self.status,
-            detail=printable(self.detail, lines=True),
+            detail=printable(encodable(self.detail), lines=True),
             retry=self.retry,
             request_id=request_id,
         )
