@@ -154,7 +154,7 @@ class Session:
         try:
             while True:
                 self._dispatch(*read_frame(self._source))
-        except (EOFError, OSError, MalformedFrame, ValueError):
+        except (EOFError, OSError, MalformedFrame):
             self._shut_down()
 
     def _dispatch(self, kind: int, number: int, header: Dict[str, Any], payload: bytes) -> None:
@@ -175,13 +175,17 @@ class Session:
         elif kind == END:
             stream.end()
         elif kind == CREDIT:
-            stream.grant(int(header["bytes"]))
+            if type(header.get("bytes")) is not int:
+                raise MalformedFrame("credit without its bytes")
+            stream.grant(header["bytes"])
         elif kind == CANCEL:
             stream.cancel()
 
     def _begin(self, number: int, header: Dict[str, Any], payload: bytes) -> None:
         stream = WorkerStream(number, header, payload, self._writer)
         with self._changed:
+            if number in self._streams:
+                raise MalformedFrame("a request whose number is taken")
             if len(self._streams) >= MAX_REQUESTS:
                 self._refuse(number, "{} requests are under way".format(MAX_REQUESTS))
                 return

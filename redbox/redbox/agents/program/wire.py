@@ -53,8 +53,18 @@ def read_frame(source: BinaryIO) -> WireFrame:
     kind, request, header_length, payload_length = PREFIX.unpack(read_exactly(source, PREFIX.size))
     if header_length > MAX_HEADER or payload_length > MAX_PAYLOAD:
         raise MalformedFrame("a frame of {} + {} bytes".format(header_length, payload_length))
-    header = json.loads(read_exactly(source, header_length).decode()) if header_length else {}
+    header = read_header(read_exactly(source, header_length)) if header_length else {}
     return kind, request, header, read_exactly(source, payload_length)
+
+
+def read_header(data: bytes) -> Dict[str, Any]:
+    try:
+        header = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise MalformedFrame("a header is not JSON: {}".format(error)) from None
+    if not isinstance(header, dict):
+        raise MalformedFrame("a header is not an object")
+    return header
 
 
 class FrameWriter:

@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from redbox.agents.program.session import MAX_REQUESTS, Session, WorkerStream
-from redbox.agents.program.wire import CREDIT, DATA, DONE, END, FAILED, REQUEST, frame_cost, read_frame
+from redbox.agents.program.wire import (
+    CREDIT,
+    DATA,
+    DONE,
+    END,
+    FAILED,
+    PREFIX,
+    REQUEST,
+    frame_cost,
+    read_frame,
+)
 
 SOON_S = 60
 
@@ -122,3 +132,31 @@ def test_input_is_granted_again_for_many_frames_at_once(answers: tuple[Any, int]
     assert (kind, header) == (CREDIT, {"bytes": 8 * frame_cost(b"", piece)})
     kind, _, header, _ = read_frame(source)
     assert (kind, header) == (DONE, {"size": 9 * len(piece)})
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        PREFIX.pack(REQUEST, 1, 2, 0) + b"{}",
+        PREFIX.pack(CREDIT, 1, 2, 0) + b"{}",
+        PREFIX.pack(CREDIT, 1, 15, 0) + b'{"bytes":1e400}',
+        PREFIX.pack(CREDIT, 1, 2, 0) + b"[]",
+        PREFIX.pack(CREDIT, 1, 100_000, 0) + b"[" * 100_000,
+    ],
+)
+def test_a_frame_that_no_server_sends_is_the_end_of_the_session(
+    answers: tuple[Any, int], frame: bytes
+) -> None:
+    """The request that is under way is cancelled, and nothing else fails."""
+    begun = PREFIX.pack(REQUEST, 1, 14, 0) + b'{"op": "work"}'
+    cancelled = threading.Event()
+
+    def work(stream: WorkerStream) -> dict[str, Any]:
+        try:
+            stream.receive()
+        finally:
+            cancelled.set()
+        return {}
+
+    Session(io.BytesIO(begun + frame), answers[1], {"work": work}).serve()
+    assert cancelled.wait(SOON_S)
