@@ -133,7 +133,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _check(name: str, value: object, item: Field[Any]) -> None:
-    if type(value) not in TYPES.get(item.type, (type(value),)):
+    if type(value) not in TYPES.get(str(item.type), (type(value),)):
         raise TypeError(f"{name} is {value!r:.60}")
     if type(value) is str and not value.isascii():
         value.encode()  # JSON has lone surrogates, of which no answer can be made
@@ -151,8 +151,8 @@ TIMES = frozenset(
 
 
 def _decode_limits(listed: list[list[str] | None]) -> Limits:
-    known = (None if names is None else frozenset(_texts("limits", names)) for names in listed)
-    limits: Limits = shared(Limits(*known))
+    parts = (None if names is None else frozenset(_texts("limits", names)) for names in listed)
+    limits: Limits = shared(Limits(*parts))
     return limits
 
 

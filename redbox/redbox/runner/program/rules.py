@@ -80,14 +80,14 @@ class ImageConfig:
 def texts_of(config: Document, name: str) -> List[str]:
     texts = config.get(name) or []
     if not isinstance(texts, list):
-        raise TypeError("{} is no list".format(name))
+        raise TypeError("{} is not a list".format(name))
     return [text_of({name: text}, name) for text in texts]
 
 
 def text_of(config: Document, name: str) -> str:
     text = config.get(name) or ""
     if not isinstance(text, str) or "\0" in text:  # no argument and no variable has the byte 0
-        raise TypeError("{} has what is no text".format(name))
+        raise TypeError("{} has a value that is not text".format(name))
     return text
 
 
