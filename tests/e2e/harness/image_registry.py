@@ -7,6 +7,7 @@ its certificate as an administrator would have it: by the system's own list.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import signal
@@ -25,6 +26,7 @@ from redbox_bed.hosts.waiting import wait_until
 from redbox_bed.images.node_images import architecture
 from redbox_bed.images.oci import Entry, Image, image_config, image_manifest, write_layer
 from redbox_bed.programs.registry import ensure_registry
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 
 NAME = "image-registry"
 PORT = 5000
@@ -87,6 +89,12 @@ class Registry:
         log = self.host.log_path(NAME).read_text(errors="replace")
         return len(re.findall(rf'"GET /v2/{repository}/manifests/\S+ HTTP/[\d.]+" 200 ', log))
 
+    def askers(self, repository: str) -> set[str]:
+        """The addresses that have asked for anything of it, but for this host's own pushes."""
+        log = self.host.log_path(NAME).read_text(errors="replace")
+        asked = re.findall(rf'^([\d.]+) .*"GET /v2/{repository}/', log, re.MULTILINE)
+        return set(asked) - {self.host.spec.address}
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Its process stands still: what it was asked for does not come."""
@@ -114,6 +122,20 @@ def busybox_image(folder: Path, host: Host, name: str, machine: int | None = Non
     layer = write_layer(folder / f"{name}.tar", entries=entries)
     greets = ("/bin/sh", "-c", 'echo "$(cat /etc/name) $*"', "sh")
     return Image(name, architecture(), (layer,), entrypoint=greets)
+
+
+def apply_with_login(jobs: SlurmJobs, image: str, password: str = PASSWORD) -> Applied:
+    """A SlurmJob of alice with that image, whose registry is given this password."""
+    name = new_name()
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/basic-auth",
+        "metadata": {"name": name, "namespace": "alice", "labels": {"app": "redbox-test"}},
+        "stringData": {"username": USER, "password": password},
+    }
+    jobs.kubectl.apply(json.dumps(secret))
+    return jobs.apply(container={"image": image, "args": ["moo"], "registrySecret": name})
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,14 @@ import pytest
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness import image_registry
-from tests.e2e.harness.image_registry import PASSWORD, SECRET, USER, Registry, busybox_image
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
+from tests.e2e.harness.image_registry import (
+    PASSWORD,
+    SECRET,
+    Registry,
+    apply_with_login,
+    busybox_image,
+)
+from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.waiting import eventually
 
 FOLDERS = "/home /var /tmp /run /etc /dev/shm"  # where files of a host are written
@@ -40,26 +45,13 @@ def image(registry: Registry, bed: Bed, tmp_path: Path) -> str:
     return f"docker://{registry.address}/{name}:1"
 
 
-def apply(jobs: SlurmJobs, image: str, password: str) -> Applied:
-    name = new_name()
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/basic-auth",
-        "metadata": {"name": name, "namespace": "alice", "labels": {"app": "redbox-test"}},
-        "stringData": {"username": USER, "password": password},
-    }
-    jobs.kubectl.apply(json.dumps(secret))
-    return jobs.apply(container={"image": image, "args": ["moo"], "registrySecret": name})
-
-
 def test_a_registrys_password_is_seen_by_the_pull_alone_and_is_gone_afterwards(
     bed: Bed, jobs: SlurmJobs, registry: Registry, image: str
 ) -> None:
     hosts = [bed.host(name) for name in bed.plan.clusters[0].hosts]
     login = bed.host("login")
     with registry.stopped():
-        job = apply(jobs, image, PASSWORD)
+        job = apply_with_login(jobs, image, PASSWORD)
         eventually(lambda: any(image in line and " pull " in line for line in running(hosts)))
         assert not [line for line in running(hosts) if SECRET in line]
         (credentials,) = holding_secret(hosts)
@@ -78,7 +70,7 @@ def test_a_registrys_password_is_seen_by_the_pull_alone_and_is_gone_afterwards(
 def test_a_wrong_password_is_said_in_the_status_and_the_registrys_own_words_in_the_log(
     jobs: SlurmJobs, image: str
 ) -> None:
-    job = apply(jobs, image, "wrong")
+    job = apply_with_login(jobs, image, "wrong")
     status = job.finishes()
     assert (status["phase"], status["exitCode"]) == ("Failed", 125)
     assert "image could not be pulled" in status["message"]
