@@ -16,7 +16,7 @@ HUGE = (b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"9" * 5
 @st.composite
 def mutated(draw: Draw, valid: st.SearchStrategy[Pieces]) -> Pieces:
     """Valid pieces, of which up to three were cut, repeated, moved, overwritten or replaced."""
-    pieces = draw(valid)
+    pieces: Pieces = draw(valid)
     for _ in range(draw(st.integers(0, MOST_MUTATIONS))):
         mutate = draw(st.sampled_from(MUTATIONS))
         at = draw(st.integers(0, max(0, len(pieces) - 1)))

@@ -81,7 +81,8 @@ class Stage:
         self._stack.enter_context(_errors_collected(self._faults))
         stands: asyncio.Future[Play] = self._loop.create_future()
         self._host = self._loop.create_task(self._hold(stands))
-        self._loop.run_until_complete(asyncio.wait({self._host, stands}, return_when=asyncio.FIRST_COMPLETED))
+        both: set[asyncio.Future[Any]] = {self._host, stands}
+        self._loop.run_until_complete(asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED))
         if self._host.done():
             self._host.result()
         self._play = stands.result()

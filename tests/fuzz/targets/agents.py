@@ -128,7 +128,7 @@ async def programs() -> AsyncIterator[Play]:
     argv, preamble = LaunchedTransport().argv(tests_user()), bootstrap_preamble()
 
     async def play(pieces: Pieces) -> None:
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
         process = await asyncio.create_subprocess_exec(*argv, **pipes)
         assert process.stdin
         assert process.stdout

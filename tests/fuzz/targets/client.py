@@ -14,8 +14,8 @@ from redbox_api.client import Deadlines, LogQuery, RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.feed import list_active_jobs
 from redbox_api.log_reader import BoundedRetry, follow_log
-from redbox_api.sessions.client import SessionStatus, open_exec
-from redbox_api.sessions.parts import ExecRequest
+from redbox_api.sessions.client import open_exec
+from redbox_api.sessions.parts import ExecRequest, SessionStatus
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
 from tests.companion.websocket_server import server_frame
 from tests.fuzz.mutations import Pieces, mutated
@@ -25,7 +25,7 @@ JOB: dict[str, Any] = {
     "key": "k", "attempt": 1, "owner": {"cluster": "c", "namespace": "n", "account": "a"}, "user": "alice",
     "phase": "Running", "state": "RUNNING", "revision": "e.1",
 }  # fmt: skip
-ODD = st.sampled_from(
+ODD: st.SearchStrategy[Any] = st.sampled_from(
     [
         None,
         True,

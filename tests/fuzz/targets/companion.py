@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,8 +36,8 @@ async def answers() -> AsyncIterator[Play]:
     """A response, whole or piece by piece, or RedboxUnreachable."""
 
     async def play(pieces: Pieces) -> None:
-        for read in (lambda stream: stream.whole(), drain):
-            await sent_to(pieces, lambda ours, read=read: read_answer(ours, read))
+        for read in (AnswerStream.whole, drain):
+            await sent_to(pieces, partial(read_answer, read))
 
     yield play
 
@@ -46,7 +47,7 @@ def drain(stream: AnswerStream) -> None:
         pass
 
 
-def read_answer(ours: socket.socket, read: Callable[[AnswerStream], object]) -> None:
+def read_answer(read: Callable[[AnswerStream], object], ours: socket.socket) -> None:
     try:
         response = HttpResponse(ours)
     except (MalformedResponse, ValueError, OSError):  # as `_reaching` expects them

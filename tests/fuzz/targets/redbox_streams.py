@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -141,7 +142,9 @@ async def start_relay(stand: Stand) -> None:
 async def commands_in_a_job() -> AsyncIterator[Play]:
     async with standing() as stand:
         job_id = await running(stand)
-        user = {"user": ALICE_UID, "group": ALICE_UID, "extra_groups": []} if os.geteuid() == 0 else {}
+        user: dict[str, Any] = (
+            {"user": ALICE_UID, "group": ALICE_UID, "extra_groups": []} if os.geteuid() == 0 else {}
+        )
         environment = {"SLURM_JOB_ID": job_id, "PATH": "/usr/bin:/bin"}
         script = await asyncio.create_subprocess_exec("/usr/bin/sleep", "86400", env=environment, **user)
         try:
