@@ -10,10 +10,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from redbox_api.client import Deadlines, LogQuery, RedboxClient
+from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.feed import list_active_jobs
+from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_api.log_reader import BoundedRetry, follow_log
+from redbox_api.requests.sender import Deadlines
 from redbox_api.sessions.client import open_exec
 from redbox_api.sessions.parts import ExecRequest, SessionStatus
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
@@ -127,9 +129,8 @@ async def clients() -> AsyncIterator[Play]:
         async def play(pieces: Pieces) -> None:
             said[:] = pieces
             deadlines = Deadlines(connect=20, answer=20, quiet=20, log_quiet=20)
-            async with RedboxClient(
-                f"http://127.0.0.1:{port}", deadlines=deadlines, longest=1 << 20
-            ) as client:
+            limits = AnswerLimits(longest=1 << 20)
+            async with RedboxClient(f"http://127.0.0.1:{port}", deadlines=deadlines, limits=limits) as client:
                 async for asked in ask(client):
                     with suppress(RedboxError):
                         await asked
