@@ -140,8 +140,9 @@ FORWARD = opened(
     {"streamtype": "error", "port": "80", "requestid": "1"},
     {"streamtype": "data", "port": "80", "requestid": "1"},
 )
+LOG = b"GET /containerLogs/alice/train/main HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n"
 TARGETS = (
     Target("kubelet-exec", mutated(conversations()), commands, [*COMMAND, data(3, b"x", is_last=True)]),
     Target("kubelet-forward", mutated(conversations()), forwards, [*FORWARD, data(3, b"x", is_last=True)]),
-    Target("kubelet-requests", mutated(requests()), requested, [b"GET /healthz HTTP/1.1\r\nHost: n\r\n\r\n"]),
+    Target("kubelet-requests", mutated(requests()), requested, [LOG]),
 )

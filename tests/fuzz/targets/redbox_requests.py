@@ -101,7 +101,7 @@ async def requested() -> AsyncIterator[Play]:
     async with standing(submits_per_second=10_000, body_limit=1 << 20) as stand:
         await stand.submitted("k1")
         async with stand.at_socket() as http:
-            await http.get("/v1/jobs/k1/files")  # by the agent, which stays
+            await http.get("/v1/jobs/k1/files/none")  # by the agent, which stays
 
         async def play(pieces: Pieces) -> None:
             answer = await exchange(pieces, path=str(stand.socket))
@@ -110,5 +110,5 @@ async def requested() -> AsyncIterator[Play]:
         yield play
 
 
-FILES = b"GET /v1/jobs/k1/files HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n"
+FILES = b"GET /v1/jobs/k1/files/none HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n"
 TARGETS = (Target("redbox-requests", mutated(requests()), requested, [FILES]),)

@@ -29,7 +29,7 @@ from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.translation.pod import translate
-from redbox_shared.wire import EXEC_PROTOCOL, PORTS_PROTOCOL
+from redbox_shared.wire import EXEC_PROTOCOL, GENERATION_HEADER, OFFSET_HEADER, PORTS_PROTOCOL
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 from tests.resourced.kubelet.spdy.harness import Peer
@@ -113,10 +113,15 @@ class FakeRedbox:
         app.router.add_get("/v1/jobs/{key}", self._job)
         app.router.add_get("/v1/jobs/{key}/exec", self._exec)
         app.router.add_get("/v1/jobs/{key}/ports", self._ports)
+        app.router.add_get("/v1/jobs/{key}/logs/{stream}", self._log)
         return app
 
     async def _job(self, _: web.Request) -> web.Response:
         return web.Response(text=self.job.model_dump_json(by_alias=True), content_type="application/json")
+
+    async def _log(self, _: web.Request) -> web.Response:
+        """There is nothing, and nothing will come."""
+        return web.Response(status=204, headers={GENERATION_HEADER: "g", OFFSET_HEADER: "0"})
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:
         return self.refusal or await self._serve(request, EXEC_PROTOCOL)
