@@ -8,29 +8,24 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from redbox.server.certificates import make_authority
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.feed import RowKey
 from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_api.models import ArrayTask, Job, OwnerRef, Phase, Problem
 from redbox_api.requests.sender import Deadlines
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import link_limits
 from redbox_operator.slurmcluster.cluster_status import describe
-from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
-from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_shared.job_end import CONTRADICTION
 from tests.bench.scripted_redbox import ScriptedRedbox
-from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_endpoint
 from tests.ports import free_port
 
@@ -381,25 +376,6 @@ async def test_of_what_a_bookmark_says_no_more_is_kept_than_a_time(
     async with redbox.serving(tmp_path), following(redbox, slurm_endpoint()) as seen:
         await seen.until(lambda: seen.link.bookmark_message is not None)
         assert len(seen.link.bookmark_message or "") < 1000
-
-
-def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
-    """64 MiB of rows are a gigabyte as objects: more than the operator may have."""
-    authority = make_authority("farm", datetime.now(UTC)).certificate
-    for cluster, longest in ((slurm_cluster(), 64 << 20), (slurm_endpoint(), 2 << 20)):
-        spec = cluster.spec.model_copy(update={"ca_bundle": authority})
-        link = link_to(
-            cluster.model_copy(update={"spec": spec}),
-            FakeApiServer().client,
-            ServiceAccountName("redbox-system", "redbox-operator"),
-            changed=print,
-            turned=print,
-            namespace_of=lambda _: None,
-            partitions_changed=print,
-            addresses=EndpointAddresses(),
-            lag=StatusLag(),
-        )
-        assert link.client.limits.longest == longest
 
 
 def noise(length: int) -> str:

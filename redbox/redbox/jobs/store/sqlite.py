@@ -22,6 +22,7 @@ from redbox.jobs.record.record import JobRecord, Tombstone, place, shared
 from redbox.jobs.store import volume_rows
 from redbox.jobs.store.journal_facts import MALFORMED
 from redbox.jobs.store.volume_rows import VolumeRecord
+from redbox_shared.printable import printable
 
 SCHEMA = (
     # Version 1. WITHOUT ROWID: the key is the row's place, and no second index is kept.
@@ -170,8 +171,7 @@ class Database:
         return self._unreadable(error)
 
     def _unreadable(self, error: Exception) -> JournalUnreadable:
-        words = " ".join(str(error)[:LONGEST_REASON].split())
-        why = "".join(letter if letter.isprintable() else "?" for letter in words)
+        why = printable(" ".join(str(error)[:LONGEST_REASON].split()))
         return JournalUnreadable(
             f"The journal {self._path} cannot be used ({why}). Move it away, keep it, and run `redbox "
             "recover`, which rebuilds one from Slurm's own records."
