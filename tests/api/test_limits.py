@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from redbox_api.limits.answer_limits import AnswerLimits, OutOfBounds
-from redbox_api.limits.time_share import CommonShare, TimeShare
+from redbox_api.limits.time_share import TURN_S, CommonShare, TimeShare
 from redbox_api.models import JobList, PartitionEvent
 
 LIMITS = AnswerLimits(longest=1 << 20, values=100, containers=10)
@@ -101,10 +101,21 @@ async def test_those_that_are_over_their_share_divide_what_all_have(clock: Clock
     others = {TimeShare(0.05, 0.25, clock=clock) for _ in range(49)}
     common.overdrawn |= others
     share = TimeShare(0.05, 0.25, common, clock=clock)
-    work(share, clock, 0.255)
+    work(share, clock, 0.3)
     await share.rest()
-    assert share.rested_s == pytest.approx(0.01 / (0.25 / 50), rel=0.5)
+    assert share.rested_s == pytest.approx((0.05 - 0.3 * 0.05 + TURN_S) / (0.25 / 50), rel=0.1)
     assert common.overdrawn == others
+
+
+async def test_one_within_its_share_never_rests_for_those_that_are_over_theirs(clock: Clock) -> None:
+    common = CommonShare(0.25)
+    common.overdrawn |= {TimeShare(0.05, 0.25, clock=clock) for _ in range(100)}
+    share = TimeShare(0.05, 0.25, common, clock=clock)
+    for _ in range(1000):
+        work(share, clock, 0.02)
+        await share.rest()
+        clock.now += 0.48
+    assert share.rested_s == 0
 
 
 async def test_a_block_that_fails_is_charged(clock: Clock) -> None:

@@ -42,5 +42,15 @@ def test_a_name_that_there_is_is_submitted(kubectl: Kubectl, options: tuple[str,
 
 def test_a_partition_of_a_cluster_that_may_not_be_seen_is_left_to_slurm(kubectl: Kubectl) -> None:
     kubectl.forgets("clusters")
+    endpoint = slurmcluster(partitionNames=["own"])
+    metadata = {"name": "mine", "namespace": "alice", "uid": "17", "generation": 1}
+    kubectl.answers("endpoints", [{**endpoint, "kind": "SlurmEndpoint", "metadata": metadata}])
     kubectl.answers("job", slurmjob(state="RUNNING"))
     assert run(kubectl, "submit", "-p", "hidden", "--cluster=hpc1", "--wrap", "true").returncode == 0
+
+
+def test_a_partition_may_be_newer_than_an_old_list(kubectl: Kubectl) -> None:
+    unreachable = {"type": "Reachable", "status": "False", "reason": "NoAnswer", "message": "no answer"}
+    kubectl.answers("clusters", [slurmcluster(partitionNames=["debug"], conditions=[unreachable])])
+    kubectl.answers("job", slurmjob(state="RUNNING"))
+    assert run(kubectl, "submit", "-p", "new", "--wrap", "true").returncode == 0

@@ -167,7 +167,7 @@ def explore(stage: Stage, examples: int, *, seed: int | None = None, within_s: f
     @hypothesis.given(stage.target.examples)
     def play(pieces: Pieces) -> None:
         nonlocal has_failed
-        if time.monotonic() > until and not has_failed:
+        if stage.count and time.monotonic() > until and not has_failed:
             return
         try:
             stage.play(pieces)
@@ -184,7 +184,7 @@ def explore(stage: Stage, examples: int, *, seed: int | None = None, within_s: f
 def flood(stage: Stage, frames: int, *, within_s: float) -> int:
     """Play again what was played until so many pieces were sent; return by how many bytes memory grew."""
     until = time.monotonic() + within_s
-    examples = [pieces for pieces in stage.played if pieces]
+    examples = [pieces for pieces in stage.played if pieces] or [stage.target.valid]
     stage.sent, before = 0, resident_bytes()
     for turn in itertools.count():
         for pieces in examples:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kubectl_slurm.errors import NotPermitted, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
-from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters, no_partition
+from kubectl_slurm.slurmjobs.clusters import ClusterView, all_clusters, no_partition
 from kubectl_slurm.terminal.screen import one_line
 
 
@@ -20,13 +20,13 @@ def check_names(kubectl: Kubectl, spec: dict[str, Any]) -> None:
     if not {"cluster", "endpoint", "partition"} & spec.keys():
         return
     try:
-        clusters = list_clusters(kubectl)
+        clusters = all_clusters(kubectl)
     except NotPermitted:
         return
     chosen = [cluster for cluster in clusters if _is_chosen(cluster, spec)]
     if not chosen:
         raise Refusal(_no_cluster(clusters, spec))
-    if len(chosen) == 1 and chosen[0].partition_names:
+    if len(chosen) == 1 and chosen[0].partition_names and not chosen[0].trouble:
         wanted = {name for name in spec.get("partition", "").split(",") if name}
         if missing := wanted - {*chosen[0].partition_names}:
             raise Refusal(no_partition(missing, chosen))

@@ -70,6 +70,8 @@ class TimeShare:
         if self._turn_s >= TURN_S:
             self._turn_s = 0.0
             await asyncio.sleep(0)
+        if self._balance < 0:
+            self._credit(self._share)  # for the time in which it was not over its share, whatever others took
         if self._balance >= 0:
             return 0.0
         began = self.clock()
@@ -85,10 +87,14 @@ class TimeShare:
 
     def _pause_s(self) -> float:
         """How long until there is enough for a turn."""
-        rate, now = min(self._share, self._common.of_each), self.clock()
+        rate = min(self._share, self._common.of_each)
+        self._credit(rate)
+        return (min(TURN_S, self._saved_s) - self._balance) / rate
+
+    def _credit(self, rate: float) -> None:
+        now = self.clock()
         self._balance = min(self._saved_s, self._balance + (now - self._counted_at) * rate)
         self._counted_at = now
-        return (min(TURN_S, self._saved_s) - self._balance) / rate
 
 
 class Charge:

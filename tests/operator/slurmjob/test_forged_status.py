@@ -71,9 +71,15 @@ async def test_a_deletion_cancels_all_jobs_of_the_slurmjob_and_no_other(
 
 
 @pytest.mark.parametrize(
-    "forged", [{"jobID": "999", "user": "bob"}, {"conditions": [FINISHED], "phase": "Succeeded"}]
+    ("forged", "reason"),
+    [
+        ({"jobID": "999", "user": "bob"}, "Unfinished"),
+        ({"conditions": [FINISHED], "phase": "Succeeded"}, "LivesAgain"),
+    ],
 )
-async def test_what_red_box_says_replaces_what_was_forged(stand: Stand, forged: dict[str, Any]) -> None:
+async def test_what_red_box_says_replaces_what_was_forged(
+    stand: Stand, forged: dict[str, Any], reason: str
+) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     before = stand.status
@@ -82,4 +88,4 @@ async def test_what_red_box_says_replaces_what_was_forged(stand: Stand, forged: 
     assert {name: stand.status[name] for name in ("jobID", "user", "phase")} == {
         name: before[name] for name in ("jobID", "user", "phase")
     }
-    assert stand.conditions["Finished"] == ("False", "Unfinished")
+    assert stand.conditions["Finished"] == ("False", reason)

@@ -83,6 +83,7 @@ def test_a_missing_job_does_not_end_by_a_row_of_another_shape(world: World) -> N
         ({"batch": "#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n1\n"}, JobShape.HETEROGENEOUS),
         ({"batch": "#!/bin/sh\ncat <<E\n#SBATCH hetjob\nE\n"}, None),
         ({"batch": "#!/bin/sh\n#PBS -J 0-3\n"}, None),
+        ({"batch": "#!/bin/sh\n#SBATCH --of-a-later-release -a 1-3\n"}, None),
         ({"container": {"image": "docker://debian"}}, JobShape.PLAIN),
     ],
 )

@@ -24,6 +24,7 @@ from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
 from redbox_shared.sbatch_options import (
     HET_SEPARATOR,
+    NAMES,
     first_component,
     leading_lines,
     read_directives,
@@ -119,15 +120,21 @@ def _option_of_script(request: JobRequest, name: str) -> str | None:
 
 
 def shape_of(request: JobRequest) -> JobShape | None:
-    """None where it is not certain: sbatch reads PBS's options too, and no line behind the first command."""
+    """None where it is not certain.
+
+    sbatch reads PBS's options too, no line behind the first command, and options that this red-box does not
+    know, each of which may take the word behind it as its value.
+    """
     script = request.batch or ""
     if request.array is not None:
         return JobShape.ARRAY
     if UNCERTAIN_LINE.search(script):
         is_het = any(map(HET_SEPARATOR.match, leading_lines(script)))
         return JobShape.HETEROGENEOUS if is_het else None
-    named = read_directives(script) if "#SBATCH" in script else ()
-    return JobShape.ARRAY if any(line.name == "array" for line in named) else JobShape.PLAIN
+    names = {line.name for line in read_directives(script)} if "#SBATCH" in script else set()
+    if "array" in names:
+        return JobShape.ARRAY
+    return JobShape.PLAIN if names <= NAMES else None
 
 
 def refuse_endless_directives(request: JobRequest) -> None:
