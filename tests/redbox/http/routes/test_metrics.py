@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from redbox.core.gauges import FamilyOfGauges, MetricFamily, NamedGauge, number
 from redbox.core.workload_manager import WorkloadManagerError
+from redbox_shared.printable import printable
 from tests.redbox.http.harness import Stand, standing
 
 HOSTILE = 'x"} 1\nslurm_jobs 99'
@@ -43,7 +44,7 @@ async def test_the_role_metrics_reads_them_in_prometheus_format() -> None:
         assert samples(answer.text) == {
             ("slurm_partitions",): 2,
             ("slurm_partition_jobs_pending", "debug"): 3,
-            ("slurm_partition_jobs_pending", HOSTILE): 1,
+            ("slurm_partition_jobs_pending", printable(HOSTILE)): 1,
             ("redbox_slurm_metrics_left_out", "partition"): 4,
             ("redbox_slurm_metrics_available", "partitions"): 1,
         }
