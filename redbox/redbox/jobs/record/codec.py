@@ -12,9 +12,10 @@ written again whenever one of fifty thousand tasks ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import UTC, datetime
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -53,12 +54,15 @@ def to_text(record: JobRecord) -> str:
     return encode_json(body)
 
 
-def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
-    """A record as it was; keys that this release does not use are dropped."""
+def from_text(key: JobKey, revision: int, text: str, *, with_tasks: bool = True) -> JobRecord:
+    """A record as it was; keys that this release does not use are dropped.
+
+    Tasks are checked also where they are left out: an array of 50,000 takes 0.1 s to build.
+    """
     data = json.loads(text)
     user = _decode_user(data.pop("user"))
     stored_status = data.pop("seen", {})
-    tasks = _decode_tasks(stored_status, data.get("job_id"))
+    tasks = _decode_tasks(stored_status, data.get("job_id"), build=with_tasks)
     observed = _decode(stored_status, STATUS_FIELDS)
     observed["component_nodes"] = _texts("component_nodes", observed.get("component_nodes", []))
     status = ObservedStatus(**observed, tasks=tasks)
@@ -184,13 +188,15 @@ def _encode_tasks(tasks: Sequence[TaskObservation], leader: str | None) -> dict[
     return {key: value for key, value in stored.items() if value}
 
 
-def _decode_tasks(status: dict[str, Any], leader: str | None) -> tuple[TaskObservation, ...]:
+def _decode_tasks(status: dict[str, Any], leader: str | None, *, build: bool) -> tuple[TaskObservation, ...]:
     tasks = [_decode_task(task) for task in status.pop("tasks", ())]
     for ranges, *values in status.pop("task_groups", ()):
         shared_values = values[: len(FIELDS_OF_A_GROUP)]
         _decode_task([0, "", *shared_values])
-        tasks += [TaskObservation(index, f"{leader}_{index}", *shared_values) for index in _indexes(ranges)]
-    return tuple(sorted(tasks, key=attrgetter("index")))
+        indexes = chain.from_iterable(_read_ranges(ranges))
+        if build:
+            tasks += [TaskObservation(index, f"{leader}_{index}", *shared_values) for index in indexes]
+    return tuple(sorted(tasks, key=attrgetter("index"))) if build else ()
 
 
 def _decode_task(stored: Sequence[Any]) -> TaskObservation:
@@ -217,10 +223,11 @@ def _ranges(indexes: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def _indexes(ranges: str) -> Iterator[int]:
-    for part in ranges.split(","):
+def _read_ranges(text: str) -> list[range]:
+    ranges = []
+    for part in text.split(","):
         first, _, last = part.partition("-")
-        indexes = range(int(first), int(last or first) + 1)
-        if len(indexes) > MAX_ARRAY_SIZE:
-            raise ValueError(f"an array has {len(indexes)} tasks")
-        yield from indexes
+        ranges.append(range(int(first), int(last or first) + 1))
+    if (count := sum(map(len, ranges))) > MAX_ARRAY_SIZE:
+        raise ValueError(f"an array has {count} tasks")
+    return ranges

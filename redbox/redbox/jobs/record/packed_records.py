@@ -70,8 +70,8 @@ def unpack(outline: RecordSummary) -> JobRecord:
 
 def summary_from_text(key: JobKey, revision: int, text: str) -> RecordSummary:
     """Also of a record that is packed, the whole text is read: damage shows now, and not when it is shown."""
-    record = from_text(key, revision, text)
-    return record if record.watched else _packed(key, revision, record, text)
+    record = from_text(key, revision, text, with_tasks=False)
+    return from_text(key, revision, text) if record.watched else _packed(key, revision, record, text)
 
 
 def _packed(key: JobKey, revision: int, record: JobRecord, text: str) -> PackedRecord:
