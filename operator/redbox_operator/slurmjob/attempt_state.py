@@ -141,7 +141,7 @@ def requested_hold(state: AttemptState) -> HoldState | None:
         return None
     held = state.before.condition(ConditionType.HELD) if state.same_attempt else None
     if row is None and state.before.finished:
-        return HoldState(held.reason) if held else None
+        return next((hold for hold in HoldState if held and held.reason == hold), None)
     waits = row is None or row.phase in {Phase.PENDING, Phase.SUBMITTING}
     if (spec.suspend or spec.hold) and waits:
         return HoldState.HELD

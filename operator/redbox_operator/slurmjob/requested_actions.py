@@ -20,6 +20,7 @@ from redbox_kube.api.events import NORMAL, WARNING, Event
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
+from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempt_state import AttemptState, cancel_requested, is_recorded
 from redbox_operator.slurmjob.attempts import CancelState
 from redbox_operator.status_writer import StatusWriter, path_of
@@ -115,8 +116,12 @@ async def cancel_all(job: SlurmJob, link: RedboxLink) -> tuple[CancelState, Sequ
     except RedboxError as refusal:
         obstacle, continues = f"{red_box} answers: {refusal}", "accepts the cancel"
     else:
-        if status.job_id and not status.finished and all(row.attempt != status.attempts for row in rows):
-            obstacle = f"{red_box} does not name Slurm's job {status.job_id} among those that it cancels"
+        newest = attempts.current(status).number
+        if status.job_id and not status.finished and all(row.attempt != newest for row in rows):
+            obstacle = (
+                f"{red_box} does not name Slurm's job {status.job_id} among those that it cancels. If its "
+                "record was lost, `redbox recover` on the login node restores it"
+            )
             return CancelState(obstacle, "names it"), rows
         return waiting_for(rows, _alive_by_watch(job, link, first)), rows
     return CancelState() if status.finished else CancelState(obstacle, continues), ()
@@ -130,6 +135,7 @@ def waiting_for(rows: Sequence[Job], alive: Sequence[str] = ()) -> CancelState:
 
 def _alive_by_watch(job: SlurmJob, link: RedboxLink, first: RowKey) -> list[str]:
     """An answer that they have ended may be wrong."""
-    newest = job.status.attempts or first.attempt
-    rows = [link.rows.get(first._replace(attempt=number)) for number in range(first.attempt, newest + 1)]
+    newest = attempts.current(job.status).number
+    numbers = (*attempts.older_than(newest), newest)
+    rows = [link.rows.get(first._replace(attempt=number)) for number in numbers]
     return [row.job_id or SUBMITTING for row in rows if row is not None and row.phase not in FINAL_PHASES]
