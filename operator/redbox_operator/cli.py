@@ -85,9 +85,13 @@ def run(
         raise typer.BadParameter(
             f"{error}: give networks as 10.96.0.0/12", param_hint="--endpoint-networks"
         ) from error
+    try:
+        users = CompanionUsers(first_companion_user, companion_users)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--companion-users") from error
     options = Options(
         own,
-        CompanionProgram(image, CompanionUsers(first_companion_user, companion_users)),
+        CompanionProgram(image, users),
         health_port,
         commands.listed(watch_namespaces),
         commands.listed(host_paths),

@@ -13,7 +13,9 @@ from redbox_api.errors import FOREIGN, Unreachable
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_shared.job_end import CONTRADICTION, contradiction, contradiction_message, living_phase
 
-END_FIELDS = {"phase", "state", "job_id", "exit_code", "signal", "started_at", "array", "pod"}
+END_FIELDS = {
+    *("phase", "state", "job_id", "exit_code", "signal", "started_at", "nodes", "array", "is_pod", "pod"),
+}
 
 
 def checked(job: Job) -> Job:

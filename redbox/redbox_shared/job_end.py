@@ -92,6 +92,7 @@ FIELD_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("array", "pod"), dict),
     **dict.fromkeys(("tasks", "warnings"), list),
 }
+SIGNS_OF_SUBMIT = ("jobID", "startedAt", "nodes")
 CONTRADICTION = "Contradiction"
 """Reason of a job whose row says that it has ended, and shows that it lives."""
 
@@ -100,13 +101,15 @@ def contradiction(job: Mapping[str, Any]) -> str:
     """What of this row, as in red-box's JSON, speaks against the end that its phase says; empty: nothing.
 
     A lost job has no end in Slurm, and one that was cancelled before its submit has no state. A pod's end is
-    that of its containers, whatever Slurm calls the job. A state that is not in the table is of a newer Slurm
-    and red-box, and decides nothing.
+    that of its containers, whatever Slurm calls the job, which it may have lost while it ran. A state that is
+    not in the table is of a newer Slurm and red-box, and decides nothing.
     """
     phase, state = job["phase"], job.get("state")
-    if phase not in FINAL_PHASES or phase == LOST or (job.get("pod") or {}).get("done"):
+    if phase not in FINAL_PHASES or phase == LOST:
         return ""
-    if not state and phase == CANCELLED and not job.get("jobID"):
+    if job.get("isPod") and (job.get("pod") or {}).get("done"):
+        return ""
+    if not state and phase == CANCELLED and not any(map(job.get, SIGNS_OF_SUBMIT)):
         return ""
     by_state = PHASE_BY_STATE.get(state, phase) if state else None
     exit_code, signal = job.get("exitCode"), job.get("signal")

@@ -49,15 +49,15 @@ def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> Pod
     """The first thing that is missing, beginning with what concerns all pods. Pure."""
     if serving.problem:
         return PodsReadiness(holds=False, reason=serving.reason, message=serving.problem)
-    if serving.certificate is not None:
-        certificate = serving.certificate
-        return PodsReadiness(holds=True, reason=certificate.reason, message=certificate.message)
     if spec.api_tokens and not grants.api_token_namespaces:
         message = (
             "pods.apiTokens is true, but the chart's resourced.pods.apiTokenNamespaces lists no namespace: "
             "pods run, and those that ask for an API token wait"
         )
         return PodsReadiness(holds=False, reason="NoTokenNamespaces", message=message)
+    if serving.certificate is not None:
+        certificate = serving.certificate
+        return PodsReadiness(holds=True, reason=certificate.reason, message=certificate.message)
     if not grants.namespaces:
         message = (
             "Pods run as Slurm jobs. Secrets are read nowhere, and pods that refer to Secrets wait: the "

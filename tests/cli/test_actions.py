@@ -37,6 +37,19 @@ def test_all_are_those_that_have_not_ended(kubectl: Kubectl) -> None:
     assert len(cancelled(kubectl)) == 3
 
 
+def test_a_release_that_only_the_operator_can_do_is_said_to_be_requested_and_each_is_another(
+    kubectl: Kubectl,
+) -> None:
+    kubectl.forgets("jobs")
+    kubectl.answers("job", slurmjob("train", "Suspended", reason="launch failed requeued held", run=2))
+    for _ in range(2):
+        ended = run(kubectl, "release", "train")
+        assert (ended.returncode, "is released" in ended.stdout) == (0, False)
+        assert "`kubectl slurm explain train`" in ended.stdout
+    values = re.findall(r'"redbox.dev/release": "12/2/(\w+)"', "\n".join(kubectl.calls))
+    assert len(set(values)) == 2
+
+
 def test_no_name_is_a_wrong_command_line(kubectl: Kubectl) -> None:
     ended = run(kubectl, "hold")
     assert ended.returncode == 2

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from redbox_shared.job_end import MESSAGE_BYTES, JobEnd, encode_message, refusal_message
+from redbox_shared.job_end import MESSAGE_BYTES, JobEnd, contradiction, encode_message, refusal_message
 
 
 def end(phase: str = "Failed", **fields: object) -> JobEnd:
@@ -68,3 +68,25 @@ def test_a_long_text_in_a_part_of_a_message_is_cut_too() -> None:
     assert message["phase"] == "Succeeded"
     assert message["results"]["outcome"] == "Failed"
     assert set(message["results"]["message"]) == {"\U0001f600"}
+
+
+DONE = {"done": True}
+
+
+@pytest.mark.parametrize(
+    ("job", "against"),
+    [
+        ({"phase": "Succeeded", "state": "RUNNING", "isPod": False, "pod": DONE}, "is RUNNING"),
+        ({"phase": "Failed", "state": "COMPLETED", "pod": DONE}, "is COMPLETED"),
+        ({"phase": "Failed", "state": "COMPLETED", "isPod": True, "pod": DONE}, ""),
+        ({"phase": "Succeeded", "state": "RUNNING", "isPod": True, "pod": DONE}, ""),  # lost in Slurm
+        ({"phase": "Cancelled"}, ""),
+        ({"phase": "Cancelled", "jobID": "7"}, "no state"),
+        ({"phase": "Cancelled", "startedAt": "2026-11-28T12:00:00Z"}, "no state"),
+        ({"phase": "Cancelled", "nodes": ["n1"]}, "no state"),
+    ],
+)
+def test_a_row_that_shows_a_living_job_is_no_end(job: dict[str, object], against: str) -> None:
+    said = contradiction(job)
+    assert against in said
+    assert bool(said) == bool(against)

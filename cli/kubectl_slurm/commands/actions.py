@@ -173,7 +173,7 @@ def _release(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
         raise Refusal(f"{job.name} is suspended: `kubectl slurm resume {job.name}` lets it run")
     if job.held_by_slurm and not job.held:
         request_release(call.kubectl, job)
-        return f"{_title(job)} is released"
+        return f"{_title(job)} is to be released: `kubectl slurm explain {job.name}` shows whether it was"
     if not job.held:
         held_by_others = f" ({one_line(job.message)})" if "Held" in job.reason and job.message else ""
         raise Refusal(f"{job.name} is not held by its SlurmJob{held_by_others}")

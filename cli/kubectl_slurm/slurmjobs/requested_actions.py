@@ -28,7 +28,7 @@ def request_cancel(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
 
 def request_release(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
     """The SlurmJob with the request to release the run that Slurm holds."""
-    wanted = of_run(job.job_id, job.run)
+    wanted = of_run(job.job_id, job.run, secrets.token_hex(4))
     return patch(kubectl, job, {"metadata": {"annotations": {RELEASE: wanted}}})
 
 

@@ -15,6 +15,8 @@ RESULTS_FAILED = "ResultsFailed"
 SUSPENDED = "Suspended"
 SUCCEEDED = "Succeeded"
 UNFINISHED = "Unfinished"
+LONGEST_REASON, LONGEST_MESSAGE = 128, 4096
+"""As the CRD has them: a row may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ def _condition(
     return StatusCondition(
         type=new.type.value,
         status=status,
-        reason=new.reason,
-        message=(new.message or "")[:4096],
+        reason=new.reason[:LONGEST_REASON],
+        message=(new.message or "")[:LONGEST_MESSAGE],
         last_transition_time=since,
         observed_generation=generation,
     )

@@ -38,6 +38,7 @@ class AttemptState:
     row: Job | None
     cancel: CancelState | None = None
     unreleased: bool = False  # a release was announced, and red-box has not accepted it
+    release_refused: bool = False  # of the run that Slurm holds
 
     @property
     def before(self) -> SlurmJobStatus:
@@ -130,7 +131,8 @@ def hold_state_of(state: AttemptState) -> HoldState | None:
     """Whether Slurm holds it by itself, or else what it is asked for."""
     row = state.row
     if row is not None and is_held_by_slurm(state, row):
-        return HoldState.RELEASING if is_released(state, row) else HoldState.BY_SLURM
+        is_releasing = is_released(state, row) and not state.release_refused
+        return HoldState.RELEASING if is_releasing else HoldState.BY_SLURM
     return requested_hold(state)
 
 
@@ -141,7 +143,7 @@ def requested_hold(state: AttemptState) -> HoldState | None:
         return None
     held = state.before.condition(ConditionType.HELD) if state.same_attempt else None
     if row is None and state.before.finished:
-        return HoldState(held.reason) if held else None
+        return next((hold for hold in HoldState if held and held.reason == hold), None)
     waits = row is None or row.phase in {Phase.PENDING, Phase.SUBMITTING}
     if (spec.suspend or spec.hold) and waits:
         return HoldState.HELD

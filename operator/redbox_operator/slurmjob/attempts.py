@@ -22,6 +22,7 @@ from redbox_shared.backoff import Backoff
 from redbox_shared.wire import HELD_BY_SLURM, LAUNCH_FAILED
 
 FIRST = 1
+MOST_OLDER = 1000
 BACKOFF = Backoff(10.0, 360.0, jitter=0.0)
 RETRYING = "Retrying"
 FORGOTTEN = "ForgottenBySlurm"
@@ -78,6 +79,11 @@ class Attempt:
 
 def current(status: SlurmJobStatus) -> Attempt:
     return Attempt(status.attempts or FIRST, status.resumed or 0, status.relaunches or 0)
+
+
+def older_than(newest: int) -> range:
+    """The attempts before the newest. Not all: a status may name any number of them."""
+    return range(max(FIRST, newest - MOST_OLDER), newest)
 
 
 def may_retry(spec: SlurmJobSpec, attempt: Attempt, row: Job) -> bool:

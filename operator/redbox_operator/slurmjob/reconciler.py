@@ -293,7 +293,7 @@ class Reconciler:
         is_due = attempts.next_begins_in(job.spec, status, now()) == 0.0
         if row is None and is_due and not cancel_requested(job):
             return replace(state, attempt=attempts.following(status))
-        return replace(state, row=row)
+        return replace(state, row=row, release_refused=self._requested.release_refused(job, row))
 
     # -- 3. pods
 
@@ -350,8 +350,10 @@ class Reconciler:
             if attempts.is_being_suspended(status):
                 await link.cancel(state.row_key, all_attempts=False)
             elif action := pending_action(row, status, unreleased=self._notes_release(state, status)):
-                await link.act(state.row_key, action)
-                self._unreleased.discard(state.job.uid)
+                if await self._requested.hold_or_release(state, link, row, action):
+                    self._unreleased.discard(state.job.uid)
+                else:
+                    self.queue.add(state.job.ref)  # its status announces the release
             elif requested := requested_requeue(state.job, row):
                 await self._requested.requeue(state, link, row, requested)
         except (NoSuchJob, Conflict, Busy) as refusal:

@@ -1,8 +1,8 @@
-"""Actions that SlurmJobs request by an annotation: the requeue of a run, and the cancel of the SlurmJob.
+"""Actions that SlurmJobs request by an annotation: requeue or release a run, and cancel the SlurmJob.
 
 The annotation of a requeue names the run, and red-box requeues that run alone. So a request that is sent
 twice, or by the next operator, is harmless. One that was refused is not sent again: another annotation asks
-again.
+again. So it is with the release of a job that Slurm holds, also where it is a retry.
 
 A cancel is that of a deletion: red-box journals it, cancels what it has, and rejects what a companion may
 still submit. So it is safe at any moment of a submit, and it is sent until red-box has taken it.
@@ -20,22 +20,30 @@ from redbox_kube.api.events import NORMAL, WARNING, Event
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
-from redbox_operator.slurmjob.attempt_state import AttemptState, cancel_requested, is_recorded
+from redbox_operator.slurmjob import attempts
+from redbox_operator.slurmjob.attempt_state import (
+    AttemptState,
+    cancel_requested,
+    is_held_by_slurm,
+    is_recorded,
+)
 from redbox_operator.slurmjob.attempts import CancelState
 from redbox_operator.status_writer import StatusWriter, path_of
-from redbox_shared.requested_actions import REQUEUE_REFUSED
+from redbox_shared import requested_actions
+from redbox_shared.requested_actions import RELEASE_REFUSED, REQUEUE_REFUSED, asks_for, of_run
 
-REQUEUE = "requeue"
+REQUEUE, RELEASE = "requeue", "release"
 REQUEUED = "Requeued"
 SUBMITTING = "the one that is being submitted"
 
 
 class RequestedActions:
-    """Sends what annotations request, and remembers the requeues that have their outcome."""
+    """Sends what annotations request, and remembers what has its outcome: requeues, and refused releases."""
 
     def __init__(self, writer: StatusWriter) -> None:
         self._writer = writer
         self._settled: dict[str, str] = {}  # by the SlurmJob's uid
+        self._refused_releases: dict[str, str] = {}  # likewise
 
     async def requeue(self, state: AttemptState, link: RedboxLink, row: Job, requested: str) -> None:
         """Raises what may succeed later: Busy, RedboxUnavailable."""
@@ -45,30 +53,55 @@ class RequestedActions:
         try:
             await link.act(state.row_key, REQUEUE, run=row.run)
         except (Conflict, NotAccepted, NotAllowed) as refusal:
-            await self._publish(state, requested, WARNING, REQUEUE_REFUSED, str(refusal))
+            await self._publish(state, REQUEUE, requested, REQUEUE_REFUSED, str(refusal))
         else:
-            await self._publish(state, requested, NORMAL, REQUEUED, "Slurm has it in its queue again.")
+            await self._publish(state, REQUEUE, requested, REQUEUED, "Slurm has it in its queue again.")
         self._settled[uid] = requested
+
+    async def hold_or_release(self, state: AttemptState, link: RedboxLink, row: Job, action: str) -> bool:
+        """False: Slurm holds it, and its release was refused. Raises what may succeed later."""
+        try:
+            await link.act(state.row_key, action)
+        except (NotAccepted, NotAllowed) as refusal:
+            if not is_held_by_slurm(state, row):
+                raise
+            requested = _release_of(state.job, row)
+            await self._publish(state, RELEASE, requested, RELEASE_REFUSED, str(refusal))
+            self._refused_releases[state.job.uid] = requested
+            return False
+        return True
+
+    def release_refused(self, job: SlurmJob, row: Job | None) -> bool:
+        """Whether the release of this run, as it is requested now, was refused."""
+        refused = self._refused_releases.get(job.uid)
+        return refused is not None and row is not None and refused == _release_of(job, row)
 
     def forget(self, uid: str) -> None:
         """The SlurmJob is gone."""
         self._settled.pop(uid, None)
+        self._refused_releases.pop(uid, None)
 
     async def _publish(
-        self, state: AttemptState, requested: str, severity: str, reason: str, words: str
+        self, state: AttemptState, action: str, requested: str, reason: str, words: str
     ) -> None:
         job = state.job
         event = Event(
             about=path_of(job.ref),
             uid=job.uid,
             change=f"{reason}|{requested}",
-            severity=severity,
+            severity=NORMAL if reason == REQUEUED else WARNING,
             reason=reason,
             message=f"{requested}: {words}",
-            action=REQUEUE,
+            action=action,
             component=FIELD_MANAGER,
         )
         await self._writer.publish_event(event)
+
+
+def _release_of(job: SlurmJob, row: Job) -> str:
+    """The annotation that asks for it, or as one would, of a retry."""
+    job_id, requested = row.job_id or "", job.annotations.get(requested_actions.RELEASE, "")
+    return requested if asks_for(requested, job_id, row.run) else of_run(job_id, row.run)
 
 
 async def cancelled(state: AttemptState, no_link: str) -> AttemptState:
@@ -115,8 +148,12 @@ async def cancel_all(job: SlurmJob, link: RedboxLink) -> tuple[CancelState, Sequ
     except RedboxError as refusal:
         obstacle, continues = f"{red_box} answers: {refusal}", "accepts the cancel"
     else:
-        if status.job_id and not status.finished and all(row.attempt != status.attempts for row in rows):
-            obstacle = f"{red_box} does not name Slurm's job {status.job_id} among those that it cancels"
+        newest = attempts.current(status).number
+        if status.job_id and not status.finished and all(row.attempt != newest for row in rows):
+            obstacle = (
+                f"{red_box} does not name Slurm's job {status.job_id} among those that it cancels. If its "
+                "record was lost, `redbox recover` on the login node restores it"
+            )
             return CancelState(obstacle, "names it"), rows
         return waiting_for(rows, _alive_by_watch(job, link, first)), rows
     return CancelState() if status.finished else CancelState(obstacle, continues), ()
@@ -130,6 +167,7 @@ def waiting_for(rows: Sequence[Job], alive: Sequence[str] = ()) -> CancelState:
 
 def _alive_by_watch(job: SlurmJob, link: RedboxLink, first: RowKey) -> list[str]:
     """An answer that they have ended may be wrong."""
-    newest = job.status.attempts or first.attempt
-    rows = [link.rows.get(first._replace(attempt=number)) for number in range(first.attempt, newest + 1)]
+    newest = attempts.current(job.status).number
+    numbers = (*attempts.older_than(newest), newest)
+    rows = [link.rows.get(first._replace(attempt=number)) for number in numbers]
     return [row.job_id or SUBMITTING for row in rows if row is not None and row.phase not in FINAL_PHASES]

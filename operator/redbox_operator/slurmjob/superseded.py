@@ -22,7 +22,6 @@ from redbox_operator.status_writer import StatusWriter, path_of
 
 log = structlog.get_logger(__name__)
 REASON = "OlderAttemptCancelled"
-MOST_OLDER = 1000
 
 
 async def cancel_older_attempts(state: AttemptState, writer: StatusWriter) -> None:
@@ -47,9 +46,8 @@ def forget_older_rows(state: AttemptState, link: RedboxLink) -> None:
 
 
 def older_keys(state: AttemptState) -> Iterator[RowKey]:
-    """The keys of attempts before the newest. Not of all: a status may name any number of them."""
-    newest = state.attempt.number
-    for number in range(max(attempts.FIRST, newest - MOST_OLDER), newest):
+    """The keys of attempts before the newest."""
+    for number in attempts.older_than(state.attempt.number):
         yield state.row_key._replace(attempt=number)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redbox_api.models import Phase
+from redbox_api.errors import NotAccepted, NotAllowed, Refused
+from redbox_api.models import Phase, Problem
 from tests.operator.harness import Stand
 
 HELD = "launch failed requeued held"
@@ -61,6 +62,38 @@ async def test_its_user_releases_it_by_an_annotation_for_one_run(stand: Stand) -
     assert "relaunches" not in stand.status
     await held(stand, run=3)
     assert stand.conditions["Held"] == ("True", "HeldBySlurm")
+    assert stand.link.done == ["release 1"]
+
+
+@pytest.mark.parametrize(("kind", "status"), [(NotAccepted, 422), (NotAllowed, 403)])
+async def test_a_refused_release_is_an_event_and_is_sent_again_for_another_request(
+    stand: Stand, kind: type[Refused], status: int
+) -> None:
+    await stand.apply()
+    await held(stand, run=2)
+    stand.link.fault = kind(Problem(type="t", title="Slurm refused it", status=status, detail="no such node"))
+    await stand.change(annotations={"redbox.dev/release": "7/2"})
+    await stand.look()
+    assert stand.conditions["Held"] == ("True", "HeldBySlurm")
+    assert "being released" not in stand.status["message"]
+    await stand.look()
+    (event,) = [event for event in stand.api.events if event["reason"] == "ReleaseRefused"]
+    assert event["message"] == "7/2: Slurm refused it: no such node"
+    stand.link.fault = None
+    await stand.look()
+    assert stand.link.done == []
+    await stand.change(annotations={"redbox.dev/release": "7/2/again"})
+    assert stand.link.done == ["release 1"]
+
+
+async def test_a_retry_whose_release_is_refused_waits_for_its_user(stand: Stand) -> None:
+    await stand.apply(backoffLimit=1)
+    stand.link.fault = NotAccepted(Problem(type="t", title="Slurm refused it", status=422, detail="no"))
+    await held(stand, run=2)
+    await stand.look()
+    assert stand.conditions["Held"] == ("True", "HeldBySlurm")
+    stand.link.fault = None
+    await stand.change(annotations={"redbox.dev/release": "7/2/now"})
     assert stand.link.done == ["release 1"]
 
 

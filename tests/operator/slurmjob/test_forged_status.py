@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from redbox_api.models import Phase
+from redbox_api.feed import RowKey
+from redbox_api.models import Job, Phase
 from redbox_operator.slurmjob.attempt_state import AttemptState
 from redbox_operator.slurmjob.attempts import Attempt
 from redbox_operator.slurmjob.superseded import older_keys
@@ -35,6 +36,48 @@ def test_the_work_for_older_attempts_is_bounded_whatever_their_number() -> None:
     """Of two thousand million the operator had to look at each, and did nothing else for an hour."""
     state = AttemptState(slurm_job(), None, Attempt(1_000_000, 0), None)
     assert [key.attempt for key in older_keys(state)] == list(range(999_000, 1_000_000))
+
+
+class CountedRows(dict[RowKey, Job]):
+    """Counts the look-ups."""
+
+    looked_up = 0
+
+    def get(self, key: RowKey, default: Any = None) -> Any:
+        self.looked_up += 1
+        return super().get(key, default)
+
+
+async def test_a_cancel_looks_at_a_bounded_number_of_attempts(stand: Stand) -> None:
+    """Of a million the operator looked at each, and did nothing else for seconds."""
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.rows = rows = CountedRows(stand.link.rows)
+    stand.link.cancel_answer = [stand.row_of(Phase.CANCELLED, 1_000_000)]
+    forge(stand, attempts=1_000_000)
+    await stand.change(**DELETED)
+    assert stand.link.done == ["cancel farm/default all"]
+    assert 0 < rows.looked_up < 10_000
+
+
+async def test_a_status_without_a_number_of_attempts_is_of_the_first(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.rows.clear()
+    stand.link.cancel_answer = [stand.row_of(Phase.CANCELLED)]
+    forge(stand, attempts=None)
+    await stand.change(**DELETED)
+    assert stand.finalizers == []
+
+
+async def test_an_unknown_reason_of_a_hold_is_none(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.SUCCEEDED, state="COMPLETED")
+    stand.link.rows.clear()
+    held = {**FINISHED, "type": "Held", "reason": "Nonsense"}
+    forge(stand, conditions=[{**FINISHED, "reason": "Succeeded"}, held])
+    await stand.look()
+    assert "Held" not in stand.conditions
 
 
 async def test_a_number_of_attempts_that_cannot_be_is_replaced_by_what_red_box_has(stand: Stand) -> None:

@@ -56,3 +56,12 @@ async def test_the_words_of_a_companion_are_printable(stand: Stand) -> None:
     await stand.pod_ends(json.dumps({"refused": HOSTILE, "type": "t"}))
     assert "?]0;owned?" in stand.status["message"]
     assert texts(stand).isprintable()
+
+
+async def test_a_reason_longer_than_a_condition_takes_is_cut(stand: Stand) -> None:
+    await stand.apply(backoffLimit=1)
+    await stand.at_redbox(Phase.LOST, reason="R" * 300, no_sign_of_start=True)
+    assert stand.conditions["Submitted"] == ("False", "R" * 128)
+    written = len(stand.api.applied)
+    await stand.look()
+    assert len(stand.api.applied) == written

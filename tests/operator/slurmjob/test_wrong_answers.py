@@ -49,6 +49,7 @@ async def test_a_deleted_slurmjob_stays_while_the_cancel_does_not_name_its_job(s
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
     assert "does not name Slurm's job 7" in stand.status["message"]
+    assert "`redbox recover`" in stand.status["message"]
 
 
 async def test_a_contradiction_is_shown_and_ends_nothing(stand: Stand) -> None:

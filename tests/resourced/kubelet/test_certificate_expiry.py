@@ -72,3 +72,10 @@ def test_the_condition_of_slurmclusters_shows_it() -> None:
     grants = PodGrants(enabled=True, namespaces=("alice",))
     found = readiness_of(cast("Any", SimpleNamespace(api_tokens=False)), grants, serving)
     assert (found.holds, found.reason, found.message) == (True, EXPIRED, "It has ended.")
+
+
+def test_what_keeps_pods_waiting_goes_before_it() -> None:
+    serving = PodsServing(certificate=CertificateWarning(EXPIRES, "It ends."))
+    spec = cast("Any", SimpleNamespace(api_tokens=True))
+    found = readiness_of(spec, PodGrants(enabled=True, namespaces=("alice",)), serving)
+    assert (found.holds, found.reason) == (False, "NoTokenNamespaces")

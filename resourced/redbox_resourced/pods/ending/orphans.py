@@ -24,7 +24,7 @@ from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.node_labels import virtual_node
 from redbox_kube.slurm_cluster import OrphanPolicy, SlurmCluster
 from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.job_feed import PodJobFeed
+from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
 from redbox_resourced.pods.reported.pod_events import PodEvents
 
 log = structlog.get_logger(__name__)
@@ -61,15 +61,15 @@ class OrphanCleanup:
             del self._absent[gone]
         self._reported &= suspects.keys()
         uids = await self._pod_uids({key.namespace for key in suspects})
-        ended = {pod.uid: pod for pod in self.informer.pods.values() if pod.has_ended}
+        ended = {row_key_of(pod): pod for pod in self.informer.pods.values() if pod.has_ended}
         for key, (cluster, feed, job) in suspects.items():
-            if key.key in uids and key.key not in ended:
+            if key.key in uids and key not in ended:
                 self._absent.pop(key, None)
                 continue
             self._absent[key] = self._absent.get(key, 0) + 1
             if self._absent[key] < LISTS:
                 continue
-            if pod := ended.get(key.key):
+            if pod := ended.get(key):
                 await self.events.warn(pod, OUTLIVES_POD, _outlives(job))
                 await self._cancel(feed, job)
             elif self._may_cancel(key, cluster, job):

@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.client import RedboxClient
 from redbox_api.feed import RowKey
-from redbox_api.models import Job, Phase
+from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, ResourcePath
 from redbox_resourced.pods.ending.orphans import OrphanCleanup
 from redbox_resourced.pods.informer import PodInformer
@@ -82,6 +82,19 @@ async def test_a_job_that_lives_although_its_pod_has_ended_is_cancelled_and_the_
     assert await scene.lists(1) == ["DELETE force as resourced"]
     (event,) = scene.api.events
     assert (event["reason"], "Slurm job 7 lives" in event["message"]) == ("JobOutlivesPod", True)
+
+
+@pytest.mark.parametrize(
+    "other", [{"attempt": 2}, {"owner": OwnerRef(cluster="prod", namespace="alice", account="other")}]
+)
+async def test_a_job_with_the_key_of_a_pod_that_has_ended_may_be_anothers(other: dict[str, Any]) -> None:
+    """Anybody can choose keys: the pod gets no event about it."""
+    scene = Scene(node_since=YOUNG, job=pod_job().model_copy(update=other))
+    body = manifest({"phase": "Succeeded"})
+    scene.api.put(ResourcePath("Pod", "train", "alice"), body)
+    scene.informer.pods["alice", "train"] = read_pod(body)
+    assert await scene.lists(3) == []
+    assert scene.api.events == []
 
 
 async def test_a_pod_of_the_same_name_is_another_one() -> None:
