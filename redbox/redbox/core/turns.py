@@ -6,7 +6,8 @@ much waits for itself and not for others, and no time stays unused while anybody
 runs the work; `callers` and `agents` say whose it is.
 
 Connections whose callers are not known yet have one share together, in which their addresses take turns: a
-client that connects from many addresses gains nothing.
+client that connects from many addresses gains nothing. To accept connections has a turn beside them: what is
+not accepted cannot be told from a flood.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class TurnQueue(Generic[Work]):
         if share.is_waiting:
             return
         share.waits_since = now
-        if share.kind is ShareKind.CALLER:
+        if share.kind is not ShareKind.ADDRESS:
             self._order.enter(share)
             return
         self._strangers.enter(share)
@@ -174,7 +175,7 @@ class TurnQueue(Generic[Work]):
         self.recent_s[share] += seconds
         share.waits_since = now
         has_more = bool(share.work)
-        if share.kind is ShareKind.CALLER:
+        if share.kind is not ShareKind.ADDRESS:
             self._order.used(share, seconds, has_more=has_more)
         else:
             self._strangers.used(share, seconds, has_more=has_more)

@@ -119,6 +119,15 @@ def test_many_addresses_have_one_share_together() -> None:
     assert max(count for name, count in done.items() if name != "bob") == 1
 
 
+def test_connections_are_accepted_however_many_addresses_wait() -> None:
+    desk, accepts = Desk(), Share(ShareKind.ACCEPT, "port")
+    for number in range(100):
+        desk.add(address(str(number)), 10)
+    desk.do(10)
+    desk.add(accepts, 100)
+    assert Counter(desk.do(100))["port"] >= 45
+
+
 def test_addresses_take_turns() -> None:
     desk = Desk()
     desk.add(address("flood"), 1000)
