@@ -1,4 +1,4 @@
-"""Accepted connections that wait for their address's turn. Where too many wait, the address with most loses one.
+"""Accepted connections that wait for their turn. Where too many wait, the address with most loses one.
 
 Not the newcomer, whoever it is: else a few addresses that keep all places filled would lock out all others.
 """
