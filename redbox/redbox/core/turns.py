@@ -16,13 +16,15 @@ import asyncio
 import heapq
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
+
+from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 CREDIT_S = 0.05
 """Who has used nothing for a while goes first for so long: a request with its answer, not a flood."""
@@ -32,11 +34,12 @@ Result = TypeVar("Result")
 
 
 class ShareKind(StrEnum):
-    """`caller`: authenticated; `address`: not yet; `accept`: connections that have just arrived."""
+    """`caller`: authenticated; `address`: not yet; `accept`: arrivals; `arrays`: large ones, of any caller."""
 
     CALLER = "caller"
     ADDRESS = "address"
     ACCEPT = "accept"
+    ARRAYS = "arrays"
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -84,6 +87,15 @@ async def as_own_work(work: Awaitable[Result]) -> Result:
     with work_for(None):
         task = asyncio.ensure_future(work)
     return await task
+
+
+_threads = KeyedSemaphores[str](1)
+
+
+async def in_thread_of(caller: str, work: Callable[[], Result]) -> Result:
+    """In a thread, one at a time for each caller: each takes the interpreter's lock from the event loop."""
+    async with _threads.of(caller):
+        return await asyncio.to_thread(work)
 
 
 class Shares:
