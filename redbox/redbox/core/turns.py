@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class ShareKind(StrEnum):
-    """`caller`: authenticated; `address`: not yet; `accept`: arrivals; `arrays`: large ones, of any caller."""
+    """`caller`: authenticated; `address`: not yet; `accept`: arrivals; `arrays`: large ones of any caller."""
 
     CALLER = "caller"
     ADDRESS = "address"
