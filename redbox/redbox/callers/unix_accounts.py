@@ -26,6 +26,7 @@ import structlog
 
 from redbox.callers.errors import AuthenticationUnavailable
 from redbox.core.clock import Clock
+from redbox.core.turns import as_own_work
 
 log = structlog.get_logger(__name__)
 
@@ -205,7 +206,7 @@ class AccountResolver:
     async def _fetch(self, lookup: _Lookup) -> _Result:
         try:
             async with asyncio.timeout(self._policy.deadline_s):
-                result = await self._query_nss(lookup)
+                result = await as_own_work(self._query_nss(lookup))  # all callers share the slots
         except (TimeoutError, OSError) as error:
             return self._stale(lookup, error)
         if len(self._cache) >= MAX_CACHED:

@@ -1,6 +1,7 @@
 """A value that is fetched at most every few seconds, by one caller at a time.
 
-Concurrent callers share one fetch, and its failure. When the workload manager does not answer, `get` raises
+Concurrent callers share one fetch, and its failure. It is red-box's own work, to the last line: a caller that
+waits for the own turn holds up no other. When the workload manager does not answer, `get` raises
 and `get_or_stale` returns the last value with the time since when it is stale.
 """
 
@@ -13,7 +14,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from redbox.core.clock import Clock, SystemClock
-from redbox.core.turns import as_own_work
+from redbox.core.turns import work_for
 from redbox.core.workload_manager import WorkloadManagerError
 
 T = TypeVar("T")
@@ -42,8 +43,7 @@ class TtlCache(Generic[T]):
         self._ttl_s = ttl_s
         self._failure_ttl_s = failure_ttl_s
         self._clock = clock or SystemClock()
-        self._fetching = asyncio.Lock()
-        self._fetches = 0
+        self._refreshing: asyncio.Task[None] | None = None
         self._expirations = 0
         self._expires = float("-inf")
         self._cached: tuple[T, datetime] | None = None
@@ -67,10 +67,11 @@ class TtlCache(Generic[T]):
 
     async def get_or_stale(self) -> CachedValue[T]:
         """The last value, stale if it could not be refreshed; raises the failure if there never was one."""
-        fetches = self._fetches
-        async with self._fetching:
-            if fetches == self._fetches and self._clock.monotonic() >= self._expires:
-                await self._refresh()
+        if self._refreshing is None and self._clock.monotonic() >= self._expires:
+            with work_for(None):
+                self._refreshing = asyncio.create_task(self._refresh())
+        if self._refreshing is not None:
+            await asyncio.shield(self._refreshing)  # others wait for it, too
         if self._cached is None:
             raise self._failure or WorkloadManagerError("no value was fetched")
         value, fetched_at = self._cached
@@ -79,11 +80,12 @@ class TtlCache(Generic[T]):
     async def _refresh(self) -> None:
         expirations = self._expirations
         try:
-            value = await as_own_work(self._fetch())
+            value = await self._fetch()
         except (WorkloadManagerError, TimeoutError) as failure:
             self._failure = failure
         else:
             self._cached, self._failure = (value, self._clock.now()), None
-        self._fetches += 1
+        finally:
+            self._refreshing = None
         if expirations == self._expirations:
             self._expires = self._clock.monotonic() + (self._failure_ttl_s if self._failure else self._ttl_s)

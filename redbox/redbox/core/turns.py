@@ -6,7 +6,8 @@ much waits for itself and not for others, and no time stays unused while anybody
 runs the work; `callers` and `agents` say whose it is.
 
 Connections whose callers are not known yet have one share together, in which their addresses take turns: a
-client that connects from many addresses gains nothing.
+client that connects from many addresses gains nothing. To accept connections has a turn beside them: what is
+not accepted cannot be told from a flood.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import asyncio
 import heapq
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
+
+from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 CREDIT_S = 0.05
 """Who has used nothing for a while goes first for so long: a request with its answer, not a flood."""
@@ -31,11 +34,12 @@ Result = TypeVar("Result")
 
 
 class ShareKind(StrEnum):
-    """`caller`: authenticated; `address`: not yet; `accept`: connections that have just arrived."""
+    """`caller`: authenticated; `address`: not yet; `accept`: arrivals; `arrays`: large ones of any caller."""
 
     CALLER = "caller"
     ADDRESS = "address"
     ACCEPT = "accept"
+    ARRAYS = "arrays"
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -83,6 +87,15 @@ async def as_own_work(work: Awaitable[Result]) -> Result:
     with work_for(None):
         task = asyncio.ensure_future(work)
     return await task
+
+
+_threads = KeyedSemaphores[str](1)
+
+
+async def in_thread_of(caller: str, work: Callable[[], Result]) -> Result:
+    """In a thread, one at a time for each caller: each takes the interpreter's lock from the event loop."""
+    async with _threads.of(caller):
+        return await asyncio.to_thread(work)
 
 
 class Shares:
@@ -153,7 +166,7 @@ class TurnQueue(Generic[Work]):
         if share.is_waiting:
             return
         share.waits_since = now
-        if share.kind is ShareKind.CALLER:
+        if share.kind is not ShareKind.ADDRESS:
             self._order.enter(share)
             return
         self._strangers.enter(share)
@@ -174,7 +187,7 @@ class TurnQueue(Generic[Work]):
         self.recent_s[share] += seconds
         share.waits_since = now
         has_more = bool(share.work)
-        if share.kind is ShareKind.CALLER:
+        if share.kind is not ShareKind.ADDRESS:
             self._order.used(share, seconds, has_more=has_more)
         else:
             self._strangers.used(share, seconds, has_more=has_more)

@@ -16,6 +16,7 @@ from typing import Self
 
 from redbox.core.clock import Clock, SystemClock
 from redbox.core.domain import Caller, JobKey, Owner, Role
+from redbox.core.turns import in_thread_of
 from redbox.core.workload_manager import JobAction, WorkloadManager, WorkloadManagerError
 from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.context import Context
@@ -208,7 +209,7 @@ class JobService:
             raise RateLimited("Too many submits: slow down.", retry_after=max(1.0, pause))
         refuse_new_pod(request, self._store.index.get(key), self._settings)
         make = partial(put_request, caller, user, key, request, marks=self._marks, settings=self._settings)
-        return await asyncio.to_thread(make) if is_large else make()
+        return await in_thread_of(caller.name, make) if is_large else make()
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -225,7 +226,7 @@ class JobService:
         read = partial(self._access.record, caller, key, attempt, owner)
         if not with_tasks:
             return self._view(await read())
-        return self._view(*await self._array_tasks.listed(caller.owner, read))
+        return self._view(*await self._array_tasks.listed(caller.name, read))
 
     async def locate(self, caller: Caller, key: str, attempt: int = 1) -> JobRecord:
         """For logs and files: only the owner's, never an operator's."""

@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from contextvars import Context
@@ -26,6 +25,7 @@ from redbox.callers.connection_limits import ClientConnection, ConnectionLimiter
 from redbox.callers.file_version import file_version
 from redbox.callers.peers import PeerAwareProtocol, PeerAwareSocketProtocol, peer_of
 from redbox.core.turns import ShareKind, work_for, working_for
+from redbox.server.arrivals import Arrivals
 from redbox.server.certificates import BadCertificate, facts_of
 from redbox.settings import ListenSettings, TlsSettings
 from redbox_api.sessions.parts import MAX_FIRST_MESSAGE
@@ -36,9 +36,6 @@ HANDSHAKE_S = 10.0
 NO_DESCRIPTORS_S = 0.5
 BACKLOG = 2048
 ACCEPTED_IN_A_TURN = 32
-WAITING_PER_PEER = 2048
-"""Connections that have not begun: many companions may be behind one address, and start together."""
-WAITING = 8192
 CERTIFICATE_CHECK_S = 10.0
 IDLE_S = 30  # longer than clients keep a connection: closing one that a client just reuses costs it a request
 FOR_ALL_USERS = 0o666  # each connection is authenticated by the kernel's peer credentials
@@ -70,7 +67,7 @@ class Listener(uvicorn.Server):
         self._accepting: asyncio.Task[None] | None = None
         self._is_accepting = True
         self._accepts = connections.shares.of(ShareKind.ACCEPT, str(opened.getsockname()))
-        self._arrivals: Counter[str] = Counter()
+        self._arrivals = Arrivals()
 
     async def listen(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -125,20 +122,26 @@ class Listener(uvicorn.Server):
             loop.call_later(NO_DESCRIPTORS_S, self._wait_for_connections)
 
     def _arrived(self, accepted: socket.socket, peer: str) -> None:
-        if self._arrivals[peer] >= WAITING_PER_PEER or self._arrivals.total() >= WAITING:
-            accepted.close()
+        is_first = peer not in self._arrivals
+        closed = self._arrivals.add(peer, accepted)
+        if closed is not None:
+            closed.close()
             self._connections.dropped += 1
-            return
-        self._arrivals[peer] += 1
+        if is_first:
+            self._begin_later(peer)
+
+    def _begin_later(self, peer: str) -> None:
         context = Context()
         context.run(working_for.set, self._connections.share_of(peer))
-        asyncio.get_running_loop().call_soon(self._begin, accepted, peer, context=context)
+        asyncio.get_running_loop().call_soon(self._begin, peer, context=context)
 
-    def _begin(self, accepted: socket.socket, peer: str) -> None:
-        """Its address has its turn."""
-        self._arrivals[peer] -= 1
-        if not self._arrivals[peer]:
-            del self._arrivals[peer]
+    def _begin(self, peer: str) -> None:
+        """Its address has its turn: begin the connection that waits longest, if it was not closed."""
+        accepted = self._arrivals.take(peer)
+        if peer in self._arrivals:
+            self._begin_later(peer)
+        if accepted is None:
+            return
         if not self._is_accepting:
             accepted.close()
             return

@@ -1,7 +1,9 @@
 """Shares take turns: a caller that asks for much waits for itself, and no time stays unused."""
 
 import asyncio
+import threading
 from collections import Counter
+from functools import partial
 
 from redbox.core.turns import (
     CREDIT_S,
@@ -10,6 +12,7 @@ from redbox.core.turns import (
     Shares,
     TurnQueue,
     as_own_work,
+    in_thread_of,
     work_for,
     working_for,
 )
@@ -119,6 +122,15 @@ def test_many_addresses_have_one_share_together() -> None:
     assert max(count for name, count in done.items() if name != "bob") == 1
 
 
+def test_connections_are_accepted_however_many_addresses_wait() -> None:
+    desk, accepts = Desk(), Share(ShareKind.ACCEPT, "port")
+    for number in range(100):
+        desk.add(address(str(number)), 10)
+    desk.do(10)
+    desk.add(accepts, 100)
+    assert Counter(desk.do(100))["port"] >= 45
+
+
 def test_addresses_take_turns() -> None:
     desk = Desk()
     desk.add(address("flood"), 1000)
@@ -152,3 +164,24 @@ async def test_what_several_wait_for_is_done_for_none_of_them() -> None:
     with work_for(caller("alice")):
         assert await as_own_work(owner()) is None
         assert await owner() is not None
+
+
+async def test_a_caller_has_one_thread_and_others_have_theirs() -> None:
+    running, most, both = set[str](), 0, threading.Barrier(2, timeout=30)
+
+    def work(name: str, *, meets_other: bool = False) -> None:
+        nonlocal most
+        assert name not in running
+        running.add(name)
+        if meets_other:
+            both.wait()
+            most = max(most, len(running))
+            both.wait()
+        running.remove(name)
+
+    async with asyncio.TaskGroup() as group:
+        for name in ("alice", "bob"):
+            group.create_task(in_thread_of(name, partial(work, name, meets_other=True)))
+        for _ in range(20):
+            group.create_task(in_thread_of("alice", partial(work, "alice")))
+    assert most == 2

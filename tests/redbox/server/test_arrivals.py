@@ -10,7 +10,8 @@ import pytest
 import uvicorn
 
 from redbox.callers.connection_limits import ConnectionLimiter
-from redbox.server import listeners
+from redbox.server import arrivals
+from redbox.server.arrivals import Arrivals
 from redbox.server.fair_loop import FairEventLoop
 from redbox.server.listeners import BACKLOG, Listener, _peer_name
 from tests.redbox.http.fakes import SoundedListener
@@ -62,7 +63,7 @@ def test_all_companions_of_one_address_are_served_though_they_start_together() -
 
 
 def test_what_waits_beyond_the_bound_of_its_address_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "WAITING_PER_PEER", 5)
+    monkeypatch.setattr(arrivals, "WAITING_PER_PEER", 5)
 
     async def flood() -> None:
         connections = ConnectionLimiter()
@@ -75,6 +76,39 @@ def test_what_waits_beyond_the_bound_of_its_address_is_closed(monkeypatch: pytes
                 each.close()
 
     run_fairly(flood())
+
+
+def test_where_all_places_are_taken_the_address_with_most_loses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "WAITING", 20)
+    with socket.socket() as one:
+        waiting = Arrivals()
+        for number in range(20):
+            assert waiting.add(f"flood {number % 5}", one) is None
+        with socket.socket() as of_bob:
+            assert waiting.add("bob", of_bob) is one
+            for number in range(100):
+                assert waiting.add(f"flood {number % 5}", one) is one
+            assert len(waiting) == 20
+            assert waiting.take("bob") is of_bob
+        assert "bob" not in waiting
+        for number in range(5):
+            while f"flood {number}" in waiting:
+                assert waiting.take(f"flood {number}") is one
+        assert len(waiting) == 0
+
+
+def test_an_address_whose_connections_were_all_closed_still_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals, "WAITING", 1)
+    with socket.socket() as first, socket.socket() as second:
+        waiting = Arrivals()
+        assert waiting.add("alice", first) is None
+        assert waiting.add("bob", second) is first
+        assert "alice" in waiting
+        assert waiting.take("alice") is None
+        assert "alice" not in waiting
+        assert waiting.take("bob") is second
 
 
 @pytest.mark.parametrize(

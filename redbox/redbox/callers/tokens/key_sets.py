@@ -20,6 +20,7 @@ from redbox.callers.errors import ApiServerUnavailable, AuthenticationUnavailabl
 from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.tokens.jwks import VerifyingKey, parse_key_set
 from redbox.core.clock import Clock
+from redbox.core.turns import as_own_work
 
 if TYPE_CHECKING:
     from redbox.callers.tokens.kubernetes_api import ApiServerClient
@@ -109,7 +110,9 @@ class KeySet:
 
     async def refresh(self) -> None:
         """Fetch the keys unless the last fetch is too recent. Concurrent callers share one fetch."""
-        called_at = self._clock.monotonic()
+        await as_own_work(self._refresh(self._clock.monotonic()))
+
+    async def _refresh(self, called_at: float) -> None:
         async with self._fetching:
             if self._tried_at is not None and (called_at < self._tried_at or self.wait_s() > 0):
                 return

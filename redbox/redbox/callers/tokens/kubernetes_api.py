@@ -17,6 +17,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.tokens.api_access import ApiAccess
+from redbox.core.turns import as_own_work
 from redbox_api.bodies import whole
 from redbox_api.connections import explain, plain_session
 from redbox_api.limits.answer_limits import AnswerLimits
@@ -27,7 +28,11 @@ SUCCESS = range(200, 300)
 
 
 class ApiServerClient:
-    """A client of one API server, with persistent connections."""
+    """A client of one API server, with persistent connections.
+
+    Its requests are red-box's own work: callers share the connections, and a connection works for whoever
+    opened it.
+    """
 
     def __init__(self, access: ApiAccess) -> None:
         self._access = access
@@ -36,21 +41,24 @@ class ApiServerClient:
 
     async def get(self, url: str) -> bytes:
         """Return the body; raises ApiServerUnavailable."""
-        return await self._call("GET", url)
+        return await as_own_work(self._call("GET", url))
 
     async def post(self, url: str, body: Mapping[str, Any]) -> bytes:
         """Return the body; raises ApiServerUnavailable."""
-        return await self._call("POST", url, body)
+        return await as_own_work(self._call("POST", url, body))
 
     async def date(self, url: str) -> str | None:
         """Return the Date header, also of an error response; None without one."""
-        async with self._request("HEAD", url) as response:
-            return response.headers.get("date")
+        return await as_own_work(self._date(url))
 
     async def close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def _date(self, url: str) -> str | None:
+        async with self._request("HEAD", url) as response:
+            return response.headers.get("date")
 
     async def _call(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> bytes:
         async with self._request(method, url, body) as response:

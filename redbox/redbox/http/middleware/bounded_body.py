@@ -6,12 +6,13 @@ event loop run meanwhile. One of a caller at a time, so that a caller with many 
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
 
+from redbox.core.turns import in_thread_of
 from redbox.http.answers.bounded_json import count_values, validated
 from redbox.http.middleware.cost_budget import BYTES_PER_VALUE, CostBudget
 from redbox_shared.keyed_semaphores import KeyedSemaphores
@@ -35,10 +36,11 @@ class BoundedRequest(Request):
             self._charge(body)
             self._charge_values(count_values(body))
             return validated(self._adapter, body)
-        async with _turns.of(self.state.caller.name):
+        caller = self.state.caller.name
+        async with _turns.of(caller):
             self._charge(body)
-            self._charge_values(await asyncio.to_thread(count_values, body))
-            return await asyncio.to_thread(validated, self._adapter, body)
+            self._charge_values(await in_thread_of(caller, partial(count_values, body)))
+            return await in_thread_of(caller, partial(validated, self._adapter, body))
 
     def _charge(self, body: bytes) -> None:
         self._costs.charge(self.state.caller, len(body))

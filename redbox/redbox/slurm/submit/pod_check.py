@@ -21,6 +21,9 @@ MAX_WORDS_BYTES = 1 << 20
 MAX_WORD_BYTES = 128 * 1024
 """Of one argument, or one variable with its name: Linux's MAX_ARG_STRLEN."""
 MAX_NAME_BYTES = 255  # of one part of a path
+LEAVES_FOLDER = re.compile(r"(?:\A|/)\.\.(?:/|\Z)")
+LEAVES_FOLDER_OR_IS_EMPTY = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)")
+LONG_NAME = re.compile(rb"/[^/]{%d}" % (MAX_NAME_BYTES + 1))
 VARIABLE_PREFIX = "APPTAINERENV_"
 IMAGE = re.compile(r"docker://[^\s@]+(@(?P<digest>.*))?")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -121,7 +124,7 @@ def _check_words(field: str, container: ContainerProgram) -> None:
 def _check_files(field: str, volume: FilesVolume) -> None:
     for file in volume.files:
         _check_path(f"{field}: the path", file.path, is_file=True)
-    paths = sorted((file.path for file in volume.files), key=lambda path: path.split("/"))
+    paths = sorted((file.path for file in volume.files), key=lambda path: path.replace("/", "\0"))
     for path, following in pairwise(paths):  # what is in a folder follows it
         if path == following:
             raise RequestRefused(f"{field}: two files have the path {path!r}: leave out one of them.")
@@ -133,8 +136,7 @@ def _check_files(field: str, volume: FilesVolume) -> None:
 
 def _check_path(what: str, path: str, *, is_file: bool = False) -> None:
     """A path in a volume; of a file it has no empty part either."""
-    parts = path.split("/")
-    if path.startswith("/") or ".." in parts or (is_file and {"", "."} & set(parts)):
+    if path.startswith("/") or (LEAVES_FOLDER_OR_IS_EMPTY if is_file else LEAVES_FOLDER).search(path):
         raise RequestRefused(f"{what}, {path!r}, leaves its volume: use a relative path without `..`.")
-    if any(len(part.encode("utf-8", "replace")) > MAX_NAME_BYTES for part in parts):
+    if LONG_NAME.search(b"/" + path.encode("utf-8", "replace")):
         raise RequestRefused(f"{what} has a name of more than {MAX_NAME_BYTES} bytes: shorten it.")

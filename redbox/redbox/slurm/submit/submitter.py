@@ -10,18 +10,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import posixpath
 import secrets
 from dataclasses import replace
+from functools import partial
 
 from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
 from redbox.agents.protocol.answers import Hello
 from redbox.core.domain import UnixUser
 from redbox.core.output_patterns import RUNNER_LOG, PatternValues, resolve_unless_array
+from redbox.core.turns import in_thread_of
 from redbox.core.workload_manager import (
     ReportPiece,
     ReportPosition,
@@ -71,8 +72,6 @@ class SlurmSubmitter:
         self._refusals = RefusalPolicy(commands.clock.monotonic)
         self._account_env: dict[UnixUser, tuple[Hello, dict[str, str]]] = {}
         """With the agent that has shown it: the next one may have another home."""
-        self._packing = KeyedSemaphores[UnixUser](1)
-        """One thread of a user: each takes time from the event loop."""
         self.find_outputs = OutputLookup(commands.agents).find
 
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
@@ -193,7 +192,7 @@ class SlurmSubmitter:
     async def _pod_job(self, user: UnixUser, submission: Submission) -> tuple[Submission, str]:
         """The submission of a pod as sbatch gets it, and its script."""
         request = submission.request
-        await asyncio.to_thread(check_pod, request)  # paths of 8 MiB have four million parts
+        await in_thread_of(user.name, partial(check_pod, request))  # up to 8 MiB
         if request.pod is not None and request.pod.mpi is not None:
             check_mpi_kind(request.pod.mpi, await self._cluster.mpi_kinds(), "pod.mpi")
         runner = pod_files.runner_path(await self._image_cache(user))
@@ -256,8 +255,7 @@ class SlurmSubmitter:
         paths = pod_files.PodPaths(logs=directory, cache=cache, keep_days=settings.images_days)
         folder = private_folder(directory, submission.mark)
         try:
-            async with self._packing.of(user):
-                archive = await asyncio.to_thread(pod_files.pack, pod, paths)  # 0.3 s for 4,000 files
+            archive = await in_thread_of(user.name, partial(pod_files.pack, pod, paths))  # 4,000 files: 0.3 s
             await pod_files.lay_out(agent, folder, archive, pod_files.runner_path(cache))
         except (AgentError, WorkloadManagerError):
             await self._discard_private_folder(user, submission)

@@ -14,6 +14,7 @@ from redbox.callers.tokens.api_access import ApiAccess
 from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, RefreshPolicy
 from redbox.callers.tokens.kubernetes_api import ApiServerClient
 from redbox.callers.tokens.token_review import TokenReviewer
+from redbox.core.turns import Share, ShareKind, work_for, working_for
 from tests.redbox.callers.factories import AUDIENCE, StoppedClock, ec_key, jwks, rsa_key
 from tests.redbox.callers.fakes import DATE, Request, https_server
 
@@ -38,6 +39,41 @@ async def test_keys_are_fetched_over_tls_and_rotate(tmp_path: Path) -> None:
         assert await keys.key("a") is None
         await keys.close()
     assert [request.path for request in server.requests] == ["/openid/v1/jwks"] * 2
+
+
+async def test_a_request_works_for_no_caller_who_happens_to_open_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners: list[object] = []
+    connected = ApiServerClient._connected
+
+    async def noted(self: ApiServerClient) -> Any:
+        owners.append(working_for.get())
+        return await connected(self)
+
+    monkeypatch.setattr(ApiServerClient, "_connected", noted)
+    async with https_server(tmp_path, lambda _: (200, b"")) as (server, ca_file):
+        api = ApiServerClient(access(ca_file))
+        with work_for(Share(ShareKind.CALLER, "alice")):
+            await api.get(server.url)
+            await api.post(server.url, {})
+            await api.date(server.url)
+        await api.close()
+    assert owners == [None, None, None]
+
+
+async def test_keys_are_fetched_for_no_caller_in_particular(tmp_path: Path) -> None:
+    owners: list[object] = []
+
+    class Source(JwksFile):
+        async def fetch(self) -> bytes | None:
+            owners.append(working_for.get())
+            return jwks(a=rsa_key())
+
+    with work_for(Share(ShareKind.CALLER, "alice")):
+        keys = KeySet("prod", Source(tmp_path), FRESHNESS, StoppedClock())
+        assert await keys.key("a") is not None
+    assert owners == [None]
 
 
 async def test_a_server_with_another_ca_is_not_believed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.core.domain import Owner
+from redbox.core.turns import ShareKind, working_for
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.query.array_tasks import PIECE, ArrayTasks
 from redbox.jobs.record.api_view import MOST_LISTED, job_view
@@ -16,7 +16,7 @@ from redbox.slurm.text.states import JOB_STATES
 from redbox_companion.redbox_client import MOST_BYTES
 from tests.redbox.jobs.factories import MACHINE, RECORD
 
-ALICE, BOB = RECORD.key.owner, replace(RECORD.key.owner, account="bob")
+ALICE, BOB = "alice", "bob"
 LONGEST = TaskObservation(4_000_000, "4294967295_4000000", "OUT_OF_MEMORY", 255, None)
 
 
@@ -75,7 +75,7 @@ async def test_large_arrays_are_listed_one_by_one() -> None:
 async def test_a_caller_who_asks_for_many_keeps_no_other_from_its_turn() -> None:
     array_tasks, store, ended = ArrayTasks(JOB_STATES), Store(array(2 * PIECE)), list[str]()
 
-    async def ask(name: str, caller: Owner) -> None:
+    async def ask(name: str, caller: str) -> None:
         await array_tasks.listed(caller, store.read)
         ended.append(name)
 
@@ -85,3 +85,24 @@ async def test_a_caller_who_asks_for_many_keeps_no_other_from_its_turn() -> None
         group.create_task(ask("bob", BOB))
     assert ended.index("bob") <= 2
     assert len(ended) == 21
+
+
+async def test_a_caller_whose_turn_is_far_keeps_no_other_from_its_listing() -> None:
+    array_tasks, store = ArrayTasks(JOB_STATES), Store(array(2 * PIECE))
+    asking = array_tasks.listed(ALICE, store.read)
+    asking.send(None)  # alice's only step: the next would be in her turn
+    _, tasks = await array_tasks.listed(BOB, store.read)
+    assert tasks is not None
+    asking.close()
+
+
+async def test_large_arrays_are_listed_in_a_share_of_their_own() -> None:
+    kinds: list[ShareKind | None] = []
+
+    async def read() -> JobRecord:
+        owner = working_for.get()
+        kinds.append(owner.share.kind if owner else None)
+        return array(2 * PIECE)
+
+    await ArrayTasks(JOB_STATES).listed(ALICE, read)
+    assert kinds == [None, ShareKind.ARRAYS]

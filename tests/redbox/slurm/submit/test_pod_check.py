@@ -20,6 +20,10 @@ from tests.redbox.slurm.submit.factories import container, files, request
         (request(files("../x")), r"pod.volumes\[v\].files: .*leaves its volume"),
         (request(files("a/../../x")), "leaves its volume"),
         (request(files("a//b")), "leaves its volume"),
+        (request(files("a/./b")), "leaves its volume"),
+        (request(files("a/..")), "leaves its volume"),
+        (request(files("a/")), "leaves its volume"),
+        (request(files("a/" + "ä" * 128 + "/b")), "shorten it"),
         (request(files("a", "a-b", "b/c", "a/b/c")), "'a' is a file, and the folder of 'a/b/c'"),
         (request(files("a", "a")), "two files have the path 'a'"),
         (request(files("x" * 256)), "shorten it"),
@@ -74,6 +78,7 @@ DIGEST = "sha256:" + "0a" * 32
     [
         request(),
         request(files("a/b", "a/c", "b", ".hidden/x")),
+        request(files("a/..b", "a/b..", "..a/x", "a/.../b", "a/" + "x" * 255 + "/" + "y" * 255)),
         request({"containers": [container(image=f"docker://registry:5000/a/b:1@{DIGEST}")]}),
         request({"containers": [container(image="/images/a b.sif")]}),
         request({"containers": [container(env=[{"name": f"V{n}", "value": "x" * 500} for n in range(500)])]}),
