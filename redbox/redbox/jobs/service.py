@@ -301,9 +301,10 @@ class JobService:
         await self._claims.claim(of, key, by_name_only=of != caller.owner)
         found: Sequence[JobKey] = ()
         wanted: Sequence[JobRecord] = ()
+        buried = Change()
 
         def decide() -> Change:
-            nonlocal found, wanted
+            nonlocal found, wanted, buried
             line = self._access.line(caller, of, key)
             records = [record for record in line if attempt in (None, record.key.attempt)]
             found = [record.key for record in records]
@@ -319,9 +320,9 @@ class JobService:
             outcome = "done" if record.key in cancelled else "same"
             self._context.audit(audit_entry(caller, "cancel", record.key, outcome, job_id=record.job_id))
             self._actions.cancel_if_due(record)
-        if not records:
+        if not wanted and (buried or not records):
             job_key = JobKey(of, key, attempt or ALL_ATTEMPTS)
-            self._context.audit(audit_entry(caller, "cancel", job_key, "tombstone"))
+            self._context.audit(audit_entry(caller, "cancel", job_key, "tombstone" if buried else "same"))
         self._context.request_poll()
         if not any(visible(record) for record in records):
             raise JobNotFound(
