@@ -43,7 +43,7 @@ from redbox.jobs.record.api_view import job_view, visible
 from redbox.jobs.record.listing import Filters, PageRequest, page_of
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import RecordSummary
-from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Place, Tombstone, lineage, shared
+from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Tombstone, lineage, shared
 from redbox.jobs.record.state_machine import StateMachine, is_new_cancel, to_cancel
 from redbox.jobs.record_access import RecordAccess, require_reader, submitter_of
 from redbox.jobs.settings import JobsSettings
@@ -238,14 +238,13 @@ class JobService:
         require_reader(caller)
         await self._claims.claim_all(caller.owner)
         index = self._store.index
-        owner = None if caller.may(Role.OPERATOR) else caller.owner
 
-        def records(after: Place | None) -> Iterator[RecordSummary]:
-            listed = index.listed(owner, after)
-            return (r for r in listed if visible(r) and may_see(caller, r) and filters.pass_(r))
+        def wanted(record: RecordSummary) -> bool:
+            return visible(record) and may_see(caller, record) and filters.pass_(record)
 
         size = min(page.size or self._settings.page_size, self._settings.page_size)
-        return page_of(records, page, index.revision, size, self._view)
+        records = partial(index.listed, None if caller.may(Role.OPERATOR) else caller.owner)
+        return page_of(records, page, index.revision, size, self._view, wanted=wanted)
 
     def watch(
         self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF
