@@ -58,7 +58,8 @@ class LimitsSettings(Section):
     streams: Annotated[int, Field(ge=1)] = 20_000
     """The same, for all users together."""
     writes_per_second: Annotated[float, Field(gt=0)] = 20.0
-    """Submits, deletions and other changes of one user, each by itself; ten times that for an operator."""
+    """Submits, deletions and other changes of one user, each by itself; ten times that for an operator,
+    in each namespace."""
     write_burst: Annotated[float, Field(ge=1)] = 1000.0
     """The same at once, before writes_per_second counts."""
 

@@ -44,7 +44,7 @@ from redbox.jobs.record.api_view import job_view, visible
 from redbox.jobs.record.listing import Filters, PageRequest, page_of
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import RecordSummary
-from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Place, Tombstone, lineage, shared
+from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Tombstone, lineage, shared
 from redbox.jobs.record.state_machine import StateMachine, is_new_cancel, to_cancel
 from redbox.jobs.record_access import RecordAccess, require_reader, submitter_of
 from redbox.jobs.settings import JobsSettings
@@ -239,14 +239,13 @@ class JobService:
         require_reader(caller)
         await self._claims.claim_all(caller.owner)
         index = self._store.index
-        owner = None if caller.may(Role.OPERATOR) else caller.owner
 
-        def records(after: Place | None) -> Iterator[RecordSummary]:
-            listed = index.listed(owner, after)
-            return (r for r in listed if visible(r) and may_see(caller, r) and filters.pass_(r))
+        def wanted(record: RecordSummary) -> bool:
+            return visible(record) and may_see(caller, record) and filters.pass_(record)
 
         size = min(page.size or self._settings.page_size, self._settings.page_size)
-        return page_of(records, page, index.revision, size, self._view)
+        records = partial(index.listed, None if caller.may(Role.OPERATOR) else caller.owner)
+        return page_of(records, page, index.revision, size, self._view, wanted=wanted)
 
     def watch(
         self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF
@@ -302,9 +301,10 @@ class JobService:
         await self._claims.claim(of, key, by_name_only=of != caller.owner)
         found: Sequence[JobKey] = ()
         wanted: Sequence[JobRecord] = ()
+        buried = Change()
 
         def decide() -> Change:
-            nonlocal found, wanted
+            nonlocal found, wanted, buried
             line = self._access.line(caller, of, key)
             records = [record for record in line if attempt in (None, record.key.attempt)]
             found = [record.key for record in records]
@@ -320,9 +320,9 @@ class JobService:
             outcome = "done" if record.key in cancelled else "same"
             self._context.audit(audit_entry(caller, "cancel", record.key, outcome, job_id=record.job_id))
             self._actions.cancel_if_due(record)
-        if not records:
+        if not wanted and (buried or not records):
             job_key = JobKey(of, key, attempt or ALL_ATTEMPTS)
-            self._context.audit(audit_entry(caller, "cancel", job_key, "tombstone"))
+            self._context.audit(audit_entry(caller, "cancel", job_key, "tombstone" if buried else "same"))
         self._context.request_poll()
         if not any(visible(record) for record in records):
             raise JobNotFound(

@@ -16,7 +16,7 @@ from redbox.observability.job_audit import DROPPED, ENTER, REDBOX, Audit, AuditE
 
 LINES_PER_S, BURST_LINES = 5.0, 2_000.0
 """130 MB of a user in a day, at most."""
-EFFECTIVE = frozenset({"done", "opened", "ended", "unknown"})
+EFFECTIVE = frozenset({"done", "opened", "ended", "tombstone", "unknown"})
 MOST_CALLERS = 10_000
 STRANGERS = "strangers"
 REPORT_S = 60.0

@@ -73,7 +73,7 @@ class OpenForward:
     """Entered for each connection; SessionsBusy if its user has too many."""
     new_timer: Callable[[], IdleTimer]
     on_first_use: Callable[[int, str], None]
-    """Called with the port and the node of the first connection there."""
+    """Called with the port and the node once the first connection there is open; may refuse it."""
     uses: dict[tuple[int, str], PortUse] = field(default_factory=dict)
     end: str = CLIENT_GONE
     _probes: int = 0
@@ -94,11 +94,11 @@ class OpenForward:
         would have no Service that is ready.
         """
         target = self._target(request.node)
-        use = PortUse() if request.probe else self._use(request.port, target.node)
-        use.connections += 1
         document = {"kind": "port", "port": request.port, "probe": request.probe}
         with self._count_probe() if request.probe else self.count_connection():
             async with self.open_stream(target, document) as stream:
+                use = PortUse() if request.probe else self._use(request.port, target.node)
+                use.connections += 1
                 session = OpenSession(stream, self.job, self.new_timer())
                 use.step_name = stream.step_name
                 try:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from redbox.core.clock import Clock
-from redbox.core.domain import JobKey, JobRef, Role, UnixUser
+from redbox.core.domain import Caller, JobKey, JobRef, Role, UnixUser
 from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.errors import Forbidden, JobConflict, JobsError, NotAcceptable, RateLimited
 from redbox.jobs.poll.schedule import OwnerBuckets
@@ -80,16 +80,18 @@ class SessionService:
 
         As of submits, a refusal by the rate has no audit line: so the rate is one of audit lines, too.
         """
-        caller = ref.caller
+        self._charge(ref.caller)
+        with self._audited_refusal(ref, act):
+            record = await self._enterable(ref)
+            if act == FORWARD:
+                choose_target(record, self._workload.states, None, task)
+
+    def _charge(self, caller: Caller) -> None:
         if pause := self._buckets.wait(caller.owner, self._clock.monotonic()):
             raise RateLimited(
                 f"{caller.identity} begins too many sessions: slow down (exec.sessions_per_second).",
                 retry_after=max(1.0, pause),
             )
-        with self._audited_refusal(ref, act):
-            record = await self._enterable(ref)
-            if act == FORWARD:
-                choose_target(record, self._workload.states, None, task)
 
     async def expect(self, ref: JobRef) -> None:
         """A command is about to be requested: its relay starts meanwhile, where only one node is possible."""
@@ -161,12 +163,16 @@ class SessionService:
             key, job_id = job.record.key, job.target.job_id
             self._audit(audit_entry(ref.caller, FORWARD, key, outcome, job_id=job_id, detail=text))
 
+        def begin(port: int, node: str) -> None:
+            self._charge(ref.caller)
+            audit("opened", port, node)
+
         forward = OpenForward(
             job,
             partial(self._stream, ref, job),
             partial(self._counted_connection, user),
             self._idle_timer,
-            partial(audit, "opened"),
+            begin,
         )
         with counted(self._open, user):
             try:

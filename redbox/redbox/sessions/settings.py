@@ -23,7 +23,7 @@ class ExecSettings(Section):
     max_connections_per_user: Annotated[int, Field(ge=1, le=4000)] = 256
     """Connections of one Unix user at once in all forwards, without probes; each may hold about 1 MiB."""
     sessions_per_second: Annotated[float, Field(gt=0)] = 50.0
-    """Per caller: sessions and forwards that begin."""
+    """Per caller: sessions and forwards that begin, and ports that a forward uses for the first time."""
     session_burst: Annotated[float, Field(ge=1)] = 500.0
     """Per caller: sessions at once before sessions_per_second counts."""
     idle_limit: Duration = Duration(3600)

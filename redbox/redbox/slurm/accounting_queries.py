@@ -16,6 +16,7 @@ from redbox.slurm.commands import ended_usage, sacct
 from redbox.slurm.job_queries import JobQueries, in_order, known_ids, own_rows
 from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.text.error_messages import is_unavailable, words_of
+from redbox.slurm.text.fixed_columns import Columns
 from redbox.slurm.text.record_format import ParseReport
 from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
 from redbox.slurm.views.past_usages import build_past_usages
@@ -124,13 +125,24 @@ class AccountingQueries:
             whole = {run for run, found in texts.items() if found.whole}
             ids = sorted({sacct.id_of_one(row) for row in shown.values() if sacct.run_of(row) not in whole})
             for start in range(0, len(ids), chunk):
-                argv = sacct.texts_argv(columns, ids[start : start + chunk])
-                output = await self._commands.output(
-                    argv, user=reader, env=sacct.ENVIRONMENT, deadline=deadline
-                )
-                texts.update(sacct.read_texts(output, columns, report))
+                texts |= await self._texts_in(columns, ids[start : start + chunk], reader, deadline, report)
         report.dropped += sum(sacct.run_of(row) not in texts for row in shown.values())
         return {part: texts.get(sacct.run_of(row), sacct.JobTexts()) for part, row in shown.items()}
+
+    async def _texts_in(
+        self, columns: Columns, ids: Sequence[str], reader: UnixUser, deadline: float, report: ParseReport
+    ) -> dict[sacct.Run, sacct.JobTexts]:
+        """In as many calls as it takes; of a job whose runs alone are too many, none."""
+        argv = sacct.texts_argv(columns, ids)
+        try:
+            output = await self._commands.output(argv, user=reader, env=sacct.ENVIRONMENT, deadline=deadline)
+        except OutputTooLong:
+            if len(ids) == 1:
+                return {}  # not counted: it has those of narrower columns, or is counted without any
+            middle = len(ids) // 2
+            first = await self._texts_in(columns, ids[:middle], reader, deadline, report)
+            return first | await self._texts_in(columns, ids[middle:], reader, deadline, report)
+        return dict(sacct.read_texts(output, columns, report))
 
     async def _complete_exit_codes(
         self, rows: Iterable[sacct.AccountingRow], reader: UnixUser, deadline: float

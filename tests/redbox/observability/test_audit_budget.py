@@ -28,7 +28,7 @@ class Recorded:
 
 def test_lines_without_an_effect_beyond_the_budget_are_counted_in_one() -> None:
     recorded = Recorded()
-    recorded.cancel("tombstone", times=100)
+    recorded.cancel("Conflict", times=100)
     recorded.cancel("same", times=20)
     assert len(recorded.entries) == 3
     recorded.audit.report()
@@ -36,31 +36,32 @@ def test_lines_without_an_effect_beyond_the_budget_are_counted_in_one() -> None:
     *_, last = recorded.entries
     assert len(recorded.entries) == 4
     assert (last.caller, last.act, last.outcome) == ("alice", "audit", "Dropped")
-    assert last.detail == "117 lines without an effect were left out (cancel same: 20, cancel tombstone: 97)"
+    assert last.detail == "117 lines without an effect were left out (cancel Conflict: 97, cancel same: 20)"
     assert len(recorded.dropped) == 117
 
 
 def test_what_had_an_effect_is_always_a_line() -> None:
     recorded = Recorded()
-    recorded.cancel("tombstone", times=50)
+    recorded.cancel("Conflict", times=50)
     recorded.cancel("done", times=50)
+    recorded.cancel("tombstone", times=50)
     recorded.cancel("Conflict", times=50, user=None, caller=REDBOX)
-    assert len(recorded.entries) == 103
+    assert len(recorded.entries) == 153
 
 
 def test_one_users_budget_is_not_anothers() -> None:
     recorded = Recorded()
-    recorded.cancel("tombstone", times=50)
-    recorded.cancel("tombstone", times=1, user="bob")
-    recorded.cancel("tombstone", times=1, user=None, caller="system:serviceaccount:redbox-system:operator")
+    recorded.cancel("Conflict", times=50)
+    recorded.cancel("Conflict", times=1, user="bob")
+    recorded.cancel("Conflict", times=1, user=None, caller="system:serviceaccount:redbox-system:operator")
     assert len(recorded.entries) == 5
 
 
 def test_the_budget_comes_back() -> None:
     recorded = Recorded()
-    recorded.cancel("tombstone", times=50)
+    recorded.cancel("Conflict", times=50)
     recorded.clock.pass_s(1)
-    recorded.cancel("tombstone", times=50)
+    recorded.cancel("Conflict", times=50)
     assert len(recorded.entries) == 6
 
 

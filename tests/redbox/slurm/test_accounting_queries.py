@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import JobShape
@@ -47,6 +48,28 @@ async def test_texts_that_are_longer_than_their_columns_are_queried_again_for_th
     jobs = (await manager(agents).history(["7", "8"], since=NOW)).jobs
     assert {job.job_id: len(job.working_directory) for job in jobs} == {"7": 0, "8": 4001}
     assert text_queries(agents) == [("256", "7,8"), ("4096", "8")]
+
+
+async def test_a_job_of_too_many_runs_with_long_texts_has_short_ones_and_hides_no_others() -> None:
+    """9,346 runs of one user took more than all output may, and the history of everybody failed."""
+    long = {"WorkDir": "/" + "x" * 300, "JobName": "long"}
+    times = [f"2026-11-20T00:00:{second:02}" for second in range(3)]
+    runs = [ENDED | long | {"JobID": "8", "JobIDRaw": "8", "Submit": time} for time in times]
+    others = [ENDED | long | {"JobID": job_id, "JobIDRaw": job_id} for job_id in ("7", "9")]
+    agents = accounting(*runs, *others)
+    whole = agents.answers["sacct --noheader"]
+    assert callable(whole)
+
+    def limited(argv: list[str]) -> CommandResult:
+        answer = whole(argv)
+        return replace(answer, truncated=len(answer.stdout) > 60_000)  # two runs
+
+    agents.answers["sacct --noheader"] = limited
+    history = await manager(agents).history(["7", "8", "9"], since=NOW)
+    assert history.complete
+    assert {job.job_id: len(job.working_directory) for job in history.jobs} == {"7": 301, "8": 0, "9": 301}
+    assert {job.name for job in history.jobs} == {"long"}
+    assert {job.mark for job in history.jobs} == {"rb1.mark"}
 
 
 async def test_a_mark_far_behind_in_a_submit_line_is_found_where_comments_are_not_stored() -> None:

@@ -7,6 +7,7 @@ What parsing, validation and errors cost depends on the number of values, not of
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -65,13 +66,18 @@ def validated(adapter: TypeAdapter[Model], body: bytes) -> Model:
 
 def parsed(body: bytes) -> object:
     try:
-        document: object = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_members)
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UnprocessableProblem("the body is not JSON in UTF-8") from None
+    try:
+        document: object = json.loads(text, object_pairs_hook=_members)
     except RecursionError:
         raise UnprocessableProblem(f"the body is nested too deeply: {DEPTH} levels are enough") from None
     except json.JSONDecodeError as error:
         raise UnprocessableProblem(f"the body is not JSON: {error.msg}") from None
-    except ValueError:
-        raise UnprocessableProblem("the body is not JSON in UTF-8") from None
+    except ValueError:  # int() takes no more, whose time grows with their square
+        digits = sys.get_int_max_str_digits()
+        raise UnprocessableProblem(f"the body has a number of more than {digits} digits") from None
     return document
 
 

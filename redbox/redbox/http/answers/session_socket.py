@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from redbox.agents.errors import AgentError
 from redbox.callers.peers import gone_in, is_stopping
-from redbox.jobs.errors import Forbidden, JobNotFound, JobsError, RetryableError
+from redbox.jobs.errors import Forbidden, JobNotFound, JobsError, RateLimited, RetryableError
 from redbox.sessions.errors import SessionEnded, SessionsBusy
 from redbox.sessions.relay_connection import StreamStatus
 from redbox_api.sessions.parts import MAX_MESSAGE, SessionChannel, exit_status, failure_status
@@ -138,6 +138,7 @@ REASONS: tuple[tuple[type[Exception], str], ...] = (
     (Forbidden, "Forbidden"),
     (JobNotFound, "NotFound"),
     (SessionsBusy, "TooManyRequests"),
+    (RateLimited, "TooManyRequests"),
     (RetryableError, "ServiceUnavailable"),
     (JobsError, INVALID),
     (AgentError, "RelayLost"),

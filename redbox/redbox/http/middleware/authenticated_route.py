@@ -25,6 +25,8 @@ from redbox.http.middleware.bounded_body import BoundedRequest
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 MOST_PARAMETERS = 200
 """Of a query: 64 globs, or 50 jobs, and some more."""
+LONGEST_NAME = 253
+"""Of a namespace."""
 COMMON_STATUSES = (401, 403, 422, 429, 500, 503)
 """The problems of every route that authenticates its caller."""
 
@@ -51,7 +53,7 @@ class AuthenticatedRoute(APIRoute):
                 _limit_connections(request, caller)
                 _reject_unknown_parameters(request, allowed)
                 if request.method != "GET":
-                    services.writes.charge(caller, kind=request.method)
+                    services.writes.charge(caller, kind=_kind_of_write(request, caller))
                 if body is not None:
                     services.body_costs.refuse_overdrawn(caller)  # before a byte of it is read
                     request = BoundedRequest(request, body, services.body_costs)
@@ -61,6 +63,15 @@ class AuthenticatedRoute(APIRoute):
                 raise
 
         return authenticate_and_handle
+
+
+def _kind_of_write(request: Request, caller: Caller) -> str:
+    """The method; with the namespace that a service acts for, so that none delays another's deletions.
+
+    Not with the account: the users of a namespace name accounts as they please.
+    """
+    namespace = "" if caller.user is not None else request.query_params.get("namespace", "")
+    return f"{request.method} {namespace[:LONGEST_NAME]} "
 
 
 async def authenticated_caller(connection: HTTPConnection, allowed: frozenset[str]) -> Caller:

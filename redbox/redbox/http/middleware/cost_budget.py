@@ -19,7 +19,7 @@ MOST_BUCKETS = 10_000
 """Those that were used last. Only the administrator's rules make callers."""
 LONGEST_PAUSE_S = 60.0
 SERVICE_FACTOR = 10
-"""An operator, or resourced, acts for all users of its Kubernetes cluster."""
+"""An operator, or resourced, acts for all users of a namespace."""
 BODY_BYTES_PER_S = 4 << 20
 """Of a caller's bodies, and their values: a fifth of a core, where 20 MiB take a second."""
 BODY_BURST_BYTES = 64 << 20

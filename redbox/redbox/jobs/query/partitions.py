@@ -50,7 +50,8 @@ class PartitionTable(RevisionedTable[Partition]):
             self._announce()
 
     def _changed_since(self, number: int) -> Iterable[PartitionChange]:
-        return (change for change in self._present.values() if change.revision > number)
+        changed = (change for change in self._present.values() if change.revision > number)
+        return sorted(changed, key=lambda change: change.revision)
 
     def _next_number(self) -> int:
         self.number += 1

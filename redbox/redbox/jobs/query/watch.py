@@ -7,7 +7,8 @@ program is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -23,6 +24,8 @@ from redbox_api.models import Job, WatchEvent
 ThingT = TypeVar("ThingT")
 EventT = TypeVar("EventT")
 EventT_co = TypeVar("EventT_co", covariant=True)
+STEP = 100
+"""Changes between two turns of the event loop: there may be a hundred thousand."""
 
 
 class WatchView(Protocol[ThingT, EventT_co]):
@@ -67,7 +70,7 @@ class Watcher(Generic[ThingT, EventT]):
     """One open watch."""
 
     source: RevisionedTable[ThingT]
-    since: Callable[[int], list[TableChange[ThingT]]]
+    since: Callable[[int], Iterator[TableChange[ThingT]]]
     """The source's own, or of a part of it."""
     view: WatchView[ThingT, EventT]
     clock: Clock
@@ -84,7 +87,11 @@ class Watcher(Generic[ThingT, EventT]):
                 yield self.view.dropped(self._revision(number), gone.detail)
                 return
             reached = self.source.number
-            for difference in filter(self.view.concerns, differences):
+            for count, difference in enumerate(differences, 1):
+                if count % STEP == 0:
+                    await asyncio.sleep(0)
+                if not self.view.concerns(difference):
+                    continue
                 sent_at = self.clock.monotonic()
                 revision = self._revision(difference.revision)
                 yield self.view.event(difference, revision)

@@ -20,6 +20,9 @@ from redbox_api.models import Job, JobList, Phase
 PAGE_WEIGHT = 4 << 20
 """Characters of users' texts in a page: each has up to 6 bytes in JSON, and clients read 64 MiB."""
 
+MOST_LOOKED_AT = 10_000
+"""Records that one page looks at: a filter that few of a hundred thousand pass makes short pages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Filters:
@@ -47,18 +50,25 @@ def page_of(
     revision: str,
     size: int,
     view: Callable[[JobRecord], Job],
+    *,
+    wanted: Callable[[RecordSummary], bool],
 ) -> JobList:
-    """At most `size` jobs of the records behind a place, fewer where their texts are long."""
+    """At most `size` jobs of the wanted records behind a place.
+
+    They are fewer where their texts are long, or where many records are passed over.
+    """
     after, revision = _read(page.token, revision)
     items: list[Job] = []
     weight = 0
-    for outline in records(after):
-        if after is not None and (len(items) >= size or weight >= PAGE_WEIGHT):
+    for count, outline in enumerate(records(after)):
+        is_full = len(items) >= size or weight >= PAGE_WEIGHT or count >= MOST_LOOKED_AT
+        if after is not None and is_full:
             return JobList(items=items, revision=revision, next=_token(after, revision))
-        record = unpack(outline)
-        items.append(view(record))
-        weight += _weight(record, items[-1])
-        after = place(record.key)
+        after = place(outline.key)
+        if wanted(outline):
+            record = unpack(outline)
+            items.append(view(record))
+            weight += _weight(record, items[-1])
     return JobList(items=items, revision=revision, next=None)
 
 

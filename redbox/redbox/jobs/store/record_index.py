@@ -7,8 +7,9 @@ that was away for an hour, or is slow, costs nothing. Only deletions are remembe
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Reversible
-from operator import itemgetter
+from itertools import takewhile
 
 from redbox.core.domain import JobKey, Owner
 from redbox.jobs.record.packed_records import RecordSummary, pack, unpack
@@ -33,6 +34,7 @@ class RecordIndex(RevisionedTable[RecordSummary]):
         self._watched: dict[JobKey, None] = {}
         for record in records:
             self._enter(record)
+        self._in_order = sorted(self._records, key=place)
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -69,18 +71,18 @@ class RecordIndex(RevisionedTable[RecordSummary]):
     def listed(self, owner: Owner | None, after: Place | None = None) -> Iterator[RecordSummary]:
         """All records, or one owner's, in the order of lists, from behind a place.
 
-        There may be a hundred thousand: those of one owner are sorted when it is their turn.
+        To be read without a pause in which a record may come or go.
         """
-        owners = sorted(self._by_owner) if owner is None else [owner]
-        for listed_owner in owners:
-            if after is not None and listed_owner < Owner(*after[:4]):
-                continue
-            own = self._by_owner.get(listed_owner, {})
-            places = ((place(key), record) for key, record in own.items())
-            later = (pair for pair in places if after is None or pair[0] > after)
-            yield from (record for _, record in sorted(later, key=itemgetter(0)))
+        start = 0 if after is None else bisect_right(self._in_order, after, key=place)
+        if owner is not None:
+            start = max(start, bisect_left(self._in_order, place(JobKey(owner, "", 0)), key=place))
+        for position in range(start, len(self._in_order)):
+            key = self._in_order[position]
+            if owner not in (None, key.owner):
+                return
+            yield self._records[key]
 
-    def since_of(self, owner: Owner, number: int) -> list[RecordChange]:
+    def since_of(self, owner: Owner, number: int) -> Iterator[RecordChange]:
         """As `since`, of one owner's; removals are everybody's."""
         return self._with_removals(number, _changed_after(number, self._by_owner.get(owner, {}).values()))
 
@@ -94,6 +96,8 @@ class RecordIndex(RevisionedTable[RecordSummary]):
         for number, key in forgotten:
             self._drop(number, key)
         for record in saved:
+            if record.key not in self._records:
+                insort(self._in_order, record.key, key=place)
             self._enter(pack(record))
         self._announce()
 
@@ -118,6 +122,7 @@ class RecordIndex(RevisionedTable[RecordSummary]):
         if record is None:
             return
         self.number = max(self.number, number)
+        del self._in_order[bisect_left(self._in_order, place(key), key=place)]
         del self._by_mark[record.mark]
         own = self._by_owner[key.owner]
         del own[key]
@@ -132,7 +137,5 @@ class RecordIndex(RevisionedTable[RecordSummary]):
 
 
 def _changed_after(number: int, records: Reversible[RecordSummary]) -> Iterator[RecordChange]:
-    for record in reversed(records):
-        if record.revision <= number:
-            break
-        yield TableChange(record, record.revision)
+    newest_first = list(takewhile(lambda record: record.revision > number, reversed(records)))
+    return (TableChange(record, record.revision) for record in reversed(newest_first))

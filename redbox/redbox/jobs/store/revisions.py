@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from heapq import merge
 from itertools import takewhile
 from typing import Generic, TypeVar
 
@@ -54,24 +55,27 @@ class RevisionedTable(Generic[ThingT]):
             )
         return number
 
-    def since(self, number: int) -> list[TableChange[ThingT]]:
-        """What has changed since, oldest first; Gone where removals since then are forgotten."""
+    def since(self, number: int) -> Iterator[TableChange[ThingT]]:
+        """What has changed since, oldest first; Gone where removals since then are forgotten.
+
+        It is read piece by piece, and later changes are not in it.
+        """
         return self._with_removals(number, self._changed_since(number))
 
     def _with_removals(
         self, number: int, changed: Iterable[TableChange[ThingT]]
-    ) -> list[TableChange[ThingT]]:
+    ) -> Iterator[TableChange[ThingT]]:
         if -1 < number < self._floor:
             raise Gone(
                 f"Too slow: more {self._things} were removed than are remembered. "
                 f"List the {self._things}, and watch from there."
             )
-        removed = (
-            takewhile(lambda gone: gone.revision > number, reversed(self._removed)) if number >= 0 else ()
-        )
-        return sorted((*changed, *removed), key=lambda change: change.revision)
+        newest_first = takewhile(lambda gone: gone.revision > number, reversed(self._removed))
+        removed = list(newest_first)[::-1] if number >= 0 else []
+        return merge(changed, removed, key=lambda change: change.revision)
 
     def _changed_since(self, number: int) -> Iterable[TableChange[ThingT]]:
+        """Oldest first, and without later changes."""
         raise NotImplementedError
 
     def _remember_removal(self, thing: ThingT, number: int) -> None:

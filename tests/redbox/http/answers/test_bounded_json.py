@@ -86,6 +86,19 @@ def test_a_body_that_is_nested_deeply_is_refused_in_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"batch": "\xff"}', "not JSON in UTF-8"),
+        (b'{"cpus": %s}' % (b"9" * 5_000), "a number of more than 4300 digits"),
+        (b'{"batch": ', "not JSON: Expecting value"),
+    ],
+)
+def test_a_body_that_is_no_json_is_refused_by_its_fault(body: bytes, words: str) -> None:
+    with pytest.raises(UnprocessableProblem, match=words):
+        validated(JOB, body)
+
+
+@pytest.mark.parametrize(
     "body",
     [
         pod_with([volume(number, FILES) for number in range(5)]),  # 20,480 files

@@ -110,6 +110,18 @@ async def test_deletions_are_limited_and_told_when_to_come_again(
     assert (await bob.delete("/v1/jobs/none")).status_code == 404
 
 
+async def test_what_an_operator_deletes_for_one_namespace_delays_no_other(stand: Stand) -> None:
+    stand.services.writes.now, stand.services.writes.rate = Seconds(), Rate(0.01, 0.3)  # three of an operator
+    async with stand.by_token("operator") as operator:
+
+        async def statuses(namespace: str) -> list[int]:
+            paths = [f"/v1/jobs/k{n}?namespace={namespace}&account=a{n}" for n in range(5)]
+            return [(await operator.delete(path)).status_code for path in paths]
+
+        assert await statuses("physics") == [404, 404, 404, 429, 429]
+        assert await statuses("chemistry") == [404, 404, 404, 429, 429]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -141,6 +141,41 @@ async def test_the_audit_has_two_lines_for_each_port_that_was_used(stand: Stand)
     assert facts["step"].startswith("rbx-")
 
 
+async def test_a_port_whose_connections_are_all_refused_has_no_line_in_the_audit() -> None:
+    settings = ExecSettings(enabled=True, max_connections_per_user=1)
+    async with standing(exec_settings=settings) as stand:
+        await running(stand)
+        async with stand.client() as client, serving(client, ECHO) as port:
+            before = len(stand.audited)
+            async with open_forward(client, "k1") as forward:
+                first = await forward.connect(port)
+                await first.send(b"x")
+                await first.receive()
+                for other in range(1, 9):
+                    assert (await collect(await forward.connect(other)))[2].reason == "TooManyRequests"
+            await eventually(lambda: not stand.services.sessions.connection_count)
+            await eventually(lambda: stand.audited[-1].outcome == "ended")
+            lines = [(entry.outcome, json.loads(entry.detail)["port"]) for entry in stand.audited[before:]]
+    assert lines == [("opened", port), ("ended", port)]
+
+
+async def test_each_port_of_a_forward_counts_as_a_session_that_begins() -> None:
+    settings = ExecSettings(enabled=True, sessions_per_second=0.001, session_burst=3)
+    async with standing(exec_settings=settings) as stand:
+        await running(stand)
+        async with (
+            stand.client() as client,
+            serving(client, ECHO) as port,  # the first; the forward is the second
+            open_forward(client, "k1") as forward,
+        ):
+            before = len(stand.audited)
+            for _ in range(3):
+                assert await exchange(forward, port, b"four") == b"four"
+            _, _, status = await collect(await forward.connect(1))
+            assert (status.reason, "exec.sessions_per_second" in status.message) == ("TooManyRequests", True)
+            assert [entry.outcome for entry in stand.audited[before:]] == ["opened"]
+
+
 async def test_a_client_that_reads_nothing_of_a_connection_holds_back_no_other(stand: Stand) -> None:
     await running(stand)
     async with (

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from redbox.jobs.job_actions import with_warning
+from redbox.jobs.record import listing
 from redbox.jobs.record.api_view import job_view
 from redbox.jobs.record.listing import PageRequest, page_of
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.pods import with_line
 from redbox.jobs.record.record import JobRecord, place
 from redbox.jobs.record.report_text import LONGEST_LIVE
@@ -38,7 +41,11 @@ def longest_report(character: str) -> bytes:
     return line
 
 
-def page(records: list[JobRecord], request: PageRequest = FIRST) -> JobList:
+def page(
+    records: list[JobRecord],
+    request: PageRequest = FIRST,
+    wanted: Callable[[RecordSummary], bool] = lambda _: True,
+) -> JobList:
     """The page that begins where the request says."""
     return page_of(
         lambda after: (r for r in records if after is None or place(r.key) > after),
@@ -46,6 +53,7 @@ def page(records: list[JobRecord], request: PageRequest = FIRST) -> JobList:
         "e.1",
         PAGE,
         view,
+        wanted=wanted,
     )
 
 
@@ -88,3 +96,23 @@ def test_a_page_of_small_reports_is_full() -> None:
     line = json.dumps({"at": AT, "containers": [{"name": "c"}]}).encode()
     records = [replace(with_line(POD, line), key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(JOBS)]
     assert len(page(records).items) == PAGE
+
+
+def test_a_page_looks_at_a_limited_number_of_records_and_the_next_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listing, "MOST_LOOKED_AT", 100)
+    records = [replace(RECORD, key=replace(RECORD.key, key=f"key-{n:03}")) for n in range(250)]
+    seen: list[RecordSummary] = []
+
+    def is_last(record: RecordSummary) -> bool:
+        seen.append(record)
+        return record is records[-1]
+
+    sizes: list[tuple[int, int]] = []
+    request: PageRequest | None = FIRST
+    while request is not None:
+        listed = page(records, request, is_last)
+        sizes.append((len(seen), len(listed.items)))
+        request = PageRequest(token=listed.next) if listed.next else None
+    assert sizes == [(100, 0), (200, 0), (250, 1)]
