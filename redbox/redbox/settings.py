@@ -58,10 +58,10 @@ class LimitsSettings(Section):
     streams: Annotated[int, Field(ge=1)] = 20_000
     """The same, for all users together."""
     writes_per_second: Annotated[float, Field(gt=0)] = 20.0
-    """Submits, deletions and other changes of one user, each by itself; ten times that for an operator,
-    in each namespace."""
+    """Submits, deletions and other changes of one user, each by itself, and never fewer than
+    jobs.submits_per_second; ten times that for an operator, in each namespace."""
     write_burst: Annotated[float, Field(ge=1)] = 1000.0
-    """The same at once, before writes_per_second counts."""
+    """So many before writes_per_second counts, and never fewer than jobs.submit_burst."""
 
 
 class AuditSettings(Section):

@@ -327,24 +327,6 @@ def test_every_deed_and_every_refusal_is_told_to_the_audit(world: World) -> None
     assert {deed.user for deed in world.deeds} == {"alice"}
 
 
-def test_a_tombstone_is_an_effect_in_the_audit_and_a_repetition_of_it_is_not(world: World) -> None:
-    for _ in range(2):
-        with pytest.raises(JobNotFound):
-            world.run(world.jobs.delete(caller(), "none"))
-    put(world)
-    for attempt in (1, None, None):
-        world.run(world.jobs.delete(caller(), KEY, attempt))
-    told = [(deed.outcome, deed.job.rpartition("/")[2]) for deed in world.deeds if deed.act == "cancel"]
-    assert told == [
-        ("tombstone", "1"),
-        ("same", "1"),
-        ("done", "1"),
-        ("same", "1"),
-        ("tombstone", "0"),
-        ("same", "1"),
-    ]
-
-
 def test_what_is_asked_about_the_cluster_is_asked_of_slurm_once_in_a_while(world: World) -> None:
     first = world.run(world.jobs.partitions(caller()))
     world.slurm.down = True

@@ -20,7 +20,7 @@ MAX_VALUES = 100_000
 MAX_MEMBERS = 2048
 """Of one object: env has 1,024 entries at most, and pydantic builds an error for each that is unknown."""
 DEPTH = 7  # body, pod, containers, container, livenessProbe, httpHeaders, header
-COUNTED_ROUGHLY = 10_000
+COUNTED_ROUGHLY = 500
 """Up to so many the separators in strings are counted, too."""
 Model = TypeVar("Model")
 

@@ -52,10 +52,11 @@ class AuthenticatedRoute(APIRoute):
                 caller = request.state.caller = await services.authenticator.authenticate(request)
                 _limit_connections(request, caller)
                 _reject_unknown_parameters(request, allowed)
+                if body is not None:  # before a byte of it is read
+                    services.body_costs.refuse_overdrawn(caller, _announced_length(request))
                 if request.method != "GET":
                     services.writes.charge(caller, kind=_kind_of_write(request, caller))
                 if body is not None:
-                    services.body_costs.refuse_overdrawn(caller)  # before a byte of it is read
                     request = BoundedRequest(request, body, services.body_costs)
                 return await handle(request)
             except (Unauthenticated, NotMapped, TooManyRequestsProblem) as error:
@@ -88,6 +89,11 @@ async def authenticated_caller(connection: HTTPConnection, allowed: frozenset[st
         raise
     connection.state.caller = caller
     return caller
+
+
+def _announced_length(request: Request) -> float:
+    length = request.headers.get("content-length", "")
+    return float(length) if length.isdecimal() else 1.0
 
 
 def _limit_connections(request: HTTPConnection, caller: Caller) -> None:

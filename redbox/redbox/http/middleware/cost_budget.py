@@ -61,23 +61,23 @@ class CostBudget:
 
     def charge(self, caller: Caller, cost: float = 1.0, kind: str = "") -> None:
         """Take this much, or raise TooManyRequestsProblem; each `kind` has a bucket of its own."""
-        self._bucket_with_room(caller, kind).left -= cost
+        self._bucket_with_room(caller, kind, cost).left -= cost
 
     def overdraw(self, caller: Caller, cost: float) -> None:
         """Take this much of what a charged request turned out to cost."""
         self._bucket(caller.name, self._rate_of(caller)).left -= cost
 
-    def refuse_overdrawn(self, caller: Caller) -> None:
-        """Raise TooManyRequestsProblem where `charge` would, whatever the cost."""
-        self._bucket_with_room(caller)
+    def refuse_overdrawn(self, caller: Caller, cost: float) -> None:
+        """Raise TooManyRequestsProblem where `charge` would, and take nothing."""
+        self._bucket_with_room(caller, "", cost)
 
-    def _bucket_with_room(self, caller: Caller, kind: str = "") -> _Bucket:
+    def _bucket_with_room(self, caller: Caller, kind: str, cost: float) -> _Bucket:
         """Raise where it has none, with a pause that grows with those before: else all come at one time."""
         rate = self._rate_of(caller)
         bucket = self._bucket(kind + caller.name, rate)
         if bucket.left > 0:
             return bucket
-        bucket.refused += 1
+        bucket.refused += cost
         size, name = self.unit
         raise TooManyRequestsProblem(
             f"{caller.name} sends {self.what}: {rate.per_second / size:g}{name} a second are its share, "

@@ -34,7 +34,7 @@ DEFAULT_NAME = "redbox"
 LONGEST_NAME = 128
 LONGEST_PATH = 4096
 LONGEST_DIRECTIVES = 32 * 1024
-MOST_LEADING_LINES = 10_000
+MOST_LEADING_LINES = 50_000
 LONGEST_GRACE_S = 10**6
 RUNNERS_END_S = 15
 """Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""

@@ -1,8 +1,10 @@
-"""Sessions of tests: a running job, a command in it, and a refusal."""
+"""Sessions of tests: a running job, a command or a server in it, and a refusal."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -41,3 +43,16 @@ async def refusal(client: RedboxClient, key: str = "k1") -> RedboxError:
         async with open_exec(client, key, ExecRequest(command=("true",))):
             pass
     return caught.value
+
+
+@asynccontextmanager
+async def serving(client: RedboxClient, program: str) -> AsyncIterator[int]:
+    """A server in the job, as its user and with its variable: its port."""
+    job = await client.get_job("k1")
+    request = ExecRequest(
+        command=("/usr/bin/env", f"SLURM_JOB_ID={job.job_id}", "/usr/bin/python3", "-c", program)
+    )
+    async with open_exec(client, "k1", request) as session:
+        event = await session.receive()
+        assert isinstance(event, SessionData), event
+        yield int(event.data)

@@ -7,8 +7,6 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
@@ -19,12 +17,11 @@ from redbox.core.durations import Duration
 from redbox.sessions import open_session
 from redbox.sessions.settings import ExecSettings
 from redbox_api.client import RedboxClient
-from redbox_api.sessions.client import SessionData, open_exec
 from redbox_api.sessions.forward import JobForward, PortConnection, open_forward
-from redbox_api.sessions.parts import ExecRequest, SessionStatus
+from redbox_api.sessions.parts import SessionStatus
 from redbox_shared.wire import PORTS_MORE_TO_JOB, PORTS_WINDOW
 from tests.redbox.http.harness import ALICE_UID, Stand, eventually, standing
-from tests.redbox.http.routes.harness import collect, run, running
+from tests.redbox.http.routes.harness import collect, run, running, serving
 
 ECHO = """
 import socket, sys, threading
@@ -53,19 +50,6 @@ while True:
     if connection.recv(1): time.sleep(0.5); connection.sendall(b"too large")
     connection.close()  # with input unread, so that the kernel resets it
 """
-
-
-@asynccontextmanager
-async def serving(client: RedboxClient, program: str) -> AsyncIterator[int]:
-    """A server in the job, as its user and with its variable: its port."""
-    job = await client.get_job("k1")
-    request = ExecRequest(
-        command=("/usr/bin/env", f"SLURM_JOB_ID={job.job_id}", "/usr/bin/python3", "-c", program)
-    )
-    async with open_exec(client, "k1", request) as session:
-        event = await session.receive()
-        assert isinstance(event, SessionData), event
-        yield int(event.data)
 
 
 async def exchange(forward: JobForward, port: int, data: bytes) -> bytes:
