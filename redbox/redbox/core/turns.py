@@ -6,8 +6,8 @@ much waits for itself and not for others, and no time stays unused while anybody
 runs the work; `callers` and `agents` say whose it is.
 
 Connections whose callers are not known yet have one share together, in which their addresses take turns: a
-client that connects from many addresses gains nothing. To accept connections has a turn beside them: what is
-not accepted cannot be told from a flood.
+client that connects from many addresses gains nothing. Accepting has a turn of its own, since what is not
+accepted yet cannot be distinguished from a flood.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Jobs, as callers ask for them: put, get, list, delete, act, watch.
 
 Each action is authorized (`record_access`) and written to the audit log. `submit` turns a PUT into exactly
-one submission, `poll` keeps the states up to date. Used as `async with JobService(...)`: everything that
-runs in the background ends with it.
+one submission, `poll` keeps the states up to date. What runs in the background ends with the service.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Accepted connections that wait for their turn. Where too many wait, the address with most loses one.
 
-Not the newcomer, whoever it is: else a few addresses that keep all places filled would lock out all others.
+The newcomer does not give way: a few addresses that keep all places filled would lock out all others.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import ssl
 import tempfile
 import threading
@@ -49,7 +48,7 @@ from redbox.logs.service import LogService
 from redbox.logs.settings import LogSettings
 from redbox.observability.job_audit import AuditEntry, no_audit
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
-from redbox.server.listeners import WEBSOCKETS, bound_path
+from redbox.server.listeners import WEBSOCKETS, bound_path, bound_port
 from redbox.sessions.relays import RelayPool
 from redbox.sessions.service import SessionService
 from redbox.sessions.settings import ExecSettings
@@ -320,7 +319,7 @@ async def _listening(stand: Stand, pair: CertificateAndKey) -> AsyncIterator[Non
         "ssl_certfile": str(stand.directory / "tls.crt"),
         "ssl_keyfile": str(stand.directory / "tls.key"),
     }
-    bound = socket.create_server(("127.0.0.1", 0))
+    bound = bound_port("127.0.0.1", 0)
     stand.port = bound.getsockname()[1]
     servers = [
         SoundedListener(uvicorn.Config(**common), bound_path(stand.socket), stand.connections),

@@ -30,7 +30,7 @@ SUCCESS = range(200, 300)
 class ApiServerClient:
     """A client of one API server, with persistent connections.
 
-    Its requests are red-box's own work: callers share the connections, and a connection works for whoever
+    Its requests are red-box's own work: callers share the connections, and a connection works for the one who
     opened it.
     """
 
