@@ -62,7 +62,7 @@ async def linked(box: HostileRedbox, folder: Path, saved_s: float = 60.0) -> Asy
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while not holds():  # noqa: ASYNC110 (what is waited for sets no event)
             await asyncio.sleep(0.01)
 
