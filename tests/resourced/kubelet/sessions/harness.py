@@ -116,8 +116,9 @@ class FakeRedbox:
         app.router.add_get("/v1/jobs/{key}/logs/{stream}", self._log)
         return app
 
-    async def _job(self, _: web.Request) -> web.Response:
-        return web.Response(text=self.job.model_dump_json(by_alias=True), content_type="application/json")
+    async def _job(self, request: web.Request) -> web.Response:
+        job = self.job.model_copy(update={"key": request.match_info["key"]})
+        return web.Response(text=job.model_dump_json(by_alias=True), content_type="application/json")
 
     async def _log(self, _: web.Request) -> web.Response:
         """There is nothing, and nothing will come."""
