@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
+from redbox_api.bodies import UNMETERED
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Conflict, NoSuchJob, RedboxError, Unreachable
 from redbox_api.models import Job, JobList, JobRequest, OwnerRef, Partition, Phase, Problem, WatchEvent
@@ -44,6 +45,8 @@ def problem(status: int) -> Problem:
 
 class MemoryRedbox:
     """Jobs by key, tombstones, and a watch; requests show a token unless they are resourced's own."""
+
+    share = UNMETERED
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
