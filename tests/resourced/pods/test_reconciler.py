@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from redbox_api.bodies import UNMETERED
 from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
 from redbox_kube.names import LABEL_VIRTUAL
@@ -112,6 +113,8 @@ PLACE = ("alice", "cow-job")
 
 class Redbox:
     """It answers; which jobs it has, a test says."""
+
+    share = UNMETERED
 
     def __init__(self) -> None:
         self.too_old: set[str] = set()
