@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from redbox_operator import cli
 from redbox_operator.api.constants import PodRole
-from redbox_operator.cli import app
 from redbox_operator.companion_pods.builder import CompanionProgram, companion_pod
 from redbox_operator.companion_pods.users import CompanionUsers
 from tests.operator.factories import slurm_cluster, slurm_job
@@ -28,12 +28,13 @@ def test_an_administrator_chooses_the_range() -> None:
     assert CompanionUsers(65532, 1).user_of("any") == 65532
 
 
-def test_a_range_beyond_the_highest_user_is_refused_at_the_start() -> None:
+def test_a_range_beyond_the_highest_user_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CompanionUsers(2_147_483_647, 1).user_of("any") == 2_147_483_647
     with pytest.raises(ValueError, match=r"first \+ count - 1 is 2147483648, .* lower first or count"):
         CompanionUsers(2_147_483_647, 2)
     words = ["run", "--image=i", "--namespace=n", "--first-companion-user=2147483647", "--companion-users=2"]
-    ended = CliRunner().invoke(app, words)
+    monkeypatch.setattr(cli, "configure_log", lambda _: None)  # later tests' lines would go to a closed file
+    ended = CliRunner().invoke(cli.app, words)
     assert ended.exit_code == 2
     assert "2147483648" in ended.output
 
