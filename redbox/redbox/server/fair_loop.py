@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from redbox.core.turns import Share, TurnQueue, working_for
+from redbox.server.file_watch import FileWatch
 
 log = structlog.get_logger(__name__)
 REPORT_EVERY_S = 30.0
@@ -32,10 +33,10 @@ class FairEventLoop(asyncio.SelectorEventLoop):
     """asyncio's loop with a queue for each share."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        super().__init__()
+        self._files = FileWatch()
+        super().__init__(self._files)
         self._clock = clock
         self.turns: TurnQueue[Handle] = TurnQueue()
-        self._ready_files: set[Handle] = set()
         self._has_turn = False
         self._own = Context()
         self._turn_ended_at = math.inf
@@ -52,12 +53,11 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         return handle
 
     def _add_callback(self, handle: Handle) -> None:
-        """A file is ready, and is reported again until its reader has run."""
+        """A file is ready, and may be reported again before its reader has run."""
         owner = handle._context.get(working_for)  # type: ignore[attr-defined] # noqa: SLF001
         if owner is None:
             super()._add_callback(handle)  # type: ignore[misc]
-        elif handle not in self._ready_files:
-            self._ready_files.add(handle)
+        elif self._files.waits(handle):
             self._wait(owner.share, handle)
 
     def _wait(self, share: Share, handle: Handle) -> None:
@@ -72,12 +72,12 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         try:
             while turns and now < until:
                 share, handle = turns.take(now)
-                self._ready_files.discard(handle)
                 begun = now
                 try:
                     if not handle.cancelled():
                         handle._run()  # noqa: SLF001
                 finally:
+                    self._files.has_run(handle)
                     now = self._clock()
                     turns.used(share, now - begun, now)
         finally:
