@@ -34,6 +34,7 @@ log = structlog.get_logger(__name__)
 GRACE_S = 5
 HANDSHAKE_S = 10.0
 NO_DESCRIPTORS_S = 0.5
+NO_PLACE_S = 0.05
 BACKLOG = 2048
 ACCEPTED_IN_A_TURN = 32
 CERTIFICATE_CHECK_S = 10.0
@@ -137,6 +138,9 @@ class Listener(uvicorn.Server):
 
     def _begin(self, peer: str) -> None:
         """Its address has its turn: begin the connection that waits longest, if it was not closed."""
+        if self._is_accepting and self._connections.must_wait(peer):
+            asyncio.get_running_loop().call_later(NO_PLACE_S, self._begin_later, peer)
+            return
         accepted = self._arrivals.take(peer)
         if peer in self._arrivals:
             self._begin_later(peer)
