@@ -1,6 +1,6 @@
 # Red Box. `make` lists the targets; each makes first what it needs (deploy/bootstrap, deploy/local/bed).
 .DEFAULT_GOAL := list
-.PHONY: list demo test lint unit e2e fuzz bench figures bed-up bed-down bed-status bed-shell generate lock venv docs release
+.PHONY: list demo test lint unit e2e nightly fuzz bench figures bed-up bed-down bed-status bed-shell generate lock venv docs release
 HOST ?= login
 
 list: ## this list
@@ -20,6 +20,9 @@ unit: ## the tests that need no bed
 
 e2e: ## the tests on the bed, which is started if it is not up
 	@tests/run e2e
+
+nightly: ## all tests, with what is rare and takes long: other releases, packages, long storms
+	@TEST_NIGHTLY=1 tests/run
 
 fuzz: venv ## hostile frames, requests, rows and archives for SECONDS=3600 (ONLY=target, SEED=n), other ones each time
 	@.venv/bin/python -m tests.fuzz $(or $(SECONDS),3600) $(addprefix --only ,$(ONLY)) $(addprefix --seed ,$(SEED))

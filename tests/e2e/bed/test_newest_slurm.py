@@ -23,9 +23,8 @@ NEWEST = Release.V26_05
 OF_ANOTHER_RUN = ("PYTEST_", "TEST_BED")
 PROGRAM = CHECKOUT / "deploy/local/bed"
 TESTS = {
-    "of red-box": (
-        "tests/e2e/redbox/test_slurm_manager.py",
-        "tests/e2e/redbox/test_forged_rows.py",
+    "of rows": ("tests/e2e/redbox/test_slurm_manager.py", "tests/e2e/redbox/test_forged_rows.py"),
+    "of metrics and sessions": (
         "tests/e2e/redbox/test_slurm_metrics.py",
         "tests/e2e/redbox/test_sessions.py",
     ),
@@ -62,6 +61,8 @@ def environment(bed: Bed) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("which", TESTS)
+@pytest.mark.nightly(which="of metrics and sessions")
+@pytest.mark.nightly(which="of the bed")
 def test_what_speaks_to_slurm_passes_on_it(environment: dict[str, str], which: str) -> None:
     pytest_again = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS[which])
     done = subprocess.run(

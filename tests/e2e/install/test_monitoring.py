@@ -248,6 +248,7 @@ def test_what_alerts_are_made_of_is_there_and_none_of_them_fires_for_nothing(
     eventually(lambda: not prometheus.firing(), 30, what="no alert")
 
 
+@pytest.mark.nightly
 def test_alerts_fire_for_what_they_describe_and_end_with_it(
     bed: Bed, login: Host, prometheus: Prometheus
 ) -> None:

@@ -17,7 +17,10 @@ from tests.e2e.harness.systemd_host import SystemdHost, booted
 from tests.e2e.harness.waiting import eventually
 from tests.release.release_files import release_files
 
-pytestmark = pytest.mark.timeout(600)  # the release is built first, once for each change
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.timeout(600),
+]  # the release is built first, once for each change
 FOLDER = "/tmp/packages"
 TARBALL_PLACE = "/opt/redbox-tarball"
 LOGROTATE, SUDOERS, SETTINGS = "/etc/logrotate.d/redbox", "/etc/sudoers.d/redbox", "/etc/redbox/redbox.yaml"

@@ -18,6 +18,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
+from tests import nightly
 from tests.e2e.harness.cluster_storm import (
     BEGAN_AGAIN,
     NO_END,
@@ -41,7 +42,7 @@ from tests.e2e.harness.slurmctld_restart import administrator
 from tests.e2e.harness.slurmjobs import new_name
 from tests.e2e.harness.waiting import eventually
 
-PODS = int(os.environ.get("PODS_STORM", "40"))
+PODS = nightly.count("PODS_STORM", 12, 40)
 SEED = int(os.environ.get("PODS_STORM_SEED", "20261123"))
 AT_ONCE = max(4, PODS // 20)
 DELETED_AT_ONCE = max(1, AT_ONCE // 4)

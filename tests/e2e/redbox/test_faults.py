@@ -1,7 +1,7 @@
 """Whatever is killed or cut, each key is one job or a clear refusal, and each log is its file, byte for byte.
 
-REDBOX_KILLS says how often red-box is killed under load (8), REDBOX_SEED repeats the moments of another run,
-REDBOX_HANGS_S says for how long slurmctld hangs (20).
+REDBOX_KILLS says how often red-box is killed under load (3; 8 nightly), REDBOX_SEED repeats the moments
+of another run, REDBOX_HANGS_S says for how long slurmctld hangs (12; 20 nightly).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from redbox_api.models import Job, Phase
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
+from tests import nightly
 from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.faults import stopped
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
@@ -29,8 +30,8 @@ from tests.e2e.harness.redbox_server import NAME, RedboxServer, running
 from tests.e2e.harness.slurmctld_restart import save_state
 from tests.e2e.harness.storm import Storm
 
-KILLS = int(os.environ.get("REDBOX_KILLS", "8"))
-HANGS_S = float(os.environ.get("REDBOX_HANGS_S", "20"))
+KILLS = nightly.count("REDBOX_KILLS", 3, 8)
+HANGS_S = nightly.size("REDBOX_HANGS_S", 12, 20)
 SEED = os.environ.get("REDBOX_SEED") or secrets.token_hex(4)
 UNUSABLE = 78
 IMPATIENT = {

@@ -1,7 +1,8 @@
 """Jobs that a killed slurmctld has forgotten: known within a minute, run again only if they never began.
 
-All of it with accounting, and without any on a slow home. FORGOTTEN_KILLS says how often slurmctld is killed
-0 to 5 s after submits (3 for each; 30 by hand), FORGOTTEN_SEED repeats the moments of another run.
+All of it with accounting, and nightly without any on a slow home. FORGOTTEN_KILLS says how often slurmctld
+is killed 0 to 5 s after submits (once; 3 times nightly, 30 by hand), FORGOTTEN_SEED repeats the moments of
+another run.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Options
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
+from tests import nightly
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
 from tests.e2e.harness.side_bed import bed_beside
@@ -37,11 +39,12 @@ from tests.e2e.harness.slurmctld_restart import (
     save_state,
 )
 
-KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
+KILLS = nightly.count("FORGOTTEN_KILLS", 1, 3)
 SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)
 KNOWN_WITHIN_S = 60.0
 BACKOFF_LIMIT = 3
 KILL_SETTLES_S = (BACKOFF_LIMIT + 1) * (KNOWN_WITHIN_S + 60.0)  # each attempt may be forgotten
+pytestmark = pytest.mark.nightly(bed="unaccounted, slow home")
 SMALL = {"resources": {"time": "5", "memPerNode": "20M"}}
 
 

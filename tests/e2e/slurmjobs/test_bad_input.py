@@ -19,7 +19,7 @@ from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 from tests.e2e.harness.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("delivery")
+pytestmark = [pytest.mark.usefixtures("delivery"), pytest.mark.nightly(delivery="Virtual")]
 
 
 def is_told_once(job: Applied, reason: str, *words: str) -> dict[str, Any]:

@@ -33,7 +33,11 @@ psql() {
     grep '^ran' <&3
 }
 """
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.usefixtures("delivery"),
+    pytest.mark.nightly(delivery="Virtual"),
+]
 
 
 @pytest.fixture

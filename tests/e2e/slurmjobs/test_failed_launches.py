@@ -11,7 +11,11 @@ from redbox_bed.bed import Bed
 from tests.e2e.harness.slurm_nodes import resume_what_slurm_drained
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.usefixtures("delivery"),
+    pytest.mark.nightly(delivery="Virtual"),
+]
 SPOOL = "/var/spool/slurmd"
 PARTITION = "GPU_big"  # of n3 alone
 HELD = "launch failed requeued held"

@@ -1,7 +1,7 @@
 """SlurmJobs whose jobs a killed slurmctld has forgotten: with `backoffLimit` they run all the same, and once.
 
-FORGOTTEN_KILLS says how often slurmctld is killed 0 to 5 s after SlurmJobs were applied (3; 30 by hand),
-FORGOTTEN_SEED repeats the moments of another run.
+FORGOTTEN_KILLS says how often slurmctld is killed 0 to 5 s after SlurmJobs were applied (once; 3 times
+nightly, 30 by hand), FORGOTTEN_SEED repeats the moments of another run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from redbox_bed.bed import Bed
+from tests import nightly
 from tests.e2e.harness.slurmctld_restart import (
     administrator,
     kill_and_start,
@@ -25,7 +26,7 @@ from tests.e2e.harness.slurmctld_restart import (
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole, new_name
 from tests.e2e.harness.waiting import eventually
 
-KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
+KILLS = nightly.count("FORGOTTEN_KILLS", 1, 3)
 SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)
 ENDS_WITHIN_S = 600.0  # a submit whose connection broke may arrive for five minutes: the next is held so long
 LINES = 400

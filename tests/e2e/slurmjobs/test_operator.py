@@ -19,7 +19,7 @@ from redbox_bed.hosts.host import Host
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, kill, new_name
 from tests.e2e.harness.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("delivery")
+pytestmark = [pytest.mark.usefixtures("delivery"), pytest.mark.nightly(delivery="Virtual")]
 TICKS = "for i in $(seq 12); do echo tick $i; sleep 0.5; done"
 TICKED = [f"tick {number}" for number in range(1, 13)]
 WAITS = f"{TICKS}; until [ -e ~/$SLURM_JOB_NAME.end ]; do sleep 0.2; done; rm ~/$SLURM_JOB_NAME.end"

@@ -16,6 +16,7 @@ import pytest
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import TENANTS
+from tests import nightly
 from tests.e2e.harness.cluster_storm import (
     BEGAN_AGAIN,
     NO_END,
@@ -27,8 +28,8 @@ from tests.e2e.harness.slurmctld_restart import administrator
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole
 from tests.e2e.harness.waiting import eventually
 
-JOBS = int(os.environ.get("STORM_JOBS", "60"))
-BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
+JOBS = nightly.count("STORM_JOBS", 18, 60)
+BLOWS_S = nightly.size("STORM_SECONDS", 15, 45)
 SEED = int(os.environ.get("STORM_SEED", "20261121"))
 CALMS_WITHIN_S = 900.0
 SCRIPT = "#SBATCH --mem=20M\nfor i in $(seq 1 20); do seq $i 200; sleep 0.1; done\nexit {code}"
@@ -36,6 +37,7 @@ OUTPUT = "".join(f"{number}\n" for part in range(1, 21) for number in range(part
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.nightly(delivery="Virtual")
 def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs, delivery: str) -> None:
     applied: list[Applied] = []
     codes: dict[str, int] = {}

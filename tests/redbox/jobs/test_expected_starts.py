@@ -11,6 +11,7 @@ from redbox.jobs import expected_starts
 from redbox.jobs.errors import Forbidden, JobConflict, JobNotFound, JobsBusy, RateLimited
 from redbox.jobs.expected_starts import ExpectedStarts
 from redbox_api.models import ExpectedStart
+from redbox_shared.token_buckets import Rate
 from tests.redbox.jobs.harness import BOB, World, caller, operator, request
 
 SOON, LATER = datetime(2026, 11, 25, 14, 5, tzinfo=UTC), datetime(2026, 11, 25, 16, tzinfo=UTC)
@@ -102,7 +103,7 @@ def test_a_slurm_that_is_away_is_not_asked_again_at_once(world: World, starts: E
 def test_an_owner_of_many_jobs_does_not_have_slurm_asked_about_all_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expected_starts, "BURST", 2.0)
+    monkeypatch.setattr(expected_starts, "CALLS", Rate(1.0, 2.0))
     starts = ExpectedStarts(world.jobs, world.slurm, world.clock)
     for key in ("k1", "k2", "k3"):
         waiting(world, key)
@@ -110,7 +111,7 @@ def test_an_owner_of_many_jobs_does_not_have_slurm_asked_about_all_at_once(
         asked(world, starts, key=key)
     with pytest.raises(RateLimited):
         asked(world, starts, key="k3")
-    world.advance(1 / expected_starts.CALLS_PER_S)
+    world.advance(1.0)
     assert asked(world, starts, key="k3").starts_at == SOON
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from redbox.observability.audit_budget import AuditBudget
 from redbox.observability.job_audit import REDBOX, AuditEntry
+from redbox_shared.token_buckets import Rate
 from tests.redbox.callers.factories import StoppedClock
 
 
@@ -17,7 +18,7 @@ class Recorded:
 
     def __post_init__(self) -> None:
         self.audit = AuditBudget(
-            self.entries.append, self.clock, lambda: self.dropped.append(True), burst=3.0
+            self.entries.append, self.clock, lambda: self.dropped.append(True), rate=Rate(5.0, 3.0)
         )
 
     def cancel(self, outcome: str, *, times: int, user: str | None = "alice", caller: str = "") -> None:

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from redbox.core.workload_manager import JobAction
-from redbox.jobs.poll.schedule import Bucket, interval, soon
+from redbox.jobs.poll.schedule import interval, soon
 from redbox.jobs.record.record import lineage
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import Job, Phase
+from redbox_shared.token_buckets import Rate, TokenBucket
 from tests.redbox.jobs.harness import World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
@@ -369,13 +370,13 @@ def test_a_wish_is_answered_sooner_than_the_interval_but_not_at_once() -> None:
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
-    bucket = Bucket(per_second=0.5, burst=2)
+    bucket = TokenBucket(Rate(per_second=0.5, burst=2))
     assert [bucket.wait(0.0) for _ in range(3)] == [0.0, 0.0, 2.0]
     assert bucket.wait(2.0) == 0.0
     assert bucket.wait(2.0) == 2.0
 
 
 def test_reserved_turns_come_in_the_order_in_which_they_were_asked_for() -> None:
-    bucket = Bucket(per_second=0.5, burst=1)
+    bucket = TokenBucket(Rate(per_second=0.5, burst=1))
     assert [bucket.reserve(0.0) for _ in range(3)] == [0.0, 2.0, 4.0]
     assert bucket.reserve(3.0) == 3.0
