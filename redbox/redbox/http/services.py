@@ -18,7 +18,7 @@ from redbox.http.answers.problems import UnprocessableProblem
 from redbox.http.metrics import ServerMetrics
 from redbox.http.middleware.bounded_body import LARGE_BYTES
 from redbox.http.middleware.caller_budget import CallerBudget, bodies_budget
-from redbox.http.middleware.cost_budget import CostBudget, Rate, body_costs_budget, writes_budget
+from redbox.http.middleware.cost_budget import CostBudget, body_costs_budget, writes_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.jobs.expected_starts import ExpectedStarts
@@ -28,6 +28,7 @@ from redbox.logs.job_logs import JobLogReader
 from redbox.sessions.service import SessionService
 from redbox.volumes.service import VolumeService
 from redbox_api.models import KEY_PATTERN
+from redbox_shared.token_buckets import Rate
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 

@@ -12,16 +12,17 @@ from redbox.core.clock import Clock, SystemClock, with_deadline
 from redbox.core.domain import Caller, Owner
 from redbox.core.ttl_cache import TtlCache
 from redbox.core.workload_manager import JobHandle, WorkloadManager, WorkloadManagerError
-from redbox.jobs.errors import JobConflict, JobsBusy, RateLimited
-from redbox.jobs.poll.schedule import OwnerBuckets
+from redbox.jobs.errors import JobConflict, JobsBusy
+from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.service import JobService
 from redbox_api.models import ExpectedStart
+from redbox_shared.token_buckets import Rate
 
 FRESH_S = 5.0
 FAILURE_S = 2.0
 CALL_S = 20.0
 MOST_JOBS = 1000  # whose answers are kept
-CALLS_PER_S, BURST = 1.0, 20.0  # of each owner: an owner may have thousands of jobs that wait
+CALLS = Rate(1.0, 20.0)  # of each owner: an owner may have thousands of jobs that wait
 
 
 class ExpectedStarts:
@@ -31,7 +32,7 @@ class ExpectedStarts:
         self._jobs = jobs
         self._workload = workload
         self._clock = clock or SystemClock()
-        self._buckets = OwnerBuckets(CALLS_PER_S, BURST)
+        self._limit = OwnerLimit("expected starts", CALLS)
         self._answers: dict[JobHandle, TtlCache[ExpectedStart | None]] = {}
 
     async def of_job(self, caller: Caller, key: str, attempt: int = 1) -> ExpectedStart:
@@ -59,6 +60,5 @@ class ExpectedStarts:
         return self._answers.setdefault(handle, fresh)
 
     async def _ask(self, owner: Owner, handle: JobHandle) -> ExpectedStart | None:
-        if pause := self._buckets.wait(owner, self._clock.monotonic()):
-            raise RateLimited("Too many expected starts: slow down.", retry_after=max(1.0, pause))
+        self._limit.charge(owner, self._clock.monotonic())
         return await with_deadline(self._clock, CALL_S, self._workload.expected_start(handle))

@@ -28,13 +28,13 @@ from redbox.jobs.errors import (
     RefusedBySlurm,
 )
 from redbox.jobs.job_actions import JobActions, may_act_for_others
+from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.poll.cancelled_jobs import CancelledJobs
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
 from redbox.jobs.poll.dependents import Dependents
 from redbox.jobs.poll.missing_jobs import MissingJobs
 from redbox.jobs.poll.pod_reports import PodReports
 from redbox.jobs.poll.poller import Poller
-from redbox.jobs.poll.schedule import OwnerBuckets
 from redbox.jobs.query.array_tasks import ArrayTasks
 from redbox.jobs.query.cluster_info import ClusterInfo
 from redbox.jobs.query.partitions import PartitionQueries
@@ -73,6 +73,7 @@ from redbox_api.models import (
     WatchEvent,
     WhoAmI,
 )
+from redbox_shared.token_buckets import Rate
 
 ALL_FILTERS_OFF = Filters()
 FIRST_PAGE = PageRequest()
@@ -98,7 +99,8 @@ class JobService:
         self._store = store = RecordStore(journal, deletions=settings.deletions_remembered)
         self._claims = OwnershipClaims(store, marks)
         self._access = RecordAccess(store, self._claims)
-        self._submit_buckets = OwnerBuckets(settings.submits_per_second, settings.submit_burst)
+        submits = Rate(settings.submits_per_second, settings.submit_burst)
+        self._submits_of_owners = OwnerLimit("submits", submits, "jobs.submits_per_second")
         self._group = group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         background = BackgroundTasks(group)
@@ -204,8 +206,7 @@ class JobService:
     ) -> PutRequest:
         """The request of a caller who may submit, and not too often; a large one is digested in a thread."""
         user = submitter_of(caller)
-        if pause := self._submit_buckets.wait(caller.owner, self._context.clock.monotonic()):
-            raise RateLimited("Too many submits: slow down.", retry_after=max(1.0, pause))
+        self._submits_of_owners.charge(caller.owner, self._context.clock.monotonic())
         refuse_new_pod(request, self._store.index.get(key), self._settings)
         make = partial(put_request, caller, user, key, request, marks=self._marks, settings=self._settings)
         return await in_thread_of(caller.name, make) if is_large else make()

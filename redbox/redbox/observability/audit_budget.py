@@ -7,26 +7,18 @@ have a budget for each user; those beyond it are counted, and once a minute a li
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from redbox.core.clock import Clock
 from redbox.observability.job_audit import DROPPED, ENTER, REDBOX, Audit, AuditEntry
+from redbox_shared.token_buckets import Rate, TokenBuckets
 
-LINES_PER_S, BURST_LINES = 5.0, 2_000.0
+LINES = Rate(5.0, 2_000.0)
 """130 MB of a user in a day, at most."""
 EFFECTIVE = frozenset({"done", "opened", "ended", "tombstone", "unknown"})
-MOST_CALLERS = 10_000
 STRANGERS = "strangers"
 REPORT_S = 60.0
-
-
-@dataclass
-class _Lines:
-    left: float
-    at: float
-    dropped: Counter[str] = field(default_factory=Counter)
 
 
 class AuditBudget:
@@ -38,13 +30,14 @@ class AuditBudget:
         clock: Clock,
         on_dropped: Callable[[], object] = int,
         *,
-        burst: float = BURST_LINES,
+        rate: Rate = LINES,
     ) -> None:
         self._write = write
         self._clock = clock
         self._on_dropped = on_dropped
-        self._burst = burst
-        self._lines: OrderedDict[str, _Lines] = OrderedDict()
+        self._rate = rate
+        self._lines = TokenBuckets[str]()
+        self._dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def __call__(self, entry: AuditEntry) -> None:
         if entry.caller == REDBOX or entry.outcome in EFFECTIVE or self._has_room(entry):
@@ -57,32 +50,16 @@ class AuditBudget:
             self.report()
 
     def report(self) -> None:
-        for name, lines in self._lines.items():
-            if lines.dropped:
-                self._report(name, lines)
+        for name, dropped in self._dropped.items():
+            kinds = ", ".join(f"{kind}: {count}" for kind, count in sorted(dropped.items()))
+            detail = f"{dropped.total()} lines without an effect were left out ({kinds})"
+            self._write(AuditEntry(name, None, "audit", "", DROPPED, detail=detail))
+        self._dropped.clear()
 
     def _has_room(self, entry: AuditEntry) -> bool:
         name = entry.user or (STRANGERS if entry.act == ENTER else entry.caller)
-        lines, now = self._lines_of(name), self._clock.monotonic()
-        lines.left = min(self._burst, lines.left + (now - lines.at) * LINES_PER_S)
-        lines.at = now
-        if lines.left >= 1:
-            lines.left -= 1
+        if not self._lines.of(name, self._rate).wait(self._clock.monotonic()):
             return True
-        lines.dropped[f"{entry.act} {entry.outcome}"] += 1
+        self._dropped[name][f"{entry.act} {entry.outcome}"] += 1
         self._on_dropped()
         return False
-
-    def _lines_of(self, name: str) -> _Lines:
-        lines = self._lines.setdefault(name, _Lines(self._burst, self._clock.monotonic()))
-        self._lines.move_to_end(name)
-        if len(self._lines) > MOST_CALLERS:
-            self._report(*self._lines.popitem(last=False))
-        return lines
-
-    def _report(self, name: str, lines: _Lines) -> None:
-        if lines.dropped:
-            kinds = ", ".join(f"{kind}: {count}" for kind, count in sorted(lines.dropped.items()))
-            detail = f"{lines.dropped.total()} lines without an effect were left out ({kinds})"
-            lines.dropped.clear()
-            self._write(AuditEntry(name, None, "audit", "", DROPPED, detail=detail))

@@ -32,7 +32,7 @@ from redbox.files.service import JobFileService
 from redbox.http.app import build_app
 from redbox.http.metrics import ServerMetrics, StateCollector, TurnsCollector
 from redbox.http.middleware.caller_budget import bodies_budget, streams_budget
-from redbox.http.middleware.cost_budget import Rate, writes_budget
+from redbox.http.middleware.cost_budget import writes_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Readiness, Services
@@ -68,6 +68,7 @@ from redbox.settings import RedboxSettings, rules_in_force
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.volumes.service import VolumeService
 from redbox.volumes.volume_index import VolumeIndex
+from redbox_shared.token_buckets import Rate
 
 log = structlog.get_logger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Any
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller, JobKey, JobRef, Role, UnixUser
 from redbox.core.workload_manager import WorkloadManager
-from redbox.jobs.errors import Forbidden, JobConflict, JobsError, NotAcceptable, RateLimited
-from redbox.jobs.poll.schedule import OwnerBuckets
+from redbox.jobs.errors import Forbidden, JobConflict, JobsError, NotAcceptable
+from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.observability.job_audit import Audit, audit_entry
@@ -28,6 +28,7 @@ from redbox.sessions.settings import ExecSettings
 from redbox.sessions.targets import SessionTarget, check_running, choose_target, has_one_node
 from redbox.sessions.watches import IdleTimer, JobWatch
 from redbox_api.sessions.parts import ExecRequest
+from redbox_shared.token_buckets import Rate
 
 EXEC, FORWARD = "exec", "forward"
 LONGEST_COMMAND = 2000
@@ -61,7 +62,8 @@ class SessionService:
         self._audit = audit
         self._open: Counter[UnixUser] = Counter()
         self._connections: Counter[UnixUser] = Counter()
-        self._buckets = OwnerBuckets(settings.sessions_per_second, settings.session_burst)
+        begun = Rate(settings.sessions_per_second, settings.session_burst)
+        self._limit = OwnerLimit("sessions begun", begun, "exec.sessions_per_second")
 
     @property
     def count(self) -> int:
@@ -87,11 +89,7 @@ class SessionService:
                 choose_target(record, self._workload.states, None, task)
 
     def _charge(self, caller: Caller) -> None:
-        if pause := self._buckets.wait(caller.owner, self._clock.monotonic()):
-            raise RateLimited(
-                f"{caller.identity} begins too many sessions: slow down (exec.sessions_per_second).",
-                retry_after=max(1.0, pause),
-            )
+        self._limit.charge(caller.owner, self._clock.monotonic())
 
     async def expect(self, ref: JobRef) -> None:
         """A command is about to be requested: its relay starts meanwhile, where only one node is possible."""

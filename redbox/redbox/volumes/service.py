@@ -22,7 +22,7 @@ from redbox.agents.pool import AgentPool
 from redbox.core.clock import Clock, finishes_within
 from redbox.core.domain import Caller, Owner, Role, UnixUser
 from redbox.jobs.errors import JournalError
-from redbox.jobs.poll.schedule import OwnerBuckets
+from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.store.volume_rows import VolumeRecord
 from redbox.observability.job_audit import Audit, AuditEntry
 from redbox.volumes.errors import (
@@ -38,12 +38,13 @@ from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import VolumeIndex
 from redbox_api.models import OwnerRef, VolumeFolder, VolumeRequest
 from redbox_shared.keyed_semaphores import KeyedSemaphores
+from redbox_shared.token_buckets import Rate
 
 log = structlog.get_logger(__name__)
 ANSWER_WITHIN_S = 25.0
 REMOVALS_OF_A_USER = 4
 """At once: an agent refuses all requests beyond 64, those for the logs and pods of its user among them."""
-PUTS_PER_SECOND, PUT_BURST = 5.0, 100.0  # per caller
+PUTS = Rate(5.0, 100.0)  # per caller
 MAKE, DELETE = "make-volume", "delete-volume"
 
 
@@ -58,7 +59,7 @@ class VolumeService:
         self._settings = settings
         self._clock = clock
         self._audit = audit
-        self._buckets = OwnerBuckets(PUTS_PER_SECOND, PUT_BURST)
+        self._limit = OwnerLimit("volumes", PUTS)
         self._turns = KeyedSemaphores[str](1)
         """One change of a handle at a time."""
         self._slots = KeyedSemaphores[int](REMOVALS_OF_A_USER)
@@ -88,7 +89,7 @@ class VolumeService:
             raise VolumeForbidden(
                 f"{caller.identity} may not make volumes here (its roles do not include submit)."
             )
-        self._limit_rate(caller.owner)
+        self._limit.charge(caller.owner, self._clock.monotonic())
         async with self._next_turn(handle):
             before = self._index.get(handle)
             try:
@@ -165,10 +166,6 @@ class VolumeService:
             self._unrecorded[user.uid] -= 1
             if not self._unrecorded[user.uid]:
                 del self._unrecorded[user.uid]
-
-    def _limit_rate(self, owner: Owner) -> None:
-        if pause := self._buckets.wait(owner, self._clock.monotonic()):
-            raise TooManyVolumes("Too many volumes at once: slow down.", retry_after=max(1.0, pause))
 
     @asynccontextmanager
     async def _next_turn(self, handle: str) -> AsyncIterator[None]:

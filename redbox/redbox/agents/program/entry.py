@@ -13,7 +13,7 @@ from redbox.agents.program.commands import CommandOperations
 from redbox.agents.program.earlier_agents import end_agent
 from redbox.agents.program.files import FileOperations
 from redbox.agents.program.guard import REFUSED, StartRefused, check_user, read_settings
-from redbox.agents.program.session import Operation, Session
+from redbox.agents.program.session import Operation, Session, start_thread
 from redbox.agents.program.steps import StepOperations
 from redbox.agents.program.wire import EVENT, PROTOCOL, FrameWriter, hello_line
 
@@ -80,7 +80,9 @@ def main() -> None:
     os.chdir("/")
     source = sys.stdin.buffer
     greet(source.readline(MAX_NONCE).strip(), account)
-    Session(source, 1, build_operations(account, settings.path)).serve()
+    session = Session(source, 1, build_operations(account, settings.path))
+    start_thread(session.exit_when_idle)
+    session.serve()
     os._exit(0)  # without joining threads, which a dead file server may block
 
 

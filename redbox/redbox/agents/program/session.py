@@ -150,7 +150,6 @@ class Session:
 
     def serve(self) -> None:
         """Read frames until stdin is closed or malformed."""
-        threading.Thread(target=self._exit_when_idle, daemon=True).start()
         try:
             while True:
                 self._dispatch(*read_frame(self._source))
@@ -241,7 +240,8 @@ class Session:
                 lambda: not any(s.is_recorded for s in self._streams.values()), timeout=SHUTDOWN_S
             )
 
-    def _exit_when_idle(self) -> None:
+    def exit_when_idle(self) -> None:
+        """End the process, and not only the session: its thread reads until then."""
         while self._streams or time.monotonic() - self._last_frame_at < IDLE_S:
             time.sleep(IDLE_S / 10)
         os._exit(0)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from redbox.core.domain import Caller
 from redbox.http.answers.problems import TooManyRequestsProblem
+from redbox_shared.token_buckets import Rate, TokenBucket, TokenBuckets
 
-MOST_BUCKETS = 10_000
-"""Those that were used last. Only the administrator's rules make callers."""
 LONGEST_PAUSE_S = 60.0
 SERVICE_FACTOR = 10
 """An operator, or resourced, acts for all users of a namespace."""
@@ -27,28 +25,6 @@ BYTES_PER_VALUE = 300
 """A value in JSON costs as much as so many bytes: 5 us to validate and digest, and 20 more to pack."""
 
 
-@dataclass(frozen=True)
-class Rate:
-    """So much a second, after a burst."""
-
-    per_second: float
-    burst: float
-
-
-@dataclass(slots=True)
-class _Bucket:
-    left: float
-    at: float
-    refused: float = 0.0
-    """That will come again."""
-
-    def fill(self, rate: Rate, now: float) -> None:
-        gained = (now - self.at) * rate.per_second
-        self.left = min(rate.burst, self.left + gained)
-        self.refused = max(0.0, self.refused - gained)
-        self.at = now
-
-
 @dataclass
 class CostBudget:
     """A bucket for each caller; the refusal's sentence says `what` was too much, in numbers of `unit`."""
@@ -57,7 +33,9 @@ class CostBudget:
     rate: Rate
     unit: tuple[int, str] = (1, "")
     now: Callable[[], float] = time.monotonic
-    _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
+    _buckets: TokenBuckets[str] = field(default_factory=TokenBuckets)
+    _refused: TokenBuckets[str] = field(default_factory=TokenBuckets)
+    """What will come again: it is sent away for pauses of different lengths, or all would come at once."""
 
     def charge(self, caller: Caller, cost: float = 1.0, kind: str = "") -> None:
         """Take this much, or raise TooManyRequestsProblem; each `kind` has a bucket of its own."""
@@ -65,34 +43,24 @@ class CostBudget:
 
     def overdraw(self, caller: Caller, cost: float) -> None:
         """Take this much of what a charged request turned out to cost."""
-        self._bucket(caller.name, self._rate_of(caller)).left -= cost
+        self._buckets.of(caller.name, self._rate_of(caller)).reserve(self.now(), cost)
 
     def refuse_overdrawn(self, caller: Caller, cost: float) -> None:
         """Raise TooManyRequestsProblem where `charge` would, and take nothing."""
         self._bucket_with_room(caller, "", cost)
 
-    def _bucket_with_room(self, caller: Caller, kind: str, cost: float) -> _Bucket:
-        """Raise where it has none, with a pause that grows with those before: else all come at one time."""
-        rate = self._rate_of(caller)
-        bucket = self._bucket(kind + caller.name, rate)
-        if bucket.left > 0:
+    def _bucket_with_room(self, caller: Caller, kind: str, cost: float) -> TokenBucket:
+        name, rate, now = kind + caller.name, self._rate_of(caller), self.now()
+        bucket = self._buckets.of(name, rate)
+        if bucket.fill(now) > 0:
             return bucket
-        bucket.refused += cost
-        size, name = self.unit
+        pause = self._refused.of(name, Rate(rate.per_second, 0.0)).reserve(now, cost)
+        size, unit = self.unit
         raise TooManyRequestsProblem(
-            f"{caller.name} sends {self.what}: {rate.per_second / size:g}{name} a second are its share, "
-            f"after {rate.burst / size:g}{name}; send this again later",
-            retry_after=min(LONGEST_PAUSE_S, math.ceil((bucket.refused - bucket.left) / rate.per_second)),
+            f"{caller.name} sends {self.what}: {rate.per_second / size:g}{unit} a second are its share, "
+            f"after {rate.burst / size:g}{unit}; send this again later",
+            retry_after=min(LONGEST_PAUSE_S, math.ceil(pause - bucket.left / rate.per_second)),
         )
-
-    def _bucket(self, name: str, rate: Rate) -> _Bucket:
-        now = self.now()
-        bucket = self._buckets.setdefault(name, _Bucket(rate.burst, now))
-        bucket.fill(rate, now)
-        self._buckets.move_to_end(name)
-        if len(self._buckets) > MOST_BUCKETS:
-            self._buckets.popitem(last=False)
-        return bucket
 
     def _rate_of(self, caller: Caller) -> Rate:
         if caller.user is not None:

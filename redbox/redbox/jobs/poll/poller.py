@@ -48,6 +48,7 @@ from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine, dropped_from_queue, is_unchanged
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal_facts import time_in
+from redbox_shared.token_buckets import Rate, TokenBucket
 
 log = structlog.get_logger(__name__)
 
@@ -176,7 +177,8 @@ class Poller(JobsComponent):
         self._unchanged_polls = 0  # in a row, without changes and without anything left to decide
         self._last_good = time_in(context.store.facts, LAST_GOOD_POLL)
         self._noted = self._last_good
-        self.bucket = schedule.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
+        reads = Rate(context.settings.reads_per_minute / 60, context.settings.read_burst)
+        self.bucket = TokenBucket(reads)
         self.stale_since: datetime | None = None
         self._users_stale_since: dict[int, datetime] = {}  # by uid: whose jobs the last poll did not show
         self._settled: dict[int, Observation] = {}  # by the revision of a settled record
