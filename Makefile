@@ -30,7 +30,7 @@ fuzz: venv ## hostile frames, requests, rows and archives for SECONDS=3600 (ONLY
 bench: venv ## the benchmarks, on the bed (ONLY=name for one, SHORT=1 for 15 minutes of them, RESUME=1 to go on)
 	@.venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(SHORT),--short) $(if $(RESUME),--resume)
 
-figures: venv ## publish build/bench.json in docs/figures.md
+figures: venv ## publish build/bench.json in docs/reference/figures.md
 	@.venv/bin/python -m tests.bench.publish
 
 bed-up: ## start a real Slurm and a real Kubernetes on this machine
@@ -45,8 +45,8 @@ bed-status: ## what of the bed runs
 bed-shell: ## a shell on one of the bed's hosts (HOST=login)
 	@deploy/local/bed exec $(HOST) bash -l
 
-generate: venv ## make anew what is generated and checked for drift (docs/openapi.json, the chart's files)
-	@.venv/bin/redbox openapi > docs/openapi.json
+generate: venv ## make anew what is generated and checked for drift (docs/reference/openapi.json, the chart's files)
+	@.venv/bin/redbox openapi > docs/reference/openapi.json
 	@.venv/bin/python deploy/generate.py
 
 lock: venv ## choose anew the versions in requirements.lock from pyproject.toml (UPGRADE=1: the newest)

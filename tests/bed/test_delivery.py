@@ -13,7 +13,7 @@ from redbox_bed.delivery import reached_at, refuse_half_a_bed
     ("options", "said"),
     [
         (replace(Options(), kube=Source.NONE), "started with --no-kube"),
-        (replace(Options(), slurm=Source.EXISTING), "docs/admin-login-node.md"),
+        (replace(Options(), slurm=Source.EXISTING), "docs/administrators/login-node.md"),
         (replace(Options(), kube=Source.EXISTING), "BED_ADDRESS"),
     ],
 )

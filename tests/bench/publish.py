@@ -1,4 +1,4 @@
-"""Publishes what was measured: build/bench.json to docs/figures.json, and that to a page and its picture.
+"""Publishes what was measured: build/bench.json to docs/reference/figures.json, then a page and its picture.
 
 Run: python -m tests.bench.publish [RESULTS…]   (make figures)
 
@@ -21,9 +21,9 @@ from tests.bench.rows import Figure, readable
 
 Published = Mapping[str, Any]
 RESULTS = CHECKOUT / "build/bench.json"
-STORED = CHECKOUT / "docs/figures.json"
-PAGE = CHECKOUT / "docs/figures.md"
-PICTURE = CHECKOUT / "docs/figures.svg"
+STORED = CHECKOUT / "docs/reference/figures.json"
+PAGE = CHECKOUT / "docs/reference/figures.md"
+PICTURE = CHECKOUT / "docs/reference/figures.svg"
 BUSY = 3.0
 """For each core, a load before a benchmark that is of others: the benchmark before leaves less."""
 PUBLISHED = "published"

@@ -1,4 +1,4 @@
-"""docs/reference-companion.md says what the companion does."""
+"""docs/reference/companion.md says what the companion does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from redbox_shared import job_end, pod_contract
 from redbox_shared.job_end import JobEnd
 
-PAGE = Path(__file__).parents[2] / "docs/reference-companion.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/companion.md"
 ROW = re.compile(r"\| .* \| ([A-Z_, ]+) \| (\d+) \|")
 CODES = {state: int(row[2]) for row in ROW.finditer(PAGE.read_text()) for state in row[1].split(", ")}
 

@@ -1,7 +1,7 @@
 """Words that are gone: from the prose of the product and its docs, and from the names of variables.
 
-The rule is in docs/glossary.md: a noun of the glossary as subject, an engineer's verb, present tense. This
-list holds the words that the rule replaced most often.
+The rule is in docs/developers/glossary.md: a noun of the glossary as subject, an engineer's verb, present
+tense. This list holds the words that the rule replaced most often.
 """
 
 from __future__ import annotations

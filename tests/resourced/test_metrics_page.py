@@ -1,4 +1,4 @@
-"""docs/metrics.md lists the metrics that resourced has, with their kinds and labels, and no others."""
+"""docs/administrators/metrics.md lists resourced's metrics, with their kinds and labels, and no others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redbox_resourced.kubelet.serving_certificate import CertificateLife
 from redbox_resourced.nodes.reconciler import ResourcedMetrics
 from tests.resourced.factories import followed
 
-PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+PAGE = Path(__file__).parents[2] / "docs/administrators/metrics.md"
 ROW = re.compile(r"\| `(redbox_resourced_\w+)` \| (\w+) \|(.*?)\|")
 
 

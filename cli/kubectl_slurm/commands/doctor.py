@@ -160,7 +160,7 @@ def _clusters(kubectl: Kubectl, found: list[ClusterView], account: str) -> Itera
         return
     if not found:
         cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints; or run a "
-        cure += "red-box of your own: docs/personal.md"
+        cure += "red-box of your own: docs/users/personal.md"
         yield Examined(Health.NOT_WELL, "SlurmClusters", "none exists, and no SlurmEndpoint here", cure)
     for cluster in found:
         yield from _cluster(cluster)

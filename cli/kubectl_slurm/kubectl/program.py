@@ -2,8 +2,8 @@
 
 A plugin is called by kubectl, and users expect it to reach the cluster as kubectl does: the same contexts,
 files in KUBECONFIG, exec plugins, client certificates, proxies, impersonation. client-go inside of kubectl
-has all of that, and one call of it takes 60 to 100 ms; docs/decisions/plugin.md has the measurements of the
-Python clients, and what each lacks.
+has all of that, and one call of it takes 60 to 100 ms; docs/developers/decisions/plugin.md has the
+measurements of the Python clients, and what each lacks.
 
 Lines on kubectl's stderr that are not its own, such as the instructions of a login, pass through at once.
 """

@@ -117,7 +117,7 @@ def refuse_half_a_bed(options: Options) -> None:
     if options.slurm is not Source.OWN:
         raise NotPossibleError(
             "this bed uses a Slurm of others (BED_SLURM=existing), on whose login node nothing is installed "
-            "from here: docs/admin-login-node.md says how to"
+            "from here: docs/administrators/login-node.md says how to"
         )
     if options.kube is Source.NONE:
         raise NotPossibleError(

@@ -1,4 +1,4 @@
-"""`redbox openapi`: prints the contract without a server; docs/openapi.json is its output."""
+"""`redbox openapi`: prints the contract without a server; docs/reference/openapi.json is its output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A real Prometheus (Debian's package) on this machine, which scrapes both sides of the bed.
 
-It reads red-box as docs/metrics.md has it, with a token of a service account whose rule has the role metrics,
-and the controllers through the API server, with the labels that a PodMonitor gives them.
+It reads red-box as docs/administrators/metrics.md has it, with a token of a service account whose rule has
+the role metrics, and the controllers through the API server, with the labels that a PodMonitor gives them.
 """
 
 from __future__ import annotations

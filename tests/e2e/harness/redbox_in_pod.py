@@ -168,7 +168,7 @@ def redbox_in_pod(bed: Bed) -> Iterator[RedboxInPod]:
 
 
 def prepare_login_node(login: Host) -> dict[str, bytes]:
-    """What the HPC administrator does by docs/admin-ssh.md; returns the CA's key and known_hosts."""
+    """What the HPC administrator does by docs/administrators/ssh.md; returns the CA's key and known_hosts."""
     login.run("groupadd", "--force", GROUP)
     made = f"id {OBSERVER} || useradd --uid 2900 --create-home --shell /bin/sh --password '*' {OBSERVER}"
     login.run("sh", "-ec", made)

@@ -21,7 +21,7 @@ from tests.e2e.harness.container_image import BUILD
 from tests.e2e.harness.slurmjobs import SlurmJobs
 from tests.e2e.harness.volumes import claim_of
 
-DOCS = CHECKOUT / "docs"
+DOCS = CHECKOUT / "docs/users"
 EXAMPLES = CHECKOUT / "examples"
 WITHIN_S = 180
 SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
@@ -53,7 +53,7 @@ def sections(page: str, folder: str) -> Iterator[Section]:
             yield Section(page, title, folder, typed, shown)
 
 
-SECTIONS = (*sections("tutorial.md", "."), *sections("user-guide.md", "examples"))
+SECTIONS = (*sections("tutorial.md", "."), *sections("guide.md", "examples"))
 
 
 def lines_of(text: str) -> list[str]:
@@ -110,4 +110,4 @@ def test_a_section_can_be_typed_and_prints_what_it_shows(section: Section, alice
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_an_example_is_shown_as_it_is(example: Path) -> None:
-    assert f"```yaml\n{example.read_text()}```" in (DOCS / "user-guide.md").read_text()
+    assert f"```yaml\n{example.read_text()}```" in (DOCS / "guide.md").read_text()

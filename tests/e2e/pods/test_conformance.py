@@ -1,4 +1,4 @@
-"""Kubernetes' own NodeConformance cases for pods, by their names; docs/conformance-pods.md has the others.
+"""Kubernetes' own NodeConformance cases for pods; docs/reference/conformance-pods.md has the others.
 
 The pods are applied at once, when the file begins; each has what many cases need.
 """

@@ -29,7 +29,7 @@ from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, is_whole
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
-PAGE = (CHECKOUT / "docs/personal.md").read_text()
+PAGE = (CHECKOUT / "docs/users/personal.md").read_text()
 SECTION = re.compile(r"^## \d\. .+?\n(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 JOBS = 16

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from redbox.cli import app
 from tests.redbox.http.harness import standing
 
-WRITTEN = Path(__file__).parents[3] / "docs/openapi.json"
+WRITTEN = Path(__file__).parents[3] / "docs/reference/openapi.json"
 
 
 def test_the_document_in_docs_is_up_to_date() -> None:

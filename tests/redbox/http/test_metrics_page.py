@@ -1,4 +1,4 @@
-"""docs/metrics.md lists the metrics that red-box has, with their kinds and labels, and no others."""
+"""docs/administrators/metrics.md lists red-box's metrics, with their kinds and labels, and no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redbox.http.metrics import ServerMetrics
 from redbox.observability.job_audit import AuditEntry
 from tests.redbox.http.harness import Stand
 
-PAGE = Path(__file__).parents[3] / "docs/metrics.md"
+PAGE = Path(__file__).parents[3] / "docs/administrators/metrics.md"
 ROW = re.compile(r"\| `(redbox_(?!resourced_)\w+)` \| (\w+) \|(.*?)\|")
 ENTRY = AuditEntry(caller="uid:2001", user="alice", act="submit", job="k1", outcome="done")
 ADDED = {"le"}  # by histograms themselves

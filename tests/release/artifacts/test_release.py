@@ -66,7 +66,7 @@ def test_the_environment_runs_where_it_is_put_with_this_python(files: Path, tmp_
     said = subprocess.run(
         [moved / "bin/redbox", "openapi"], check=True, capture_output=True, text=True, timeout=120
     )
-    assert json.loads(said.stdout) == json.loads((CHECKOUT / "docs/openapi.json").read_text())
+    assert json.loads(said.stdout) == json.loads((CHECKOUT / "docs/reference/openapi.json").read_text())
     library = unpacked / "redbox" / SITE_PACKAGES
     for python in PYTHONS:
         tag = python.replace(".", "")

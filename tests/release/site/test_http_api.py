@@ -5,7 +5,7 @@ import json
 from redbox_bed.core.places import CHECKOUT
 from redbox_release.site.http_api import http_api_page
 
-DOCUMENT = json.loads((CHECKOUT / "docs/openapi.json").read_text())
+DOCUMENT = json.loads((CHECKOUT / "docs/reference/openapi.json").read_text())
 PAGE = http_api_page(DOCUMENT)
 
 

@@ -12,14 +12,18 @@ from redbox_release.site.places import pages
 @pytest.mark.parametrize(
     ("path", "link", "place"),
     [
-        ("README.md", "docs/tutorial.md", "tutorial.md"),
-        ("README.md", "docs/openapi.json", "http-api.md"),
-        ("docs/user-guide.md", "../examples", "examples.md"),
-        ("docs/user-guide.md", "../examples/pods/mpi.yaml", "examples.md#podsmpiyaml"),
-        ("docs/user-guide.md", "pods.md#volumes", "pods.md#volumes"),
-        ("docs/decisions/README.md", "../architecture.md", "../architecture.md"),
-        ("docs/architecture.md", "decisions/README.md", "decisions/index.md"),
-        ("deploy/chart/README.md", "../../docs/admin-kubernetes.md#install", "admin-kubernetes.md#install"),
+        ("README.md", "docs/users/tutorial.md", "users/tutorial.md"),
+        ("README.md", "docs/reference/openapi.json", "http-api.md"),
+        ("docs/users/guide.md", "../../examples", "../examples.md"),
+        ("docs/users/guide.md", "../../examples/pods/mpi.yaml", "../examples.md#podsmpiyaml"),
+        ("docs/users/guide.md", "pods.md#volumes", "pods.md#volumes"),
+        ("docs/developers/decisions/README.md", "../architecture.md", "../architecture.md"),
+        ("docs/developers/architecture.md", "decisions/README.md", "decisions/index.md"),
+        (
+            "deploy/chart/README.md",
+            "../../docs/administrators/kubernetes.md#install",
+            "administrators/kubernetes.md#install",
+        ),
         ("docs/pods.md", "https://example.org/a.md", "https://example.org/a.md"),
         ("docs/pods.md", "#logs", "#logs"),
     ],
@@ -67,7 +71,7 @@ def test_every_page_has_its_place_in_the_navigation() -> None:
     named = {
         page for section in settings["project"]["nav"] for entry in section.values() for page in places(entry)
     }
-    decisions = {page for page in pages().values() if page.startswith("decisions/")}
+    decisions = {page for page in pages().values() if page.startswith("developers/decisions/")}
     missing = set(pages().values()) - named - decisions
     assert missing == set(), "give it its place in deploy/release/site/zensical.toml"
 

@@ -63,10 +63,10 @@ def test_all_that_a_page_needs_is_its_own(site: str, browser: Browser) -> None:
     browser.requests(), browser.errors()
     for page in (
         "",
-        "architecture/",
+        "developers/architecture/",
         "http-api/",
-        "reference-kinds/",
-        "figures/",
+        "reference/kinds/",
+        "reference/figures/",
         "files/redbox/redbox.example.yaml/",
     ):
         browser.open(site + page)
@@ -75,15 +75,15 @@ def test_all_that_a_page_needs_is_its_own(site: str, browser: Browser) -> None:
     assert [
         address for address in fetched if not address.startswith((site, "chrome:", "data:", "blob:"))
     ] == []
-    assert site + "architecture/" in fetched
+    assert site + "developers/architecture/" in fetched
     assert browser.errors() == []
 
 
 def test_pictures_are_drawn(site: str, browser: Browser) -> None:
-    browser.open(site + "architecture/")
+    browser.open(site + "developers/architecture/")
     browser.eventually(PICTURES + ".every(([text, height]) => !text.includes('-->') && height > 100)")
     assert len(browser.script(PICTURES)) == 2
-    browser.open(site + "figures/")
+    browser.open(site + "reference/figures/")
     assert browser.eventually("return document.querySelector('article img').naturalWidth") > 100
 
 
@@ -91,8 +91,8 @@ def test_pictures_are_drawn(site: str, browser: Browser) -> None:
     ("words", "page"),
     [
         ("cancelRequested", "http-api/"),
-        ("orphanPolicy", "reference-kinds/"),
-        ("sudoers", "admin-login-node/"),
+        ("orphanPolicy", "reference/kinds/"),
+        ("sudoers", "administrators/login-node/"),
     ],
 )
 def test_a_search_leads_to_the_page(site: str, browser: Browser, words: str, page: str) -> None:
@@ -104,11 +104,11 @@ def test_a_search_leads_to_the_page(site: str, browser: Browser, words: str, pag
 
 
 def test_the_tutorials_links_lead_on(site: str, browser: Browser) -> None:
-    browser.open(site + "tutorial/")
-    links = [link for link in browser.script(LINKS) if not link.startswith(site + "tutorial/")]
+    browser.open(site + "users/tutorial/")
+    links = [link for link in browser.script(LINKS) if not link.startswith(site + "users/tutorial/")]
     assert len(links) >= 3
     for link in links:
-        browser.open(site + "tutorial/")
+        browser.open(site + "users/tutorial/")
         path = link.removeprefix(site)
         browser.script(
             "[...document.querySelectorAll('article a')].find(link => link.href == arguments[0]).click()",

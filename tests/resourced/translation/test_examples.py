@@ -146,4 +146,4 @@ def test_the_steps_of_the_workflow_share_one_folder(step: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_in_the_page_of_pods(name: str) -> None:
-    assert f"(../{name})" in (ROOT / "docs" / "pods.md").read_text()
+    assert f"(../../{name})" in (ROOT / "docs/users/pods.md").read_text()

@@ -62,7 +62,7 @@ def _lay_out(folder: Path) -> None:
         _write(folder / place_of(path), source_page(path))
     _write(folder / place_of("LICENSE"), source_page("LICENSE"))
     _write(folder / EXAMPLES, examples_page())
-    document = (CHECKOUT / "docs/openapi.json").read_text()
+    document = (CHECKOUT / "docs/reference/openapi.json").read_text()
     _write(folder / HTTP_API, http_api_page(json.loads(document)))
     _write(folder / "openapi.json", document)
     for picture in (CHECKOUT / "docs").rglob("*.svg"):

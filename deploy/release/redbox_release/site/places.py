@@ -19,7 +19,7 @@ _PAGES: Mapping[str, str] = {
     "LICENSE": "license.md",
     "deploy/chart/README.md": "chart.md",
     "deploy/local/README.md": "bed.md",
-    "docs/openapi.json": HTTP_API,
+    "docs/reference/openapi.json": HTTP_API,
     "examples": EXAMPLES,
 }
 

@@ -11,7 +11,7 @@ BEGIN = """\
 # The kinds, field by field
 
 Generated from the CRDs (`make generate`); `kubectl explain slurmjob.spec --recursive` shows the same. The
-[user guide](user-guide.md) explains how to use them.
+[guide](../users/guide.md) explains how to use them.
 """
 
 

@@ -17,7 +17,7 @@ from redbox.slurm.commands import sacct, scontrol
 TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "srun")
 OLDEST_RELEASE = (20, 11)
 TESTED_RELEASES = ("22.05", "24.11", "26.05")
-"""Real clusters of them run in red-box's tests; docs/slurm-releases.md tells what each of them lacks."""
+"""Real clusters of them run in red-box's tests; docs/administrators/slurm-releases.md: what each lacks."""
 DEADLINE_S = 60.0
 PATH_SETTING = re.compile(r"^\s*path\s*=\s*(\S+)", re.MULTILINE)
 SHORTEST_MIN_JOB_AGE_S = 60
