@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import CommandDetached
+from redbox.agents.errors import AgentUnavailable, CommandDetached
+from redbox.agents.pool import AgentPool, AgentRole
 from redbox.agents.protocol.answers import RecordedCommandState
 from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import is_agent_refusal
@@ -32,6 +33,19 @@ async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
             outcome if isinstance(outcome := condition(), bool) else await outcome
         ):
             await asyncio.sleep(0.01)
+
+
+async def available(pool: AgentPool, user: UnixUser, role: AgentRole = "commands") -> AgentClient:
+    """Return the user's agent, as a client that repeats its request gets it."""
+    found: list[AgentClient] = []
+
+    async def is_found() -> bool:
+        with suppress(AgentUnavailable):
+            found.append(await pool.agent(user, role))
+        return bool(found)
+
+    await until(is_found)
+    return found[0]
 
 
 async def run_until_detached(

@@ -16,7 +16,7 @@ from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.bootstrap import bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.harness import LaunchedTransport, until
+from tests.redbox.agents.harness import LaunchedTransport, available, until
 
 OTHER = UnixUser("daemon", 1)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
@@ -133,8 +133,8 @@ async def test_an_agent_that_the_server_may_not_signal_is_ended_by_the_next_one(
     transport = UnkillableTransport()
     async with AgentPool(transport, PoolSettings(leave_s=0)) as pool:
         for _ in range(5):
-            await stop(await pool.agent(user))
-        agent = await pool.agent(user)
+            await stop(await available(pool, user))
+        agent = await available(pool, user)
         await until(lambda: pool.state().processes == 1)
         assert (await agent.stat("/")).kind == "directory"
     transport.end_all()

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import AgentTimeout, AgentUnavailable
+from redbox.agents.errors import AgentTimeout
 from redbox.agents.pool import AgentPool, AgentRole
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.process import ChildProcess
 from redbox.agents.transports.ssh import LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import KeyDirectory
-from tests.redbox.agents.harness import until
+from tests.redbox.agents.harness import available, until
 from tests.redbox.agents.login_host import ALICE, BOB, SERVER, LoginHost, SudoOnLoginHost
 
 
@@ -61,19 +61,6 @@ def agents_of(uid: int) -> set[int]:
     return found
 
 
-async def available(pool: AgentPool, role: AgentRole = "commands") -> AgentClient:
-    """Return alice's agent, as a client that repeats its request gets it."""
-    found: list[AgentClient] = []
-
-    async def is_found() -> bool:
-        with suppress(AgentUnavailable):
-            found.append(await pool.agent(ALICE, role))
-        return bool(found)
-
-    await until(is_found)
-    return found[0]
-
-
 async def stop(agent: AgentClient) -> None:
     """Stop it, and wait until red-box notices."""
     os.kill(agent.hello.pid, signal.SIGSTOP)
@@ -90,6 +77,7 @@ async def stopped_again_and_again(pid: int) -> AsyncIterator[None]:
                 os.kill(pid, signal.SIGSTOP)
             await asyncio.sleep(0)
 
+    os.kill(pid, signal.SIGSTOP)
     task = asyncio.create_task(keep_stopped())
     try:
         yield
@@ -101,9 +89,9 @@ async def test_the_next_agent_works_and_none_stays(transport: Transport) -> None
     async with AgentPool(transport) as pool:
         bobs = await pool.agent(BOB)
         for _ in range(4):
-            await stop(await available(pool))
-        await stop(await available(pool, "files"))
-        agent = await available(pool)
+            await stop(await available(pool, ALICE))
+        await stop(await available(pool, ALICE, "files"))
+        agent = await available(pool, ALICE)
         await until(lambda: agents_of(ALICE.uid) == {agent.hello.pid})
         await until(lambda: pool.state().processes == 2)
         assert (await agent.run(["id", "-u"], deadline=60)).stdout == b"%d\n" % ALICE.uid
