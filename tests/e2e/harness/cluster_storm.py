@@ -108,8 +108,9 @@ class ClusterStorm:
         """As before its maintenance: companions, operator and resourced are evicted if they are there."""
         on_it = f"--field-selector=spec.nodeName={node}"
         names = ("get", "pods", "--all-namespaces", on_it, "--output=jsonpath={..metadata.name}")
-        self.evicted.update(self.kubectl(*names).split())
         try:
+            self.kubectl("cordon", node)  # or a pod that comes now is evicted, and not in the list
+            self.evicted.update(self.kubectl(*names).split())
             self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
         finally:
             self.kubectl("uncordon", node)
