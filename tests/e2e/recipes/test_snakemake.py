@@ -22,7 +22,7 @@ from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs
 from tests.e2e.harness.waiting import eventually
 
-pytestmark = pytest.mark.timeout(600)  # Snakemake is fetched first, once
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]  # Snakemake is fetched first, once
 LOCK = Path(__file__).with_name("snakemake.lock")
 ENVIRONMENT, STUDY, USER = "/home/alice/snakemake", "/home/alice/study", "alice"
 PLUGIN = f"#!{ENVIRONMENT}/bin/python3 -I\nfrom kubectl_slurm.__main__ import main\nmain()\n"

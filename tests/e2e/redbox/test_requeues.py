@@ -88,6 +88,7 @@ async def test_a_red_box_that_starts_while_the_job_waits_knows_whose_file_it_is(
     assert bytes(reader.copied) == BOTH
 
 
+@pytest.mark.nightly(restarted=False)
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_job_that_is_cancelled_before_its_next_run_has_its_log_once(
     server: RedboxServer, alice: RedboxClient, *, restarted: bool
