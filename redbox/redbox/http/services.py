@@ -13,6 +13,7 @@ from starlette.requests import Request
 from redbox.callers.authenticator import Authenticator
 from redbox.core.domain import Caller, JobRef, Owner
 from redbox.core.gauges import MetricSource
+from redbox.core.token_buckets import Rate
 from redbox.files.service import JobFileService
 from redbox.http.answers.problems import UnprocessableProblem
 from redbox.http.metrics import ServerMetrics
@@ -28,7 +29,6 @@ from redbox.logs.job_logs import JobLogReader
 from redbox.sessions.service import SessionService
 from redbox.volumes.service import VolumeService
 from redbox_api.models import KEY_PATTERN
-from redbox_shared.token_buckets import Rate
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 

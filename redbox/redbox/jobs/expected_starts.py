@@ -10,13 +10,13 @@ from functools import partial
 
 from redbox.core.clock import Clock, SystemClock, with_deadline
 from redbox.core.domain import Caller, Owner
+from redbox.core.token_buckets import Rate
 from redbox.core.ttl_cache import TtlCache
 from redbox.core.workload_manager import JobHandle, WorkloadManager, WorkloadManagerError
 from redbox.jobs.errors import JobConflict, JobsBusy
 from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.service import JobService
 from redbox_api.models import ExpectedStart
-from redbox_shared.token_buckets import Rate
 
 FRESH_S = 5.0
 FAILURE_S = 2.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from redbox.core.domain import Owner
+from redbox.core.token_buckets import Rate, TokenBuckets
 from redbox.jobs.errors import RateLimited
-from redbox_shared.token_buckets import Rate, TokenBuckets
 
 
 class OwnerLimit:

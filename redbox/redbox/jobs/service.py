@@ -73,7 +73,6 @@ from redbox_api.models import (
     WatchEvent,
     WhoAmI,
 )
-from redbox_shared.token_buckets import Rate
 
 ALL_FILTERS_OFF = Filters()
 FIRST_PAGE = PageRequest()
@@ -99,8 +98,7 @@ class JobService:
         self._store = store = RecordStore(journal, deletions=settings.deletions_remembered)
         self._claims = OwnershipClaims(store, marks)
         self._access = RecordAccess(store, self._claims)
-        submits = Rate(settings.submits_per_second, settings.submit_burst)
-        self._submits_of_owners = OwnerLimit("submits", submits, "jobs.submits_per_second")
+        self._submit_limit = OwnerLimit("submits", settings.submit_rate, "jobs.submits_per_second")
         self._group = group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         background = BackgroundTasks(group)
@@ -206,7 +204,7 @@ class JobService:
     ) -> PutRequest:
         """The request of a caller who may submit, and not too often; a large one is digested in a thread."""
         user = submitter_of(caller)
-        self._submits_of_owners.charge(caller.owner, self._context.clock.monotonic())
+        self._submit_limit.charge(caller.owner, self._context.clock.monotonic())
         refuse_new_pod(request, self._store.index.get(key), self._settings)
         make = partial(put_request, caller, user, key, request, marks=self._marks, settings=self._settings)
         return await in_thread_of(caller.name, make) if is_large else make()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from redbox.core.token_buckets import Rate
 from redbox.core.yaml_document import Section
 
 DAY_S = 86_400.0
@@ -87,3 +88,7 @@ class JobsSettings(Section):
     """After a take-over by a standby: how long submits are refused."""
     fence_holds_s: float = 600.0
     """After a take-over: how long submits are held and looked up in Slurm."""
+
+    @property
+    def submit_rate(self) -> Rate:
+        return Rate(self.submits_per_second, self.submit_burst)

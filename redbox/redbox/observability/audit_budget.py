@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from redbox.core.clock import Clock
+from redbox.core.token_buckets import Rate, TokenBuckets
 from redbox.observability.job_audit import DROPPED, ENTER, REDBOX, Audit, AuditEntry
-from redbox_shared.token_buckets import Rate, TokenBuckets
 
 LINES = Rate(5.0, 2_000.0)
 """130 MB of a user in a day, at most."""

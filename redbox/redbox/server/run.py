@@ -22,11 +22,12 @@ import structlog
 from fastapi import FastAPI
 
 from redbox.agents.pool import AgentPool
+from redbox.agents.transports.fd_limits import take_all
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
-from redbox.core.fd_limits import take_all
+from redbox.core.token_buckets import Rate
 from redbox.core.workload_manager import WorkloadManager
 from redbox.files.service import JobFileService
 from redbox.http.app import build_app
@@ -68,7 +69,6 @@ from redbox.settings import RedboxSettings, rules_in_force
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.volumes.service import VolumeService
 from redbox.volumes.volume_index import VolumeIndex
-from redbox_shared.token_buckets import Rate
 
 log = structlog.get_logger(__name__)
 

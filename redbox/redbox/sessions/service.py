@@ -14,6 +14,7 @@ from typing import Any
 
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller, JobKey, JobRef, Role, UnixUser
+from redbox.core.token_buckets import Rate
 from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.errors import Forbidden, JobConflict, JobsError, NotAcceptable
 from redbox.jobs.owner_limit import OwnerLimit
@@ -28,7 +29,6 @@ from redbox.sessions.settings import ExecSettings
 from redbox.sessions.targets import SessionTarget, check_running, choose_target, has_one_node
 from redbox.sessions.watches import IdleTimer, JobWatch
 from redbox_api.sessions.parts import ExecRequest
-from redbox_shared.token_buckets import Rate
 
 EXEC, FORWARD = "exec", "forward"
 LONGEST_COMMAND = 2000

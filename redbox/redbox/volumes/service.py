@@ -21,6 +21,7 @@ from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
 from redbox.core.clock import Clock, finishes_within
 from redbox.core.domain import Caller, Owner, Role, UnixUser
+from redbox.core.token_buckets import Rate
 from redbox.jobs.errors import JournalError
 from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.store.volume_rows import VolumeRecord
@@ -38,7 +39,6 @@ from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import VolumeIndex
 from redbox_api.models import OwnerRef, VolumeFolder, VolumeRequest
 from redbox_shared.keyed_semaphores import KeyedSemaphores
-from redbox_shared.token_buckets import Rate
 
 log = structlog.get_logger(__name__)
 ANSWER_WITHIN_S = 25.0

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from redbox.core.domain import Caller
+from redbox.core.token_buckets import Rate
 from redbox.jobs import expected_starts
 from redbox.jobs.errors import Forbidden, JobConflict, JobNotFound, JobsBusy, RateLimited
 from redbox.jobs.expected_starts import ExpectedStarts
 from redbox_api.models import ExpectedStart
-from redbox_shared.token_buckets import Rate
 from tests.redbox.jobs.harness import BOB, World, caller, operator, request
 
 SOON, LATER = datetime(2026, 11, 25, 14, 5, tzinfo=UTC), datetime(2026, 11, 25, 16, tzinfo=UTC)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from redbox.core.token_buckets import Rate
 from redbox.observability.audit_budget import AuditBudget
 from redbox.observability.job_audit import REDBOX, AuditEntry
-from redbox_shared.token_buckets import Rate
 from tests.redbox.callers.factories import StoppedClock
 
 

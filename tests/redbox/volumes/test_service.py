@@ -17,6 +17,7 @@ from redbox.agents.errors import AgentError, AgentUnavailable, RequestFailed, Sy
 from redbox.agents.pool import AgentPool
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner, Role, UnixUser
+from redbox.core.token_buckets import Rate
 from redbox.jobs.errors import RateLimited
 from redbox.jobs.store.journal import Journal
 from redbox.observability.job_audit import AuditEntry
@@ -34,7 +35,6 @@ from redbox.volumes.service import REMOVALS_OF_A_USER, VolumeService
 from redbox.volumes.settings import VolumesSettings
 from redbox.volumes.volume_index import KEPT_AFTER_DELETION, VolumeIndex
 from redbox_api.models import VolumeRequest
-from redbox_shared.token_buckets import Rate
 
 ALICE = UnixUser("alice", 2001)
 CALLER = Caller("alice", Owner("prod", "physics", "default", "uid-1"), frozenset({Role.SUBMIT}), ALICE)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from redbox.agents.program.wire import MAX_PAYLOAD
-from redbox.core.fd_limits import as_given
+from redbox.agents.transports.fd_limits import as_given
 from redbox_shared.backoff import Backoff
 
 MAX_STDERR = 4096

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from redbox.core.domain import Caller
+from redbox.core.token_buckets import Rate, TokenBucket, TokenBuckets
 from redbox.http.answers.problems import TooManyRequestsProblem
-from redbox_shared.token_buckets import Rate, TokenBucket, TokenBuckets
 
 LONGEST_PAUSE_S = 60.0
 SERVICE_FACTOR = 10

@@ -30,6 +30,7 @@ import structlog
 
 from redbox.core.clock import is_set_within
 from redbox.core.domain import JobKey
+from redbox.core.token_buckets import Rate, TokenBucket
 from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JournalError
@@ -48,7 +49,6 @@ from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine, dropped_from_queue, is_unchanged
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal_facts import time_in
-from redbox_shared.token_buckets import Rate, TokenBucket
 
 log = structlog.get_logger(__name__)
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from redbox.core.domain import Caller, Owner, Role, UnixUser
+from redbox.core.token_buckets import Rate
 from redbox.http.answers.problems import TooManyRequestsProblem
 from redbox.http.middleware.cost_budget import CostBudget
-from redbox_shared.token_buckets import Rate
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import Stand, problem
 

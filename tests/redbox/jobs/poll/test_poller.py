@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from redbox.core.token_buckets import Rate, TokenBucket
 from redbox.core.workload_manager import JobAction
 from redbox.jobs.poll.schedule import interval, soon
 from redbox.jobs.record.record import lineage
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import Job, Phase
-from redbox_shared.token_buckets import Rate, TokenBucket
 from tests.redbox.jobs.harness import World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
