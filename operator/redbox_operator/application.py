@@ -23,6 +23,7 @@ from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.metrics import OperatorMetrics, StateGauges
 from redbox_operator.object_cache import ObjectCache
+from redbox_operator.serving_approval import ServingApproval
 from redbox_operator.slurmcluster.reconciler import EndpointRules, SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob.kopf_watches import registry_for, settings_for
@@ -44,6 +45,8 @@ class Options:
     namespaces: Sequence[str] = ()
     host_paths: Sequence[str] = ()
     endpoints: EndpointRules = field(default_factory=EndpointRules)
+    approve_serving: bool = False
+    """Whether it approves the serving certificates that resourced requests."""
 
 
 class Operator:
@@ -115,7 +118,10 @@ class Operator:
     async def _work(self) -> None:
         namespaces = self._options.namespaces
         async with asyncio.TaskGroup() as group:
-            components = (self.clusters.run(), self.resync.run(), self.reconciler.run())
+            components = [self.clusters.run(), self.resync.run(), self.reconciler.run()]
+            if self._options.approve_serving:
+                approval = ServingApproval(self._objects, self._options.account.namespace)
+                components.append(approval.run())
             tasks = [group.create_task(component) for component in components]
             self._watch_read()  # kopf begins now
             await kopf.operator(

@@ -72,6 +72,14 @@ def run(
             help="The networks that SlurmEndpoints may be in, comma separated; empty: any.",
         ),
     ] = "",
+    approve_serving: Annotated[
+        bool,
+        typer.Option(
+            "--approve-serving",
+            envvar="REDBOX_APPROVE_SERVING",
+            help="Approve the serving certificates that resourced requests for its own pods.",
+        ),
+    ] = False,
     health_port: Annotated[
         int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Port of /healthz, /readyz and /metrics.")
     ] = 8080,
@@ -96,5 +104,6 @@ def run(
         commands.listed(watch_namespaces),
         commands.listed(host_paths),
         EndpointRules(most_endpoints, addresses),
+        approve_serving,
     )
     asyncio.run(run_operator(options))

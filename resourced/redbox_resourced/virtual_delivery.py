@@ -13,6 +13,7 @@ from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.admission_policies import pod_policy, token_policy, volume_policy
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.certificate_expiry import (
+    NOT_SIGNED,
     CertificateExpiry,
     CertificateMetrics,
     CertificateWarning,
@@ -92,7 +93,7 @@ class VirtualDelivery:
     def pods_serving(self, cluster: str) -> PodsServing | None:
         """As `serving_status`, of pods other than companions on nodes of this SlurmCluster."""
         is_starting, found = self._is_starting(), self._pods_serving(cluster)
-        return None if found.problem and is_starting else found
+        return None if is_starting and (found.problem or found.certificate) else found
 
     def why_no_pods(self) -> str:
         """Why the jobs of pods other than companions must not be submitted; empty where they may be."""
@@ -107,7 +108,10 @@ class VirtualDelivery:
             return PodsServing("PolicyMissing", problem)
         if cluster in self._submitter.too_old:
             return PodsServing(TOO_OLD, too_old_message(cluster))
-        return PodsServing(certificate=self._expiry.warning)
+        note = self._certificate.note
+        return PodsServing(
+            certificate=self._expiry.warning or (CertificateWarning(NOT_SIGNED, note) if note else None)
+        )
 
     def _with_virtual_nodes(self) -> Iterator[SlurmCluster]:
         followed = self._clusters.followed.values()

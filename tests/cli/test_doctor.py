@@ -24,6 +24,7 @@ def cluster(status: str, reason: str) -> ClusterView:
     ("status", "reason", "health"),
     [
         ("True", "Served", Health.WELL),
+        ("True", "CertificateNotSigned", Health.UNKNOWN),
         ("True", "CertificateExpires", Health.UNKNOWN),
         ("True", "CertificateExpired", Health.NOT_WELL),
         ("False", "NotServed", Health.NOT_WELL),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from redbox_kube.serving_requests import SIGNER, USER
 from redbox_operator.api.crds import all_crds
-from redbox_resourced.kubelet.serving_certificate import USER
 from tests.deploy.chart_objects import CONTROLLERS, Render, is_hook, of_kind, rules_of
 
 pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
@@ -24,7 +24,9 @@ def test_no_account_reads_secrets_runs_commands_or_raises_itself(rendered: Rende
     assert rules
     for rule in rules:
         assert not {"secrets", "pods/exec", "roles", "clusterroles", "*"} & {*rule["resources"]}
-        assert not {"escalate", "bind", "approve", "*"} & {*rule["verbs"]}
+        assert not {"escalate", "bind", "*"} & {*rule["verbs"]}
+        if "approve" in rule["verbs"]:
+            assert (account, rule["resourceNames"]) == ("redbox-operator", [SIGNER])
         if "impersonate" in rule["verbs"]:
             assert rule["resourceNames"] in ([USER], ["system:nodes"])
 
@@ -54,6 +56,19 @@ def test_the_operator_may_do_only_what_it_does(rendered: Render) -> None:
         "leases": {"create", "get", "update"},
         "serviceaccounts/token": {"create"},
     }
+
+
+@pytest.mark.parametrize(
+    "resourced", [{}, {"enabled": True, "approveServing": False}, {"enabled": True, "servingSecret": "own"}]
+)
+def test_the_operator_approves_certificates_only_where_resourced_requests_them(
+    rendered: Render, resourced: dict[str, object]
+) -> None:
+    def approves(**values: object) -> bool:
+        return any("approve" in rule["verbs"] for rule in rules_of(rendered(**values), "redbox-operator"))
+
+    assert approves(resourced={"enabled": True})
+    assert not approves(resourced=resourced)
 
 
 def test_resourced_writes_only_what_it_serves(rendered: Render) -> None:

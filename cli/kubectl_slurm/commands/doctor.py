@@ -59,8 +59,12 @@ class Examined:
     cure: str = ""
 
 
-CERTIFICATE_HEALTH = {"CertificateExpires": Health.UNKNOWN, "CertificateExpired": Health.NOT_WELL}
-"""By resourced's reasons of PodsReady: pods run, and kubectl logs and exec of them fail by the end."""
+CERTIFICATE_HEALTH = {
+    "CertificateNotSigned": Health.UNKNOWN,
+    "CertificateExpires": Health.UNKNOWN,
+    "CertificateExpired": Health.NOT_WELL,
+}
+"""By resourced's reasons of PodsReady: pods run, but kubectl logs and exec of them may fail."""
 Examine = Callable[[], Iterator[Examined]]
 
 

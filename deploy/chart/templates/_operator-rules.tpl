@@ -44,6 +44,19 @@
 - apiGroups: [redbox.dev]
   resources: [slurmclusters/status]
   verbs: [patch]
+{{- if include "redbox.approvesServing" . }}
+# RBAC cannot say whose requests: the operator approves those for the addresses of resourced's pods alone.
+- apiGroups: [certificates.k8s.io]
+  resources: [certificatesigningrequests]
+  verbs: [list, watch]
+- apiGroups: [certificates.k8s.io]
+  resources: [certificatesigningrequests/approval]
+  verbs: [patch]
+- apiGroups: [certificates.k8s.io]
+  resources: [signers]
+  resourceNames: [kubernetes.io/kubelet-serving]
+  verbs: [approve]
+{{- end }}
 {{- if not .Values.watchNamespaces }}
 # kopf watches for kinds that are installed later.
 - apiGroups: [apiextensions.k8s.io]
@@ -54,6 +67,11 @@
   resources: [nodes]
   verbs: [list]
 {{- end }}
+{{- end }}
+
+{{/* Whether it approves resourced's serving certificates; empty if not. */}}
+{{- define "redbox.approvesServing" -}}
+{{- with .Values.resourced }}{{ if and .enabled (not .servingSecret) (dig "approveServing" true .) }}true{{ end }}{{ end }}
 {{- end }}
 
 {{/* In its own namespace: its Lease, and tokens for itself. */}}
@@ -69,4 +87,9 @@
   resources: [serviceaccounts/token]
   resourceNames: [redbox-operator]
   verbs: [create]
+{{- if include "redbox.approvesServing" . }}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list]
+{{- end }}
 {{- end }}

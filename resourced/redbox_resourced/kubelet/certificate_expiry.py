@@ -28,15 +28,16 @@ log = structlog.get_logger(__name__)
 WARNED_BEFORE = timedelta(days=7)
 CHECKED_EVERY_S = 60.0
 EXPIRES, EXPIRED = "CertificateExpires", "CertificateExpired"
+NOT_SIGNED = "CertificateNotSigned"
 CURE = (
     "see the Ready condition of a virtual node and the log of resourced, approve its "
-    "CertificateSigningRequest, or renew the files that the chart's resourced.virtual names"
+    "CertificateSigningRequest, or renew the Secret that the chart's resourced.servingSecret names"
 )
 
 
 @dataclass(frozen=True)
 class CertificateWarning:
-    """That it ends, in one word and in a sentence."""
+    """What is wrong with it, in one word and in a sentence."""
 
     reason: str
     message: str

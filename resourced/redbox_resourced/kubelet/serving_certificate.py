@@ -2,9 +2,9 @@
 
 All share one listener, and so one certificate: the API server checks the address, not the node's name.
 Sources, in this order: files that an administrator provides; else a certificate that the cluster signs, once
-an administrator has approved the request; and until then a self-signed one, which an API server accepts that
-verifies none. Keys are generated here and never leave this pod's own folder: after a restart in the same pod
-the request stays the same.
+the operator or an administrator has approved the request; and until then a self-signed one, which an API
+server accepts that verifies none. Keys are generated here and never leave this pod's own folder: after a
+restart in the same pod the request stays the same.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
+from redbox_kube.serving_requests import (
+    API_VERSION,
+    GROUP,
+    RESOURCED,
+    USER,
+    names,
+    signing_request,
+    spec_of,
+    subject,
+)
 
 log = structlog.get_logger(__name__)
-GROUP = "system:nodes"
-USER = "system:node:redbox_virtual"
-"""No Node can have this name, and no pod can name it.
-
-resourced may impersonate this user, and create Nodes: as the user of a Node that exists it could read the
-Secrets of the pods on it, and request their tokens.
-"""
-API_VERSION = "certificates.k8s.io/v1"
-SIGNER = "kubernetes.io/kubelet-serving"
 SELF_SIGNED_FOR = timedelta(days=90)
 RENEW_AT = 0.8  # of a certificate's life, before it is renewed
 KEY, CERTIFICATE, REQUESTED_KEY = "serving.key", "serving.crt", "requested.key"
@@ -92,25 +93,18 @@ def key_pem(key: Key) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, pkcs8, serialization.NoEncryption())
 
 
-def signing_request(key: Key, address: str) -> bytes:
-    """As the signer kubelet-serving requires it."""
-    builder = x509.CertificateSigningRequestBuilder().subject_name(_subject())
-    builder = builder.add_extension(_names(address), critical=False)
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
 def self_signed(key: Key, address: str, now: datetime) -> ServingKeyPair:
     """For API servers that do not verify it."""
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(_subject())
-        .issuer_name(_subject())
+        .subject_name(subject())
+        .issuer_name(subject())
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + SELF_SIGNED_FOR)
-        .add_extension(_names(address), critical=False)
+        .add_extension(names(address), critical=False)
         .add_extension(usage, critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -199,13 +193,11 @@ class ServingCertificate:
             await node.close()
 
     def _request(self, name: str, key: Key) -> Object:
-        request = base64.b64encode(signing_request(key, self.address)).decode()
-        spec = {"signerName": SIGNER, "usages": ["digital signature", "server auth"], "request": request}
         return {
             "apiVersion": API_VERSION,
             "kind": "CertificateSigningRequest",
             "metadata": {"name": name},
-            "spec": spec,
+            "spec": spec_of(signing_request(key, self.address)),
         }
 
     def _use(self, pair: ServingKeyPair) -> None:
@@ -284,16 +276,7 @@ def _request_name(key: Key, address: str) -> str:
     public = key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    return f"redbox-resourced-{hashlib.sha256(public + address.encode()).hexdigest()[:10]}"
-
-
-def _subject() -> x509.Name:
-    attributes = ((NameOID.ORGANIZATION_NAME, GROUP), (NameOID.COMMON_NAME, USER))
-    return x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes])
-
-
-def _names(address: str) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+    return f"{RESOURCED}-{hashlib.sha256(public + address.encode()).hexdigest()[:10]}"
 
 
 async def _sleep_until(time: datetime) -> None:

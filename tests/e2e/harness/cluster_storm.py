@@ -9,7 +9,6 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from redbox.agents.transports.sudo import AGENT_PATH
@@ -23,7 +22,6 @@ from redbox_bed.kube import kube_cluster
 from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import kill
-from tests.e2e.harness.virtual_delivery import approve
 from tests.e2e.harness.waiting import WITHIN_S, eventually
 
 NO_END = {"PENDING", "RUNNING"}  # of forgotten jobs, for ever
@@ -136,12 +134,8 @@ def accounting_catches_up(login: Host) -> None:
     eventually(lambda: "COMPLETED" in login.run(*shown).stdout.split(), what="an accounting that is whole")
 
 
-def read_in_the_end(kubectl: Kubernetes, read: Callable[[], str]) -> str:
-    """A log: users try again while what was killed last is away, as they do with the API server.
-
-    A resourced that came up on another node has another address, for which an administrator approves a
-    certificate.
-    """
+def read_in_the_end(read: Callable[[], str]) -> str:
+    """A log: users try again while what was killed last is away, as they do with the API server."""
     deadline = time.monotonic() + WITHIN_S
     while True:
         try:
@@ -150,5 +144,3 @@ def read_in_the_end(kubectl: Kubernetes, read: Callable[[], str]) -> str:
             if time.monotonic() > deadline:
                 raise
             time.sleep(1.0)
-            with suppress(BedError):
-                approve(kubectl)

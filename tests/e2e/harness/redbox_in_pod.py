@@ -20,7 +20,6 @@ from redbox_bed.hosts.host import Host
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_server import SSHD_LINES, trust_ssh_ca
 from tests.e2e.harness.virtual_chart import forget_resourced
-from tests.e2e.harness.virtual_delivery import approve
 from tests.e2e.harness.waiting import eventually
 
 NAME = "inpod"
@@ -58,7 +57,6 @@ class RedboxInPod:
             eventually(self._has_virtual_nodes, what="virtual nodes that are served")
 
     def _has_virtual_nodes(self) -> bool:
-        approve(self.kubectl)
         try:
             return self.kubectl.raw(f"/api/v1/nodes/{NAME}.debug/proxy/healthz") == "ok"
         except BedError:

@@ -26,7 +26,6 @@ from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.virtual_chart import forget_resourced
-from tests.e2e.harness.virtual_delivery import approve
 from tests.e2e.harness.waiting import WITHIN_S, eventually
 
 NODE = f"{SLURM_CLUSTER}.debug"
@@ -276,7 +275,7 @@ def api_tokens_allowed(bed: Bed) -> Iterator[None]:
 
 def wait_until_served(kubectl: Kubernetes) -> None:
     """A resourced that was started anew has the certificate that the API server trusts, and serves pods."""
-    eventually(lambda: _is_approved(kubectl), what="the certificate of resourced")
+    eventually(lambda: _is_served(kubectl), what="the certificate of resourced")
     eventually(lambda: pods_ready(kubectl).get("status") == "True", what="PodsReady")
 
 
@@ -294,9 +293,8 @@ def upgrade(bed: Bed, *values: str, json: str | None = None) -> None:
     )
 
 
-def _is_approved(kubectl: Kubernetes) -> bool:
-    """Whether the API server takes resourced's certificate; what waits for an administrator is approved."""
-    approve(kubectl)
+def _is_served(kubectl: Kubernetes) -> bool:
+    """Whether the API server takes resourced's certificate, which the operator approves."""
     try:
         return kubectl.raw(f"/api/v1/nodes/{NODE}/proxy/healthz") == "ok"
     except BedError:

@@ -11,7 +11,6 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.resourced_process import virtual_nodes
-from tests.e2e.harness.virtual_delivery import approve
 from tests.e2e.harness.waiting import eventually
 
 WITH_CONTAINERS = "containers"
@@ -29,12 +28,12 @@ def install(bed: Bed, delivery: str, *, resourced: bool) -> None:
 
 @contextmanager
 def virtual_delivery(bed: Bed) -> Iterator[None]:
-    """resourced serves, its certificate approved; in the end all is as it was delivered."""
+    """resourced serves; in the end all is as it was delivered."""
     kubernetes = Kubernetes(bed)
     install(bed, "Virtual", resourced=True)
     try:
         eventually(lambda: kubernetes.get("node", "hpc1.debug"))
-        eventually(lambda: _is_approved_and_served(kubernetes))
+        eventually(lambda: _is_served(kubernetes))
         yield
     finally:
         install(bed, "Container", resourced=False)
@@ -47,12 +46,8 @@ def forget_resourced(kubernetes: Kubernetes) -> None:
     kubernetes.delete("lease", "redbox-resourced", namespace=NAMESPACE)
 
 
-def _is_approved_and_served(kubernetes: Kubernetes) -> bool:
-    """Whether the API server takes resourced's certificate: a moment after it was approved.
-
-    Approved at each look: the node may be there before the request for its certificate.
-    """
-    approve(kubernetes)
+def _is_served(kubernetes: Kubernetes) -> bool:
+    """Whether the API server takes resourced's certificate, which the operator approves."""
     try:
         return kubernetes.raw("/api/v1/nodes/hpc1.debug/proxy/healthz") == "ok"
     except BedError:

@@ -184,7 +184,7 @@ def _faults(one: Expected) -> list[str]:
     shown = (ended(status)["exitCode"], status["containerStatuses"][0]["restartCount"])
     if shown != (one.code, one.restarts):
         found.append(f"{name}: exit code and restarts {shown}, not {(one.code, one.restarts)}")
-    log = read_in_the_end(pod.kubectl, pod.log)
+    log = read_in_the_end(pod.log)
     if log != OUTPUT:
         found.append(f"{name}: its log has {len(log)} bytes of {len(OUTPUT)}")
     return found
@@ -220,7 +220,7 @@ def _faults_of_disrupted(pod: SlurmPod, status: Object, rows: list[tuple[str, st
                 return NEVER_STARTED
             raise
 
-    log = read_in_the_end(pod.kubectl, refusal)
+    log = read_in_the_end(refusal)
     if as_slurm_shows and ended(status)["exitCode"] and (log == NEVER_STARTED or OUTPUT.startswith(log)):
         return []
     return [f"{pod.name}: disrupted, and sacct has {rows}, {len(log)} bytes of log: {status}"]

@@ -117,7 +117,7 @@ def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
     runs = max(status.get("run") or 1, len(job.in_slurm()))
     eventually(lambda: _has_ended(job, pod), CALMS_WITHIN_S, what=f"the end of {pod}")
     if job.get("pod", pod) or pod not in deleted:
-        log = read_in_the_end(job.kubectl, lambda: job.whole_output(status["attempts"]))
+        log = read_in_the_end(lambda: job.whole_output(status["attempts"]))
         if not is_whole(log, OUTPUT, max(2, runs)):
             found.append(f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)} in {runs} runs")
     told = job.events()

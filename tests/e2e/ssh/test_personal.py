@@ -115,7 +115,7 @@ def test_after_kills_and_a_lost_pod_each_job_has_run_once(user: PersonalUser, jo
         assert job.reaches("Succeeded", "Failed", "Cancelled", within_s=480)["phase"] == "Succeeded"
         job.has_in_slurm("COMPLETED")
         job.until(lambda status: status.get("companion", {}).get("done"), 200)
-        log = read_in_the_end(user.admin, job.whole_output)
+        log = read_in_the_end(job.whole_output)
         assert is_whole(log, OUTPUT), f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}"
 
 
@@ -136,7 +136,7 @@ def test_a_login_node_that_is_rebooted_costs_no_job_and_runs_none_twice(
         assert job.reaches("Succeeded", "Failed", "Cancelled", within_s=200)["phase"] == "Succeeded"
         job.has_in_slurm("COMPLETED")
         job.until(lambda status: status.get("companion", {}).get("done"), 200)
-        assert read_in_the_end(user.admin, job.whole_output).endswith(printed)
+        assert read_in_the_end(job.whole_output).endswith(printed)
     user.login.run("rm", f"/home/{ACCOUNT}/{name}.end", user=ACCOUNT)
 
 

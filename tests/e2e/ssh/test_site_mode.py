@@ -78,7 +78,7 @@ def test_after_kills_and_lost_pods_each_job_has_run_once(delivered: RedboxInPod,
 
 def _has_whole_log(job: Applied) -> bool:
     """A companion may still be on its way to a red-box that was killed while the job ended."""
-    return is_whole(read_in_the_end(job.kubectl, job.whole_output), OUTPUT)
+    return is_whole(read_in_the_end(job.whole_output), OUTPUT)
 
 
 def test_an_upgrade_and_the_drain_of_its_node_lose_nothing(site: RedboxInPod, jobs: SlurmJobs) -> None:

@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.serving_requests import GROUP, USER
 from redbox_resourced.kubelet.serving_certificate import (
-    GROUP,
-    USER,
     ServingCertificate,
     ServingKeyPair,
     key_pem,
