@@ -3,8 +3,8 @@
 `redbox.dev/requeue: "1234/2"` requeues run 2 of Slurm job 1234, while that is the current one. So it is done
 once, whatever is sent twice, and whatever restarts: the run that follows has the next number.
 
-`redbox.dev/release: "1234/2"` releases it where Slurm holds that run since it could not launch it. One that
-was refused is not sent again: another value asks again.
+`redbox.dev/release: "1234/2"` releases it where Slurm holds that run, since it could not launch it, or its
+script or its user has held it there. One that was refused is not sent again: another value asks again.
 
 `redbox.dev/cancel: "true"` cancels the SlurmJob, which stays with its record and its log. It holds for as
 long as it is there: no attempt begins any more, and what Slurm has is cancelled.

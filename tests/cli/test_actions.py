@@ -37,11 +37,12 @@ def test_all_are_those_that_have_not_ended(kubectl: Kubectl) -> None:
     assert len(cancelled(kubectl)) == 3
 
 
+@pytest.mark.parametrize("reason", ["launch failed requeued held", "JobHeldUser"])
 def test_a_release_that_only_the_operator_can_do_is_said_to_be_requested_and_each_is_another(
-    kubectl: Kubectl,
+    kubectl: Kubectl, reason: str
 ) -> None:
     kubectl.forgets("jobs")
-    kubectl.answers("job", slurmjob("train", "Suspended", reason="launch failed requeued held", run=2))
+    kubectl.answers("job", slurmjob("train", "Suspended", reason=reason, run=2))
     for _ in range(2):
         ended = run(kubectl, "release", "train")
         assert (ended.returncode, "is released" in ended.stdout) == (0, False)

@@ -171,7 +171,7 @@ def _release(call: Invocation, job: SlurmJobView, _: argparse.Namespace) -> str:
     _refuse_ended(job)
     if job.suspended:
         raise Refusal(f"{job.name} is suspended: `kubectl slurm resume {job.name}` lets it run")
-    if job.held_by_slurm and not job.held:
+    if (job.held_by_slurm or job.held_in_slurm) and not job.held:
         request_release(call.kubectl, job)
         return f"{_title(job)} is to be released: `kubectl slurm explain {job.name}` shows whether it was"
     if not job.held:

@@ -10,7 +10,7 @@ from typing import Any
 from kubectl_slurm.errors import BadUsage
 from redbox_shared.job_end import JobEnd
 from redbox_shared.requested_actions import CANCEL, REQUESTED
-from redbox_shared.wire import HELD_BY_SLURM
+from redbox_shared.wire import HELD_BY_SLURM, HELD_BY_USER
 
 Object = dict[str, Any]
 
@@ -188,6 +188,11 @@ class SlurmJobView:
     def held_by_slurm(self) -> bool:
         """Without a request: a node could not launch the job."""
         return self.reason in HELD_BY_SLURM and not self.finished
+
+    @property
+    def held_in_slurm(self) -> bool:
+        """By its own script (`#SBATCH --hold`), or on the login node."""
+        return self.reason == HELD_BY_USER and not self.finished
 
     @property
     def being_deleted(self) -> bool:

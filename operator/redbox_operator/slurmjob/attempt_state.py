@@ -147,6 +147,8 @@ def requested_hold(state: AttemptState) -> HoldState | None:
     waits = row is None or row.phase in {Phase.PENDING, Phase.SUBMITTING}
     if (spec.suspend or spec.hold) and waits:
         return HoldState.HELD
+    if row is not None and waits and row.reason == HELD_BY_USER and _asks_release(state, row):
+        return HoldState.RELEASING
     if held is None:
         return None
     # A row may be older than the hold: it counts once red-box has accepted the release.
@@ -165,9 +167,15 @@ def is_held_by_slurm(state: AttemptState, row: Job) -> bool:
 
 def is_released(state: AttemptState, row: Job) -> bool:
     """Whether it is released: by an annotation, or as a retry."""
+    if _asks_release(state, row):
+        return True
+    return attempts.may_relaunch(state.job.spec, state.before, state.attempt, row)
+
+
+def _asks_release(state: AttemptState, row: Job) -> bool:
+    """Whether its annotation does, of this run: its script or its user may have held the job in Slurm."""
     requested = state.job.annotations.get(requested_actions.RELEASE, "")
-    asked = row.job_id is not None and requested_actions.asks_for(requested, row.job_id, row.run)
-    return asked or attempts.may_relaunch(state.job.spec, state.before, state.attempt, row)
+    return row.job_id is not None and requested_actions.asks_for(requested, row.job_id, row.run)
 
 
 def has_unsent_release(state: AttemptState, status: SlurmJobStatus) -> bool:

@@ -65,6 +65,23 @@ async def test_its_user_releases_it_by_an_annotation_for_one_run(stand: Stand) -
     assert stand.link.done == ["release 1"]
 
 
+async def test_a_job_that_its_script_holds_is_released_by_the_same_annotation(stand: Stand) -> None:
+    await stand.apply()
+    await held(stand, run=1, reason="JobHeldUser")
+    assert stand.link.done == []
+    await stand.change(annotations={"redbox.dev/release": "7/1"})
+    assert stand.link.done == ["release 1"]
+    await stand.at_redbox(Phase.RUNNING, run=1)
+    assert (stand.status["phase"], stand.conditions["Held"]) == ("Running", ("False", "Released"))
+
+
+async def test_what_its_author_holds_is_not_released_by_the_annotation(stand: Stand) -> None:
+    await stand.apply(hold=True)
+    await held(stand, run=1, reason="JobHeldUser")
+    await stand.change(annotations={"redbox.dev/release": "7/1"})
+    assert stand.link.done == []
+
+
 @pytest.mark.parametrize(("kind", "status"), [(NotAccepted, 422), (NotAllowed, 403)])
 async def test_a_refused_release_is_an_event_and_is_sent_again_for_another_request(
     stand: Stand, kind: type[Refused], status: int
