@@ -14,6 +14,7 @@ from tests.lint.sources import ROOT, sources
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "deploy/local/README.md"])
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+TROUBLESHOOTERS = ("users", "administrators")
 PROBLEM = re.compile(r'Problem\(\s*"([A-Za-z]+)"')
 
 
@@ -39,12 +40,16 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
         assert anchor in anchors(aim), f"{page.name}: {target}"
 
 
+def troubleshooting() -> str:
+    """For users, and for administrators."""
+    return "".join((ROOT / f"docs/{reader}/troubleshooting.md").read_text() for reader in TROUBLESHOOTERS)
+
+
 def test_every_reason_of_the_operator_is_in_the_troubleshooting() -> None:
     sources = (ROOT / "operator" / "redbox_operator").rglob("*.py")
     reasons = {reason for source in sources for reason in PROBLEM.findall(source.read_text())}
     assert len(reasons) > 10
-    page = (ROOT / "docs/users/troubleshooting.md").read_text()
-    assert not {reason for reason in reasons if f"`{reason}`" not in page}
+    assert not {reason for reason in reasons if f"`{reason}`" not in troubleshooting()}
 
 
 def titles_of_problems() -> Iterator[str]:
@@ -60,8 +65,7 @@ def titles_of_problems() -> Iterator[str]:
 def test_every_title_of_red_boxs_problems_is_in_the_troubleshooting() -> None:
     titles = set(titles_of_problems())
     assert len(titles) > 10
-    page = (ROOT / "docs/users/troubleshooting.md").read_text()
-    assert not {title for title in titles if f"`{title}`" not in page}
+    assert not {title for title in titles if f"`{title}`" not in troubleshooting()}
 
 
 MAPS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"])
