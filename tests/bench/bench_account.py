@@ -1,8 +1,7 @@
-"""The account: what one submit, SlurmJob, change of state and MB of log cost each process that takes part.
+"""CPU, writes, fsyncs and RPCs for one submit, SlurmJob, change of state and MB of log.
 
-Milliseconds of CPU, over a quiet window of the same length; writes to the API server (the user's own create
-among them); fsync and fdatasync, by the kernel's trace points; RPCs to slurmctld, by sdiag; and the rate. CPU
-is counted to 10 ms in all, so to 0.2 ms of one of fifty.
+Each value is the difference to a quiet window of the same length, so small ones may be negative. Writes are
+those to the API server. CPU is accurate to 0.2 ms.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ FINAL = "Succeeded"
 BLOCK = 1 << 20
 
 CPU = {
-    "own": "all of Red Box's own processes, squeue and companion among them",
+    "own": "all of Red Box, with squeue and companion",
     "redbox": "red-box",
     "agent": "the agent",
     "operator": "the operator",
     "resourced": "resourced",
-    "controllers": "operator and resourced together",
-    "pods": "the companion, with what holds its pod",
+    "controllers": "operator and resourced",
+    "pods": "the companion and its pod",
     "squeue": "squeue and sacct, run by red-box",
     "sbatch": "sbatch, run by the agent",
     "slurmctld": "slurmctld",
@@ -56,7 +55,7 @@ CPU = {
     "kube-others": "controller manager and scheduler",
     "kubelet": "kubelets",
     "containerd": "containerd, its shims and runc, kube-proxy",
-    "all": "everything on all hosts, also what has no line here",
+    "all": "all processes on all hosts",
 }
 COUNTS = {
     "rpcs": ("RPCs to slurmctld", "RPCs"),
@@ -88,7 +87,7 @@ def figures(act: str, what: str, rate: str, parts: Sequence[str]) -> tuple[Figur
         for part, (label, unit) in COUNTS.items()
         if part in parts
     )
-    return (*cpu, *counted, Figure(f"{act}-rate", f"{what}: the rate meanwhile", rate))
+    return (*cpu, *counted, Figure(f"{act}-rate", f"{what}: rate", rate))
 
 
 def shown(act: str, cost: Mapping[str, float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""kubectl slurm: how long its help and its queue take, the whole process, beside what they stand on."""
+"""kubectl slurm: help and queue."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def median_ms(command: list[str], env: Mapping[str, str]) -> float:
 
 
 @benchmark(
-    Figure("cli-help", "kubectl-slurm --help, the whole process", "ms", Target("value", "<=", 150)),
+    Figure("cli-help", "kubectl-slurm --help", "ms", Target("value", "<=", 150)),
     rounds=5,
-    baseline_name="a Python that does nothing",
+    baseline_name="an empty Python program",
     takes_s=10,
 )
 @contextmanager
@@ -48,9 +48,9 @@ def help_of_the_plugin(bed: Bed) -> Iterator[Trial]:
 
 
 @benchmark(
-    Figure("cli-queue", "kubectl slurm queue, the whole process", "ms", Target("value", "<=", 600)),
+    Figure("cli-queue", "kubectl slurm queue", "ms", Target("value", "<=", 600)),
     rounds=5,
-    baseline_name="kubectl get slurmjobs, as JSON",
+    baseline_name="kubectl get slurmjobs -o json",
     takes_s=60,
 )
 @contextmanager

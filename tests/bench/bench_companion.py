@@ -1,6 +1,6 @@
-"""The companion: what its start and its life cost, and how soon and how fast it shows what a job writes.
+"""The companion.
 
-It runs on a compute host with the images' Python, red-box on the login host, the job on another compute host.
+The companion, red-box and the job run on three hosts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENDS_WITHIN_S = 180
 LINE = "yes " + "x" * 99
 BARE_START = "a bare Python that connects"
 CONNECT = "import socket; socket.create_connection(('127.0.0.1', PORT))"
-TAIL = "tail -f of the same file, on the same host"
+TAIL = "tail -f on the same host"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _clear(bed: Bed, host: Host) -> None:
 @benchmark(
     Figure(
         "companion-start",
-        "the companion is started -> its first connection",
+        "start -> first connection",
         "ms",
         Target("value", "<=", 45),
     ),
@@ -122,10 +122,8 @@ def companion_start(bed: Bed) -> Iterator[Trial]:
 
 
 @benchmark(
-    Figure(
-        "companion-memory", "resident memory of a companion that follows", "MiB", Target("value", "<=", 20)
-    ),
-    Figure("companion-memory-own", "of that, what it shares with no other process", "MiB"),
+    Figure("companion-memory", "resident memory while following a log", "MiB", Target("value", "<=", 20)),
+    Figure("companion-memory-own", "of that, not shared", "MiB"),
     takes_s=25,
     short_s=15,
     rounds=3,
@@ -145,11 +143,11 @@ def companion_memory(bed: Bed) -> Iterator[Trial]:
 @benchmark(
     Figure(
         "companion-line-p50",
-        "a job writes a line -> the companion's stdout: median",
+        "log line -> the companion's stdout: median",
         "ms",
         Target("value", "<=", 300),
     ),
-    Figure("companion-line-p99", "a job writes a line -> the companion's stdout: 99th percentile", "ms"),
+    Figure("companion-line-p99", "log line -> the companion's stdout: 99th percentile", "ms"),
     takes_s=75,
     short_s=30,
     baseline_name=TAIL,
@@ -172,9 +170,7 @@ def companion_line(bed: Bed) -> Iterator[Trial]:
 
 
 @benchmark(
-    Figure(
-        "companion-throughput", f"a log of {MEGABYTES} MB of 100-byte lines, through the companion", "MB/s"
-    ),
+    Figure("companion-throughput", f"a log of {MEGABYTES} MB of 100-byte lines", "MB/s"),
     takes_s=25,
     baseline_name=TAIL,
     rounds=3,

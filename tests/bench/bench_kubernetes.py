@@ -1,4 +1,4 @@
-"""Kubernetes as it is, without Red Box: what a pod's start and its log cost."""
+"""Kubernetes without Red Box."""
 
 import os
 import subprocess
@@ -41,9 +41,7 @@ def read_until(stream: IO[bytes], wanted: bytes) -> None:
     raise RuntimeError(f"the output ended before {wanted.decode()!r} was seen")
 
 
-@benchmark(
-    Figure("pod-start", "kubectl apply of a pod, until a watch shows it Running", "s"), rounds=7, takes_s=45
-)
+@benchmark(Figure("pod-start", "kubectl apply of a pod -> Running", "s"), rounds=7, takes_s=45)
 @contextmanager
 def pod_start(bed: Bed) -> Iterator[Trial]:
     phases = 'jsonpath={.object.metadata.name} {.object.status.phase}{"\\n"}'
@@ -63,10 +61,8 @@ def pod_start(bed: Bed) -> Iterator[Trial]:
 
 
 @benchmark(
-    Figure("kubectl-logs-latency-p50", "a pod writes a line -> kubectl logs -f shows it: median", "ms"),
-    Figure(
-        "kubectl-logs-latency-p99", "a pod writes a line -> kubectl logs -f shows it: 99th percentile", "ms"
-    ),
+    Figure("kubectl-logs-latency-p50", "log line -> kubectl logs -f: median", "ms"),
+    Figure("kubectl-logs-latency-p99", "log line -> kubectl logs -f: 99th percentile", "ms"),
     takes_s=60,
 )
 @contextmanager
@@ -108,12 +104,12 @@ def line_latencies(lines: IO[bytes], follower: subprocess.Popen[bytes]) -> Mappi
 @benchmark(
     Figure(
         "kubectl-logs-throughput",
-        f"kubectl logs -f of a pod that writes {MEGABYTES} MB of 100-byte lines",
+        f"kubectl logs -f of {MEGABYTES} MB of 100-byte lines",
         "MB/s",
     ),
     Figure(
         "kubectl-logs-lost",
-        "of these lines, those that the kubelet's log rotation hides from kubectl logs -f",
+        "lines lost by the kubelet's log rotation",
         "lines",
     ),
     takes_s=140,

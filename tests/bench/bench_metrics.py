@@ -1,6 +1,6 @@
-"""What a scrape of Slurm's metrics costs red-box, of a queue that no Slurm of the bed could hold.
+"""A scrape of Slurm's metrics.
 
-squeue's and scontrol's outputs are made here; their own time is not part of it, as it is not of the baseline.
+squeue and scontrol are simulated, and their CPU is not included.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 
 @benchmark(
-    Figure(
-        "metrics-scrape-cpu", "CPU of a scrape of all of Slurm's metrics, 10,000 jobs and 500 nodes", "ms"
-    ),
+    Figure("metrics-scrape-cpu", "CPU of one scrape, 10,000 jobs and 500 nodes", "ms"),
     takes_s=15,
     rounds=10,
     baseline_name="red-box's first poll of these jobs",

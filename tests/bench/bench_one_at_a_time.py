@@ -1,4 +1,4 @@
-"""One short job after the other: a SlurmJob with virtual delivery beside sbatch and squeue in a loop."""
+"""One short job after the other."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FINISHED = 'jsonpath={.object.metadata.name} {.object.status.endedAt}{"\\n"}'
 @benchmark(
     Figure(
         "virtual-one-at-a-time",
-        "kubectl apply of a SlurmJob of `true`, virtual delivery -> a watch shows its final status: median",
+        "kubectl apply of a SlurmJob (`true`, virtual delivery) -> final status: median",
         "s",
         Target("ratio", "<=", 1),
     ),
     takes_s=150,
     rounds=2,
-    baseline_name="sbatch, then squeue each second until the job is gone",
+    baseline_name="sbatch, then squeue each second",
 )
 @contextmanager
 def virtual_one_at_a_time(bed: Bed) -> Iterator[Trial]:

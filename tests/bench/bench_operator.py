@@ -1,8 +1,6 @@
-"""The operator with ten thousand SlurmJobs: its memory, its CPU when nothing changes, its writes, its lag.
+"""The operator with 10,000 SlurmJobs.
 
-The API server is the bed's own. Red-box is scripted, and the companions are pods that are bound to a node
-without a kubelet, so that nothing of them runs: no machine of ours holds ten thousand pods. The operator runs
-as a process of this machine, with the same code as in its pod.
+The API server is real. red-box is simulated, and the companions are pods without a kubelet.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ CLUSTER = "scale"
 NODE = "scale-without-kubelet"
 PREFIX = "scale-"
 HEALTH_PORT = 18089
-WRITES = "writes to the API server for one job's whole life, events included"
+WRITES = "writes to the API server for a job's life, with events"
 SCRIPT = "#!/bin/bash\n" + "# as long as scripts are\n" * 40 + "srun ./model\n"
 
 
@@ -364,20 +362,20 @@ async def measured(bed: Bed) -> dict[str, float]:
 @benchmark(
     Figure(
         "operator-memory",
-        f"the operator with {MANY:,} SlurmJobs, resident",
+        "resident memory",
         "MiB",
         Target("value", "<=", 250),
     ),
     Figure(
         "operator-idle",
-        f"the operator with {MANY:,} SlurmJobs of which none changes",
+        "CPU while nothing changes",
         "% CPU",
         Target("value", "<=", 2),
     ),
-    Figure("operator-lag-p50", "job changes at red-box -> status in Kubernetes, 200 a minute, median", "s"),
+    Figure("operator-lag-p50", "change at red-box -> status, 200 a minute: median", "s"),
     Figure(
         "operator-lag-p99",
-        "job changes at red-box -> status in Kubernetes, 200 a minute, 99th percentile",
+        "change at red-box -> status, 200 a minute: 99th percentile",
         "s",
         Target("value", "<=", 2),
     ),

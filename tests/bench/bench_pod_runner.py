@@ -1,7 +1,6 @@
-"""The runner of a pod on Slurm: what it adds to a bare `apptainer exec` in a batch job
+"""The runner of a pod on Slurm, compared with a bare `apptainer exec`.
 
-Both start the same container from the same image, by turns, in one batch job on one compute node; the image
-is there. Apptainer has the options that the runner gives it.
+Both start the same container from the same image on one node, with the same options.
 """
 
 from __future__ import annotations
@@ -105,15 +104,15 @@ def measured(bed: Bed) -> Mapping[str, float]:
 @benchmark(
     Figure(
         "pod-runner-adds",
-        "a batch script becomes the runner -> its container has begun: more than a bare apptainer exec takes",
+        "the runner starts -> its container has begun, without what apptainer takes",
         "ms",
         Target("value", "<=", 150),
     ),
-    Figure("pod-runner-start", "the same, in all", "ms"),
-    Figure("pod-runner-start-bare", "a batch script becomes apptainer exec -> its container has begun", "ms"),
+    Figure("pod-runner-start", "the runner starts -> its container has begun", "ms"),
+    Figure("pod-runner-start-bare", "apptainer exec starts -> its container has begun", "ms"),
     Figure(
         "pod-runner-memory",
-        "the runner's resident memory while its container runs",
+        "the runner's resident memory",
         "MiB",
         Target("value", "<=", 15),
     ),

@@ -1,7 +1,6 @@
-"""resourced with 200 virtual nodes and 10,000 pods on Slurm: what it takes, and what a restart does
+"""resourced with 200 virtual nodes and 10,000 running pods on Slurm.
 
-As with the companions of virtual delivery: the API objects are real, red-box is scripted, and has a job with
-its runner's report for each pod. All pods run, with one container each.
+The API objects are real; red-box is simulated.
 """
 
 from __future__ import annotations
@@ -99,13 +98,13 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int) -> s
 @benchmark(
     Figure(
         "pods-scale-memory",
-        f"resourced's resident memory with {NODES} virtual nodes and {PODS} pods that run on Slurm",
+        "resident memory",
         "MiB",
         Target("value", "<=", 300),
     ),
-    Figure("pods-scale-cpu", "the same, idle: of one core", "%", Target("value", "<=", 5)),
-    Figure("pods-scale-adopt", "kill -9 -> a new one serves, and has all pods and jobs", "s"),
-    Figure("pods-scale-submits", "jobs submitted by it after the kill", "jobs", Target("value", "<=", 0)),
+    Figure("pods-scale-cpu", "idle CPU, of one core", "%", Target("value", "<=", 5)),
+    Figure("pods-scale-adopt", "kill -9 -> restarted, with all pods and jobs", "s"),
+    Figure("pods-scale-submits", "jobs submitted again after the kill", "jobs", Target("value", "<=", 0)),
     takes_s=600,
     rounds=2,
 )

@@ -1,6 +1,6 @@
-"""Red-box beside bare Slurm: what submits and polling cost, how soon one learns, and how fast one reads.
+"""red-box: submits, polling, state and logs.
 
-Its callers run on the login host and speak TLS, one connection each.
+Callers run on the login host, with one TLS connection each.
 """
 
 from __future__ import annotations
@@ -161,12 +161,12 @@ def tracking_trial(bed: Bed, jobs: int) -> Iterator[Trial]:
 
 
 def tracking_figures(jobs: int, *, promised: bool = True) -> tuple[Figure, Figure]:
-    rpcs = f"RPCs of red-box and its agents to slurmctld, {jobs:,} jobs tracked"
+    rpcs = f"RPCs to slurmctld, {jobs:,} jobs tracked"
     return (
         Figure(f"redbox-rpcs-{jobs}", rpcs, "1/min", Target("value", "<=", 60) if promised else None),
         Figure(
             f"redbox-memory-{jobs}",
-            f"red-box's resident memory, {jobs:,} jobs tracked",
+            f"resident memory, {jobs:,} jobs tracked",
             "MiB",
             MEMORY if promised else None,
         ),
@@ -256,7 +256,7 @@ def crowded(bed: Bed) -> Iterator[None]:
 @benchmark(
     Figure(
         "redbox-line-200-p50",
-        f"{READERS} jobs write a line a second -> a reader each: median",
+        f"{READERS} jobs, a line a second, a reader each: median",
         "ms",
         Target("value", "<=", 200),
     ),

@@ -1,7 +1,6 @@
-"""Red-box with a hundred thousand jobs: its memory, its start, and a look at a queue that is mostly others'.
+"""red-box with 100,000 jobs.
 
-The journal is filled beforehand and squeue is simulated (`large_queue`): no slurmctld of the bed holds so
-many jobs. CPU is red-box's own, without squeue.
+The journal is filled beforehand and squeue is simulated. CPU is red-box's own.
 """
 
 from __future__ import annotations
@@ -54,14 +53,12 @@ def cost_of_a_look(server: RedboxServer) -> float:
 @benchmark(
     Figure(
         "redbox-memory-100000",
-        f"red-box's resident memory, 100,000 jobs of which {KEPT.waiting:,} wait",
+        f"resident memory, 100,000 jobs of which {KEPT.waiting:,} wait",
         "MiB",
         Target("value", "<=", 400),
     ),
-    Figure(
-        "redbox-start-100000", "red-box's start with them: until it serves", "s", Target("value", "<=", 10)
-    ),
-    Figure("redbox-look-100000", "one look at the queue with them, nothing changes: CPU", "s"),
+    Figure("redbox-start-100000", "start with them", "s", Target("value", "<=", 10)),
+    Figure("redbox-look-100000", "one poll with them, nothing changes: CPU", "s"),
     takes_s=110,
     rounds=1,
     warm_up=False,
@@ -87,11 +84,11 @@ def redbox_100000(bed: Bed) -> Iterator[Trial]:
 @benchmark(
     Figure(
         "redbox-look-foreign",
-        f"one look at a queue of {CROWDED.foreign:,} jobs of others and {CROWDED.waiting:,} of ours: CPU",
+        f"one poll of {CROWDED.foreign:,} jobs of others and {CROWDED.waiting:,} of ours: CPU",
         "s",
         Target("value", "<=", 0.5),
     ),
-    Figure("redbox-look-foreign-memory", "red-box's resident memory meanwhile", "MiB"),
+    Figure("redbox-look-foreign-memory", "resident memory with these", "MiB"),
     takes_s=90,
     short_s=40,
     rounds=1,

@@ -1,4 +1,4 @@
-"""resourced with many partitions: what 200 virtual nodes cost one process, and how soon they are there."""
+"""resourced with 200 partitions."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def cpu_seconds(pid: int) -> float:
 
 
 @benchmark(
-    Figure("virtual-nodes-ready", f"{PARTITIONS} partitions -> as many virtual nodes Ready", "s"),
-    Figure("virtual-nodes-memory", "resourced, resident with them", "MiB", Target("value", "<=", 300)),
+    Figure("virtual-nodes-ready", f"{PARTITIONS} virtual nodes Ready", "s"),
+    Figure("virtual-nodes-memory", "resident memory", "MiB", Target("value", "<=", 300)),
     Figure(
         "virtual-nodes-idle-cpu",
-        "resourced, of one core while nothing happens",
+        "idle CPU, of one core",
         "%",
         Target("value", "<=", 5),
     ),

@@ -1,8 +1,7 @@
-"""Sessions in running jobs: kubectl exec of a pod on Slurm, beside srun's own session and a native pod
+"""Sessions in running jobs, compared with srun.
 
-kubectl runs on this machine, srun on the login host. The first session of a job starts the relay, which is
-srun's own start and more; the next ones find it there. In each time of kubectl's is its own part: to start,
-to set up TLS, and one request before the session's, for the pod.
+The first session of a job starts a relay by srun; later ones reuse it. kubectl's times include its own start,
+TLS and one request.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ KEYS = sized(100, 40)
 MEGABYTES = 400
 REQUESTS = sized(200, 60)
 LASTS = "sleep 1200"
-SRUN = "srun's own session"
+SRUN = "srun"
 MIB = 2**20
 
 
@@ -92,37 +91,37 @@ def keys_ms(sides: Sides, kind: Kind, name: str) -> list[float]:
 @benchmark(
     Figure(
         "session-first-byte-p50",
-        "kubectl exec -> its first byte, first session of a job: median",
+        "kubectl exec -> first byte, first session of a pod: median",
         "ms",
         Target("difference", "<=", 100),
     ),
     Figure(
         "session-next-byte-p50",
-        "the same, the next sessions of the job",
+        "the same, later sessions",
         "ms",
         Target("difference", "<=", 50),
     ),
     Figure("session-first-byte-p50-native", "the same of a native pod", "ms"),
     Figure(
         "slurmjob-first-byte-p50",
-        "kubectl exec -> its first byte, first session of a SlurmJob with virtual delivery: median",
+        "kubectl exec -> first byte, first session of a SlurmJob: median",
         "ms",
         Target("difference", "<=", 100),
     ),
     Figure(
         "slurmjob-next-byte-p50",
-        "the same, the next sessions of the SlurmJob",
+        "the same, later sessions",
         "ms",
         Target("difference", "<=", 50),
     ),
     Figure(
         "session-kubectl-own",
-        "kubectl's own part of the times above: it starts and gets the pod (kubectl get --raw): median",
+        "kubectl's own part of these times (kubectl get --raw): median",
         "ms",
     ),
     Figure(
         "session-key-p50",
-        "a key in kubectl exec -it -> its echo: median",
+        "kubectl exec -it, key -> echo: median",
         "ms",
         Target("difference", "<=", 10),
     ),
@@ -212,7 +211,7 @@ def in_mb_s(sides: Sides, kind: Kind, name: str) -> float:
     takes_s=150,
     rounds=3,
     warm_up=False,
-    baseline_name="srun -u, which carries every session, by itself",
+    baseline_name="srun -u alone",
     within=with_sessions,
 )
 @contextmanager
@@ -296,7 +295,7 @@ def requests_ms(bed: Bed, address: str, port: int) -> float:
 @benchmark(
     Figure(
         "service-request-p50",
-        "an HTTP request through a Service to a job, with its connection: median",
+        "HTTP request through a Service to a job: median",
         "ms",
         Target("difference", "<=", 5),
     ),

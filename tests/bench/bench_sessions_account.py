@@ -1,8 +1,4 @@
-"""Where the CPU of a session's bytes goes: of each program on their way, for a hundred megabytes
-
-It says what another way could gain at most, whatever else the machine does meanwhile: instead of Slurm's part
-there would be a connection of the node's own, and its TLS.
-"""
+"""CPU of the programs that carry a session's bytes."""
 
 from __future__ import annotations
 

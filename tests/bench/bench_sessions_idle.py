@@ -1,8 +1,6 @@
-"""Idle sessions in running jobs: what they take of memory, in our parts and beside them
+"""Memory of idle sessions.
 
-Two users have half of them each, one in two pods and one in two SlurmJobs with virtual delivery: with the
-settings as they come, a user has at most 100 at once. A first session in each starts the relay and the
-user's agent for sessions: what stays of them has a row of its own.
+Two users have 100 sessions each, in two pods and two SlurmJobs.
 """
 
 from __future__ import annotations
@@ -128,22 +126,22 @@ def _credentials(kubeconfig: Path) -> tuple[dict[str, str], ssl.SSLContext]:
 @benchmark(
     Figure(
         "idle-sessions-memory",
-        f"{IDLE} idle sessions: red-box, agents and resourced together",
+        f"{IDLE} idle sessions: red-box, agents and resourced",
         "MiB",
         Target("value", "<=", 50 * IDLE / 200),
     ),
-    Figure("idle-sessions-memory-redbox", "of that red-box", "MiB"),
-    Figure("idle-sessions-memory-resourced", "of that resourced", "MiB"),
-    Figure("idle-sessions-memory-agent", "of that the agents for sessions", "MiB"),
+    Figure("idle-sessions-memory-redbox", "of that, red-box", "MiB"),
+    Figure("idle-sessions-memory-resourced", "of that, resourced", "MiB"),
+    Figure("idle-sessions-memory-agent", "of that, agents", "MiB"),
     Figure(
         "idle-sessions-memory-once",
-        "what stays of a first session in each of the four jobs: mostly two users' agents for sessions",
+        "what the first session of each job leaves, mostly agents",
         "MiB",
     ),
     Figure("idle-sessions-memory-srun", f"{IDLE} idle sessions: srun, on the login node", "MiB"),
     Figure(
         "idle-sessions-memory-nodes",
-        f"{IDLE} idle sessions: relays, Slurm's steps and the commands themselves, on the jobs' nodes",
+        f"{IDLE} idle sessions: relays, steps and commands, on the jobs' nodes",
         "MiB",
     ),
     takes_s=150,

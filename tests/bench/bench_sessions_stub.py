@@ -1,8 +1,7 @@
-"""A SlurmJob's log, files and ports by kubectl, beside the same kubectl of a stub kubelet with an equal relay
+"""kubectl with logs, files and ports, compared with a stub kubelet.
 
-The stub is a kubelet in Go that serves the same job: the job's log from its file, and what runs in the job
-through an srun of its own for each command and each connection, without Red Box. So the figures beside are
-what kubectl, the API server and srun have by themselves.
+The stub is a kubelet in Go that serves the same job without Red Box: the log from its file, and an srun for
+each command and connection.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FORWARD_MB = sized(1000, 100)
 JOB = "bench-transfers"
 PORT = 18890
 WRITES_WITHIN_S = 120
-STUB = "a stub kubelet in Go that serves the same job"
+STUB = "the stub"
 THROUGH_SRUN = f"{STUB} through srun"
 EQUAL = Target("ratio", ">=", 0.8)
 
@@ -93,7 +92,7 @@ def wait_for_size(host: Host, path: str, size: int) -> None:
 @benchmark(
     Figure(
         "log-beside-stub",
-        f"kubectl logs of a SlurmJob with virtual delivery that has written {LOG_MB} MB",
+        f"kubectl logs of a SlurmJob with {LOG_MB} MB",
         "MB/s",
         Target("ratio", ">=", 0.9),
     ),
@@ -122,8 +121,8 @@ def log_mb_s(way: Reached) -> Mapping[str, float]:
 @benchmark(
     Figure("session-copy-in", f"kubectl cp of a folder of {FOLDER_MB} MB into a job", "MB/s", EQUAL),
     Figure("session-copy-out", "the same folder out of the job", "MB/s", EQUAL),
-    Figure("session-tar-in", "the same into it by tar and kubectl exec, with modes and times", "MB/s", EQUAL),
-    Figure("session-tar-out", "the same out of it, with modes and times", "MB/s", EQUAL),
+    Figure("session-tar-in", "the same into it by tar and kubectl exec", "MB/s", EQUAL),
+    Figure("session-tar-out", "the same out of it", "MB/s", EQUAL),
     takes_s=500,
     short_s=40,
     rounds=2,

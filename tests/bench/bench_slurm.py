@@ -1,4 +1,4 @@
-"""Slurm as it is, without Red Box: what a submit and a look at the queue cost."""
+"""Slurm without Red Box."""
 
 import json
 import time

@@ -1,8 +1,4 @@
-"""SlurmJobs with Container delivery, each figure beside a native pod's of the same script in the same run.
-
-Red Box is installed on the bed for each of them, and taken away again: other benchmarks bring parts of their
-own. Jobs run as alice.
-"""
+"""SlurmJobs with container delivery, compared with native pods of the same script."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ MANY_WITHIN_S = 300
 FIFO_FOLDER = "/tmp/bench-slurmjobs"
 SLURM_NODE, KUBERNETES_NODE = "n1", "k1"
 RUNNING = "jsonpath={.status.phase}=Running"
-A_PODS = "a native pod of the same script"
+A_PODS = "a native pod"
 
 
 def slurm_job(name: str, script: str, **spec: Any) -> dict[str, Any]:
@@ -70,10 +66,10 @@ def _delete_all(jobs: Kubectl) -> None:
 
 
 @benchmark(
-    Figure("slurmjob-submitted", "kubectl apply, until a watch shows the job's id in Slurm", "s"),
+    Figure("slurmjob-submitted", "kubectl apply -> the job's id in Slurm", "s"),
     takes_s=90,
     rounds=7,
-    baseline_name="a native pod, until a watch shows it Running",
+    baseline_name="a native pod -> Running",
 )
 @contextmanager
 def slurmjob_submitted(bed: Bed) -> Iterator[Trial]:
@@ -125,7 +121,7 @@ def _watching(kubectl: Kubectl, thing: Mapping[str, Any], path: str) -> Iterator
 
 
 @benchmark(
-    Figure("slurmjob-end", "a job ends, until a watch shows its final phase", "s"),
+    Figure("slurmjob-end", "a job ends -> final phase", "s"),
     takes_s=130,
     rounds=5,
     baseline_name=A_PODS,
@@ -183,7 +179,7 @@ def _reading_pod(name: str) -> dict[str, Any]:
 
 
 @benchmark(
-    Figure("slurmjob-log-latency-p50", "a job writes a line -> kubectl logs -f shows it: median", "ms"),
+    Figure("slurmjob-log-latency-p50", "log line -> kubectl logs -f: median", "ms"),
     Figure("slurmjob-log-latency-p99", "the same, 99th percentile", "ms"),
     takes_s=90,
     rounds=3,
@@ -212,7 +208,7 @@ def slurmjob_log_latency(bed: Bed) -> Iterator[Trial]:
 
 @benchmark(
     Figure("slurmjob-log-throughput", f"kubectl logs -f of a job that writes {MEGABYTES} MB", "MB/s"),
-    Figure("slurmjob-log-lost", "of its lines, those that the kubelet's log rotation hides", "lines"),
+    Figure("slurmjob-log-lost", "lines lost by the kubelet's log rotation", "lines"),
     takes_s=330,
     rounds=3,
     baseline_name=A_PODS,
@@ -246,13 +242,13 @@ def slurmjob_log_throughput(bed: Bed) -> Iterator[Trial]:
 @benchmark(
     Figure(
         "slurmjobs-100-submitted",
-        f"{MANY} SlurmJobs created at once, until all are in Slurm",
+        f"{MANY} simultaneous SlurmJobs: all in Slurm",
         "s",
         Target("ratio", "<=", 1.15),
     ),
     takes_s=290,
     rounds=1,
-    baseline_name=f"{MANY} native pods, until all have run",
+    baseline_name=f"{MANY} native pods: all have run",
 )
 @contextmanager
 def slurmjobs_100(bed: Bed) -> Iterator[Trial]:
@@ -289,7 +285,7 @@ def all_at_once(kubectl: Kubectl, things: list[dict[str, Any]], path: str = ".st
 
 
 @benchmark(
-    Figure("companion-pod-memory", "working set of a companion, as its kubelet counts it", "MiB"),
+    Figure("companion-pod-memory", "working set of a companion", "MiB"),
     takes_s=80,
     rounds=1,
     baseline_name="a native pod that sleeps",

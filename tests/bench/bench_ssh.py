@@ -1,7 +1,6 @@
-"""The transport ssh beside sudo: submits, a line, a large log, and what a user costs the login node.
+"""The transport ssh, compared with sudo.
 
-Each round starts a red-box with ssh and one with sudo, both on the login host, so that a connection to its
-own sshd has the cost of encryption on both ends and no way between hosts.
+Both run on the login host, so ssh encrypts on the same host at both ends.
 """
 
 from __future__ import annotations
@@ -61,12 +60,12 @@ def connections_of(login: Host) -> int:
 
 
 @benchmark(
-    Figure("ssh-submit-rate", "transport ssh: PUT of a job, one caller", "jobs/s"),
-    Figure("ssh-submit-p50", "transport ssh: one PUT of a job: median", "ms"),
-    Figure("ssh-line-p50", "transport ssh: a job writes a line -> reader: median", "ms"),
-    Figure("ssh-read", f"transport ssh: a log of {LOG_MB} MB, one reader", "MB/s"),
-    Figure("ssh-processes", "transport ssh: processes of a user on the login node, commands and logs", "1"),
-    Figure("ssh-connections", "transport ssh: connections of a user to sshd, commands and logs", "1"),
+    Figure("ssh-submit-rate", "PUT of a job, one caller", "jobs/s"),
+    Figure("ssh-submit-p50", "one PUT of a job: median", "ms"),
+    Figure("ssh-line-p50", "a job writes a line -> reader: median", "ms"),
+    Figure("ssh-read", f"a log of {LOG_MB} MB, one reader", "MB/s"),
+    Figure("ssh-processes", "processes of a user on the login node", "1"),
+    Figure("ssh-connections", "connections of a user to sshd", "1"),
     takes_s=330,
     rounds=3,
     baseline_name=SUDO,
@@ -88,9 +87,7 @@ def bytes_of(login: Host) -> int:
 
 
 @benchmark(
-    Figure(
-        "ssh-idle-bytes", "transport ssh: bytes in a minute without jobs, observer and one user", "kB/min"
-    ),
+    Figure("ssh-idle-bytes", "traffic without jobs, observer and one user", "kB/min"),
     takes_s=150,
     rounds=1,
     warm_up=False,

@@ -1,8 +1,6 @@
-"""One tenant floods red-box, and another's PUT, GET and log line take as long as before: the group `tenants`.
+"""Requests of one tenant while another floods red-box.
 
-red-box has one core to itself and both tenants' programs another, with and without a flood: so the figures
-are red-box's, and not those of a machine that has no time. The agents run on any core. The flood yields the
-processor to the other tenant (nice 19).
+red-box has one core and both tenants' programs another. The flood runs with nice 19. Agents run on any core.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Bob's SlurmJobs while the SlurmEndpoint of another namespace is hostile, each kind of hostility in turn.
+"""SlurmJobs of a namespace while another namespace's SlurmEndpoint is hostile.
 
-The API server is the bed's own. Both red-boxes are scripted and on this machine, the hostile one as a process
-of its own. Each kind is measured with an idle time of its own directly before it.
+The API server is real; both red-boxes are simulated. Each kind of hostility has its own idle baseline.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Virtual delivery beside bare sbatch and beside a pod with a container: submits, and the way of a log."""
+"""SlurmJobs with virtual delivery."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LINE = "x" * 99
 STAMPS = f"for i in $(seq 1 {LATENCIES}); do date +%s%N; sleep 0.2; done"
 LINE_FIGURES = ("virtual-line-p50", "virtual-line-p99")
 BARE = "bare sbatch"
-NATIVE = "a native pod on the bed's node"
+NATIVE = "a native pod"
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def submit(bed: Bed, count: int, at_once: int) -> tuple[float, list[float]]:
 @benchmark(
     Figure(
         "virtual-accepted-p50",
-        "a SlurmJob, its pod on a virtual node -> its job is in Slurm and the pod says so: median",
+        "a pod is bound -> its job is in Slurm: median",
         "s",
         Target("value", "<=", 0.3),
     ),
@@ -106,11 +106,11 @@ def virtual_accepted(stand: Stand) -> Iterator[Trial]:
 @benchmark(
     Figure(
         "virtual-burst-rate",
-        f"{BURST} SlurmJobs at once on virtual nodes, no limit for one caller: until all are in Slurm",
+        f"{BURST} simultaneous SlurmJobs without a caller's limit: all in Slurm",
         "jobs/s",
         Target("value", ">=", 60),
     ),
-    Figure("virtual-burst-seconds", "the same: seconds until all are", "s"),
+    Figure("virtual-burst-seconds", "the same: time", "s"),
     takes_s=150,
     rounds=2,
     baseline_name=f"{BARE}, 8 submitters",
@@ -135,13 +135,12 @@ def virtual_burst(stand: Stand) -> Iterator[Trial]:
 @benchmark(
     Figure(
         "virtual-beside-containers",
-        f"{FEW} SlurmJobs created at once, operator and all, on virtual nodes: until all are in Slurm "
-        f"({FEW}, for one machine does not hold {BURST} companions)",
+        f"{FEW} simultaneous SlurmJobs, with the operator: all in Slurm",
         "s",
     ),
     takes_s=200,
     rounds=1,
-    baseline_name=f"{FEW} with containers, by the same operator and red-box",
+    baseline_name=f"{FEW} with container delivery",
 )
 @contextmanager
 def virtual_beside_containers(bed: Bed) -> Iterator[Trial]:
@@ -158,7 +157,7 @@ def virtual_beside_containers(bed: Bed) -> Iterator[Trial]:
 @benchmark(
     Figure(
         "virtual-line-p50",
-        "a job writes a line -> kubectl logs -f of its pod on a virtual node shows it: median",
+        "log line -> kubectl logs -f: median",
         "ms",
         Target("value", "<=", 300),
     ),
@@ -198,20 +197,20 @@ def latencies(stream: IO[bytes]) -> Mapping[str, float]:
 @benchmark(
     Figure(
         "virtual-log-api",
-        f"the log of a job that has written {MEGABYTES} MB, from the API server (kubectl get --raw)",
+        f"a log of {MEGABYTES} MB, by kubectl get --raw",
         "MB/s",
         Target("value", ">=", 50),
     ),
     Figure(
         "virtual-log-throughput",
-        "the same log by kubectl logs, which writes each of its lines of 100 bytes by itself",
+        "the same by kubectl logs, in lines of 100 bytes",
         "MB/s",
         Target("value", ">=", 50),
     ),
-    Figure("virtual-log-lost", "of these bytes, those that do not come, both times together", "bytes"),
+    Figure("virtual-log-lost", "bytes lost of both", "bytes"),
     takes_s=230,
     rounds=2,
-    baseline_name=f"{NATIVE} (its log is cut by rotation)",
+    baseline_name=f"{NATIVE} (log cut by rotation)",
     within=standing,
 )
 @contextmanager

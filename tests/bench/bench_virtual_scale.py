@@ -1,4 +1,4 @@
-"""resourced with 200 virtual nodes and 10,000 pods on them: what it takes, and what a restart does."""
+"""resourced with 200 virtual nodes and 10,000 pods of SlurmJobs."""
 
 from __future__ import annotations
 
@@ -246,13 +246,13 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int, keys
 @benchmark(
     Figure(
         "virtual-scale-memory",
-        f"resourced's resident memory with {NODES} virtual nodes and {PODS} pods on them",
+        "resident memory",
         "MiB",
         Target("value", "<=", 300),
     ),
-    Figure("virtual-scale-cpu", "the same, idle: of one core", "%", Target("value", "<=", 5)),
-    Figure("virtual-scale-adopt", "kill -9 -> a new one serves, and has all pods and jobs", "s"),
-    Figure("virtual-scale-submits", "jobs submitted by it after the kill", "jobs", Target("value", "<=", 0)),
+    Figure("virtual-scale-cpu", "idle CPU, of one core", "%", Target("value", "<=", 5)),
+    Figure("virtual-scale-adopt", "kill -9 -> restarted, with all pods and jobs", "s"),
+    Figure("virtual-scale-submits", "jobs submitted again after the kill", "jobs", Target("value", "<=", 0)),
     takes_s=600,
     rounds=2,
 )

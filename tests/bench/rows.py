@@ -100,7 +100,8 @@ def failed_row(figure: Figure, reason: str, conditions: Conditions) -> Row:
 
 
 def readable(value: float, unit: str = "") -> str:
-    """Three digits of it, as people read them."""
+    """Three digits of it, as people read them; a unit of `1` is not shown."""
+    unit = unit.removeprefix("1")
     return (f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}").strip()
 
 

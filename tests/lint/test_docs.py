@@ -12,8 +12,9 @@ import pytest
 
 from tests.lint.sources import ROOT, sources
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "deploy/local/README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").glob("*/README.md")])
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+TROUBLESHOOTERS = ("users", "administrators")
 PROBLEM = re.compile(r'Problem\(\s*"([A-Za-z]+)"')
 
 
@@ -39,12 +40,56 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
         assert anchor in anchors(aim), f"{page.name}: {target}"
 
 
+def troubleshooting() -> str:
+    """For users, and for administrators."""
+    return "".join((ROOT / f"docs/{reader}/troubleshooting.md").read_text() for reader in TROUBLESHOOTERS)
+
+
+PATH = re.compile(r"(?<![\w/.~$}-])(?:docs|deploy|examples)/[\w.-]+(?:/[\w.-]+)*")
+"""A path from the repository's root; links of pages are relative, and have their own test."""
+FORMER = {"CHANGELOG.md"}
+"""It names files that are gone."""
+PRODUCT = ("redbox", "companion", "operator", "resourced", "cli", "deploy")
+
+
+def missing_paths(text: str) -> set[str]:
+    return {path for found in PATH.findall(text) if not (ROOT / (path := found.rstrip(".-"))).exists()}
+
+
+def literals(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in FORMER], ids=lambda page: page.name
+)
+def test_a_path_in_the_prose_of_a_page_exists(page: Path) -> None:
+    assert missing_paths(LINK.sub("", page.read_text())) == set()
+
+
+def test_a_path_in_a_string_of_the_product_exists() -> None:
+    modules = [path for folder in PRODUCT for path in sources(ROOT / folder) if path.suffix == ".py"]
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in modules}
+    suspects = {
+        name: text for name, text in texts.items() if missing_paths(text)
+    }  # parsing all takes seconds
+    missing = {name: missing_paths("\n".join(literals(text))) for name, text in suspects.items()}
+    assert {name: paths for name, paths in missing.items() if paths} == {}
+
+
+def test_a_path_that_does_not_exist_is_found() -> None:
+    assert missing_paths("see docs/nowhere/a.md.") == {"docs/nowhere/a.md"}
+    assert missing_paths("\n".join(literals("ERROR = 'see docs/nowhere/b.md'"))) == {"docs/nowhere/b.md"}
+    assert missing_paths("see docs/README.md, or https://example.org/docs/a.md, or ../docs/a.md") == set()
+
+
 def test_every_reason_of_the_operator_is_in_the_troubleshooting() -> None:
     sources = (ROOT / "operator" / "redbox_operator").rglob("*.py")
     reasons = {reason for source in sources for reason in PROBLEM.findall(source.read_text())}
     assert len(reasons) > 10
-    page = (ROOT / "docs/users/troubleshooting.md").read_text()
-    assert not {reason for reason in reasons if f"`{reason}`" not in page}
+    assert not {reason for reason in reasons if f"`{reason}`" not in troubleshooting()}
 
 
 def titles_of_problems() -> Iterator[str]:
@@ -60,8 +105,7 @@ def titles_of_problems() -> Iterator[str]:
 def test_every_title_of_red_boxs_problems_is_in_the_troubleshooting() -> None:
     titles = set(titles_of_problems())
     assert len(titles) > 10
-    page = (ROOT / "docs/users/troubleshooting.md").read_text()
-    assert not {title for title in titles if f"`{title}`" not in page}
+    assert not {title for title in titles if f"`{title}`" not in troubleshooting()}
 
 
 MAPS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"])

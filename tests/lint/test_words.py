@@ -32,7 +32,6 @@ GONE = (
     r"wish(es)?\b",
     r"(?<!there )is no (?!longer\b|more\b|such\b)",
     r"(?<!there )are no (?!longer\b|more\b|such\b)",
-    r"(?-i:is none)\b",
 )
 VARIABLES = {"known", "seen", "told", "said", "one"}
 PACKAGES = ("redbox", "companion", "operator", "resourced", "cli")

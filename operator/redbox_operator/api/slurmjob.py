@@ -93,8 +93,8 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         default_factory=list,
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-        description="SlurmJobs of this namespace that this one waits for: in Slurm's queue where Slurm "
-        "can track them, otherwise in Kubernetes before it is submitted. Apply them in any order.",
+        description="SlurmJobs of this namespace that this one waits for, in Slurm's queue or before it is "
+        "submitted. Apply them in any order.",
     )
     results: ResultsSpec | None = Field(
         None, description="Files of the job to copy into a volume when it ends."
@@ -103,16 +103,15 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         default_factory=list,
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-        description="What the job serves: a Service that selects redbox.dev/slurmjob: NAME reaches it "
-        "through the job's pod, with no route between the networks. The pod is ready while all of "
-        "them answer.",
+        description="Ports that the job serves, for a Service that selects redbox.dev/slurmjob: NAME. The "
+        "job's pod relays them, and is ready while all of them answer.",
     )
     service_account_name: str = Field(
         "default",
         min_length=1,
         max_length=253,
-        description="The service account of the job's requests to red-box; the HPC administrator maps it "
-        "to a Unix user. The job runs as that user.",
+        description="The service account of the job. It runs as the Unix user to which the HPC "
+        "administrator maps that account.",
     )
     node_selector: dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=63)]] = Field(
         default_factory=dict,
@@ -136,9 +135,9 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
     )
     retry_lost: bool = Field(
         default=False,
-        description="Whether a job whose outcome is lost counts as failed, for backoffLimit. It "
-        "may have succeeded, or may still run: only for jobs that can safely run twice. A job that "
-        "Slurm forgot (ForgottenBySlurm) always counts, unless something shows that it had started.",
+        description="A lost job counts as failed for backoffLimit. It may have succeeded or still run, so "
+        "this is only for jobs that can safely run twice. A job that Slurm forgot (ForgottenBySlurm) "
+        "counts anyway, unless something shows that it had started.",
     )
     ttl_seconds_after_finished: int | None = Field(
         None,

@@ -302,7 +302,7 @@ def _is_served(kubectl: Kubernetes) -> bool:
 
 
 def _allow_volumes(login: Host) -> None:
-    """The rule that docs/users/pods.md has the HPC administrator write, before the one of `redbox init`."""
+    """The rule of docs/administrators/volumes.md, before the one of `redbox init`."""
     rule = {
         "cluster": KUBERNETES_NAME,
         "namespaces": [NAMESPACE],

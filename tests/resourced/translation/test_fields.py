@@ -98,3 +98,10 @@ def test_the_page_has_each_field_and_its_sentence() -> None:
             assert f"{path[-1]}" in page
             assert rule.note[1:].replace("|", "\\|") in page
     assert "| `spec.hostPID` | only `false` |" in page
+
+
+def test_the_page_has_equal_fields_once() -> None:
+    page = pods_page()
+    assert "| `spec.containers[].livenessProbe.exec.command` |" in page
+    assert "Fields as in `spec.containers[].livenessProbe`. |" in page
+    assert "readinessProbe.exec" not in page

@@ -17,6 +17,7 @@ _PAGES: Mapping[str, str] = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
     "LICENSE": "license.md",
+    "docs/README.md": "documentation.md",
     "deploy/chart/README.md": "chart.md",
     "deploy/local/README.md": "bed.md",
     "docs/reference/openapi.json": HTTP_API,
