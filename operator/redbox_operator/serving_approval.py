@@ -87,7 +87,7 @@ class ServingApproval:
 
 
 def waiting_address(request: Object) -> str | None:
-    """The address that it is for, if resourced wrote it and nobody has decided about it yet."""
+    """The address that it is for, if resourced wrote it and it is not decided yet."""
     is_decided = bool(request.get("status", {}).get("conditions"))
     is_named = request["metadata"]["name"].startswith(f"{RESOURCED}-")
     return address_of(request["spec"]) if is_named and not is_decided else None

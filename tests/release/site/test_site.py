@@ -151,6 +151,6 @@ def test_a_reader_of_a_telephone_reaches_the_tutorial_by_the_menu(site: str, bro
             f"const box = {entry}.getBoundingClientRect(); return box.width > 0 && box.left >= 0"
         )
         browser.script(f"{entry}.click()")
-        browser.eventually("return location.pathname == '/tutorial/'")
+        browser.eventually("return location.pathname == '/users/tutorial/'")
     finally:
         browser.resize(*WIDE)
