@@ -56,6 +56,11 @@ case "$*" in
         echo 'Error from server (NotFound): serviceaccounts "x" not found' >&2
         exit 1 ;;
     *get*serviceaccounts*) echo '{"items": [{"metadata": {"name": "default"}}]}' ;;
+    *get*persistentvolumeclaims*" -- results") echo '{}' ;;
+    *get*persistentvolumeclaims*" -- "*)
+        echo 'Error from server (NotFound): persistentvolumeclaims "x" not found' >&2
+        exit 1 ;;
+    *get*persistentvolumeclaims*) echo '{"items": [{"metadata": {"name": "results"}}]}' ;;
     *create*token*)
         cat "$ANSWERS/token" 2>/dev/null && exit
         echo 'error: failed to create token: serviceaccounts "x" is forbidden: User "a" cannot create' >&2

@@ -19,6 +19,7 @@ from tests.cli.harness import Kubectl, run
             "--service-account=defualt",
             "there is no service account defualt in namespace alice: there is default",
         ),
+        ("--collect=out=resluts", "there is no claim resluts in namespace alice: there is results"),
     ],
 )
 def test_a_name_of_nothing_is_refused_with_those_that_there_are(
@@ -32,7 +33,13 @@ def test_a_name_of_nothing_is_refused_with_those_that_there_are(
 
 
 @pytest.mark.parametrize(
-    "options", [("-p", "debug"), ("--cluster=hpc1", "-p", "debug"), ("--service-account=default",)]
+    "options",
+    [
+        ("-p", "debug"),
+        ("--cluster=hpc1", "-p", "debug"),
+        ("--service-account=default",),
+        ("--collect=out=results",),
+    ],
 )
 def test_a_name_that_there_is_is_submitted(kubectl: Kubectl, options: tuple[str, ...]) -> None:
     kubectl.answers("clusters", [slurmcluster(partitionNames=["debug"])])

@@ -16,7 +16,10 @@ from kubectl_slurm.terminal.screen import one_line
 def check_names(kubectl: Kubectl, spec: dict[str, Any]) -> None:
     """Refusal with the names that there are."""
     if account := spec.get("serviceAccountName"):
-        _check_account(kubectl, account)
+        _check_object(kubectl, "serviceaccounts", "service account", account)
+    volume = spec.get("results", {}).get("volume", {})
+    if claim := volume.get("persistentVolumeClaim", {}).get("claimName"):
+        _check_object(kubectl, "persistentvolumeclaims", "claim", claim)
     if not {"cluster", "endpoint", "partition"} & spec.keys():
         return
     try:
@@ -48,16 +51,15 @@ def _no_cluster(clusters: list[ClusterView], spec: dict[str, Any]) -> str:
     return one_line(f"there is no {wanted}: {found}")
 
 
-def _check_account(kubectl: Kubectl, account: str) -> None:
+def _check_object(kubectl: Kubectl, kind: str, what: str, name: str) -> None:
     try:
-        kubectl.json("get", "serviceaccounts", "--", account)
+        kubectl.json("get", kind, "--", name)
     except NotPermitted:
         return
     except ObjectNotFound:
-        items = kubectl.json("get", "serviceaccounts")["items"]
+        items = kubectl.json("get", kind)["items"]
         there = ", ".join(item["metadata"]["name"] for item in items)
+        found = f"there is {there}" if there else "it has none"
         raise ObjectNotFound(
-            one_line(
-                f"there is no service account {account} in namespace {kubectl.namespace}: there is {there}"
-            )
+            one_line(f"there is no {what} {name} in namespace {kubectl.namespace}: {found}")
         ) from None

@@ -36,7 +36,7 @@ LONGEST_MESSAGE = 4096
 """Anybody who creates pods may put our label on pods of a megabyte: what is kept of one is bounded."""
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 CLAIM_HINT = (
-    ". Create the claim that results.volume names, or find out why it is not bound; the job then continues"
+    ". Create the claim that results.volume names, or find out why it is not bound: then this goes on"
 )
 CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 

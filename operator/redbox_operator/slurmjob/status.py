@@ -302,7 +302,7 @@ def _conditions(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatu
     if inputs.hold is not None:
         yield _held(inputs, inputs.hold)
     if inputs.job.spec.results and submitted.holds:
-        yield _results_collected(status.results)
+        yield _results_collected(status.results, inputs.pod_problem if outcome.end else None)
     if outcome.end is None:
         yield _unfinished(inputs)
         return
@@ -372,9 +372,11 @@ def _held(inputs: StatusInputs, hold: HoldState) -> NewCondition:
     )
 
 
-def _results_collected(results: ResultsStatus | None) -> NewCondition:
+def _results_collected(results: ResultsStatus | None, problem: StatusProblem | None) -> NewCondition:
     if results is None:
         message = "They are copied after the job has ended."
+        if problem is not None:
+            message = f"They are still in the job's directory on the Slurm cluster: {problem.message}."
         return NewCondition(ConditionType.RESULTS_COLLECTED, WAITING, message, holds=False)
     reason = RESULTS_REASONS.get(results.outcome, RESULTS_FAILED)
     counted = f"{results.files or 0} files, {results.bytes or 0} bytes"

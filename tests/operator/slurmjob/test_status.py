@@ -10,6 +10,7 @@ from redbox_api.models import ArrayCounts, Phase
 from redbox_operator.api.conditions import condition_events
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob_status import (
+    ConditionStatus,
     ConditionType,
     JobPhase,
     ResultsStatus,
@@ -273,6 +274,16 @@ def test_what_became_of_the_results_is_a_condition_and_never_the_jobs_end(
     assert collected is not None
     assert words in collected.message
     assert status.phase is JobPhase.SUCCEEDED
+
+
+def test_results_that_cannot_be_copied_say_where_they_are_and_why() -> None:
+    problem = StatusProblem("Unschedulable", 'persistentvolumeclaim "c" not found')
+    ended = status_inputs(job_row(Phase.SUCCEEDED), job=slurm_job(results=RESULTS), pod_problem=problem)
+    collected = status_of(ended).condition(ConditionType.RESULTS_COLLECTED)
+    assert collected is not None
+    assert (collected.reason, collected.status) == ("Waiting", ConditionStatus.FALSE)
+    assert "in the job's directory" in collected.message
+    assert 'persistentvolumeclaim "c" not found' in collected.message
 
 
 def test_results_that_nobody_wants_are_no_condition() -> None:
