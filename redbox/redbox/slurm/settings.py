@@ -34,6 +34,8 @@ class SlurmSettings(Section):
     are replaced."""
     images_days: int = 30
     """A pull removes images that no job has used for so many days; 0 keeps all."""
+    images_within_s: float = 600.0
+    """A pod whose image cannot be pulled for so long fails, and gives back its allocation; 0: it waits."""
     container_setup: str = ""
     """Lines of sh that run before a container or a pod: `. /etc/profile.d/lmod.sh; module load apptainer`."""
 

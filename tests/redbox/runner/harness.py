@@ -101,15 +101,19 @@ class Node:
     def serve(self, registry: dict[str, Any]) -> None:
         (self.folder / "bin/registry.json").write_text(json.dumps(registry))
 
-    def start(self, **pod: Any) -> Run:
+    def start(self, *, images_within_s: float = 0.0, **pod: Any) -> Run:
         self._runs += 1
         private = self.folder / f"private-{self._runs}"
         private.mkdir(mode=0o700)
         values = {"name": "web", "namespace": "team", "uid": "u-1", "scratch": str(self.folder / "scratch")}
         program = PodProgram.model_validate({"restartPolicy": "Never", **values, **pod})
         document = program.model_dump(mode="json", by_alias=True)
-        paths = {"logs": str(private / "logs"), "cache": str(self.cache), "keepDays": 30}
-        document["paths"] = paths
+        document["paths"] = {
+            "logs": str(private / "logs"),
+            "cache": str(self.cache),
+            "keepDays": 30,
+            "imagesWithinS": images_within_s,
+        }
         (private / "pod.json").write_text(json.dumps(document))
         argv = [*self.start_by, self._python, "-IS", str(self.program), str(private)]
         process = subprocess.Popen(argv, env={"PATH": self.path}, cwd="/")

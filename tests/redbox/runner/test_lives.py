@@ -95,6 +95,19 @@ def test_a_pull_is_tried_again_and_waited_for_with_kubernetes_words(node: Node) 
     run.wait()
 
 
+def test_a_pod_whose_image_does_not_come_fails_after_a_while_and_gives_back_its_nodes(node: Node) -> None:
+    absent = container("b", "true", image="docker://absent:1")
+    run = node.start(
+        images_within_s=1.0, restartPolicy="Always", containers=[container("a", "exec sleep 600"), absent]
+    )
+    report = run.wait()
+    assert run.process.returncode != 0
+    assert report.reason == "ImagePullFailed"
+    assert report.message is not None
+    assert report.message.startswith('image "docker://absent:1" of container b could not be pulled for 1 s: ')
+    assert "ImagePullFailed" in [event.reason for event in report.events]
+
+
 def test_a_restart_whose_image_does_not_come_keeps_the_end_before(node: Node, tmp_path: Path) -> None:
     script = f"while [ ! -e {tmp_path}/go ]; do sleep .05; done; exit 3"
     run = node.start(restartPolicy="OnFailure", containers=[container("a", script, pullPolicy="Always")])

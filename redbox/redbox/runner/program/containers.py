@@ -139,12 +139,17 @@ class ContainerLife:
     def _bring_image(self) -> Image:
         """The image, pulled if need be, again and again until it is here or the pod ends."""
         backoff = BackOff(at_once_first=False)
+        within_s = self._context.pod["paths"].get("imagesWithinS") or float("inf")
+        give_up_at = time.monotonic() + within_s
         while True:
             self._check_stopping()
             try:
                 image = self._context.images.find(self.spec) or self._pull()
             except PullFailed as failure:
-                self._wait_out_pull(failure, backoff.pause(time.time()))
+                left_s = give_up_at - time.monotonic()
+                self._wait_out_pull(failure, min(backoff.pause(time.time()), max(SHOWN_S, left_s)))
+                if time.monotonic() >= give_up_at:
+                    self._give_up_pull(failure, within_s)
                 continue
             if image.pulled_s is None and not self._restarts:
                 self._event(
@@ -177,6 +182,13 @@ class ContainerLife:
         self._event("BackOff", message)
         self._report_waiting("ImagePullBackOff", "{}: ErrImagePull: {}".format(message, failure))
         self._sleep(pause_s - SHOWN_S)
+
+    def _give_up_pull(self, failure: PullFailed, within_s: float) -> None:
+        """The pod holds its nodes, and its user pays for them."""
+        message = 'image "{}" of container {} could not be pulled for {:.0f} s: {}'.format(
+            shown_image(self.spec), self.name, within_s, failure
+        )
+        self._context.fail("ImagePullFailed", message)
 
     # ------------------------------------------------------------------ start
 

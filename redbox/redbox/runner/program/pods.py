@@ -56,6 +56,7 @@ class PodRunner:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         context.report.on_change = context.wake = self.wake
+        context.fail = self._fail
 
     @property
     def _all(self) -> List[ContainerLife]:
@@ -217,6 +218,14 @@ class PodRunner:
         self._context.report.explain("Evicted", message)
         self._context.report.event("Evicted", message, warning=True)
         self._stop(EVICTION_GRACE_S, "Stopping container {}")
+
+    def _fail(self, reason: str, message: str) -> None:
+        """For a container, in its thread."""
+        if self._context.stopping.is_set():
+            return
+        self._context.report.explain(reason, message)
+        self._context.report.event(reason, message, warning=True)
+        self._stop(self._context.grace_s, "Stopping container {}")
 
     def _exit_code(self) -> int:
         failures = [c.exit_code for c in self._all if c.kind != "sidecar" and c.exit_code]

@@ -85,6 +85,8 @@ class PodContext:
         self.runtime = ""
         self.stopping = threading.Event()
         self.wake: Callable[[], None] = lambda: None
+        self.fail: Callable[[str, str], None] = lambda _reason, _message: None
+        """End the whole pod, with a reason."""
         self.report: StatusReport
         self.images: ImageStore
         self.volumes: VolumeSet

@@ -38,6 +38,7 @@ class PodPaths:
     logs: str  # the working directory
     cache: str  # of images
     keep_days: int = 0  # images unused for longer are removed; 0: never
+    images_within_s: float = 0.0  # of attempts to pull an image; 0: without an end
 
 
 def runner_path(image_cache: str) -> str:
@@ -49,7 +50,12 @@ def runner_path(image_cache: str) -> str:
 def pack(pod: PodProgram, paths: PodPaths) -> bytes:
     """The content of the private folder; the program, without which nothing starts, is last."""
     program = pod.model_dump(mode="json", by_alias=True, exclude=CONTENTS, context=REVEAL_SECRETS)
-    names = {"logs": paths.logs, "cache": paths.cache, "keepDays": paths.keep_days}
+    names = {
+        "logs": paths.logs,
+        "cache": paths.cache,
+        "keepDays": paths.keep_days,
+        "imagesWithinS": paths.images_within_s,
+    }
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for volume in pod.volumes:

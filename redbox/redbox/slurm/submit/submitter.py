@@ -252,7 +252,12 @@ class SlurmSubmitter:
     ) -> None:
         settings, cache = self._commands.settings, await self._image_cache(user)
         directory = submission.working_directory
-        paths = pod_files.PodPaths(logs=directory, cache=cache, keep_days=settings.images_days)
+        paths = pod_files.PodPaths(
+            logs=directory,
+            cache=cache,
+            keep_days=settings.images_days,
+            images_within_s=settings.images_within_s,
+        )
         folder = private_folder(directory, submission.mark)
         try:
             archive = await in_thread_of(user.name, partial(pod_files.pack, pod, paths))  # 4,000 files: 0.3 s
