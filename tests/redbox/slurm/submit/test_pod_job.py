@@ -99,6 +99,7 @@ async def test_the_program_has_all_but_the_contents_of_files() -> None:
         "logs": "/home/alice/work",
         "cache": CACHE,
         "keepDays": 30,
+        "imagesWithinS": 600.0,
     }
 
 
