@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from kubectl_slurm.commands.submission import _not_in_slurm
 from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView, cluster_of
@@ -48,6 +49,18 @@ def test_each_state_of_slurm_may_be_asked_for() -> None:
 )
 def test_a_wait_ends_with_the_jobs_own_exit_code_or_one_that_says_why(job: SlurmJobView, code: int) -> None:
     assert job.pod_exit_code() == code
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({}, "operator has not answered"),
+        ({"conditions": [{"type": "Submitted", "message": "Slurm has not answered yet."}]}, "Slurm has not"),
+        ({"message": "No red-box.", "conditions": [{"type": "Submitted", "message": "x"}]}, "No red-box."),
+    ],
+)
+def test_a_submit_that_takes_long_says_who_is_waited_for(status: dict[str, Any], words: str) -> None:
+    assert words in _not_in_slurm(SlurmJobView({"metadata": {"name": "new"}, "status": status}), None)
 
 
 def test_a_job_that_waits_shows_its_reason_and_one_that_runs_its_nodes() -> None:

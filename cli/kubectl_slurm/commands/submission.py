@@ -227,7 +227,9 @@ def _submitted(kubectl: Kubectl, job: SlurmJobView) -> tuple[SlurmJobView, Refus
 def _not_in_slurm(job: SlurmJobView, unseen: Refusal | None) -> str:
     if unseen is not None:
         return f"{job.name} is created, and may be in Slurm: {unseen}"
-    why = job.message or "Red Box's operator has not answered: `kubectl slurm doctor` checks why"
+    why = job.message or job.condition("Submitted").get("message")
+    if not why:
+        why = "Red Box's operator has not answered: `kubectl slurm doctor` checks why"
     return f"{job.name} is not in Slurm yet: {why}"
 
 

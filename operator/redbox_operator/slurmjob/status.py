@@ -294,7 +294,7 @@ def _dependencies_met(inputs: StatusInputs, fields: dict[str, object]) -> bool:
 
 
 def _conditions(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatus) -> Iterator[NewCondition]:
-    submitted = _submitted(outcome, status)
+    submitted = _submitted(inputs, outcome, status)
     yield submitted
     if submitted.holds:
         yield _running(outcome, status)
@@ -329,7 +329,7 @@ def _previous_end(inputs: StatusInputs) -> str | None:
     return finished.message if finished and is_kept else None
 
 
-def _submitted(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
+def _submitted(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     if outcome.reason == RETRYING:
         return NewCondition(ConditionType.SUBMITTED, outcome.retry, outcome.message, holds=False)
     if status.job_id:
@@ -337,7 +337,9 @@ def _submitted(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
         return NewCondition(ConditionType.SUBMITTED, "Submitted", message, holds=True)
     if problem := outcome.problem:
         return NewCondition(ConditionType.SUBMITTED, problem.reason, problem.message, holds=False)
-    return NewCondition(ConditionType.SUBMITTED, WAITING, "It is being submitted to Slurm.", holds=False)
+    at_redbox = inputs.row is not None and inputs.row.phase is Phase.SUBMITTING
+    waits = "red-box has it, and Slurm has not answered yet." if at_redbox else "It is on its way to red-box."
+    return NewCondition(ConditionType.SUBMITTED, WAITING, waits, holds=False)
 
 
 def _running(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from redbox_api.models import ArrayCounts, Phase
+from redbox_api.models import ArrayCounts, Job, Phase
 from redbox_operator.api.conditions import condition_events
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob_status import (
@@ -240,6 +240,16 @@ def test_a_cancellation_that_nobody_announced_is_the_end() -> None:
 def test_holding_is_a_condition() -> None:
     status = status_of(status_inputs(job_row(Phase.PENDING), job=slurm_job(hold=True), hold=HoldState.HELD))
     assert said(status)["Held"] == ("True", "Held")
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [(None, "on its way to red-box"), (job_row(Phase.SUBMITTING, job_id=None), "Slurm has not answered")],
+)
+def test_a_job_that_is_not_in_slurm_says_who_is_waited_for(row: Job | None, words: str) -> None:
+    submitted = status_of(status_inputs(row)).condition(ConditionType.SUBMITTED)
+    assert submitted is not None
+    assert words in submitted.message
 
 
 RESULTS = {"from": ["out"], "volume": {"persistentVolumeClaim": {"claimName": "c"}}}
