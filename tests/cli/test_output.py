@@ -252,3 +252,42 @@ def test_an_attempt_that_has_not_been_is_refused(kubectl: ScriptedKubectl) -> No
         ended = run(kubectl, "logs", "train-abc12", f"--attempt={number}")
         assert (ended.returncode, ended.stdout) == (2, "")
         assert "has had one attempt" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "query"),
+    [
+        (("--tail=20",), "tailLines=20"),
+        (("--since=10m",), "sinceSeconds=600"),
+        (("--tail", "5", "--since", "1d"), "tailLines=5&sinceSeconds=86400"),
+    ],
+)
+def test_the_end_of_a_log_is_asked_of_the_api_server(
+    kubectl: ScriptedKubectl, options: tuple[str, ...], query: str
+) -> None:
+    kubectl.forgets("jobs")
+    kubectl.answers("job", slurmjob("train", "Running", state="RUNNING"))
+    kubectl.logs("train-job", "the end\n")
+    ended = run(kubectl, "logs", "train", *options)
+    assert (ended.returncode, ended.stdout) == (0, "the end\n")
+    assert any(call.endswith(f"/log?{query}") for call in kubectl.calls)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--tail=x",), "'x' is not a number of lines"),
+        (("--since=10",), "'10' is not a time such as 90s"),
+        (("--since=0m",), "is not a time such as"),
+        (("--tail=5", "-f"), "leave out -f"),
+        (("--tail=5", "--attempt=1"), "leave out -f"),
+    ],
+)
+def test_an_end_that_cannot_be_asked_for_is_one_sentence(
+    kubectl: ScriptedKubectl, options: tuple[str, ...], sentence: str
+) -> None:
+    kubectl.forgets("jobs")
+    kubectl.answers("job", slurmjob("train", "Running", state="RUNNING"))
+    ended = run(kubectl, "logs", "train", *options)
+    assert ended.returncode == 2
+    assert sentence in ended.stderr

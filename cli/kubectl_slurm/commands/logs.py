@@ -20,6 +20,7 @@ from kubectl_slurm.slurmjobs.output import (
 from kubectl_slurm.slurmjobs.stream_output import copy_attempt, copy_stream
 from kubectl_slurm.terminal.screen import note
 
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 TEXT = "A job's output. Without -f what there is now; with it from the start until the job ends."
 
 
@@ -40,10 +41,16 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     parser.add_argument(
         "--attempt", type=int, metavar="N", help="of an attempt before the newest (--backoff-limit)"
     )
+    parser.add_argument("--tail", type=_count, metavar="LINES", help="the last lines of what there is now")
+    parser.add_argument(
+        "--since", type=_seconds, metavar="TIME", help="what was written since then: 90s, 10m, 6h or 7d ago"
+    )
     options = parser.parse_args(words)
+    part = {"tailLines": options.tail, "sinceSeconds": options.since}
+    part = {name: value for name, value in part.items() if value is not None}
     call = invocation_of(options, given, environment)
     job = get_job(call.kubectl, options.name)
-    _refuse_contradictions(job, options)
+    _refuse_contradictions(job, options, part)
     task = TaskFilter(options.task, write_stdout) if options.task is not None else None
     write = task or write_stdout
     if options.attempt not in {None, job.attempt}:
@@ -58,6 +65,8 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
                 copy_stream(call.kubectl, job, write, options.stream, follow=True, since=first)
             else:
                 follow_output(call.kubectl, job, write, since=first)
+    elif part:
+        print_output(call.kubectl, job, write, stream=options.stream or "", part=part)
     elif options.stream:
         copy_stream(call.kubectl, job, write, options.stream, follow=False)
     else:
@@ -70,7 +79,22 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     return 0
 
 
-def _refuse_contradictions(job: SlurmJobView, options: argparse.Namespace) -> None:
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    number, unit = text[:-1], text[-1:]
+    if not number.isdecimal() or not int(number) or unit not in SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 10m, 6h or 7d")
+    return int(number) * SECONDS[unit]
+
+
+def _refuse_contradictions(job: SlurmJobView, options: argparse.Namespace, part: Mapping[str, int]) -> None:
+    if part and (options.follow or options.task is not None or options.attempt is not None):
+        raise BadUsage("--tail and --since are of what there is now: leave out -f, --task and --attempt")
     if options.task is not None and options.stream:
         raise BadUsage("--task shows both streams: leave out --stdout and --stderr")
     if options.task is not None and not job.is_array and job.in_slurm:

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO
 from urllib.parse import urlencode
 
@@ -107,11 +107,21 @@ def write_stdout(data: bytes) -> None:
 class PodOutput:
     """The output of one pod, of which a part is written already."""
 
-    def __init__(self, kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> None:
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        job: SlurmJobView,
+        write: Write,
+        *,
+        stream: str = "",
+        part: Mapping[str, int] | None = None,
+    ) -> None:
+        """`part` are parameters of the API, tailLines and sinceSeconds, for a log that is not followed."""
         self._kubectl = kubectl
         self._job = job
         self._write = write
         self._stream = stream
+        self._part = part or {}
         self._written = 0
         self._beginning = self._last = b""
 
@@ -141,7 +151,7 @@ class PodOutput:
     def _reading(
         self, *, follow: bool
     ) -> contextlib.AbstractContextManager[tuple[subprocess.Popen[bytes], ErrorLines]]:
-        query = {"follow": "true"} if follow else {}
+        query: dict[str, object] = {"follow": "true"} if follow else {**self._part}
         if self._stream:
             query["stream"] = STREAMS[self._stream]
         path = f"/api/v1/namespaces/{self._job.namespace}/pods/{self._job.pod}/log?{urlencode(query)}"
@@ -204,9 +214,17 @@ class PatientReader:
         return current
 
 
-def print_output(kubectl: Kubectl, job: SlurmJobView, write: Write, *, stream: str = "") -> None:
+def print_output(
+    kubectl: Kubectl,
+    job: SlurmJobView,
+    write: Write,
+    *,
+    stream: str = "",
+    part: Mapping[str, int] | None = None,
+) -> None:
     """What there is now; of a job that has ended all of it, which its companion may still be relaying."""
-    if why := PodOutput(kubectl, job, write, stream=stream).copy(follow=job.finished):
+    output = PodOutput(kubectl, job, write, stream=stream, part=part)
+    if why := output.copy(follow=job.finished and not part):
         raise _no_log(why, job, kubectl)
 
 
