@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from redbox_api.client import LogQuery, RedboxClient
+from redbox_api.connections import ClientConnections
 from redbox_api.errors import NotAccepted, Unreachable
 from redbox_api.limits.answer_limits import AnswerLimits
+from redbox_api.limits.time_share import Charge, TimeShare
 from redbox_api.requests.sender import Deadlines
 from redbox_shared.wire import PROBLEMS
 
@@ -349,3 +351,24 @@ async def test_a_name_that_no_resolver_takes_is_unreachable(host: str) -> None:
     async with RedboxClient(f"https://{host}:6443", token=secret) as client:
         with pytest.raises(Unreachable, match="is not a valid address"):
             await client.whoami()
+
+
+class CountedShare(TimeShare):
+    """How often something was charged to it."""
+
+    charges = 0
+
+    def charged(self) -> Charge:
+        self.charges += 1
+        return super().charged()
+
+
+async def test_the_parsing_of_an_answer_is_charged_to_its_red_boxs_share() -> None:
+    """By a private attribute of aiohttp's connector: a release without it must not go unnoticed."""
+    async with serving(answer()) as server:
+        share = CountedShare()
+        connections = ClientConnections(path=None, ca_bundle=None, share=share)
+        async with connections.session().get(f"{server.endpoint}/v1/jobs") as response:
+            assert await response.read() == NOTHING
+        await connections.close()
+        assert share.charges > 0
