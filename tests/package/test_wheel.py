@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-INSTALLS_WITHIN = 240
-
-pytestmark = pytest.mark.timeout(INSTALLS_WITHIN + 60)
+INSTALLS_WITHIN = 480
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,10 @@ WITH_EXTRA = (
     Part("redbox-operator", "operator", ("redbox_operator", "redbox_kube", "redbox_api", "redbox_shared")),
     Part("redbox-resourced", "resourced", ("redbox_resourced", "redbox_kube", "redbox_api", "redbox_shared")),
 )
+pytestmark = [
+    pytest.mark.timeout(INSTALLS_WITHIN + 60),
+    *(pytest.mark.nightly(part=part) for part in WITH_EXTRA[1:]),
+]
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 names = [

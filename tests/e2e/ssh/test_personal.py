@@ -102,6 +102,7 @@ def test_a_slurmjob_of_another_namespace_cannot_use_it(jobs: SlurmJobs) -> None:
     assert job.get("pod", job.pod) == {}
 
 
+@pytest.mark.nightly
 def test_after_kills_and_a_lost_pod_each_job_has_run_once(user: PersonalUser, jobs: SlurmJobs) -> None:
     chance = random.Random(SEED)
     blows = [user.kill_redbox, user.kill_agents, user.delete_pod, user.kill_agents]

@@ -30,6 +30,7 @@ def files() -> Path:
     return release_files()
 
 
+@pytest.mark.nightly
 def test_twice_gives_the_same_bytes(files: Path, tmp_path: Path) -> None:
     build(tmp_path / "again")
     first, again = (
