@@ -17,11 +17,9 @@ GONE = (
     r"mend(s|ed|ing)?",
     r"anew",
     r"who(m)?ever",
-    r"nobody",
     r"told\b",
     r"hears?\b",
     r"heard",
-    r"believe[sd]?",
     r"(can(not)?|could(n't)?|to) be had",
     r"errands?",
     r"chores?",
@@ -29,9 +27,6 @@ GONE = (
     r"swept",
     r"doubts",
     r"rivals?",
-    r"wish(es)?\b",
-    r"(?<!there )is no (?!longer\b|more\b|such\b)",
-    r"(?<!there )are no (?!longer\b|more\b|such\b)",
 )
 VARIABLES = {"known", "seen", "told", "said", "one"}
 PACKAGES = ("redbox", "companion", "operator", "resourced", "cli")

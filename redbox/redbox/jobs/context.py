@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from redbox.core.clock import Clock, with_deadline
+from redbox.core.domain import Caller
 from redbox.core.ttl_cache import CachedValue, TtlCache
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.errors import JobsBusy
+from redbox.jobs.record.record import JobRecord
 from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.record_store import RecordStore
-from redbox.observability.job_audit import Audit
+from redbox.observability.job_audit import Audit, audit_entry
 
 T = TypeVar("T")
 FAILURE_TTL_S = 2.0
@@ -33,6 +35,11 @@ class Context:
     background: BackgroundTasks
     audit: Audit
     poll_requested: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def audit_act(self, caller: Caller, act: str, record: JobRecord, outcome: str, detail: str = "") -> None:
+        """An act of the caller on a job."""
+        entry = audit_entry(caller, act, record.key, outcome, job_id=record.job_id, detail=detail)
+        self.audit(replace(entry, name=record.job_name))
 
     def request_poll(self) -> None:
         """Poll soon; many requests are one poll."""

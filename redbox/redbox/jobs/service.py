@@ -184,10 +184,10 @@ class JobService:
         try:
             result = await self._submits.put(put)
         except JobsError as error:
-            self._context.audit(audit_entry(caller, "submit", put.key, error.outcome, detail=error.detail))
+            refusal = audit_entry(caller, "submit", put.key, error.outcome, detail=error.detail)
+            self._context.audit(replace(refusal, name=put.submission.job_name))
             raise
-        outcome = "done" if result.created else "same"
-        self._context.audit(audit_entry(caller, "submit", put.key, outcome, job_id=result.record.job_id))
+        self._context.audit_act(caller, "submit", result.record, "done" if result.created else "same")
         return self._view(result.record, body_changed=result.body_changed), result.created
 
     async def check(self, caller: Caller, request: JobRequest, *, is_large: bool = False) -> Check:
@@ -313,10 +313,9 @@ class JobService:
 
         await self._store.change([lineage(of, key)], decide)
         records = [record for job_key in found if (record := self._store.index.get(job_key)) is not None]
-        cancelled = {record.key for record in wanted}
+        cancelled = {record.key for record in wanted if not record.final}
         for record in records:
-            outcome = "done" if record.key in cancelled else "same"
-            self._context.audit(audit_entry(caller, "cancel", record.key, outcome, job_id=record.job_id))
+            self._context.audit_act(caller, "cancel", record, "done" if record.key in cancelled else "same")
             self._actions.cancel_if_due(record)
         if not wanted and (buried or not records):
             job_key = JobKey(of, key, attempt or ALL_ATTEMPTS)
@@ -368,12 +367,10 @@ class JobService:
         try:
             outcome = await self._actions.act(handle, act, signal=signal, run=run)
         except (WorkloadManagerError, TimeoutError) as fault:
-            self._context.audit(audit_entry(caller, act, record.key, "unknown", job_id=handle.job_id))
+            self._context.audit_act(caller, act, record, "unknown")
             raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
         self._context.request_poll()
-        done = "done" if outcome.done else "refused"
-        entry = audit_entry(caller, act, record.key, done, job_id=handle.job_id, detail=outcome.detail)
-        self._context.audit(entry)
+        self._context.audit_act(caller, act, record, "done" if outcome.done else "refused", outcome.detail)
         if outcome.gone:
             raise JobConflict(
                 f"Slurm no longer has job {handle.job_id} as it was submitted; nothing was touched."

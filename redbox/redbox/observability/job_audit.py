@@ -26,6 +26,7 @@ class AuditEntry:
     outcome: str  # done, same, or the name of the refusal
     job_id: str | None = None
     detail: str = ""
+    name: str = ""  # of the job in Slurm: that of its SlurmJob, if nothing else names it
 
 
 Audit = Callable[[AuditEntry], None]
@@ -38,7 +39,14 @@ def no_audit(entry: AuditEntry, /) -> None:
 
 
 def audit_entry(
-    caller: Caller, act: str, key: JobKey, outcome: str, *, job_id: str | None = None, detail: str = ""
+    caller: Caller,
+    act: str,
+    key: JobKey,
+    outcome: str,
+    *,
+    job_id: str | None = None,
+    detail: str = "",
+    name: str = "",
 ) -> AuditEntry:
     user = caller.user.name if caller.user else None
-    return AuditEntry(caller.identity, user, act, str(key), outcome, job_id, detail)
+    return AuditEntry(caller.identity, user, act, str(key), outcome, job_id, detail, name)
