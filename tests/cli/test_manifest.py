@@ -103,7 +103,12 @@ def test_dependencies_name_slurmjobs_and_ids_become_their_names() -> None:
         {"name": "first"},
         {"name": "other", "type": "afterany"},
     ]
-    never = ("after:12+30", "afterok:12_3", "afterok:Prepare")  # no SlurmJob has such a name: for ever
+    assert made("-d", "afterok:12_3:prepare,afterany:7").slurmjob["spec"] | {"batch": ""} == {
+        "batch": "",
+        "dependsOn": [{"name": "prepare"}],
+        "dependsOnJobs": [{"jobID": "12_3"}, {"jobID": "7", "type": "afterany"}],
+    }
+    never = ("after:12+30", "afterok:12_[1-3]", "afterok:Prepare")  # no SlurmJob has such a name: for ever
     for wrong in ("singleton", "afterok", "afterok:a?afterok:b", "later:a", *never):
         with pytest.raises(BadUsage, match="--dependency"):
             made("-d", wrong)

@@ -56,8 +56,8 @@ def _paragraphs(call: Invocation, job: SlurmJobView) -> Iterator[str]:
     longest = max(map(len, lines), default=0)
     for name, text in lines.items():
         yield f"  {call.screen.paint(f'{name}:'.ljust(longest + 1), 'bold')} {one_line(text)}"
-    if depends := job.spec.get("dependsOn"):
-        yield "\n" + render(DEPENDENCIES, list(_dependencies(call.kubectl, depends)), call.screen)
+    if depends := [*_dependencies(call.kubectl, job.spec)]:
+        yield "\n" + render(DEPENDENCIES, depends, call.screen)
     if conditions := job.status.get("conditions"):
         yield "\n" + render(CONDITIONS, [_condition(item) for item in conditions], call.screen)
     events = [*events_of(call.kubectl, "SlurmJob", job.uid), *_pod_events(call.kubectl, job)]
@@ -137,8 +137,11 @@ def _partition(cluster: ClusterView | None, job: SlurmJobView) -> ListedPartitio
     )
 
 
-def _dependencies(kubectl: Kubectl, depends: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
-    jobs = {job.name: job for job in list_jobs(kubectl)}
+def _dependencies(kubectl: Kubectl, spec: Mapping[str, Any]) -> Iterator[list[str]]:
+    depends = spec.get("dependsOn") or ()
+    for item in spec.get("dependsOnJobs") or ():
+        yield [item["jobID"], item.get("type") or "afterok", "a job of Slurm that is no SlurmJob"]
+    jobs = {job.name: job for job in list_jobs(kubectl)} if depends else {}
     for item in depends:
         other = jobs.get(item["name"])
         state = f"{other.phase} {other.state}".strip() if other else "there is no such SlurmJob yet"

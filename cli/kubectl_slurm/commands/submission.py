@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kubectl_slurm.errors import BadUsage, JobTrouble, NotAnswered, PluginError, Refusal
+from kubectl_slurm.errors import BadUsage, JobTrouble, NotAnswered, ObjectNotFound, PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation
 from kubectl_slurm.sbatch.manifest import (
@@ -143,10 +144,12 @@ def _refuse_ids(requested: Requested) -> None:
 
 
 def _names_of_ids(kubectl: Kubectl, requested: Requested) -> dict[str, str]:
-    return {
-        job_id: job_of_id(kubectl, job_id).name
-        for job_id in dependency_ids(requested.sbatch.get("dependency"))
-    }
+    """Of the ids that are SlurmJobs'; Slurm itself has the others, or refuses them."""
+    names = {}
+    for job_id in dependency_ids(requested.sbatch.get("dependency")):
+        with suppress(ObjectNotFound):
+            names[job_id] = job_of_id(kubectl, job_id).name
+    return names
 
 
 def create(kubectl: Kubectl, manifests: Manifests) -> SlurmJobView:

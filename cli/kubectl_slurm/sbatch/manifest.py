@@ -42,6 +42,7 @@ DEPENDENCY_TYPES = ("afterok", "afternotok", "afterany", "after", "aftercorr")
 SHELLS = re.compile(r"#!\s*(?:\S*/env\s+(?:-S\s+)?)?(?:\S*/)?(ba|da|mk|k|z|a|)sh(\s|$)")
 """Those of which `set --` sets the arguments: not csh and tcsh."""
 OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 NO_SHEBANG = (
     "{0} does not look like a batch script: its first line must begin with #!, followed by an interpreter, "
@@ -216,11 +217,11 @@ def _of_this_command(
     spec: Object = {}
     if "hold" in requested.flags:
         spec["hold"] = True
-    if depends := [
-        {"name": names_of_ids.get(name, name), **({} if kind == "afterok" else {"type": kind})}
-        for kind, name in _dependencies(options.get("dependency"))
-    ]:
-        spec["dependsOn"] = depends
+    for kind, name in _dependencies(options.get("dependency")):
+        field, value = "dependsOn", {"name": names_of_ids.get(name, name)}
+        if JOB_ID.fullmatch(name) and name not in names_of_ids:
+            field, value = "dependsOnJobs", {"jobID": name}
+        spec.setdefault(field, []).append({**value, **({} if kind == "afterok" else {"type": kind})})
     if env := _environment(requested):
         spec["env"] = [{"name": name, "value": value} for name, value in env.items()]
     if account := requested.last("service-account"):
@@ -255,9 +256,9 @@ def _dependencies(value: str | None) -> Iterator[tuple[str, str]]:
 def _depended_on(text: str) -> str:
     """A name that a SlurmJob can have: with any other the job would wait for ever."""
     name = text.removeprefix("slurmjob.redbox.dev/").removeprefix("slurmjob/")
-    if OBJECT_NAME.fullmatch(name):
+    if OBJECT_NAME.fullmatch(name) or JOB_ID.fullmatch(name):
         return name
-    why = "a SlurmJob waits for whole arrays, not for tasks" if "_" in name else "it is not a SlurmJob's name"
+    why = "it is neither a SlurmJob's name nor a Slurm job id"
     if "+" in name:
         why = "a SlurmJob cannot wait for minutes after a start"
     raise BadUsage(f"--dependency: {text!r}: {why}; name a SlurmJob or a Slurm job id")

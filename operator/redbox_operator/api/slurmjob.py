@@ -17,6 +17,7 @@ from redbox_operator.api.slurmjob_fields import (
     DNS_LABEL,
     ContainerSpec,
     DependsOn,
+    DependsOnJob,
     EnvVar,
     ObjectKey,
     OneSource,
@@ -95,6 +96,13 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         description="SlurmJobs of this namespace that this one waits for, in Slurm's queue or before it is "
         "submitted. Apply them in any order.",
+    )
+    depends_on_jobs: list[DependsOnJob] = Field(
+        default_factory=list,
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["jobID"]},
+        description="Jobs of the Slurm cluster that are no SlurmJobs and that this one waits for in Slurm's "
+        "queue. Slurm refuses an id that it does not have.",
     )
     results: ResultsSpec | None = Field(
         None, description="Files of the job to copy into a volume when it ends."

@@ -216,6 +216,17 @@ class DependsOn(SlurmClusterKind):
     )
 
 
+class DependsOnJob(SlurmClusterKind):
+    """A job of the Slurm cluster that this SlurmJob waits for, submitted by sbatch, say."""
+
+    job_id: str = Field(
+        alias="jobID",
+        pattern=r"^[0-9]{1,10}(_[0-9]{1,10})?$",
+        description="Slurm's id of the job, or of a task of an array: 4711, 4711_3.",
+    )
+    type: DependencyType = Field(DependencyType.AFTEROK, description="As of dependsOn.")
+
+
 class ExistingClaim(SlurmClusterKind):
     """A PersistentVolumeClaim in the SlurmJob's namespace."""
 

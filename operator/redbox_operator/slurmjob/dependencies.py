@@ -38,7 +38,7 @@ def resolve(
         path = " -> ".join([*shown, job.name])
         message = f"the SlurmJob depends on itself ({path}): delete one of these SlurmJobs"
         return [], StatusProblem("DependencyCycle", message, final=True)
-    for_slurm: list[Dependency] = []
+    for_slurm = [Dependency(type=other.type.value, job_id=other.job_id) for other in job.spec.depends_on_jobs]
     for wanted in job.spec.depends_on:
         other = lookup(wanted.name)
         if other is None:

@@ -287,7 +287,9 @@ def _previous_fields(inputs: StatusInputs) -> dict[str, object]:
 
 
 def _dependencies_met(inputs: StatusInputs, fields: dict[str, object]) -> bool:
-    return bool(inputs.job.spec.depends_on and (are_met(inputs.before) or fields.get("nodes")))
+    spec = inputs.job.spec
+    waits = spec.depends_on or spec.depends_on_jobs
+    return bool(waits and (are_met(inputs.before) or fields.get("nodes")))
 
 
 # -- conditions

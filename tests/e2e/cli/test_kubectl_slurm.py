@@ -65,6 +65,17 @@ def test_stdin_a_dependency_by_id_and_a_wait(plugin: Plugin) -> None:
     assert plugin.well("logs", second.stdout.split()[3]) == "moo\n"
 
 
+def test_a_job_of_sbatch_is_waited_for_by_its_id(plugin: Plugin) -> None:
+    login = plugin.bed.host("login")
+    plain = login.run(
+        *("sbatch", "--parsable", "--hold", "--chdir=/tmp", "--output=/dev/null", "--wrap=true"), user="alice"
+    ).stdout.strip()
+    name = plugin.submitted("-d", f"afterok:{plain}", "--wrap", "echo moo")
+    eventually(lambda: "(Dependency)" in plugin.well("queue", name), what="a job that waits for another")
+    login.run("scontrol", "release", plain, user="alice")
+    assert plugin.well("logs", "-f", name) == "moo\n"
+
+
 def test_a_long_script_goes_into_a_config_map_that_ends_with_the_job(
     plugin: Plugin,
 ) -> None:

@@ -10,7 +10,7 @@ from redbox_api.models import Phase
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.object_cache import ObjectCache, PackedJob
-from redbox_operator.slurmjob.dependencies import Lookup, resolve
+from redbox_operator.slurmjob.dependencies import Lookup, are_met, resolve
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import job_row, slurm_job, status_inputs
 
@@ -90,6 +90,19 @@ def test_where_slurm_cannot_wait_the_operator_does(status: Any, cluster: str, sp
     assert noted == []
     assert problem is not None
     assert problem.reason == "DependencyWaiting"
+
+
+def test_jobs_of_slurm_itself_are_left_to_slurm() -> None:
+    job = slurm_job(dependsOnJobs=[{"jobID": "12"}, {"jobID": "13_4", "type": "afterany"}])
+    noted, problem = resolved(job, "hpc1", others(SUBMITTED))
+    assert problem is None
+    assert [(each.type, each.job_id) for each in noted] == [("afterok", "12"), ("afterany", "13_4")]
+
+
+def test_a_retry_does_not_wait_for_a_job_of_slurm_again() -> None:
+    job = slurm_job(dependsOnJobs=[{"jobID": "12"}])
+    begun = status_of(status_inputs(job_row(Phase.RUNNING, nodes=["n1"]), job=job))
+    assert are_met(begun)
 
 
 def test_waiting_for_oneself_is_the_end() -> None:
