@@ -113,3 +113,20 @@ def test_a_job_is_explained_to_who_may_not_read_events(kubectl: ScriptedKubectl)
     ended = run(kubectl, "explain", "train-abc12")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("train-abc12 runs on n[1-2]")
+
+
+def test_an_explanation_has_times_the_directory_and_the_limit_with_its_unit(kubectl: ScriptedKubectl) -> None:
+    kubectl.forgets("jobs")
+    job = slurmjob(
+        "train",
+        "Running",
+        state="RUNNING",
+        spec={"resources": {"time": "10"}},
+        submittedAt="2026-11-28T10:00:00Z",
+        startedAt="2026-11-28T10:00:05Z",
+        workingDirectory="/home/alice/run",
+    )
+    kubectl.answers("job", job)
+    shown = " ".join(run(kubectl, "explain", "train").stdout.split())
+    assert "Submitted: 2026-11-28T10:00:00 Started: 2026-11-28T10:00:05 Time limit: 10:00" in shown
+    assert "Directory: /home/alice/run on hpc1" in shown

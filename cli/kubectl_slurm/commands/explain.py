@@ -13,7 +13,7 @@ from kubectl_slurm.slurmjobs.access import events_of, get_job, list_jobs
 from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, cluster_of
 from kubectl_slurm.slurmjobs.following import with_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
-from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
+from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met, seconds_of
 from kubectl_slurm.slurmjobs.redbox.expected_start import expected_start
 from kubectl_slurm.terminal.screen import one_line
 from kubectl_slurm.terminal.table import Column, render
@@ -104,8 +104,9 @@ def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> 
         yield "What to do", cure
     if job.phase == "Submitted":
         yield "Starts", expected_start(kubectl, job, cluster)
-    if job.time_limit and job.running:
-        yield "Time limit", job.time_limit
+    yield from _times(job)
+    if job.working_directory:
+        yield "Directory", f"{job.working_directory} on {job.cluster or job.endpoint}"
     if cluster is not None and cluster.trouble and not job.finished:
         yield "Old", f"what is shown may be old: {cluster.trouble}"
     if partition is not None and partition.state not in {"up", ""}:
@@ -116,6 +117,19 @@ def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> 
         )
     if not job.finished and (pod := _pod_trouble(kubectl, job)):
         yield "Its pod", pod
+
+
+def _times(job: SlurmJobView) -> Iterator[tuple[str, str]]:
+    for name, at in (
+        ("Submitted", job.submitted_at),
+        ("Started", job.started_at if job.has_begun else None),
+        ("Ended", job.ended_at),
+    ):
+        if at is not None:
+            yield name, clock(at)
+    if job.time_limit and not job.finished:
+        limit_s = seconds_of(job.time_limit)
+        yield "Time limit", job.time_limit if limit_s is None else elapsed(limit_s)
 
 
 def _cluster(kubectl: Kubectl, job: SlurmJobView) -> ClusterView | None:

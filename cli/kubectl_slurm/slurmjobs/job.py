@@ -222,6 +222,10 @@ class SlurmJobView:
         return read_time(self.metadata.get("creationTimestamp"))
 
     @property
+    def working_directory(self) -> str:
+        return str(self.status.get("workingDirectory") or "")
+
+    @property
     def submitted_at(self) -> datetime | None:
         return read_time(self.status.get("submittedAt"))
 
