@@ -35,7 +35,7 @@ KNOWN_EXITS = {
 }
 ENDINGS = {
     "TIMEOUT": "It ran longer than its time limit and was ended by Slurm.",
-    "OUT_OF_MEMORY": "It used more memory than it asked for: ask for more (memPerNode, memPerCpu).",
+    "OUT_OF_MEMORY": "It used more memory than it asked for: ask for more.",
     "DEADLINE": "Its deadline passed before it could end.",
     "PREEMPTED": "It was ended to make room for a job of higher priority.",
     "BOOT_FAIL": "The nodes that it was given did not start.",
