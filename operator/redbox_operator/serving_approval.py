@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import structlog
@@ -42,11 +43,10 @@ class ServingApproval:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._waiting.run())
             while True:
-                await self._changed.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), AGAIN_S if self._waiting.items else None)
                 self._changed.clear()
                 await self._approve_all()
-                if self._waiting.items:
-                    asyncio.get_running_loop().call_later(AGAIN_S, self._changed.set)
 
     def _on_change(self, places: set[Place]) -> None:
         del places
@@ -58,13 +58,19 @@ class ServingApproval:
             return
         try:
             own = [address async for address in self._addresses()]
-            for name, address in waiting.items():
-                if address in own:
-                    await self._approve(name, address)
         except ApiError as error:
             self._warnings.failed(RESOURCED, str(error))
-        else:
-            self._warnings.recovered(RESOURCED)
+            return
+        self._warnings.recovered(RESOURCED)
+        for name, address in waiting.items():
+            if address not in own:
+                continue
+            try:
+                await self._approve(name, address)
+            except ApiError as error:
+                self._warnings.failed(name, str(error))
+            else:
+                self._warnings.recovered(name)
 
     async def _addresses(self) -> AsyncIterator[str]:
         """Those of resourced's pods."""

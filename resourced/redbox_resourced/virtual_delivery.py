@@ -108,7 +108,7 @@ class VirtualDelivery:
             return PodsServing("PolicyMissing", problem)
         if cluster in self._submitter.too_old:
             return PodsServing(TOO_OLD, too_old_message(cluster))
-        note = self._certificate.note
+        note = self._certificate.note if self._certificate.is_self_signed else ""
         return PodsServing(
             certificate=self._expiry.warning or (CertificateWarning(NOT_SIGNED, note) if note else None)
         )

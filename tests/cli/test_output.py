@@ -281,6 +281,7 @@ def test_the_end_of_a_log_is_asked_of_the_api_server(
         (("--since=0m",), "is not a time such as"),
         (("--tail=5", "-f"), "leave out -f"),
         (("--tail=5", "--attempt=1"), "leave out -f"),
+        (("--since=5m", "--stderr"), "leave out -f"),
     ],
 )
 def test_an_end_that_cannot_be_asked_for_is_one_sentence(

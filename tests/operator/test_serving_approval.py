@@ -91,6 +91,30 @@ async def test_the_address_of_anything_else_is_left_to_the_administrator() -> No
     assert [verdicts(api, f"redbox-resourced-{number}") for number in (2, 3, 4)] == [[], [], []]
 
 
+async def test_however_often_something_changes_it_looks_again_at_one_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request of a pod that is gone waits until it is collected, for a day."""
+    monkeypatch.setattr(serving_approval, "AGAIN_S", 600.0)
+    api = FakeApiServer()
+    put(api, request())
+    task = asyncio.create_task(ServingApproval(api.client, NAMESPACE).run())
+
+    def looks() -> int:
+        return [str(asked) for asked in api.requests].count("list Pod")
+
+    async with asyncio.timeout(30):
+        for number in range(20):
+            before = looks()
+            put(api, {**request(), "change": number})
+            while looks() == before:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    settled = looks()
+    await asyncio.sleep(0.2)
+    task.cancel()
+    assert looks() == settled
+
+
 async def test_a_missing_right_is_no_end_of_the_operator() -> None:
     api = FakeApiServer()
     put_pod(api, "resourced-a", ADDRESS)

@@ -66,7 +66,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
             else:
                 follow_output(call.kubectl, job, write, since=first)
     elif part:
-        print_output(call.kubectl, job, write, stream=options.stream or "", part=part)
+        print_output(call.kubectl, job, write, part=part)
     elif options.stream:
         copy_stream(call.kubectl, job, write, options.stream, follow=False)
     else:
@@ -93,8 +93,11 @@ def _seconds(text: str) -> int:
 
 
 def _refuse_contradictions(job: SlurmJobView, options: argparse.Namespace, part: Mapping[str, int]) -> None:
-    if part and (options.follow or options.task is not None or options.attempt is not None):
-        raise BadUsage("--tail and --since are of what there is now: leave out -f, --task and --attempt")
+    if part and (options.follow or options.stream or options.task is not None or options.attempt is not None):
+        raise BadUsage(
+            "--tail and --since are of both streams as they are now: leave out -f, --stdout, --stderr, "
+            "--task and --attempt"
+        )
     if options.task is not None and options.stream:
         raise BadUsage("--task shows both streams: leave out --stdout and --stderr")
     if options.task is not None and not job.is_array and job.in_slurm:

@@ -148,7 +148,10 @@ def _names_of_ids(kubectl: Kubectl, requested: Requested) -> dict[str, str]:
     names = {}
     for job_id in dependency_ids(requested.sbatch.get("dependency")):
         with suppress(ObjectNotFound):
-            names[job_id] = job_of_id(kubectl, job_id).name
+            job = job_of_id(kubectl, job_id)
+            of = {"cluster": job.cluster, "endpoint": job.endpoint}
+            if all(requested.last(kind) in {None, name} for kind, name in of.items()):
+                names[job_id] = job.name
     return names
 
 

@@ -219,7 +219,7 @@ def _of_this_command(
         spec["hold"] = True
     for kind, name in _dependencies(options.get("dependency")):
         field, value = "dependsOn", {"name": names_of_ids.get(name, name)}
-        if JOB_ID.fullmatch(name) and name not in names_of_ids:
+        if JOB_ID.fullmatch(name) and name not in names_of_ids and f"/{name}" not in options["dependency"]:
             field, value = "dependsOnJobs", {"jobID": name}
         spec.setdefault(field, []).append({**value, **({} if kind == "afterok" else {"type": kind})})
     if env := _environment(requested):

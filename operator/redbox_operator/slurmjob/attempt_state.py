@@ -147,9 +147,9 @@ def requested_hold(state: AttemptState) -> HoldState | None:
     waits = row is None or row.phase in {Phase.PENDING, Phase.SUBMITTING}
     if (spec.suspend or spec.hold) and waits:
         return HoldState.HELD
-    if row is not None and waits and row.reason == HELD_BY_USER and _asks_release(state, row):
+    if row is not None and waits and row.reason == HELD_BY_USER and _has_unanswered_release(state, row):
         return HoldState.RELEASING
-    if held is None:
+    if held is None or (state.release_refused and row is not None and row.reason == HELD_BY_USER):
         return None
     # A row may be older than the hold: it counts once red-box has accepted the release.
     is_due = held.reason == HoldState.HELD or state.unreleased
@@ -167,12 +167,21 @@ def is_held_by_slurm(state: AttemptState, row: Job) -> bool:
 
 def is_released(state: AttemptState, row: Job) -> bool:
     """Whether it is released: by an annotation, or as a retry."""
-    if _asks_release(state, row):
+    if asks_release(state, row):
         return True
     return attempts.may_relaunch(state.job.spec, state.before, state.attempt, row)
 
 
-def _asks_release(state: AttemptState, row: Job) -> bool:
+def _has_unanswered_release(state: AttemptState, row: Job) -> bool:
+    """A release is requested once: its user may hold the job again on the login node."""
+    if state.release_refused or not asks_release(state, row):
+        return False
+    held = state.before.condition(ConditionType.HELD) if state.same_attempt else None
+    requested = state.job.annotations[requested_actions.RELEASE]
+    return held is None or held.reason != HoldState.RELEASED or requested not in held.message
+
+
+def asks_release(state: AttemptState, row: Job) -> bool:
     """Whether its annotation does, of this run: its script or its user may have held the job in Slurm."""
     requested = state.job.annotations.get(requested_actions.RELEASE, "")
     return row.job_id is not None and requested_actions.asks_for(requested, row.job_id, row.run)

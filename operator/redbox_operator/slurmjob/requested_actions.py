@@ -23,6 +23,7 @@ from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempt_state import (
     AttemptState,
+    asks_release,
     cancel_requested,
     is_held_by_slurm,
     is_recorded,
@@ -63,7 +64,7 @@ class RequestedActions:
         try:
             await link.act(state.row_key, action)
         except (NotAccepted, NotAllowed) as refusal:
-            if not is_held_by_slurm(state, row):
+            if action != RELEASE or not (is_held_by_slurm(state, row) or asks_release(state, row)):
                 raise
             requested = _release_of(state.job, row)
             await self._publish(state, RELEASE, requested, RELEASE_REFUSED, str(refusal))

@@ -49,6 +49,7 @@ from redbox_operator.slurmjob.attempts import (
 )
 from redbox_operator.slurmjob.dependencies import are_met
 from redbox_shared.job_end import CONTRADICTION
+from redbox_shared.requested_actions import RELEASE
 
 PHASES = {
     Phase.SUBMITTING: JobPhase.PENDING,
@@ -369,6 +370,9 @@ def _synced(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatus) -
 def _held(inputs: StatusInputs, hold: HoldState) -> NewCondition:
     why = "suspend" if inputs.job.spec.suspend else "hold"
     message = f"Slurm holds it: {why} is true." if hold is HoldState.HELD else ""
+    requested = inputs.job.annotations.get(RELEASE)
+    if requested and hold in {HoldState.RELEASING, HoldState.RELEASED}:
+        message = f"Its release was requested: {requested}"
     if inputs.row is not None and is_held_by_slurm(inputs.row):
         message = inputs.row.message or message
     return NewCondition(

@@ -1,9 +1,8 @@
 """Limits on open connections, so that no client exhausts the descriptors of all others.
 
 Connections that have not authenticated yet are limited per peer (an address, or a user of this host) and in
-total; beyond a limit the oldest is closed, since a regular client sends its request at once. It has some time
-to do so: meanwhile newcomers of the same peer wait, so that clients that start together do not close each
-other. Authenticated ones are counted by caller, and those beyond the limit are rejected.
+total; beyond a limit the oldest is closed, since a regular client sends its request at once. Authenticated
+ones are counted by caller, and those beyond the limit are rejected.
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import monotonic
 
 from redbox.core.turns import Share, ShareKind, Shares
 
 UNAUTHENTICATED_PER_PEER = 512
 UNAUTHENTICATED = 2048
 PER_CALLER = 4000
-AUTHENTICATES_WITHIN_S = 2.0
-"""What a regular client takes at most: a TLS handshake and a request, beside hundreds of others."""
 
 
 @dataclass(eq=False)
@@ -30,7 +26,6 @@ class ClientConnection:
     peer: str
     end: Callable[[], object]
     share: Share
-    opened_at: float = field(default_factory=monotonic)
     caller: str | None = None
     is_lost: bool = False
 
@@ -54,7 +49,6 @@ class ConnectionLimiter:
     unauthenticated_per_peer: int = UNAUTHENTICATED_PER_PEER
     unauthenticated: int = UNAUTHENTICATED
     per_caller: int = PER_CALLER
-    authenticates_within_s: float = AUTHENTICATES_WITHIN_S
     shares: Shares = field(default_factory=Shares)
     dropped: int = 0
     """Connections that were closed because too many had no caller yet."""
@@ -62,12 +56,9 @@ class ConnectionLimiter:
     _by_peer: dict[str, dict[ClientConnection, None]] = field(default_factory=dict)
     _by_caller: Counter[str] = field(default_factory=Counter)
 
-    def must_wait(self, peer: str) -> bool:
-        """Whether the peer has all its places, and the oldest connection may still authenticate."""
-        of_peer = self._by_peer.get(peer, {})
-        if len(of_peer) < self.unauthenticated_per_peer:
-            return False
-        return monotonic() - next(iter(of_peer)).opened_at < self.authenticates_within_s
+    def is_full(self, peer: str) -> bool:
+        """Whether the next connection of the peer closes its oldest."""
+        return len(self._by_peer.get(peer, ())) >= self.unauthenticated_per_peer
 
     def open(self, peer: str, end: Callable[[], object]) -> ClientConnection:
         """Count a new connection, and close the oldest unauthenticated one if there are too many."""

@@ -24,6 +24,7 @@ from redbox.jobs.errors import (
     JobNotFound,
     JobsBusy,
     JobsError,
+    NotAcceptable,
     RateLimited,
     RefusedBySlurm,
 )
@@ -42,6 +43,7 @@ from redbox.jobs.query.watch import JobView, Watcher
 from redbox.jobs.record.api_view import job_view, visible
 from redbox.jobs.record.listing import Filters, PageRequest, page_of
 from redbox.jobs.record.marks import Marks
+from redbox.jobs.record.messages import HELD_FOR_DEPENDENCY
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Tombstone, lineage, shared
 from redbox.jobs.record.state_machine import StateMachine, is_new_cancel, to_cancel
@@ -364,6 +366,8 @@ class JobService:
             raise JobsBusy(
                 "red-box itself holds this job until it is certain that it is the only one.", retry_after=10
             )
+        if record.held_for_dependency and act is JobAction.RELEASE:
+            raise NotAcceptable(HELD_FOR_DEPENDENCY)
         try:
             outcome = await self._actions.act(handle, act, signal=signal, run=run)
         except (WorkloadManagerError, TimeoutError) as fault:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from socket import socket
+from time import monotonic
 
 WAITING_PER_PEER = 2048
 """Many companions may be behind one address, and start together."""
@@ -17,7 +18,7 @@ class Arrivals:
     """By address. Each operation takes the same time, however many addresses there are."""
 
     def __init__(self) -> None:
-        self._of_peer: dict[str, deque[socket]] = {}
+        self._of_peer: dict[str, deque[tuple[socket, float]]] = {}
         self._with_more_than: list[dict[str, None]] = []
         """The addresses with more than so many connections, by number; the last entry is not empty."""
         self._count = 0
@@ -35,7 +36,7 @@ class Arrivals:
         if len(waiting) == len(self._with_more_than):
             self._with_more_than.append({})
         self._with_more_than[len(waiting)][peer] = None
-        waiting.append(accepted)
+        waiting.append((accepted, monotonic()))
         self._count += 1
         if len(waiting) > WAITING_PER_PEER:
             return self._remove_last(peer)
@@ -46,16 +47,21 @@ class Arrivals:
     def take(self, peer: str) -> socket | None:
         """Its connection that waits longest; None if all were closed."""
         waiting = self._of_peer[peer]
-        accepted = waiting.popleft() if waiting else None
+        accepted = waiting.popleft()[0] if waiting else None
         if accepted is not None:
             self._removed(peer, len(waiting))
         if not waiting:
             del self._of_peer[peer]
         return accepted
 
+    def waits_s(self, peer: str) -> float:
+        """How long the one of the address waits that `take` returns."""
+        waiting = self._of_peer[peer]
+        return monotonic() - waiting[0][1] if waiting else 0.0
+
     def _remove_last(self, peer: str) -> socket:
         waiting = self._of_peer[peer]
-        removed = waiting.pop()
+        removed, _ = waiting.pop()
         self._removed(peer, len(waiting))
         return removed
 

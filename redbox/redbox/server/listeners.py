@@ -35,6 +35,8 @@ GRACE_S = 5
 HANDSHAKE_S = 10.0
 NO_DESCRIPTORS_S = 0.5
 NO_PLACE_S = 0.05
+WAITS_FOR_PLACE_S = 1.5
+"""Clients that start together do not close each other; then the oldest gives way, which may be silent."""
 BACKLOG = 2048
 ACCEPTED_IN_A_TURN = 32
 CERTIFICATE_CHECK_S = 10.0
@@ -138,7 +140,8 @@ class Listener(uvicorn.Server):
 
     def _begin(self, peer: str) -> None:
         """Its address has its turn: begin the connection that waits longest, if it was not closed."""
-        if self._is_accepting and self._connections.must_wait(peer):
+        has_time = self._arrivals.waits_s(peer) < WAITS_FOR_PLACE_S
+        if self._is_accepting and has_time and self._connections.is_full(peer):
             asyncio.get_running_loop().call_later(NO_PLACE_S, self._begin_later, peer)
             return
         accepted = self._arrivals.take(peer)

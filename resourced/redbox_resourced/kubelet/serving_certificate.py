@@ -124,6 +124,7 @@ class ServingCertificate:
     """What an administrator has yet to do for it; empty where there is nothing."""
     life: CertificateLife | None = None
     """Of the certificate that is served."""
+    is_self_signed: bool = False
 
     async def run(self) -> None:
         if self.given:
@@ -169,6 +170,7 @@ class ServingCertificate:
             await _sleep_until(end - min(EXPIRY_MARGIN, left / 4))
         while True:
             own = self_signed(key, self.address, datetime.now(UTC))
+            self.is_self_signed = True
             self._serve(own)
             await _sleep_until(own.renewal())
 
@@ -201,7 +203,7 @@ class ServingCertificate:
         }
 
     def _use(self, pair: ServingKeyPair) -> None:
-        self.note = ""
+        self.note, self.is_self_signed = "", False
         self._serve(pair)
 
     def _serve(self, pair: ServingKeyPair) -> None:

@@ -75,6 +75,30 @@ async def test_a_job_that_its_script_holds_is_released_by_the_same_annotation(st
     assert (stand.status["phase"], stand.conditions["Held"]) == ("Running", ("False", "Released"))
 
 
+async def test_a_release_is_requested_once_and_its_user_may_hold_the_job_again(stand: Stand) -> None:
+    await stand.apply()
+    await held(stand, run=1, reason="JobHeldUser")
+    await stand.change(annotations={"redbox.dev/release": "7/1/a"})
+    await stand.at_redbox(Phase.PENDING, reason="Priority", run=1)
+    await held(stand, run=1, reason="JobHeldUser")
+    stand.start()
+    await held(stand, run=1, reason="JobHeldUser")
+    assert stand.link.done == ["release 1"]
+    await stand.change(annotations={"redbox.dev/release": "7/1/b"})
+    assert stand.link.done == ["release 1", "release 1"]
+
+
+async def test_a_refused_release_of_what_a_script_holds_is_not_sent_again(stand: Stand) -> None:
+    await stand.apply()
+    stand.link.fault = NotAccepted(Problem(type="t", title="Not so", status=422, detail="red-box holds it"))
+    await held(stand, run=1, reason="JobHeldUser")
+    await stand.change(annotations={"redbox.dev/release": "7/1"})
+    stand.link.fault = None
+    await stand.look()
+    assert stand.link.done == []
+    assert [event["reason"] for event in stand.api.events].count("ReleaseRefused") == 1
+
+
 async def test_what_its_author_holds_is_not_released_by_the_annotation(stand: Stand) -> None:
     await stand.apply(hold=True)
     await held(stand, run=1, reason="JobHeldUser")

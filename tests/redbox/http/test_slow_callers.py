@@ -192,9 +192,11 @@ async def test_who_shakes_no_hands_is_let_go(stand: Stand, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_the_stranger_who_came_first_gives_way(stand: Stand, *, tls: bool) -> None:
+async def test_the_stranger_who_came_first_gives_way(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, *, tls: bool
+) -> None:
+    monkeypatch.setattr(listeners, "WAITS_FOR_PLACE_S", 0.1)
     stand.connections.unauthenticated_per_peer = 3
-    stand.connections.authenticates_within_s = 0
     async with AsyncExitStack() as stack:
         strangers = [await stack.enter_async_context(at_port(stand, tls=tls)) for _ in range(4)]
         assert await all_said(strangers[0][0]) == b""
@@ -216,7 +218,6 @@ async def test_clients_of_one_address_that_start_together_do_not_close_each_othe
 
 async def test_a_caller_who_is_known_gives_way_to_no_stranger(stand: Stand) -> None:
     stand.connections.unauthenticated_per_peer = stand.connections.unauthenticated = 2
-    stand.connections.authenticates_within_s = 0
     async with AsyncExitStack() as stack:
         authenticated = await stack.enter_async_context(at_port(stand))
         assert b"200" in await ask(authenticated, "/v1/jobs?watch=true", stand.tokens["bob"])
@@ -228,7 +229,6 @@ async def test_a_caller_who_is_known_gives_way_to_no_stranger(stand: Stand) -> N
 
 async def test_strangers_at_the_socket_are_counted_by_user_not_with_those_at_the_port(stand: Stand) -> None:
     stand.connections.unauthenticated_per_peer = 2
-    stand.connections.authenticates_within_s = 0
     async with AsyncExitStack() as stack:
         here = await stack.enter_async_context(at_socket(stand))
         for _ in range(4):

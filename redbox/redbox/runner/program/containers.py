@@ -140,16 +140,18 @@ class ContainerLife:
         """The image, pulled if need be, again and again until it is here or the pod ends."""
         backoff = BackOff(at_once_first=False)
         within_s = self._context.pod["paths"].get("imagesWithinS") or float("inf")
-        give_up_at = time.monotonic() + within_s
+        give_up_at: Optional[float] = None
         while True:
             self._check_stopping()
             try:
                 image = self._context.images.find(self.spec) or self._pull()
             except PullFailed as failure:
-                left_s = give_up_at - time.monotonic()
-                self._wait_out_pull(failure, min(backoff.pause(time.time()), max(SHOWN_S, left_s)))
-                if time.monotonic() >= give_up_at:
+                failed_at = time.monotonic()
+                if give_up_at is None:
+                    give_up_at = failed_at + within_s
+                elif failed_at >= give_up_at and not self._restarts:  # a pod that has run goes on
                     self._give_up_pull(failure, within_s)
+                self._wait_out_pull(failure, backoff.pause(time.time()))
                 continue
             if image.pulled_s is None and not self._restarts:
                 self._event(
