@@ -217,9 +217,10 @@ def _of_this_command(
     spec: Object = {}
     if "hold" in requested.flags:
         spec["hold"] = True
-    for kind, name in _dependencies(options.get("dependency")):
+    given = options.get("dependency") or ""
+    for kind, name in _dependencies(given or None):
         field, value = "dependsOn", {"name": names_of_ids.get(name, name)}
-        if JOB_ID.fullmatch(name) and name not in names_of_ids and f"/{name}" not in options["dependency"]:
+        if JOB_ID.fullmatch(name) and name not in names_of_ids and f"/{name}" not in given:
             field, value = "dependsOnJobs", {"jobID": name}
         spec.setdefault(field, []).append({**value, **({} if kind == "afterok" else {"type": kind})})
     if env := _environment(requested):
