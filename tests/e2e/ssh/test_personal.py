@@ -151,8 +151,7 @@ def test_without_a_key_jobs_go_on_and_are_stale_and_a_new_key_is_taken_without_a
     good = (user.folder / "red-box.key").read_bytes()
     wrong = asyncssh.generate_private_key("ssh-ed25519").export_private_key()
     put_key(user, wrong)
-    user.kill_agents()
-    eventually(lambda: user.condition("Current") == ("False", "Stale"), 240, what="a stale SlurmEndpoint")
+    becomes_stale(user)
     assert user.condition("Reachable")[0] == "True"
     assert job.status["phase"] == "Running"
     user.login.run("touch", f"/home/{ACCOUNT}/{name}.end", user=ACCOUNT)
@@ -164,6 +163,21 @@ def test_without_a_key_jobs_go_on_and_are_stale_and_a_new_key_is_taken_without_a
         user.types("kubectl get pods --selector=app.kubernetes.io/component=redbox-server --output=name")
         == before
     )
+
+
+def becomes_stale(user: PersonalUser) -> None:
+    """An agent that began just before the kubelet brought the key has logged in with the one before."""
+    for tries_left in reversed(range(5)):
+        user.kill_agents()
+        try:
+            eventually(
+                lambda: user.condition("Current") == ("False", "Stale"), 50, what="a stale SlurmEndpoint"
+            )
+        except AssertionError:
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 def put_key(user: PersonalUser, key: bytes, certificate: bytes | None = None) -> None:
