@@ -328,14 +328,6 @@ def test_every_deed_and_every_refusal_is_told_to_the_audit(world: World) -> None
     assert [deed.name for deed in world.deeds] == ["redbox"] * 5 + [""]
 
 
-def test_a_cancel_of_a_job_that_has_ended_is_none_in_the_audit(world: World) -> None:
-    put(world)
-    world.slurm.end("1", "COMPLETED")
-    world.advance(60)
-    world.run(world.jobs.delete(caller(), KEY))
-    assert [(deed.act, deed.outcome) for deed in world.deeds] == [("submit", "done"), ("cancel", "same")]
-
-
 def test_what_is_asked_about_the_cluster_is_asked_of_slurm_once_in_a_while(world: World) -> None:
     first = world.run(world.jobs.partitions(caller()))
     world.slurm.down = True

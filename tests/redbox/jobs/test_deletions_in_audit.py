@@ -1,4 +1,4 @@
-"""What the audit says of keys that are deleted before anybody submits them."""
+"""What the audit says of keys that are deleted, before they are submitted and after their end."""
 
 from __future__ import annotations
 
@@ -27,3 +27,11 @@ def test_a_tombstone_is_an_effect_in_the_audit_and_a_repetition_of_it_is_not(wor
         ("tombstone", "0"),
         ("same", "1"),
     ]
+
+
+def test_a_cancel_of_a_job_that_has_ended_is_none_in_the_audit(world: World) -> None:
+    world.run(world.jobs.put(caller(), KEY, 1, request()))
+    world.slurm.end("1", "COMPLETED")
+    world.advance(60)
+    world.run(world.jobs.delete(caller(), KEY))
+    assert [(deed.act, deed.outcome) for deed in world.deeds] == [("submit", "done"), ("cancel", "same")]
