@@ -236,7 +236,8 @@ def test_an_ended_job_has_its_efficiency_as_seff_shows_it(nearby: Plugin) -> Non
     elapsed, time_share, cpu_time, cpu_share, memory_share = map(int, found.groups())
     assert elapsed >= 11
     assert time_share == round(elapsed / 3)
-    assert abs(cpu_share - 100 * cpu_time / (2 * elapsed)) <= 100 / (2 * elapsed)
+    part_of_a_second = 100 / (2 * elapsed)  # which its time does not show, and its share does, rounded
+    assert abs(cpu_share - 100 * cpu_time / (2 * elapsed)) <= part_of_a_second + 0.5
     assert 0 < cpu_share <= 60
     assert 19 <= memory_share < 60
     shares = f"{cpu_share}% +{memory_share}% +{time_share}% +COMPLETED"
