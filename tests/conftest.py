@@ -78,9 +78,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not NIGHTLY and (left_out := [item for item in items if is_nightly(item)]):
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not is_nightly(item)]
+    if not NIGHTLY and (left_out := {item for item in items if is_nightly(item)}):
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: SUITES.index(suite_of(item.path)))
     for item in items:
         item.add_marker(suite_of(item.path))

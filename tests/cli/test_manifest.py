@@ -108,6 +108,8 @@ def test_dependencies_name_slurmjobs_and_ids_become_their_names() -> None:
         "dependsOn": [{"name": "prepare"}],
         "dependsOnJobs": [{"jobID": "12_3"}, {"jobID": "7", "type": "afterany"}],
     }
+    assert list(dependency_ids("afterok:slurmjob/2024:20")) == ["20"]
+    assert made("-d", "afterok:slurmjob/2024").slurmjob["spec"]["dependsOn"] == [{"name": "2024"}]
     never = ("after:12+30", "afterok:12_[1-3]", "afterok:Prepare")  # no SlurmJob has such a name: for ever
     for wrong in ("singleton", "afterok", "afterok:a?afterok:b", "later:a", *never):
         with pytest.raises(BadUsage, match="--dependency"):

@@ -16,7 +16,7 @@ from kubectl_slurm.slurmjobs.redbox.measurements import measured_at_end
 from kubectl_slurm.slurmjobs.usage import usage_of_ended
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.table import Cell, Column, render
-from kubectl_slurm.terminal.times import clock, elapsed
+from kubectl_slurm.terminal.times import UNITS_OF_TIME, clock, elapsed
 
 TEXT = (
     "What has ended: SlurmJobs that are still there, in sacct's columns. Deleted ones are in `sacct` alone."
@@ -38,7 +38,6 @@ EFFICIENCY = (
     Column("MEM%", right=True, importance=8),
     Column("TIME%", right=True, importance=3),
 )
-UNITS = {"m": 60, "h": 3600, "d": 86400}
 LONGEST_AGO = 36500  # days: a longer time leaves the calendar
 COLOURS = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow"}
 
@@ -126,7 +125,7 @@ def _row(job: SlurmJobView, *, everywhere: bool) -> list[str | Cell]:
 def since(text: str) -> datetime:
     """A time of the user's own zone."""
     if found := re.fullmatch(r"([0-9]{1,6})([mhd])", text):
-        ago = timedelta(seconds=int(found[1]) * UNITS[found[2]])
+        ago = timedelta(seconds=int(found[1]) * UNITS_OF_TIME[found[2]])
         return datetime.now(UTC) - min(ago, timedelta(days=LONGEST_AGO))
     now = datetime.now().astimezone()
     try:

@@ -19,8 +19,8 @@ from kubectl_slurm.slurmjobs.output import (
 )
 from kubectl_slurm.slurmjobs.stream_output import copy_attempt, copy_stream
 from kubectl_slurm.terminal.screen import note
+from kubectl_slurm.terminal.times import UNITS_OF_TIME
 
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 TEXT = "A job's output. Without -f what there is now; with it from the start until the job ends."
 
 
@@ -87,9 +87,9 @@ def _count(text: str) -> int:
 
 def _seconds(text: str) -> int:
     number, unit = text[:-1], text[-1:]
-    if not number.isdecimal() or not int(number) or unit not in SECONDS:
+    if not number.isdecimal() or not int(number) or unit not in UNITS_OF_TIME:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 10m, 6h or 7d")
-    return int(number) * SECONDS[unit]
+    return int(number) * UNITS_OF_TIME[unit]
 
 
 def _refuse_contradictions(job: SlurmJobView, options: argparse.Namespace, part: Mapping[str, int]) -> None:

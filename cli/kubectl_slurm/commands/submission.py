@@ -233,9 +233,8 @@ def _submitted(kubectl: Kubectl, job: SlurmJobView) -> tuple[SlurmJobView, Refus
 def _not_in_slurm(job: SlurmJobView, unseen: Refusal | None) -> str:
     if unseen is not None:
         return f"{job.name} is created, and may be in Slurm: {unseen}"
-    why = job.message or job.condition("Submitted").get("message")
-    if not why:
-        why = "Red Box's operator has not answered: `kubectl slurm doctor` checks why"
+    unanswered = "Red Box's operator has not answered: `kubectl slurm doctor` checks why"
+    why = job.message or job.condition("Submitted").get("message") or unanswered
     return f"{job.name} is not in Slurm yet: {why}"
 
 

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.sbatch.requested import Requested
@@ -152,9 +152,9 @@ def manifests_of(
 
 def dependency_ids(value: str | None) -> Iterator[str]:
     """The Slurm job ids among what --dependency names."""
-    for _, name in _dependencies(value):
-        if name.isdecimal():
-            yield name
+    for dependency in _dependencies(value):
+        if dependency.is_job_id and dependency.name.isdecimal():  # a task of an array is no SlurmJob
+            yield dependency.name
 
 
 def stem_of(name: str) -> str:
@@ -217,10 +217,9 @@ def _of_this_command(
     spec: Object = {}
     if "hold" in requested.flags:
         spec["hold"] = True
-    given = options.get("dependency") or ""
-    for kind, name in _dependencies(given or None):
+    for kind, name, is_job_id in _dependencies(options.get("dependency")):
         field, value = "dependsOn", {"name": names_of_ids.get(name, name)}
-        if JOB_ID.fullmatch(name) and name not in names_of_ids and f"/{name}" not in given:
+        if is_job_id and name not in names_of_ids:
             field, value = "dependsOnJobs", {"jobID": name}
         spec.setdefault(field, []).append({**value, **({} if kind == "afterok" else {"type": kind})})
     if env := _environment(requested):
@@ -236,8 +235,14 @@ def _of_this_command(
     return spec
 
 
-def _dependencies(value: str | None) -> Iterator[tuple[str, str]]:
-    """Type and name of each: `afterok:a:b,afterany:c`."""
+class _NamedDependency(NamedTuple):
+    kind: str
+    name: str
+    is_job_id: bool  # Slurm's, and not the name of a SlurmJob
+
+
+def _dependencies(value: str | None) -> Iterator[_NamedDependency]:
+    """Each of `afterok:a:b,afterany:12`."""
     if value is None:
         return
     if "?" in value:
@@ -251,14 +256,16 @@ def _dependencies(value: str | None) -> Iterator[tuple[str, str]]:
                 f"--dependency: {part!r} is not TYPE:NAME with one of {', '.join(DEPENDENCY_TYPES)} and the "
                 "name of a SlurmJob"
             )
-        yield from ((kind, _depended_on(name)) for name in names)
+        yield from (_dependency(kind, name) for name in names)
 
 
-def _depended_on(text: str) -> str:
-    """A name that a SlurmJob can have: with any other the job would wait for ever."""
+def _dependency(kind: str, text: str) -> _NamedDependency:
+    """By an id, or by a name that a SlurmJob can have: for any other the job would wait for ever."""
+    if JOB_ID.fullmatch(text):
+        return _NamedDependency(kind, text, is_job_id=True)
     name = text.removeprefix("slurmjob.redbox.dev/").removeprefix("slurmjob/")
-    if OBJECT_NAME.fullmatch(name) or JOB_ID.fullmatch(name):
-        return name
+    if OBJECT_NAME.fullmatch(name):
+        return _NamedDependency(kind, name, is_job_id=False)
     why = "it is neither a SlurmJob's name nor a Slurm job id"
     if "+" in name:
         why = "a SlurmJob cannot wait for minutes after a start"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
+UNITS_OF_TIME = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
 STEP = 1024
 UNITS = ("M", "G", "T", "P")
 

@@ -62,9 +62,8 @@ class ConnectionLimiter:
 
     def open(self, peer: str, end: Callable[[], object]) -> ClientConnection:
         """Count a new connection, and close the oldest unauthenticated one if there are too many."""
-        of_peer = self._by_peer.get(peer, {})
-        if len(of_peer) >= self.unauthenticated_per_peer:
-            self._close(next(iter(of_peer)))
+        if self.is_full(peer):
+            self._close(next(iter(self._by_peer[peer])))
         elif len(self._unauthenticated) >= self.unauthenticated:
             self._close(next(iter(self._unauthenticated)))
         connection = ClientConnection(self, peer, end, self.share_of(peer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from redbox.core.clock import Clock, with_deadline
@@ -38,8 +38,8 @@ class Context:
 
     def audit_act(self, caller: Caller, act: str, record: JobRecord, outcome: str, detail: str = "") -> None:
         """An act of the caller on a job."""
-        entry = audit_entry(caller, act, record.key, outcome, job_id=record.job_id, detail=detail)
-        self.audit(replace(entry, name=record.job_name))
+        job_id, name = record.job_id, record.job_name
+        self.audit(audit_entry(caller, act, record.key, outcome, job_id=job_id, detail=detail, name=name))
 
     def request_poll(self) -> None:
         """Poll soon; many requests are one poll."""

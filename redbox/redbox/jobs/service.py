@@ -186,8 +186,8 @@ class JobService:
         try:
             result = await self._submits.put(put)
         except JobsError as error:
-            refusal = audit_entry(caller, "submit", put.key, error.outcome, detail=error.detail)
-            self._context.audit(replace(refusal, name=put.submission.job_name))
+            outcome, detail, name = error.outcome, error.detail, put.submission.job_name
+            self._context.audit(audit_entry(caller, "submit", put.key, outcome, detail=detail, name=name))
             raise
         self._context.audit_act(caller, "submit", result.record, "done" if result.created else "same")
         return self._view(result.record, body_changed=result.body_changed), result.created
