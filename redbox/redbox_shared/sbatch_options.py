@@ -9,7 +9,6 @@ import re
 import shlex
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,7 +63,11 @@ _SWITCHES = {"hold", "help", "parsable", "quiet", "test-only", "usage", "verbose
 LONG_FLAGS = _SWITCHES | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
 NAMES = ALLOWED | FIELDS.keys() | RESERVED
 LONGEST_NAME = max(map(len, NAMES))
-HET_SEPARATOR = re.compile(r"#SBATCH\s+(?:hetjob|packjob)\b")
+HET_SEPARATOR = re.compile(r"^#SBATCH[^\S\n]+(?:hetjob|packjob)\b", re.MULTILINE)
+_FIRST_COMMAND = re.compile(r"^[^\S\n]*+[^\s#]", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^#(?P<kind>SBATCH|PBS)(?P<words>.*)", re.MULTILINE)
+_PLAIN_WORDS = re.compile(r"[ \t!$-&(-\[\]-~]*")
+"""Printable, without quotes, backslashes and comments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +79,50 @@ class Directive:
     value: str | None
 
 
-def read_directives(script: str) -> Iterator[Directive]:
+def read_directives(script: str) -> tuple[Directive, ...]:
     """The options in the lines before the script's first command, as sbatch reads them."""
-    for number, line in enumerate(leading_lines(script), 1):
-        if line.startswith("#SBATCH"):
-            for name, value in read_words(_split(line.removeprefix("#SBATCH"))):
-                yield Directive(number, name, value)
-        elif line.startswith("#PBS"):
-            yield from _read_pbs(number, _split(line.removeprefix("#PBS")))
+    return _read_lines(leading_lines(script))
 
 
-def first_component(script: str) -> Iterator[str]:
+def leading_lines(script: str) -> str:
+    """All before the script's first command."""
+    command = _FIRST_COMMAND.search(script)
+    return script[: command.start()] if command else script
+
+
+def first_component(script: str) -> str:
     """Of these lines those of a het job's first component."""
-    return takewhile(lambda line: HET_SEPARATOR.match(line) is None, leading_lines(script))
+    lines = leading_lines(script)
+    separator = HET_SEPARATOR.search(lines)
+    return lines[: separator.start()] if separator else lines
 
 
-def leading_lines(script: str) -> Iterator[str]:
-    """The lines before the script's first command, one by one: a script of 4 MiB may have as many lines."""
-    begin = 0
-    while begin <= len(script):
-        end = script.find("\n", begin)
-        line = script[begin:] if end < 0 else script[begin:end]
-        if line.strip()[:1] not in {"", "#"}:
-            return
-        yield line
-        begin += len(line) + 1
+def directive_lines(lines: str) -> list[str]:
+    """Those with options."""
+    return [line[0] for line in _DIRECTIVE.finditer(lines)]
+
+
+@lru_cache(maxsize=8)
+def _read_lines(lines: str) -> tuple[Directive, ...]:
+    """Kept, since a submit needs them several times, and they may take 20 ms."""
+    return tuple(_options_of(lines))
+
+
+def _options_of(lines: str) -> Iterator[Directive]:
+    number, counted = 1, 0
+    for line in _DIRECTIVE.finditer(lines):
+        number += lines.count("\n", counted, line.start())
+        counted = line.start()
+        words = _split(line["words"])
+        if line["kind"] == "PBS":
+            yield from _read_pbs(number, words)
+        else:
+            yield from (Directive(number, name, value) for name, value in read_words(words))
 
 
 def _split(text: str) -> list[str]:
+    if _PLAIN_WORDS.fullmatch(text):
+        return text.split()
     try:
         return shlex.split(text, comments=True)
     except ValueError:  # an unclosed quote: sbatch rejects the script

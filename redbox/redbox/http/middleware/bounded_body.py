@@ -17,7 +17,7 @@ from redbox.http.answers.bounded_json import count_values, validated
 from redbox.http.middleware.cost_budget import BYTES_PER_VALUE, CostBudget
 from redbox_shared.keyed_semaphores import KeyedSemaphores
 
-LARGE_BYTES = 64 << 10
+LARGE_BYTES = 16 << 10
 _turns = KeyedSemaphores[str](1)
 
 

@@ -25,6 +25,7 @@ from redbox_api.pod_parts import PodProgram
 from redbox_shared.sbatch_options import (
     HET_SEPARATOR,
     NAMES,
+    directive_lines,
     first_component,
     leading_lines,
     read_directives,
@@ -33,8 +34,8 @@ from redbox_shared.sbatch_options import (
 DEFAULT_NAME = "redbox"
 LONGEST_NAME = 128
 LONGEST_PATH = 4096
-LONGEST_DIRECTIVES = 32 * 1024
-MOST_LEADING_LINES = 50_000
+LONGEST_DIRECTIVES = 16 << 10
+LONGEST_LEADING = 256 << 10
 LONGEST_GRACE_S = 10**6
 RUNNERS_END_S = 15
 """Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""
@@ -107,16 +108,16 @@ def job_name(request: JobRequest) -> str:
 
 def appends(request: JobRequest) -> bool | None:
     """Whether each run appends to its output file, by the request's options or its script; None: neither."""
-    directives = (line for line in first_component(request.batch or "") if line.startswith("#SBATCH"))
-    words = (*(line.partition(" #")[0] for line in directives), *request.options)  # an option wins
+    lines = (line for line in directive_lines(first_component(request.batch or "")) if line[1] == "S")
+    words = (*(line.partition(" #")[0] for line in lines), *request.options)  # an option wins
     modes = [mode for word in words for mode in OPEN_MODE.finditer(word)]
     return modes[-1]["appends"] is not None if modes else None
 
 
 def _option_of_script(request: JobRequest, name: str) -> str | None:
     """Of its first component; the last of several counts."""
-    lines = "\n".join(first_component(request.batch or ""))
-    return next((line.value for line in reversed([*read_directives(lines)]) if line.name == name), None)
+    directives = read_directives(first_component(request.batch or ""))
+    return next((line.value for line in reversed(directives) if line.name == name), None)
 
 
 def shape_of(request: JobRequest) -> JobShape | None:
@@ -129,8 +130,7 @@ def shape_of(request: JobRequest) -> JobShape | None:
     if request.array is not None:
         return JobShape.ARRAY
     if UNCERTAIN_LINE.search(script):
-        is_het = any(map(HET_SEPARATOR.match, leading_lines(script)))
-        return JobShape.HETEROGENEOUS if is_het else None
+        return JobShape.HETEROGENEOUS if HET_SEPARATOR.search(leading_lines(script)) else None
     names = {line.name for line in read_directives(script)} if "#SBATCH" in script else set()
     if "array" in names:
         return JobShape.ARRAY
@@ -138,15 +138,14 @@ def shape_of(request: JobRequest) -> JobShape | None:
 
 
 def refuse_endless_directives(request: JobRequest) -> None:
-    """Before they are parsed, which takes a microsecond of the event loop for each character or line."""
-    length = 0
-    for count, line in enumerate(leading_lines(request.batch or "")):
-        if count == MOST_LEADING_LINES:
-            raise NotAcceptable(
-                f"batch: more than {MOST_LEADING_LINES} lines come before its first command: remove comments "
-                "and empty lines."
-            )
-        length += len(line) if line.startswith(("#SBATCH", "#PBS")) else 0
+    """Before they are parsed, which takes up to a microsecond of the event loop for each character."""
+    leading = leading_lines((request.batch or "")[: LONGEST_LEADING + 1])
+    if len(leading) > LONGEST_LEADING:
+        raise NotAcceptable(
+            f"batch: more than {LONGEST_LEADING >> 10} KiB come before its first command: remove comments and "
+            "empty lines."
+        )
+    length = sum(map(len, directive_lines(leading)))
     if length > LONGEST_DIRECTIVES:
         raise NotAcceptable(
             f"batch: its #SBATCH lines have {length} characters in all, more than {LONGEST_DIRECTIVES}. Give "

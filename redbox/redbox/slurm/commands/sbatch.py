@@ -65,7 +65,7 @@ def build_call(
     """The call that submits; RequestRefused where the request cannot become a job."""
     request = submission.request
     data = encode_script(script)
-    directives = list(read_directives(script))
+    directives = read_directives(script)
     check_directives(directives)
     in_script = {directive.name: directive.value for directive in directives}
     array = request.array is not None or "array" in in_script
@@ -115,7 +115,7 @@ def encode_environment(env: Mapping[str, str]) -> bytes:
 
 def _named_outputs(request: JobRequest, script: str, default: str) -> tuple[str, str]:
     """The patterns of stdout and stderr, of a het job's first component."""
-    first = {d.name: d.value for d in read_directives("\n".join(first_component(script)))}
+    first = {d.name: d.value for d in read_directives(first_component(script))}
     stdout = request.output or first.get("output") or default
     return stdout, request.error or first.get("error") or stdout
 
