@@ -9,8 +9,8 @@ import sys
 _, library, *sys.argv = sys.argv
 sys.path.insert(0, library)
 
-from redbox.__main__ import main
-from redbox.commands import serve
+from redbox.__main__ import main  # noqa: E402 (found there)
+from redbox.commands import serve  # noqa: E402
 
 serve.FairEventLoop = asyncio.SelectorEventLoop  # type: ignore[misc]
 main()
