@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 
 import structlog
 
+from redbox_clusters.serving_requests import API_VERSION, RESOURCED, SIGNER, address_of
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_kube.serving_requests import API_VERSION, RESOURCED, SIGNER, address_of
 
 log = structlog.get_logger(__name__)
 OF_SIGNER = {"fieldSelector": f"spec.signerName={SIGNER}"}

@@ -15,9 +15,9 @@ from functools import partial
 
 import structlog
 
+from redbox_clusters.names import GROUP
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_kube.names import GROUP
-from redbox_kube.redbox_token import ServiceAccountName
 
 log = structlog.get_logger(__name__)
 PROBE_AUDIENCE = "probe.invalid"

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.slurm_cluster import NOT_REPORTED, PODS_DISABLED, PODS_READY, PodsSpec, SlurmCluster
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_DISABLED, PODS_READY, PodsSpec, SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.virtual_delivery import PodsServing
 

@@ -31,8 +31,8 @@ from kubernetes.aio import client, config
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
+from redbox_clusters.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID
 from redbox_kube.runtime.clock import now
 from redbox_operator.api.constants import FIELD_MANAGER, FINALIZER
 from redbox_operator.api.crds import all_crds

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from redbox_bed.bed import Bed
+from redbox_clusters.virtual_pods import SUBMITTED
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.virtual_pods import SUBMITTED
 from tests.bench.bench_virtual_scale import (
     ALICE,
     AT_ONCE,

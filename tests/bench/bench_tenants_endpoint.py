@@ -25,8 +25,8 @@ from kubernetes.aio import client, config
 from redbox_api.models import Job, OwnerRef, Phase, WatchEvent
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
+from redbox_clusters.names import API_VERSION
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.crds import all_crds
 from tests.bench.bench_operator import HEALTH_PORT, SCRIPT

@@ -21,9 +21,9 @@ from redbox.server.certificates import issue_server, make_authority
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import TENANTS
+from redbox_clusters.virtual_pods import SUBMITTED
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.virtual_pods import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target

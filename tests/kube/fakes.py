@@ -67,6 +67,7 @@ class FakeApiServer:
     """The API server; `client` is the same for those that want an `ObjectClient`."""
 
     def __init__(self, *, page_size: int = 500) -> None:
+        self.field_manager = FIELD_MANAGER
         self.objects: dict[ResourcePath, Object] = {}
         self.requests: list[Request] = []
         self.faults: list[Fault] = []

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from redbox_clusters.serving_requests import API_VERSION, USER, signing_request, spec_of, subject
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
-from redbox_kube.serving_requests import API_VERSION, USER, signing_request, spec_of, subject
 from redbox_operator import serving_approval
 from redbox_operator.serving_approval import ServingApproval, waiting_address
 from tests.kube.fakes import FakeApiServer

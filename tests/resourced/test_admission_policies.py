@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ObjectClient, ResourcePath
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced import admission_policies
 from redbox_resourced.admission_policies import (
     PODS_MISSING,

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.slurm_cluster import PodsSpec, SlurmCluster
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.slurm_cluster import PodsSpec, SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods_condition import PodGrants, PodsCondition, readiness_of
 from redbox_resourced.virtual_delivery import PodsServing

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced import admission_policies
 from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 PLURALS = {
     "SlurmJob": "slurmjobs",
     "WlmJob": "wlmjobs",
@@ -21,3 +23,16 @@ PLURALS = {
     "SubjectAccessReview": "subjectaccessreviews",
     "CertificateSigningRequest": "certificatesigningrequests",
 }
+
+
+class Resource(NamedTuple):
+    """A kind at the API server."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}"

@@ -6,8 +6,9 @@ import structlog
 from pydantic import ValidationError
 
 from redbox_kube.api.objects import Object
-from redbox_operator.api.problems import first_flaw
-from redbox_operator.api.slurmjob import SLURM_JOBS, Resource, SlurmJob, SlurmJobSpec
+from redbox_kube.api.plurals import Resource
+from redbox_kube.status.problems import first_flaw
+from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.api.sylabs import OLD_KINDS, translated
 

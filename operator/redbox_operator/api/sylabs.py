@@ -11,10 +11,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from redbox_api.job_parts import ContainerOptions, Resources
-from redbox_kube.slurm_cluster import SlurmClusterKind
+from redbox_kube.api.plurals import Resource
+from redbox_kube.schemas.volume_schemas import MOUNT
+from redbox_kube.status.models import KubeModel
 from redbox_operator.api.constants import pod_name
-from redbox_operator.api.schemas.volume_schemas import MOUNT
-from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, ResultsSpec, Volume, bounded
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
 
@@ -62,7 +63,7 @@ def _without_name(given: object) -> object:
     return {key: value for key, value in given.items() if key != "name"} if isinstance(given, dict) else given
 
 
-class OldResults(SlurmClusterKind):
+class OldResults(KubeModel):
     """Results are copied into the volume's folder `<name>-job` when the job has succeeded."""
 
     source: str = Field(
@@ -85,7 +86,7 @@ class OldResults(SlurmClusterKind):
         )
 
 
-class OldSlurmJobSpec(SlurmClusterKind):
+class OldSlurmJobSpec(KubeModel):
     """A batch script."""
 
     batch: str = Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")
@@ -102,7 +103,7 @@ class OldSlurmJobSpec(SlurmClusterKind):
         return SlurmJobSpec(batch=self.batch, **_common(self, name))
 
 
-class OldOptions(SlurmClusterKind):
+class OldOptions(KubeModel):
     """Options of Singularity."""
 
     allow_unsigned: bool = False
@@ -122,7 +123,7 @@ class OldOptions(SlurmClusterKind):
         return ContainerOptions(**{name: value for name, value in self.model_dump().items() if value})
 
 
-class OldResources(SlurmClusterKind):
+class OldResources(KubeModel):
     """0 means that a resource is not set."""
 
     nodes: int = Field(0, ge=0, le=100_000)
@@ -141,7 +142,7 @@ class OldResources(SlurmClusterKind):
         )
 
 
-class WlmJobSpec(SlurmClusterKind):
+class WlmJobSpec(KubeModel):
     """A container."""
 
     image: str = Field(

@@ -12,14 +12,14 @@ from typing import Any
 
 from redbox_api.connections import pem_of
 from redbox_api.models import Dependency
-from redbox_kube.names import (
+from redbox_clusters.names import (
     LABEL_ATTEMPT,
     LABEL_CLUSTER,
     LABEL_ENDPOINT,
     LABEL_JOB_UID,
     LABEL_SLURMJOB,
 )
-from redbox_kube.slurm_cluster import Delivery, SlurmCluster
+from redbox_clusters.slurm_cluster import Delivery, SlurmCluster
 from redbox_operator.api.constants import ANNOTATION_REACHES, LABEL_ROLE, CompanionMode, PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion_pods.job_request import digest, job_request, stored_request

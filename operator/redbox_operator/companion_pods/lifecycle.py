@@ -17,10 +17,11 @@ from http import HTTPStatus
 import structlog
 
 from redbox_api.models import Dependency
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_kube.status.problems import StatusProblem
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import PodRole, pod_name
-from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus
 from redbox_operator.companion_pods.admission_errors import problem_of_refusal
@@ -43,7 +44,6 @@ from redbox_operator.companion_pods.plan import (
     plan_for_auxiliary,
     replaced,
 )
-from redbox_operator.status_writer import StatusWriter
 from redbox_shared.pod_contract import CA_FILE, REQUEST_FILE
 
 log = structlog.get_logger(__name__)

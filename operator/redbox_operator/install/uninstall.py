@@ -16,15 +16,15 @@ from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
 
+from redbox_clusters.names import API_VERSION, FINALIZER_VOLUME, LABEL_JOB_UID, LABEL_VIRTUAL
+from redbox_clusters.virtual_pods import SubmittedPod, submitted_pods
 from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, PodRef, ResourcePath
-from redbox_kube.names import API_VERSION, FINALIZER_VOLUME, LABEL_JOB_UID, LABEL_VIRTUAL
+from redbox_kube.install.parallel import failures_of
 from redbox_kube.runtime.clock import becomes_true
-from redbox_kube.virtual_pods import SubmittedPod, submitted_pods
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.api.crds import crds_of_jobs
 from redbox_operator.api.optional_kinds import if_served
-from redbox_operator.install.parallel import failures_of
 from redbox_operator.install.published_nodes import is_virtual, reduced, withdrawn
 
 CLUSTERS = ResourcePath("SlurmCluster", api_version=API_VERSION)

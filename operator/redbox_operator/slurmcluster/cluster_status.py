@@ -9,12 +9,13 @@ from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.slurm_cluster import SlurmCluster
+from redbox_clusters.slurm_endpoint import SlurmEndpoint, kept_metadata
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.names import API_VERSION
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.paces import Pace
-from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.slurm_endpoint import SlurmEndpoint, kept_metadata
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
     ClusterUsers,
@@ -29,7 +30,6 @@ from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.cluster_users import gateways_of
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, stale_since
 from redbox_operator.slurmcluster.registry import NOT_CONNECTED, ClusterEntry, RedboxLinks
-from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 STATUSES_AT_ONCE, STATUS_EVERY_S = 10, 2.0

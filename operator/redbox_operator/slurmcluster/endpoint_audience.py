@@ -7,10 +7,10 @@ a ConfigMap says.
 
 from __future__ import annotations
 
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.slurm_endpoint import AUDIENCE_FILE, SlurmEndpoint
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.slurm_endpoint import AUDIENCE_FILE, SlurmEndpoint
-from redbox_operator.status_writer import StatusWriter
+from redbox_kube.status.status_writer import StatusWriter
 
 
 async def publish_audience(writer: StatusWriter, endpoint: SlurmEndpoint) -> str | None:

@@ -20,22 +20,22 @@ import structlog
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES
+from redbox_clusters.names import API_VERSION, LABEL_JOB_UID
+from redbox_clusters.slurm_cluster import OrphanPolicy
+from redbox_clusters.slurm_endpoint import endpoint_key
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION, LABEL_JOB_UID
+from redbox_kube.api.plurals import Resource
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_kube.slurm_cluster import OrphanPolicy
-from redbox_kube.slurm_endpoint import endpoint_key
 from redbox_operator.api.decode import RESOURCES, read_job
 from redbox_operator.api.optional_kinds import if_served
-from redbox_operator.api.slurmjob import Resource, SlurmJobRef
+from redbox_operator.api.slurmjob import SlurmJobRef, path_of
 from redbox_operator.companion_pods.plan import CompanionPod, companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import PackedJob, PodName
 from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.status_writer import path_of
 
 log = structlog.get_logger(__name__)
 EVERY_S = 60.0

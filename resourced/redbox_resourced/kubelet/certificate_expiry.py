@@ -17,10 +17,10 @@ from prometheus_client import Metric
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.events import WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.kubelet.serving_certificate import CertificateLife
 from redbox_resourced.nodes.node_view import MANAGER
 

@@ -25,8 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
-from redbox_kube.serving_requests import (
+from redbox_clusters.serving_requests import (
     API_VERSION,
     GROUP,
     RESOURCED,
@@ -36,6 +35,7 @@ from redbox_kube.serving_requests import (
     spec_of,
     subject,
 )
+from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 
 log = structlog.get_logger(__name__)
 SELF_SIGNED_FOR = timedelta(days=90)

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
+from redbox_clusters.names import LABEL_VIRTUAL
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.node_view import NodeView
 from redbox_resourced.nodes.virtual_nodes import LEASE_API, LEASES

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 import structlog
 
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.events import WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.nodes.node_view import MANAGER
 
 log = structlog.get_logger(__name__)

@@ -15,12 +15,12 @@ import structlog
 
 from redbox_api.client import RedboxClient
 from redbox_api.models import Partition
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.node_labels import dns_label
+from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.node_labels import dns_label
-from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 log = structlog.get_logger(__name__)

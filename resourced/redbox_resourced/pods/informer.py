@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
+from redbox_clusters.names import LABEL_VIRTUAL, PROVIDER
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL, PROVIDER
 from redbox_resourced.pods.pod_view import BoundPod, read_pod
 
 

@@ -19,10 +19,10 @@ from pydantic import ValidationError
 
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import JobRequest
+from redbox_clusters.names import ANNOTATION_PARTITION, LABEL_PARTITION
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_kube.names import ANNOTATION_PARTITION, LABEL_PARTITION
 from redbox_kube.runtime.fair_slots import FairSlots
-from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_references import (

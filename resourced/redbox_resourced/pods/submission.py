@@ -31,8 +31,8 @@ from redbox_api.errors import (
     Refused,
 )
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase
+from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
-from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal

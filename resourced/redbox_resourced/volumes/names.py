@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbox_kube.names import GROUP
+from redbox_clusters.names import GROUP
 
 PROVISIONER = f"{GROUP}/directory"
 """Of a StorageClass, and in the annotation of each volume that was made for one."""

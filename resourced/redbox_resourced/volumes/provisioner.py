@@ -21,10 +21,10 @@ import structlog
 
 from redbox_api.errors import Busy, NoSuchJob, RedboxError, Refused
 from redbox_api.models import VolumeFolder, VolumeRequest
+from redbox_clusters.names import FINALIZER_VOLUME
+from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient, ResourcePath
-from redbox_kube.names import FINALIZER_VOLUME
-from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_resourced.nodes.node_view import read_node

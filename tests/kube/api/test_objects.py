@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
 from redbox_api.limits.answer_limits import AnswerLimits
+from redbox_clusters.virtual_pods import submitted_pods
 from redbox_kube.api import objects as objects_module
 from redbox_kube.api.connection import proxy_in_environment
 from redbox_kube.api.informer import Informer
@@ -26,7 +27,6 @@ from redbox_kube.api.objects import (
     ObjectClient,
     ResourcePath,
 )
-from redbox_kube.virtual_pods import submitted_pods
 
 API = "https://10.96.0.1:443"
 PROXY = "http://proxy.example:3128"

@@ -7,7 +7,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from redbox_operator.api.slurmjob import Resource, SlurmJob
+from redbox_kube.api.plurals import Resource
+from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import JobPhase
 from redbox_operator.api.sylabs import OLD_SLURM_JOBS, OLD_WORDS, OLDEST_SLURM_JOBS, WLM_JOBS, translated
 from redbox_operator.companion_pods.builder import CompanionProgram, companion_pod

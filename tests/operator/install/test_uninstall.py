@@ -9,7 +9,7 @@ import pytest
 
 from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiRefused, ResourcePath
-from redbox_operator.install.crd_upgrade import with_stored_versions
+from redbox_kube.install.crd_upgrade import with_stored_versions
 from redbox_operator.install.published_nodes import withdrawn
 from redbox_operator.install.uninstall import (
     JobsPolicy,

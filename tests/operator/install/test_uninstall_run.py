@@ -7,14 +7,14 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from redbox_clusters.names import API_VERSION, FINALIZER_VOLUME
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
 from redbox_kube.api.retrying_objects import RetryingObjects
-from redbox_kube.names import API_VERSION, FINALIZER_VOLUME
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.cli import app
 from redbox_operator.install.uninstall import JobsPolicy, NotUninstalled, Uninstall
+from tests.clusters.virtual_pods import has_node
 from tests.kube.fakes import FakeApiServer
-from tests.kube.virtual_pods import has_node
 
 OURS, OLD = API_VERSION, "wlm.sylabs.io/v1alpha1"
 

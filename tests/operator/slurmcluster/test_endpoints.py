@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 from redbox.server.certificates import make_authority
 from redbox_api.models import Cluster
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_endpoint import SlurmEndpoint, read_cluster
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.slurmcluster_status import (
     SlurmClusterStatus,
     cluster_status_of,
@@ -29,7 +30,6 @@ from redbox_operator.slurmcluster.endpoint_places import MOST_OF_A_NAMESPACE
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.reconciler import OF_A_NAMESPACE, RETURNS_AT_ONCE, SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import NOON, cluster_facts, slurm_cluster, slurm_endpoint
 
@@ -49,7 +49,7 @@ class Stage:
         self.links = RedboxLinks()
         self.running: asyncio.Task[None] | None = None
         self.clusters = SlurmClusters(
-            StatusWriter(self.api.client, OperatorMetrics()),
+            StatusWriter(self.api.client, OperatorMetrics().writes),
             ServiceAccountName("redbox-system", "redbox-operator"),
             ObjectCache(),
             self.links,

@@ -11,9 +11,9 @@ import pytest
 
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, Phase
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from tests.bench.scripted_redbox import ScriptedRedbox

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
+from redbox_clusters.names import LABEL_CLUSTER
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.names import LABEL_CLUSTER
 from redbox_operator.api.slurmjob import SlurmJobRef
 from redbox_operator.slurmjob.validation import problem_of
 from tests.operator.factories import slurm_endpoint, slurm_job

@@ -9,10 +9,11 @@ import pytest
 
 from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import OrphanPolicy
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.slurm_cluster import OrphanPolicy
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
 from redbox_operator.api.decode import RESOURCES
 from redbox_operator.api.slurmjob import SlurmJob
@@ -27,7 +28,6 @@ from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_operator.slurmjob import resync as resync_module
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.slurmjob.resync import Resync
-from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
 
@@ -74,7 +74,7 @@ class Stand:
         self.api.unserved = {resource.api_version for resource in RESOURCES[1:]}
         self.api.put(CLUSTER_PATH, CLUSTER)
         self.metrics = metrics
-        writer = StatusWriter(self.api.client, metrics)
+        writer = StatusWriter(self.api.client, metrics.writes)
         links = RedboxLinks()
         self.reconciler = Reconciler(writer, self.cache, links, CompanionProgram("image"), metrics)
         clusters = SlurmClusters(

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from redbox.server.certificates import make_authority
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from tests.kube.fakes import FakeApiServer
 

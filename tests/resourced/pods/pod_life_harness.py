@@ -15,8 +15,8 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Conflict, NoSuchJob, RedboxError, Unreachable
 from redbox_api.models import Job, JobList, JobRequest, OwnerRef, Partition, Phase, Problem, WatchEvent
 from redbox_api.requests.sender import TokenSource
+from redbox_clusters.names import ANNOTATION_PARTITION, LABEL_VIRTUAL
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import ANNOTATION_PARTITION, LABEL_VIRTUAL
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import reconciler
 from redbox_resourced.pods.reconciler import PodReconciler

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from redbox_clusters.names import LABEL_VIRTUAL
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL
 from redbox_resourced.pods.informer import PodInformer
 from tests.kube.fakes import FakeApiServer
 

@@ -12,9 +12,9 @@ import pytest
 
 from redbox_api.bodies import UNMETERED
 from redbox_api.models import Job, JobList, OwnerRef, Phase
+from redbox_clusters.names import LABEL_VIRTUAL
+from redbox_clusters.virtual_pods import SUBMITTED
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL
-from redbox_kube.virtual_pods import SUBMITTED
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import reconciler
 from redbox_resourced.pods.exit_status import JobRefusal

@@ -9,8 +9,8 @@ import pytest
 
 from redbox_api.errors import NotAllowed, Unreachable
 from redbox_api.models import VolumeRequest
+from redbox_clusters.names import FINALIZER_VOLUME
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, PodRef, ResourcePath
-from redbox_kube.names import FINALIZER_VOLUME
 from redbox_resourced.volumes import provisioner as provisioner_module
 from redbox_resourced.volumes.names import (
     PROVISIONED_BY,

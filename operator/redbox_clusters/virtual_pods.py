@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from redbox_clusters.names import LABEL_CLUSTER, LABEL_VIRTUAL
+from redbox_clusters.node_labels import dns_label, partition_label
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import LABEL_CLUSTER, LABEL_VIRTUAL
-from redbox_kube.node_labels import dns_label, partition_label
 
 SUBMITTED = "redbox.dev/Submitted"
 """The condition of a pod whose job is at red-box; only resourced writes it. Its message names the job."""
