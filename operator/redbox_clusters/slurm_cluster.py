@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from redbox_clusters.names import GROUP, VERSION
+from redbox_kube.api.kinds import Kind
 from redbox_kube.status.models import KubeModel
 
 PODS_READY = "PodsReady"
@@ -190,3 +192,8 @@ class SlurmCluster(KubeModel):
     def title(self) -> str:
         """As messages name it."""
         return f"{self.kind} {self.key}"
+
+
+SLURM_CLUSTERS = Kind(
+    GROUP, VERSION, "slurmclusters", "SlurmCluster", is_namespaced=False, model=SlurmCluster
+)

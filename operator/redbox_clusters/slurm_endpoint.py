@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
+from redbox_clusters.names import GROUP, VERSION
 from redbox_clusters.slurm_cluster import SlurmCluster, SlurmClusterSpec
+from redbox_kube.api.kinds import Kind
 from redbox_kube.status.models import KubeModel
 
 SEPARATOR = "/"
@@ -65,6 +67,9 @@ class SlurmEndpoint(SlurmCluster):
         own = SlurmEndpointSpec.model_validate(raw.get("spec"))
         spec = {**own.model_dump(), "audience": audience_of(raw["metadata"])}
         return {**raw, "metadata": kept_metadata(raw["metadata"]), "spec": spec}
+
+
+SLURM_ENDPOINTS = Kind(GROUP, VERSION, "slurmendpoints", "SlurmEndpoint", model=SlurmEndpoint)
 
 
 def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

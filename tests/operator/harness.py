@@ -11,6 +11,7 @@ from redbox_api.errors import NoSuchJob
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase, Problem
 from redbox_clusters.slurm_cluster import SlurmCluster
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import FINALIZER
@@ -144,7 +145,7 @@ class Stand:
         if there is not None:
             self.reconciler.job_updated(read_job(SLURM_JOBS, there))
         for pod in list(self.cache.companions.values()):
-            if ResourcePath("Pod", pod.name, pod.namespace) not in self.api.objects:
+            if ResourcePath(kinds.POD, pod.name, pod.namespace) not in self.api.objects:
                 self.reconciler.companion_deleted(pod)
         for body in self.api.of_kind("Pod"):
             if body["metadata"].get("labels"):
@@ -184,7 +185,7 @@ class Stand:
         return Job(key="0aa6-11", attempt=attempt, owner=owner, user="alice", phase=phase, **facts)
 
     async def pod_ends(self, message: str, name: str = "cow-job") -> None:
-        where = ResourcePath("Pod", name, "farm")
+        where = ResourcePath(kinds.POD, name, "farm")
         state = {"terminated": {"exitCode": 1, "message": message}}
         status = {"phase": "Failed", "containerStatuses": [{"state": state}]}
         self.api.put(where, {**self.api.objects[where], "status": status})

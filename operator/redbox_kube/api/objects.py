@@ -20,8 +20,8 @@ from redbox_api.bodies import lines
 from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_kube.api.connection import connected_client
 from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
-from redbox_kube.api.plurals import PLURALS
 from redbox_shared.printable import printable_texts
 
 Object = dict[str, Any]
@@ -80,20 +80,18 @@ class ApiRefused(ApiError):
 class ResourcePath:
     """The path of an object, or without a name of a collection."""
 
-    kind: str
+    kind: Kind
     name: str = ""
     namespace: str = ""
-    api_version: str = "v1"
 
     def all(self) -> ResourcePath:
         """The collection of this object."""
         return replace(self, name="")
 
     def path(self, subresource: str = "") -> str:
-        group, _, version = self.api_version.partition("/")
-        root = "/api/v1" if self.api_version == "v1" else f"/apis/{_segment(group)}/{_segment(version)}"
+        root = f"/apis/{self.kind.api_version}" if self.kind.group else f"/api/{self.kind.version}"
         namespace = f"/namespaces/{_segment(self.namespace)}" if self.namespace else ""
-        parts = (PLURALS[self.kind], _segment(self.name) if self.name else "", subresource)
+        parts = (self.kind.plural, _segment(self.name) if self.name else "", subresource)
         return f"{root}{namespace}/{'/'.join(filter(None, parts))}"
 
 
@@ -192,7 +190,11 @@ class ObjectClient:
         """
         path = where.path(subresource)
         query = {"fieldManager": field_manager or self.field_manager, "force": "true"}
-        named = {"apiVersion": where.api_version, "kind": where.kind, **printable_texts(body, lines=True)}
+        named = {
+            "apiVersion": where.kind.api_version,
+            "kind": where.kind.name,
+            **printable_texts(body, lines=True),
+        }
         named["metadata"] = {"name": where.name, **body.get("metadata", {})}
         return await self._ask("PATCH", path, query=query, body=named, content_type=APPLY)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.clock import becomes_true
 
-API = "apiextensions.k8s.io/v1"
 ESTABLISHED_WITHIN_S = 60.0
 
 
@@ -19,7 +19,7 @@ async def upgrade_crds(objects: ObjectClient, crds: Iterable[Object]) -> list[st
     """Apply these CRDs; returns a line for each."""
     report = []
     for crd in crds:
-        where = ResourcePath("CustomResourceDefinition", crd["metadata"]["name"], api_version=API)
+        where = ResourcePath(kinds.CUSTOM_RESOURCE_DEFINITION, crd["metadata"]["name"])
         before = await objects.get(where)
         wanted, kept = with_stored_versions(crd, before or {})
         await objects.apply(where, wanted)

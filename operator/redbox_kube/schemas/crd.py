@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from redbox_kube.api.plurals import Resource
+from redbox_kube.api.kinds import CUSTOM_RESOURCE_DEFINITION, Kind
 from redbox_kube.schemas.openapi import Schema, structural
 
 
@@ -27,20 +27,18 @@ def object_schema(rules: list[Schema], spec: Schema, status: type[BaseModel], de
     }
 
 
-def crd(
-    resource: Resource, short_names: list[str], scope: str, schema: Schema, columns: list[Schema]
-) -> Schema:
+def crd(kind: Kind, short_names: list[str], schema: Schema, columns: list[Schema]) -> Schema:
     """A CustomResourceDefinition of one version."""
     names = {
-        "kind": resource.kind,
-        "listKind": f"{resource.kind}List",
-        "plural": resource.plural,
-        "singular": resource.kind.lower(),
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
         "shortNames": short_names,
         "categories": ["redbox"],
     }
     version = {
-        "name": resource.version,
+        "name": kind.version,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
@@ -48,10 +46,10 @@ def crd(
         "schema": {"openAPIV3Schema": schema},
     }
     return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {"group": resource.group, "scope": scope, "names": names, "versions": [version]},
+        "apiVersion": CUSTOM_RESOURCE_DEFINITION.api_version,
+        "kind": CUSTOM_RESOURCE_DEFINITION.name,
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {"group": kind.group, "scope": kind.scope, "names": names, "versions": [version]},
     }
 
 

@@ -5,14 +5,14 @@ Checks of the API server beyond the schema of a field are rules in CEL.
 
 from __future__ import annotations
 
-from redbox_clusters.names import GROUP, VERSION
-from redbox_clusters.slurm_cluster import SlurmClusterSpec
-from redbox_clusters.slurm_endpoint import SlurmEndpointSpec
-from redbox_kube.api.plurals import Resource
+from redbox_clusters.names import SLURM_JOBS
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, SlurmClusterSpec
+from redbox_clusters.slurm_endpoint import SLURM_ENDPOINTS, SlurmEndpointSpec
+from redbox_kube.api.kinds import Kind
 from redbox_kube.schemas.crd import crd, immutable, object_schema
 from redbox_kube.schemas.openapi import Schema, rule, structural
 from redbox_operator.api.slurmcluster_status import SlurmClusterStatus, SlurmEndpointStatus
-from redbox_operator.api.slurmjob import LONGEST_NAME, MUTABLE, SLURM_JOBS, SlurmJobSpec
+from redbox_operator.api.slurmjob import LONGEST_NAME, MUTABLE, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.api.sylabs import OLD_KINDS
 
@@ -70,8 +70,6 @@ NAME_OF_ENDPOINT = rule(
     "a SlurmEndpoint's name has at most 63 characters of a-z, 0-9 and -, because it is a label of pods",
 )
 UNCHANGED = rule("self == oldSelf", "spec is immutable: create another object, or delete this one first")
-SLURM_CLUSTERS = Resource(GROUP, VERSION, "slurmclusters", "SlurmCluster")
-SLURM_ENDPOINTS = Resource(GROUP, VERSION, "slurmendpoints", "SlurmEndpoint")
 RULES_OF_CLUSTER = [
     rule(
         "self.audience == oldSelf.audience",
@@ -110,26 +108,26 @@ def _slurm_job() -> Schema:
     fixed = [name for name in spec["properties"] if name not in MUTABLE]
     spec["x-kubernetes-validations"].append(immutable(fixed, "SlurmJob"))
     schema = object_schema([NAME_OF_JOB], spec, SlurmJobStatus, "A Slurm job.")
-    return crd(SLURM_JOBS, ["sj"], "Namespaced", schema, COLUMNS_OF_JOB)
+    return crd(SLURM_JOBS, ["sj"], schema, COLUMNS_OF_JOB)
 
 
-def _old_kind(resource: Resource) -> Schema:
+def _old_kind(resource: Kind) -> Schema:
     """Without a rule for names: objects of old kinds may have long ones, which the operator reports."""
     spec = structural(OLD_KINDS[resource])
     spec["x-kubernetes-validations"] = [UNCHANGED]
     schema = object_schema([], spec, SlurmJobStatus, "A Slurm job, as defined by Sylabs' operators.")
-    return crd(resource, [], "Namespaced", schema, COLUMNS_OF_OLD_JOB)
+    return crd(resource, [], schema, COLUMNS_OF_OLD_JOB)
 
 
 def _slurm_cluster() -> Schema:
     spec = structural(SlurmClusterSpec)
     spec["x-kubernetes-validations"] = RULES_OF_CLUSTER
     schema = object_schema([NAME_OF_CLUSTER], spec, SlurmClusterStatus, "A Slurm cluster behind a red-box.")
-    return crd(SLURM_CLUSTERS, ["slc"], "Cluster", schema, COLUMNS_OF_CLUSTER)
+    return crd(SLURM_CLUSTERS, ["slc"], schema, COLUMNS_OF_CLUSTER)
 
 
 def _slurm_endpoint() -> Schema:
     spec = structural(SlurmEndpointSpec)
     description = "A Slurm cluster behind a red-box of one namespace."
     schema = object_schema([NAME_OF_ENDPOINT], spec, SlurmEndpointStatus, description)
-    return crd(SLURM_ENDPOINTS, ["sle"], "Namespaced", schema, COLUMNS_OF_ENDPOINT)
+    return crd(SLURM_ENDPOINTS, ["sle"], schema, COLUMNS_OF_ENDPOINT)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from redbox_api.job_parts import SbatchFields
-from redbox_clusters.names import GROUP, VERSION
+from redbox_clusters.names import SLURM_JOBS
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.api.plurals import Resource
 from redbox_kube.schemas.openapi import rule
 from redbox_kube.status.models import KubeModel
 from redbox_operator.api.slurmjob_fields import (
@@ -167,7 +167,7 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
 class SlurmJobRef(NamedTuple):
     """Kind, namespace and name of a SlurmJob or of a job of an old kind."""
 
-    resource: Resource
+    resource: Kind
     namespace: str
     name: str
 
@@ -176,12 +176,9 @@ class SlurmJobRef(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-SLURM_JOBS = Resource(GROUP, VERSION, "slurmjobs", "SlurmJob")
-
-
 def path_of(ref: SlurmJobRef) -> ResourcePath:
     """The object's path at the API server."""
-    return ResourcePath(ref.resource.kind, ref.name, ref.namespace, ref.resource.api_version)
+    return ResourcePath(ref.resource, ref.name, ref.namespace)
 
 
 class SlurmJob(KubeModel):
@@ -190,7 +187,7 @@ class SlurmJob(KubeModel):
     metadata: dict[str, Any]
     spec: SlurmJobSpec
     status: SlurmJobStatus = Field(default_factory=SlurmJobStatus)
-    resource: Resource = SLURM_JOBS
+    resource: Kind = SLURM_JOBS
     unreadable: str | None = None  # why its spec could not be decoded
     is_whole: bool = True  # of one in the object cache only a part of the spec may be kept
 

@@ -11,19 +11,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from redbox_api.job_parts import ContainerOptions, Resources
-from redbox_kube.api.plurals import Resource
+from redbox_clusters.names import OLD_SLURM_JOBS, OLDEST_SLURM_JOBS, WLM_GROUP, WLM_JOBS
+from redbox_kube.api.kinds import Kind
 from redbox_kube.schemas.volume_schemas import MOUNT
 from redbox_kube.status.models import KubeModel
 from redbox_operator.api.constants import pod_name
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, ResultsSpec, Volume, bounded
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
-
-WLM_GROUP = "wlm.sylabs.io"
-OLD_VERSION = "v1alpha1"
-OLD_SLURM_JOBS = Resource(WLM_GROUP, OLD_VERSION, "slurmjobs", "SlurmJob")
-OLDEST_SLURM_JOBS = Resource("slurm.sylabs.io", OLD_VERSION, "slurmjobs", "SlurmJob")
-WLM_JOBS = Resource(WLM_GROUP, OLD_VERSION, "wlmjobs", "WlmJob")
 
 CHOOSES_PARTITION = f"{WLM_GROUP}/partition"
 OLD_WORDS = {
@@ -164,14 +159,14 @@ class WlmJobSpec(KubeModel):
         )
 
 
-OLD_KINDS: dict[Resource, type[OldSlurmJobSpec | WlmJobSpec]] = {
+OLD_KINDS: dict[Kind, type[OldSlurmJobSpec | WlmJobSpec]] = {
     OLD_SLURM_JOBS: OldSlurmJobSpec,
     OLDEST_SLURM_JOBS: OldSlurmJobSpec,
     WLM_JOBS: WlmJobSpec,
 }
 
 
-def translated(resource: Resource, raw: dict[str, Any]) -> SlurmJob:
+def translated(resource: Kind, raw: dict[str, Any]) -> SlurmJob:
     """The SlurmJob that is equivalent to an object of an old kind."""
     spec = OLD_KINDS[resource].model_validate(raw.get("spec"))
     return SlurmJob(

@@ -164,7 +164,7 @@ def _security(parts: PodParts, user: int) -> Object:
 def _metadata(job: SlurmJob, cluster: SlurmCluster, attempt: int, role: PodRole) -> Object:
     owner = {
         "apiVersion": job.resource.api_version,
-        "kind": job.resource.kind,
+        "kind": job.resource.name,
         "name": job.name,
         "uid": job.uid,
         "controller": True,

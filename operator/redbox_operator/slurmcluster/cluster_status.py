@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
-from redbox_clusters.names import API_VERSION
-from redbox_clusters.slurm_cluster import SlurmCluster
-from redbox_clusters.slurm_endpoint import SlurmEndpoint, kept_metadata
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, SlurmCluster
+from redbox_clusters.slurm_endpoint import SLURM_ENDPOINTS, SlurmEndpoint, kept_metadata
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.paces import Pace
@@ -127,7 +126,8 @@ async def describe(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]:
 
 
 def path_of_cluster(cluster: SlurmCluster) -> ResourcePath:
-    return ResourcePath(cluster.kind, cluster.name, cluster.namespace, API_VERSION)
+    kind = SLURM_ENDPOINTS if cluster.namespace else SLURM_CLUSTERS
+    return ResourcePath(kind, cluster.name, cluster.namespace)
 
 
 def _read(cluster: SlurmCluster) -> SlurmClusterStatus:

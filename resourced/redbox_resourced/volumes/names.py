@@ -27,4 +27,3 @@ STORAGE_PROVISIONER = (
     "volume.beta.kubernetes.io/storage-provisioner",
 )
 """Written by Kubernetes on a claim that an external provisioner shall serve."""
-STORAGE_API = "storage.k8s.io/v1"

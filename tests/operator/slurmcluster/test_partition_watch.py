@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Amounts, Partition
-from redbox_clusters.names import API_VERSION
 from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.metrics import OperatorMetrics
@@ -24,7 +24,7 @@ from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster
 
-WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+WHERE = ResourcePath(SLURM_CLUSTERS, "hpc1")
 
 
 def partition(name: str = "debug", *, free: int = 4, state: str = "UP") -> Partition:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER
@@ -99,4 +100,4 @@ async def test_pods_of_another_cluster_keep_it_not() -> None:
     has_pod(cluster.api, "train", node="hpc2.debug")
     await cluster.look()
     assert not cluster.exists
-    assert ResourcePath("Pod", "train", "farm") in cluster.api.objects
+    assert ResourcePath(kinds.POD, "train", "farm") in cluster.api.objects

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from redbox_clusters.names import API_VERSION
 from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
@@ -21,7 +21,7 @@ from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
 from tests.operator.harness import DELETED
 
-WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+WHERE = ResourcePath(SLURM_CLUSTERS, "hpc1")
 FIRST = cluster_finalizer("team-a", limited=True)
 SECOND = cluster_finalizer("team-b", limited=True)
 
