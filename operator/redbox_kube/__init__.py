@@ -1,1 +1,1 @@
-"""What the operator and resourced share of Kubernetes: objects, the SlurmCluster, names on nodes."""
+"""The kit of the controllers: the API server, statuses, CRDs, processes. Nothing of Slurm."""

@@ -15,10 +15,11 @@ from time import monotonic
 import kopf
 import structlog
 
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.api.lease import Lease, LeaseLost
 from redbox_kube.api.objects import ObjectClient
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.metrics import OperatorMetrics, StateGauges
@@ -29,7 +30,6 @@ from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob.kopf_watches import registry_for, settings_for
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.slurmjob.resync import Resync
-from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 STUCK_S = 600.0
@@ -56,7 +56,7 @@ class Operator:
         self._objects = objects
         self._options = options
         self.metrics = OperatorMetrics()
-        writer = StatusWriter(objects, self.metrics)
+        writer = StatusWriter(objects, self.metrics.writes)
         self.cache = ObjectCache()
         links = RedboxLinks()
         self.reconciler = Reconciler(

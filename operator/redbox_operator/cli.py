@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from redbox_api.log import configure_log
-from redbox_kube.redbox_token import ServiceAccountName
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.runtime.version_option import add_version_option
 from redbox_operator.application import Options, run_operator
 from redbox_operator.companion_pods.builder import CompanionProgram

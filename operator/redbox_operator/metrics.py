@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from redbox_clusters.slurm_endpoint import is_endpoint
 from redbox_kube.runtime.clock import now
-from redbox_kube.slurm_endpoint import is_endpoint
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 
 SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)

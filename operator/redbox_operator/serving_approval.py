@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 
 import structlog
 
+from redbox_clusters.serving_requests import RESOURCED, SIGNER, address_of
+from redbox_kube.api import kinds
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_kube.serving_requests import API_VERSION, RESOURCED, SIGNER, address_of
 
 log = structlog.get_logger(__name__)
 OF_SIGNER = {"fieldSelector": f"spec.signerName={SIGNER}"}
@@ -34,7 +35,7 @@ class ServingApproval:
         self._namespace = namespace
         self._changed = asyncio.Event()
         self._warnings = GroupedWarnings("serving certificate not approved")
-        path = ResourcePath("CertificateSigningRequest", api_version=API_VERSION)
+        path = ResourcePath(kinds.CERTIFICATE_SIGNING_REQUEST)
         self._waiting = Informer(
             objects, path, selection=OF_SIGNER, reduced=waiting_address, on_change=self._on_change
         )
@@ -74,13 +75,13 @@ class ServingApproval:
 
     async def _addresses(self) -> AsyncIterator[str]:
         """Those of resourced's pods."""
-        async for page, _ in self._objects.pages(ResourcePath("Pod", namespace=self._namespace), PODS):
+        async for page, _ in self._objects.pages(ResourcePath(kinds.POD, namespace=self._namespace), PODS):
             for pod in page:
                 for each in pod.get("status", {}).get("podIPs") or ():
                     yield each["ip"]
 
     async def _approve(self, name: str, address: str) -> None:
-        where = ResourcePath("CertificateSigningRequest", name, api_version=API_VERSION)
+        where = ResourcePath(kinds.CERTIFICATE_SIGNING_REQUEST, name)
         condition = {
             "type": "Approved",
             "status": "True",

@@ -15,9 +15,10 @@ from functools import partial
 
 import structlog
 
+from redbox_clusters.names import GROUP
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_kube.names import GROUP
-from redbox_kube.redbox_token import ServiceAccountName
 
 log = structlog.get_logger(__name__)
 PROBE_AUDIENCE = "probe.invalid"
@@ -110,18 +111,18 @@ def volume_policy(objects: ObjectClient, account: ServiceAccountName) -> Admissi
         "metadata": {"name": PROBE_NAME},
         "spec": spec,
     }
-    probe = partial(objects.create, ResourcePath("PersistentVolume"), volume, dry_run=True)
+    probe = partial(objects.create, ResourcePath(kinds.PERSISTENT_VOLUME), volume, dry_run=True)
     return AdmissionPolicy("redbox-volumes", account.namespace, VOLUMES_MISSING, probe)
 
 
 async def _label_some_pod(objects: ObjectClient, namespace: str) -> None:
     """Resourced's own pod, as a rule."""
     label: list[Object] = [{"op": "add", "path": "/metadata/labels", "value": {f"{GROUP}/probe": "true"}}]
-    for where in (ResourcePath("Pod", namespace=namespace), ResourcePath("Pod")):
+    for where in (ResourcePath(kinds.POD, namespace=namespace), ResourcePath(kinds.POD)):
         async for page, _ in objects.pages(where, {"limit": "1"}):
             for pod in page:
                 metadata = pod["metadata"]
-                path = ResourcePath("Pod", metadata["name"], metadata["namespace"])
+                path = ResourcePath(kinds.POD, metadata["name"], metadata["namespace"])
                 if await objects.json_patch(path, label, dry_run=True) is not None:
                     return
             break

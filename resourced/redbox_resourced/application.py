@@ -9,9 +9,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.api.lease import Lease
 from redbox_kube.api.objects import ObjectClient
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_resourced.nodes.gateways import GatewayNodes
 from redbox_resourced.nodes.manifest import KubeletAddress

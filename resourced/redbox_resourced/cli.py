@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from redbox_api.log import configure_log
-from redbox_kube.redbox_token import ServiceAccountName
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.runtime.version_option import add_version_option
 from redbox_resourced.application import ResourcedSettings, run_resourced
 from redbox_resourced.nodes.manifest import KubeletAddress

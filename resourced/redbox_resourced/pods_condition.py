@@ -13,10 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from redbox_clusters.slurm_cluster import (
+    NOT_REPORTED,
+    PODS_DISABLED,
+    PODS_READY,
+    SLURM_CLUSTERS,
+    PodsSpec,
+    SlurmCluster,
+)
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_DISABLED, PODS_READY, PodsSpec, SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.virtual_delivery import PodsServing
 
@@ -141,6 +147,6 @@ class PodsCondition:
             readiness = readiness_of(cluster.spec.pods, self._grants, serving)
         after = condition_of(cluster, readiness, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if after != before:
-            path = ResourcePath("SlurmCluster", cluster.name, api_version=API_VERSION)
+            path = ResourcePath(SLURM_CLUSTERS, cluster.name)
             body = {"metadata": {"uid": cluster.metadata["uid"]}, "status": {"conditions": [after]}}
             await self._objects.apply(path, body, subresource="status")

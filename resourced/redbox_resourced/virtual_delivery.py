@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.objects import ObjectClient
-from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.admission_policies import pod_policy, token_policy, volume_policy
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.certificate_expiry import (

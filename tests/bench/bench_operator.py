@@ -31,8 +31,9 @@ from kubernetes.aio import client, config
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
+from redbox_clusters.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID, SLURM_JOBS
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID
 from redbox_kube.runtime.clock import now
 from redbox_operator.api.constants import FIELD_MANAGER, FINALIZER
 from redbox_operator.api.crds import all_crds
@@ -88,7 +89,9 @@ class Scale:
         """A SlurmJob as the operator left it while its job runs: with companion and status."""
         made = await self.submit(name, finalizers=[FINALIZER])
         uid = made["metadata"]["uid"]
-        pod = await self.objects.create(ResourcePath("Pod", namespace=self.namespace), self._pod(name, uid))
+        pod = await self.objects.create(
+            ResourcePath(kinds.POD, namespace=self.namespace), self._pod(name, uid)
+        )
         assert pod is not None
         row = self.row(uid, Phase.RUNNING, number)
         self.redbox.put(row)
@@ -154,7 +157,7 @@ class Scale:
         }
 
     def _where(self, name: str) -> ResourcePath:
-        return ResourcePath("SlurmJob", name, self.namespace, API_VERSION)
+        return ResourcePath(SLURM_JOBS, name, self.namespace)
 
     # -- the operator
 
@@ -326,14 +329,14 @@ async def _clear(kubectl: Kubernetes, objects: ObjectClient) -> None:
 
     async def lift(namespace: str, name: str) -> None:
         async with free:
-            where = ResourcePath("SlurmJob", name, namespace, API_VERSION)
+            where = ResourcePath(SLURM_JOBS, name, namespace)
             await objects.merge(where, {"metadata": {"finalizers": []}})
 
     names = kubectl("get", "namespaces", "--output=jsonpath={.items[*].metadata.name}").split()
     for namespace in (name for name in names if name.startswith(PREFIX)):
         kubectl("delete", "namespace", namespace, "--wait=false")
         async with asyncio.TaskGroup() as group:
-            async for found in objects.list_metadata(ResourcePath("SlurmJob", "", namespace, API_VERSION)):
+            async for found in objects.list_metadata(ResourcePath(SLURM_JOBS, "", namespace)):
                 group.create_task(lift(namespace, found.name))
 
 

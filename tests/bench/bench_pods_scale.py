@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from redbox_bed.bed import Bed
+from redbox_clusters.virtual_pods import SUBMITTED
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.virtual_pods import SUBMITTED
 from tests.bench.bench_virtual_scale import (
     ALICE,
     AT_ONCE,
@@ -90,7 +91,7 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int) -> s
         made = await objects.create(PODS_OF_ALICE, body)
         assert made is not None
         condition = {"type": SUBMITTED, "status": "True"}
-        where = ResourcePath("Pod", name, ALICE)
+        where = ResourcePath(kinds.POD, name, ALICE)
         await objects.merge(where, {"status": {"conditions": [condition]}}, subresource="status")
         return str(made["metadata"]["uid"])
 

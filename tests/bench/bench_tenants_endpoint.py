@@ -25,8 +25,8 @@ from kubernetes.aio import client, config
 from redbox_api.models import Job, OwnerRef, Phase, WatchEvent
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
+from redbox_clusters.names import API_VERSION, SLURM_JOBS
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.crds import all_crds
 from tests.bench.bench_operator import HEALTH_PORT, SCRIPT
@@ -133,7 +133,7 @@ class Tenants:
 
 
 def jobs_of(namespace: str) -> ResourcePath:
-    return ResourcePath("SlurmJob", "", namespace, API_VERSION)
+    return ResourcePath(SLURM_JOBS, "", namespace)
 
 
 def row(uid: str, namespace: str, phase: Phase, reason: str | None = None) -> Job:
@@ -251,7 +251,7 @@ async def cleared(objects: ObjectClient, kubectl: Kubernetes, *namespaces: str) 
     """No operator is there to lift the finalizers."""
     for namespace in namespaces:
         async for found in objects.list_metadata(jobs_of(namespace)):
-            where = ResourcePath("SlurmJob", found.name, namespace, API_VERSION)
+            where = ResourcePath(SLURM_JOBS, found.name, namespace)
             await objects.merge(where, {"metadata": {"finalizers": []}})
         kubectl("delete", "namespace", namespace, "--wait=false")
 

@@ -21,9 +21,11 @@ from redbox.server.certificates import issue_server, make_authority
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import TENANTS
+from redbox_clusters.names import SLURM_JOBS
+from redbox_clusters.virtual_pods import SUBMITTED
+from redbox_kube.api import kinds
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.virtual_pods import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target
@@ -45,7 +47,7 @@ AT_ONCE = 32
 API = "redbox.dev/v1alpha1"
 ALICE = TENANTS[0]
 LABEL = "bench=scale"
-PODS_OF_ALICE = ResourcePath("Pod", namespace=ALICE)
+PODS_OF_ALICE = ResourcePath(kinds.POD, namespace=ALICE)
 
 
 @dataclass
@@ -111,7 +113,7 @@ class Scale:
         say("nodes settled")
 
     def _versions(self) -> frozenset[str]:
-        found = self._list(ResourcePath("Node"), {"labelSelector": "redbox.dev/virtual"})
+        found = self._list(ResourcePath(kinds.NODE), {"labelSelector": "redbox.dev/virtual"})
         return frozenset(one.resource_version for one in found)
 
     def _known(self) -> int:
@@ -170,7 +172,7 @@ class Scale:
 
     async def _slurm_jobs(self) -> list[str]:
         async with administrator(self.bed.places.kubeconfig) as objects:
-            where = ResourcePath("SlurmJob", namespace=ALICE, api_version=API)
+            where = ResourcePath(SLURM_JOBS, namespace=ALICE)
             keys = []
             for number in range(KEYS):
                 metadata = {"name": f"scale-{number}", "labels": {"bench": "scale"}}
@@ -237,9 +239,9 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int, keys
         },
     }
     async with free:
-        await objects.create(ResourcePath("Pod", namespace=ALICE), body)
+        await objects.create(ResourcePath(kinds.POD, namespace=ALICE), body)
         condition = {"type": SUBMITTED, "status": "True"}
-        where = ResourcePath("Pod", name, ALICE)
+        where = ResourcePath(kinds.POD, name, ALICE)
         await objects.merge(where, {"status": {"conditions": [condition]}}, subresource="status")
 
 

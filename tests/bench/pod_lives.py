@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from uuid import uuid4
 
+from redbox_clusters.names import SLURM_JOBS
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from tests.bench.kubectl import pod
 from tests.bench.virtual_jobs import API
@@ -62,17 +64,17 @@ def _slurm_job(name: str, script: str) -> Object:
 
 
 ON_SLURM = Kind(
-    ResourcePath("Pod", namespace=ALICE),
+    ResourcePath(kinds.POD, namespace=ALICE),
     _slurm_pod,
     lambda status: condition(status, "redbox.dev/Submitted").get("status") == "True",
 )
 SLURM_JOB = Kind(
-    ResourcePath("SlurmJob", namespace=ALICE, api_version=API),
+    ResourcePath(SLURM_JOBS, namespace=ALICE),
     _slurm_job,
     lambda status: bool(status.get("jobID")),
     "-job",
 )
-NATIVE = Kind(ResourcePath("Pod", namespace=NATIVE_NAMESPACE), pod, lambda status: "startTime" in status)
+NATIVE = Kind(ResourcePath(kinds.POD, namespace=NATIVE_NAMESPACE), pod, lambda status: "startTime" in status)
 
 
 @dataclass

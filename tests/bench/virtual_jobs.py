@@ -14,6 +14,9 @@ from typing import Any
 
 from kubernetes.aio import client, config
 
+from redbox_clusters.names import SLURM_JOBS
+from redbox_kube.api import kinds
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from tests.e2e.harness.virtual_delivery import CLUSTER, TOLERATIONS
 
@@ -43,7 +46,9 @@ class VirtualJobs:
                 begun[name] = time.perf_counter()
                 await self._make(name)
 
-        _, version = [page async for page in self.objects.pages(ResourcePath("Pod", namespace=NAMESPACE))][-1]
+        _, version = [
+            page async for page in self.objects.pages(ResourcePath(kinds.POD, namespace=NAMESPACE))
+        ][-1]
         watching = asyncio.create_task(self._watch(version))
         try:
             await asyncio.gather(*map(make, names))
@@ -57,7 +62,7 @@ class VirtualJobs:
         return {name: self.submitted[name] - begun[name] for name in names}
 
     async def _watch(self, version: str) -> None:
-        async for event in self.objects.watch(ResourcePath("Pod", namespace=NAMESPACE), version):
+        async for event in self.objects.watch(ResourcePath(kinds.POD, namespace=NAMESPACE), version):
             conditions = event["object"].get("status", {}).get("conditions", [])
             if any("Slurm job" in one.get("message", "") for one in conditions):
                 name = event["object"]["metadata"]["name"].removesuffix("-job")
@@ -65,7 +70,7 @@ class VirtualJobs:
                 self._seen.set()
 
     async def _make(self, name: str) -> None:
-        where = ResourcePath("SlurmJob", namespace=NAMESPACE, api_version=API)
+        where = ResourcePath(SLURM_JOBS, namespace=NAMESPACE)
         spec = {"cluster": CLUSTER, "batch": self.request["batch"]}
         job = {"apiVersion": API, "kind": "SlurmJob", "metadata": {"name": name}, "spec": spec}
         made = await self.objects.create(where, job)
@@ -78,7 +83,7 @@ class VirtualJobs:
             "labels": {"bench": "virtual"},
         }
         body = json.dumps({**self.request, "name": name})
-        await self._create("ConfigMap", metadata, data={"request.json": body}, immutable=True)
+        await self._create(kinds.CONFIG_MAP, metadata, data={"request.json": body}, immutable=True)
         container = {"name": "companion", "image": "bed.local/nowhere:1"}
         node = self.spec or {"nodeSelector": {"redbox.dev/cluster": CLUSTER, "redbox.dev/partition": "debug"}}
         pod_spec = {
@@ -88,19 +93,19 @@ class VirtualJobs:
             "containers": [container],
             **node,
         }
-        pod = await self._create("Pod", metadata, spec=pod_spec)
+        pod = await self._create(kinds.POD, metadata, spec=pod_spec)
         companion = {
             "name": f"{name}-job",
             "uid": pod["metadata"]["uid"],
             "attempt": 1,
             "request": f"sha256:{hashlib.sha256(body.encode()).hexdigest()}",
         }
-        at = ResourcePath("SlurmJob", name, NAMESPACE, API)
+        at = ResourcePath(SLURM_JOBS, name, NAMESPACE)
         await self.objects.merge(at, {"status": {"companion": companion}}, subresource="status")
 
-    async def _create(self, kind: str, metadata: Object, **rest: Any) -> Object:
+    async def _create(self, kind: Kind, metadata: Object, **rest: Any) -> Object:
         where = ResourcePath(kind, namespace=NAMESPACE)
-        body = {"apiVersion": "v1", "kind": kind, "metadata": metadata, **rest}
+        body = {"apiVersion": "v1", "kind": kind.name, "metadata": metadata, **rest}
         made = await self.objects.create(where, body)
         assert made is not None
         return made

@@ -12,7 +12,7 @@ from kubectl_slurm.kubectl.program import Kubectl as Program
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.redbox.answers import IdentityAtRedbox
 from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess, RedboxNotReached, access_of
-from redbox_kube.slurm_endpoint import audience_of
+from redbox_clusters.slurm_endpoint import audience_of
 from tests.cli.factories import slurmcluster, slurmjob
 from tests.cli.harness import Kubectl, run
 

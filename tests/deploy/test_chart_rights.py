@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox_kube.serving_requests import SIGNER, USER
+from redbox_clusters.serving_requests import SIGNER, USER
 from redbox_operator.api.crds import all_crds
 from tests.deploy.chart_objects import CONTROLLERS, Render, is_hook, of_kind, rules_of
 

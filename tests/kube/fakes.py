@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, cast
 
+from redbox_kube.api import kinds
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from tests.kube.object_api import ObjectApi
@@ -49,7 +50,7 @@ class Fault:
 
     def matches(self, request: Request, name: str) -> bool:
         where = request.where
-        found = (request.verb, where.kind, name, where.namespace)
+        found = (request.verb, where.kind.name, name, where.namespace)
         wanted = (self.verb, self.kind, self.name, self.namespace)
         return self.times != 0 and all(want in {"", value} for want, value in zip(wanted, found, strict=True))
 
@@ -67,6 +68,7 @@ class FakeApiServer:
     """The API server; `client` is the same for those that want an `ObjectClient`."""
 
     def __init__(self, *, page_size: int = 500) -> None:
+        self.field_manager = FIELD_MANAGER
         self.objects: dict[ResourcePath, Object] = {}
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
@@ -124,10 +126,10 @@ class FakeApiServer:
         self._oldest = self._version
 
     def of_kind(self, kind: str) -> list[Object]:
-        return [body for where, body in self.objects.items() if where.kind == kind]
+        return [body for where, body in self.objects.items() if where.kind.name == kind]
 
     def names(self, kind: str) -> list[str]:
-        return sorted(where.name for where in self.objects if where.kind == kind)
+        return sorted(where.name for where in self.objects if where.kind.name == kind)
 
     @property
     def events(self) -> list[Object]:
@@ -137,7 +139,7 @@ class FakeApiServer:
     def writes(self) -> int:
         """Requests that write, but for events."""
         reads = {"get", "list", "watch", "token"}
-        return sum(verb not in reads and where.kind != "Event" for verb, where in self.requests)
+        return sum(verb not in reads and where.kind is not kinds.EVENT for verb, where in self.requests)
 
     @property
     def asked(self) -> list[str]:
@@ -198,7 +200,7 @@ class FakeApiServer:
     ) -> str:
         self.tokens_of.append(pod)
         self.token_lifetimes.append(seconds)
-        self._receive("token", ResourcePath("ServiceAccount", account, namespace))
+        self._receive("token", ResourcePath(kinds.SERVICE_ACCOUNT, account, namespace))
         return f"token of {namespace}/{account} for {audience}"
 
     async def apply(
@@ -295,9 +297,9 @@ class FakeApiServer:
             if fault.matches(request, where.name or name):
                 fault.times = None if fault.times is None else fault.times - 1
                 raise fault.error
-        if self.unserved & {where.kind, where.api_version}:
+        if self.unserved & {where.kind.name, where.kind.api_version}:
             raise ApiRefused(HTTPStatus.NOT_FOUND, "404 page not found")
-        if verb not in {"get", "list", "watch", "token"} and where.kind != "Event":
+        if verb not in {"get", "list", "watch", "token"} and where.kind is not kinds.EVENT:
             change, self.before_next_write = self.before_next_write, None
             if change:
                 change()

@@ -13,10 +13,7 @@ from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 def is_selected(
     at: ResourcePath, body: Object, where: ResourcePath, selection: Mapping[str, str] | None
 ) -> bool:
-    same = (at.kind, at.api_version) == (where.kind, where.api_version) and where.namespace in {
-        "",
-        at.namespace,
-    }
+    same = at.kind == where.kind and where.namespace in {"", at.namespace}
     selection = selection or {}
     labels = body["metadata"].get("labels") or {}
     return (

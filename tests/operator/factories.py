@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.slurm_endpoint import SlurmEndpoint
+from redbox_clusters.slurm_cluster import SlurmCluster
+from redbox_clusters.slurm_endpoint import SlurmEndpoint
 from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
     ClusterUsers,

@@ -10,11 +10,13 @@ import pytest
 from redbox_api.errors import NoSuchJob
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase, Problem
+from redbox_clusters.slurm_cluster import SlurmCluster
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJobRef
+from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJobRef, path_of
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.companion_pods.plan import companion_of
@@ -26,7 +28,6 @@ from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_operator.slurmjob import attempt_pods, deletion
 from redbox_operator.slurmjob import reconciler as reconciling
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.status_writer import StatusWriter, path_of
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
 
@@ -110,7 +111,7 @@ class Stand:
         self.metrics = metrics = OperatorMetrics()
         self.cache = ObjectCache()
         self.registry = RedboxLinks(cast("dict[str, RedboxLink]", self.links), self.troubles)
-        self.writer = StatusWriter(self.api.client, metrics)
+        self.writer = StatusWriter(self.api.client, metrics.writes)
         self.reconciler = Reconciler(self.writer, self.cache, self.registry, CompanionProgram(IMAGE), metrics)
         self.reconciler.clusters_listed()
 
@@ -144,7 +145,7 @@ class Stand:
         if there is not None:
             self.reconciler.job_updated(read_job(SLURM_JOBS, there))
         for pod in list(self.cache.companions.values()):
-            if ResourcePath("Pod", pod.name, pod.namespace) not in self.api.objects:
+            if ResourcePath(kinds.POD, pod.name, pod.namespace) not in self.api.objects:
                 self.reconciler.companion_deleted(pod)
         for body in self.api.of_kind("Pod"):
             if body["metadata"].get("labels"):
@@ -184,7 +185,7 @@ class Stand:
         return Job(key="0aa6-11", attempt=attempt, owner=owner, user="alice", phase=phase, **facts)
 
     async def pod_ends(self, message: str, name: str = "cow-job") -> None:
-        where = ResourcePath("Pod", name, "farm")
+        where = ResourcePath(kinds.POD, name, "farm")
         state = {"terminated": {"exitCode": 1, "message": message}}
         status = {"phase": "Failed", "containerStatuses": [{"state": state}]}
         self.api.put(where, {**self.api.objects[where], "status": status})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox_kube.redbox_token import ServiceAccountName
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_operator import application
 from redbox_operator.application import Operator, Options
 from redbox_operator.companion_pods.builder import CompanionProgram

@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from redbox_clusters.serving_requests import USER, signing_request, spec_of, subject
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
-from redbox_kube.serving_requests import API_VERSION, USER, signing_request, spec_of, subject
 from redbox_operator import serving_approval
 from redbox_operator.serving_approval import ServingApproval, waiting_address
 from tests.kube.fakes import FakeApiServer
@@ -24,7 +25,7 @@ LABELS = {"app.kubernetes.io/name": "redbox-resourced"}
 
 
 def where(name: str) -> ResourcePath:
-    return ResourcePath("CertificateSigningRequest", name, api_version=API_VERSION)
+    return ResourcePath(kinds.CERTIFICATE_SIGNING_REQUEST, name)
 
 
 def request(name: str = "redbox-resourced-1", address: str = ADDRESS, **spec: Any) -> Object:
@@ -37,7 +38,7 @@ def put(api: FakeApiServer, body: Object) -> None:
 
 
 def put_pod(api: FakeApiServer, name: str, address: str, **metadata: Any) -> None:
-    pod = ResourcePath("Pod", name, metadata.pop("namespace", NAMESPACE))
+    pod = ResourcePath(kinds.POD, name, metadata.pop("namespace", NAMESPACE))
     api.put(pod, {"metadata": {"labels": LABELS, **metadata}, "status": {"podIPs": [{"ip": address}]}})
 
 

@@ -28,8 +28,16 @@ PLUGIN = Part("kubectl-slurm", "cli", ("kubectl_slurm", "redbox_shared"))
 COMPANION = Part("redbox-companion", "", ("redbox_companion", "redbox_shared"))
 WITH_EXTRA = (
     Part("redbox", "server", ("redbox", "redbox_api", "redbox_shared")),
-    Part("redbox-operator", "operator", ("redbox_operator", "redbox_kube", "redbox_api", "redbox_shared")),
-    Part("redbox-resourced", "resourced", ("redbox_resourced", "redbox_kube", "redbox_api", "redbox_shared")),
+    Part(
+        "redbox-operator",
+        "operator",
+        ("redbox_operator", "redbox_clusters", "redbox_kube", "redbox_api", "redbox_shared"),
+    ),
+    Part(
+        "redbox-resourced",
+        "resourced",
+        ("redbox_resourced", "redbox_clusters", "redbox_kube", "redbox_api", "redbox_shared"),
+    ),
 )
 pytestmark = [
     pytest.mark.timeout(INSTALLS_WITHIN + 60),

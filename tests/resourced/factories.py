@@ -6,7 +6,7 @@ from typing import Any
 
 from redbox_api.client import RedboxClient
 from redbox_api.models import Amounts, Partition
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_resourced.nodes.manifest import new_node
 from redbox_resourced.nodes.node_view import NodeView, read_node
 from redbox_resourced.partitions.partition_feed import PartitionFeed

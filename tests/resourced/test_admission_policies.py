@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ObjectClient, ResourcePath
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced import admission_policies
 from redbox_resourced.admission_policies import (
     PODS_MISSING,
@@ -32,7 +33,7 @@ def denied(by: str) -> ApiRefused:
 
 
 DENIED = denied("redbox-tokens")
-OWN_POD = ResourcePath("Pod", "redbox-resourced-x", "redbox-system")
+OWN_POD = ResourcePath(kinds.POD, "redbox-resourced-x", "redbox-system")
 
 
 class TokenServer:
@@ -115,7 +116,7 @@ async def test_a_volume_that_may_be_any_path_is_a_problem_and_is_not_created() -
 async def test_without_a_pod_in_its_namespace_another_one_does() -> None:
     api = FakeApiServer()
     other: Object = {"metadata": {"labels": {}}}
-    api.put(ResourcePath("Pod", "p", "alice"), other)
+    api.put(ResourcePath(kinds.POD, "p", "alice"), other)
     api.fail(denied("redbox-pods"), verb="patch", kind="Pod", name="p", namespace="alice")
     policy = pod_policy(api.client, ACCOUNT)
     await policy.wait()

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
 from redbox_resourced.kubelet import listener, server
 from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, NodeAccess
@@ -77,7 +78,7 @@ class ReviewingApiServer(FakeApiServer):
     def __init__(self, client_ca: str) -> None:
         super().__init__()
         self.reviews: list[Object] = []
-        client_cas = ResourcePath("ConfigMap", "extension-apiserver-authentication", "kube-system")
+        client_cas = ResourcePath(kinds.CONFIG_MAP, "extension-apiserver-authentication", "kube-system")
         self.put(client_cas, data={"client-ca-file": client_ca})
 
     async def create(self, where: ResourcePath, body: Object, *, dry_run: bool = False) -> Object | None:

@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, PodsSpec, SlurmCluster
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.slurm_cluster import PodsSpec, SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods_condition import PodGrants, PodsCondition, readiness_of
 from redbox_resourced.virtual_delivery import PodsServing
@@ -19,7 +18,7 @@ from tests.resourced.factories import slurm_cluster
 ALL = PodGrants(enabled=True, namespaces=("alice",), api_token_namespaces=("alice",))
 SERVED = PodsServing()
 TOKENS = {"apiTokens": True, "apiServer": "https://k8s.example.org"}
-WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+WHERE = ResourcePath(SLURM_CLUSTERS, "hpc1")
 
 
 @pytest.mark.parametrize(

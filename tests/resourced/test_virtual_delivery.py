@@ -9,8 +9,9 @@ from typing import cast
 
 import pytest
 
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced import admission_policies
 from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
@@ -23,8 +24,8 @@ PODS_DENIED, VOLUMES_DENIED = (
     ApiRefused(422, f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: no")
     for name in ("redbox-pods", "redbox-volumes")
 )
-OWN = ResourcePath("Pod", "redbox-resourced-x", "redbox-system")
-P = ResourcePath("Pod", "p", "alice")
+OWN = ResourcePath(kinds.POD, "redbox-resourced-x", "redbox-system")
+P = ResourcePath(kinds.POD, "p", "alice")
 TIMED: Object = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
 POD: Object = {
     "metadata": {"creationTimestamp": "2026-11-21T13:00:00Z"},
@@ -56,8 +57,8 @@ def delivery(api: FakeApiServer, *, may_run_pods: bool = True) -> VirtualDeliver
 
 async def probed(api: FakeApiServer, kind: str) -> None:
     """Until the policy has been tried twice more."""
-    wanted = len([verb for verb, where in api.requests if where.kind == kind]) + 2
-    while len([verb for verb, where in api.requests if where.kind == kind]) < wanted:  # noqa: ASYNC110
+    wanted = len([verb for verb, where in api.requests if where.kind.name == kind]) + 2
+    while len([verb for verb, where in api.requests if where.kind.name == kind]) < wanted:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 

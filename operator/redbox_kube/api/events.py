@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_shared.printable import printable
 
@@ -33,7 +34,7 @@ class Event:
     @property
     def where(self) -> ResourcePath:
         """The collection to create it in."""
-        return ResourcePath("Event", namespace=self.about.namespace or NAMESPACE)
+        return ResourcePath(kinds.EVENT, namespace=self.about.namespace or NAMESPACE)
 
     @property
     def name(self) -> str:
@@ -43,8 +44,8 @@ class Event:
     def body(self, now: datetime) -> Object:
         time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {
-            "apiVersion": self.about.api_version,
-            "kind": self.about.kind,
+            "apiVersion": self.about.kind.api_version,
+            "kind": self.about.kind.name,
             "name": self.about.name,
             "namespace": self.about.namespace,
             "uid": self.uid,

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 
 import structlog
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 
 log = structlog.get_logger(__name__)
-API_VERSION = "coordination.k8s.io/v1"
 HELD_S = 30.0
 GIVES_UP_S = 20.0
 EVERY_S = 5.0
@@ -140,11 +140,11 @@ class Lease:
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + bool(before)
         spec |= {"holderIdentity": self.holder, "leaseDurationSeconds": int(HELD_S), "renewTime": now}
         metadata = before.get("metadata") or {"name": self.name, "namespace": self.namespace}
-        return {"apiVersion": API_VERSION, "kind": "Lease", "metadata": metadata, "spec": spec}
+        return {"apiVersion": kinds.LEASE.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
 
     @property
     def _where(self) -> ResourcePath:
-        return ResourcePath("Lease", self.name, self.namespace, API_VERSION)
+        return ResourcePath(kinds.LEASE, self.name, self.namespace)
 
 
 def _holder(lease: Object) -> str:

@@ -20,8 +20,8 @@ from redbox_api.bodies import lines
 from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_kube.api.connection import connected_client
 from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
-from redbox_kube.api.plurals import PLURALS
 from redbox_shared.printable import printable_texts
 
 Object = dict[str, Any]
@@ -80,20 +80,18 @@ class ApiRefused(ApiError):
 class ResourcePath:
     """The path of an object, or without a name of a collection."""
 
-    kind: str
+    kind: Kind
     name: str = ""
     namespace: str = ""
-    api_version: str = "v1"
 
     def all(self) -> ResourcePath:
         """The collection of this object."""
         return replace(self, name="")
 
     def path(self, subresource: str = "") -> str:
-        group, _, version = self.api_version.partition("/")
-        root = "/api/v1" if self.api_version == "v1" else f"/apis/{_segment(group)}/{_segment(version)}"
+        root = f"/apis/{self.kind.api_version}" if self.kind.group else f"/api/{self.kind.version}"
         namespace = f"/namespaces/{_segment(self.namespace)}" if self.namespace else ""
-        parts = (PLURALS[self.kind], _segment(self.name) if self.name else "", subresource)
+        parts = (self.kind.plural, _segment(self.name) if self.name else "", subresource)
         return f"{root}{namespace}/{'/'.join(filter(None, parts))}"
 
 
@@ -118,7 +116,7 @@ class ObjectClient:
 
     def __init__(self, api: client.ApiClient, field_manager: str) -> None:
         self._api = api
-        self._field_manager = field_manager
+        self.field_manager = field_manager
 
     @classmethod
     async def connect(cls, field_manager: str) -> Self:
@@ -133,7 +131,7 @@ class ObjectClient:
         api = client.ApiClient(self._api.configuration)
         api.set_default_header("Impersonate-User", user)  # type: ignore[no-untyped-call]
         api.set_default_header("Impersonate-Group", group)  # type: ignore[no-untyped-call]
-        return ObjectClient(api, self._field_manager)
+        return ObjectClient(api, self.field_manager)
 
     async def close(self) -> None:
         await self._api.close()  # type: ignore[no-untyped-call]
@@ -191,14 +189,18 @@ class ObjectClient:
         Statuses and Nodes are written so, with parts from outside: their texts become printable.
         """
         path = where.path(subresource)
-        query = {"fieldManager": field_manager or self._field_manager, "force": "true"}
-        named = {"apiVersion": where.api_version, "kind": where.kind, **printable_texts(body, lines=True)}
+        query = {"fieldManager": field_manager or self.field_manager, "force": "true"}
+        named = {
+            "apiVersion": where.kind.api_version,
+            "kind": where.kind.name,
+            **printable_texts(body, lines=True),
+        }
         named["metadata"] = {"name": where.name, **body.get("metadata", {})}
         return await self._ask("PATCH", path, query=query, body=named, content_type=APPLY)
 
     async def merge(self, where: ResourcePath, body: Object, *, subresource: str = "") -> Object | None:
         """Merge these fields, null removes one; None if the object is gone or has another version."""
-        query = {"fieldManager": self._field_manager}
+        query = {"fieldManager": self.field_manager}
         return await self._ask_unless(
             ABSENT | CONFLICTING, "PATCH", where, subresource, query=query, body=body, content_type=MERGE
         )
@@ -207,7 +209,7 @@ class ObjectClient:
         self, where: ResourcePath, operations: list[Object], *, dry_run: bool = False
     ) -> Object | None:
         """Apply all operations or none, as where a `test` among them fails. None if the object is gone."""
-        query = {"fieldManager": self._field_manager, **(DRY_RUN if dry_run else {})}
+        query = {"fieldManager": self.field_manager, **(DRY_RUN if dry_run else {})}
         return await self._ask_unless(
             ABSENT | CONFLICTING, "PATCH", where, query=query, body=operations, content_type=JSON_PATCH
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from enum import StrEnum
 
-from redbox_kube.names import GROUP
+from redbox_clusters.names import GROUP
 from redbox_shared import pod_contract
 
 FIELD_MANAGER = "redbox-operator"

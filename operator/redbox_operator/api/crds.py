@@ -5,16 +5,14 @@ Checks of the API server beyond the schema of a field are rules in CEL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pydantic import BaseModel
-
-from redbox_kube.names import GROUP, VERSION
-from redbox_kube.slurm_cluster import SlurmClusterSpec
-from redbox_kube.slurm_endpoint import SlurmEndpointSpec
-from redbox_operator.api.schemas.openapi import Schema, rule, structural
+from redbox_clusters.names import SLURM_JOBS
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, SlurmClusterSpec
+from redbox_clusters.slurm_endpoint import SLURM_ENDPOINTS, SlurmEndpointSpec
+from redbox_kube.api.kinds import Kind
+from redbox_kube.schemas.crd import crd, immutable, object_schema
+from redbox_kube.schemas.openapi import Schema, rule, structural
 from redbox_operator.api.slurmcluster_status import SlurmClusterStatus, SlurmEndpointStatus
-from redbox_operator.api.slurmjob import LONGEST_NAME, MUTABLE, SLURM_JOBS, Resource, SlurmJobSpec
+from redbox_operator.api.slurmjob import LONGEST_NAME, MUTABLE, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.api.sylabs import OLD_KINDS
 
@@ -72,8 +70,6 @@ NAME_OF_ENDPOINT = rule(
     "a SlurmEndpoint's name has at most 63 characters of a-z, 0-9 and -, because it is a label of pods",
 )
 UNCHANGED = rule("self == oldSelf", "spec is immutable: create another object, or delete this one first")
-SLURM_CLUSTERS = Resource(GROUP, VERSION, "slurmclusters", "SlurmCluster")
-SLURM_ENDPOINTS = Resource(GROUP, VERSION, "slurmendpoints", "SlurmEndpoint")
 RULES_OF_CLUSTER = [
     rule(
         "self.audience == oldSelf.audience",
@@ -110,90 +106,28 @@ def crds_of_jobs() -> list[Schema]:
 def _slurm_job() -> Schema:
     spec = structural(SlurmJobSpec)
     fixed = [name for name in spec["properties"] if name not in MUTABLE]
-    spec["x-kubernetes-validations"].append(_immutable(fixed))
-    schema = _schema([NAME_OF_JOB], spec, SlurmJobStatus, "A Slurm job.")
-    return _crd(SLURM_JOBS, ["sj"], "Namespaced", schema, COLUMNS_OF_JOB)
+    spec["x-kubernetes-validations"].append(immutable(fixed, "SlurmJob"))
+    schema = object_schema([NAME_OF_JOB], spec, SlurmJobStatus, "A Slurm job.")
+    return crd(SLURM_JOBS, ["sj"], schema, COLUMNS_OF_JOB)
 
 
-def _old_kind(resource: Resource) -> Schema:
+def _old_kind(resource: Kind) -> Schema:
     """Without a rule for names: objects of old kinds may have long ones, which the operator reports."""
     spec = structural(OLD_KINDS[resource])
     spec["x-kubernetes-validations"] = [UNCHANGED]
-    schema = _schema([], spec, SlurmJobStatus, "A Slurm job, as defined by Sylabs' operators.")
-    return _crd(resource, [], "Namespaced", schema, COLUMNS_OF_OLD_JOB)
+    schema = object_schema([], spec, SlurmJobStatus, "A Slurm job, as defined by Sylabs' operators.")
+    return crd(resource, [], schema, COLUMNS_OF_OLD_JOB)
 
 
 def _slurm_cluster() -> Schema:
     spec = structural(SlurmClusterSpec)
     spec["x-kubernetes-validations"] = RULES_OF_CLUSTER
-    schema = _schema([NAME_OF_CLUSTER], spec, SlurmClusterStatus, "A Slurm cluster behind a red-box.")
-    return _crd(SLURM_CLUSTERS, ["slc"], "Cluster", schema, COLUMNS_OF_CLUSTER)
+    schema = object_schema([NAME_OF_CLUSTER], spec, SlurmClusterStatus, "A Slurm cluster behind a red-box.")
+    return crd(SLURM_CLUSTERS, ["slc"], schema, COLUMNS_OF_CLUSTER)
 
 
 def _slurm_endpoint() -> Schema:
     spec = structural(SlurmEndpointSpec)
     description = "A Slurm cluster behind a red-box of one namespace."
-    schema = _schema([NAME_OF_ENDPOINT], spec, SlurmEndpointStatus, description)
-    return _crd(SLURM_ENDPOINTS, ["sle"], "Namespaced", schema, COLUMNS_OF_ENDPOINT)
-
-
-def _immutable(fields: Sequence[str]) -> Schema:
-    """A rule of the spec: a rule of the field itself is not run when the field is added or removed.
-
-    The API server evaluates it with each write of the status, too: as a rule for each field it was a fifth of
-    what such a write costs there.
-    """
-    same = [
-        f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
-        for name in fields
-    ]
-    first_changed = "".join(f"!({each}) ? '{name}' : " for each, name in zip(same, fields, strict=True))
-    advice = "is immutable: create another SlurmJob, or delete this one first"
-    return {
-        "rule": f"self == oldSelf || ({' && '.join(same)})",
-        "message": f"the spec {advice}",
-        "messageExpression": f"({first_changed}'spec') + ' {advice}'",
-    }
-
-
-def _schema(rules: list[Schema], spec: Schema, status: type[BaseModel], description: str) -> Schema:
-    return {
-        "type": "object",
-        "description": description,
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            "spec": spec,
-            "status": structural(status, defaults=False),
-        },
-        "x-kubernetes-validations": rules,
-    }
-
-
-def _crd(
-    resource: Resource, short_names: list[str], scope: str, schema: Schema, columns: list[Schema]
-) -> Schema:
-    names = {
-        "kind": resource.kind,
-        "listKind": f"{resource.kind}List",
-        "plural": resource.plural,
-        "singular": resource.kind.lower(),
-        "shortNames": short_names,
-        "categories": ["redbox"],
-    }
-    version = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {"group": resource.group, "scope": scope, "names": names, "versions": [version]},
-    }
+    schema = object_schema([NAME_OF_ENDPOINT], spec, SlurmEndpointStatus, description)
+    return crd(SLURM_ENDPOINTS, ["sle"], schema, COLUMNS_OF_ENDPOINT)

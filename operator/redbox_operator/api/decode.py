@@ -5,9 +5,10 @@ from __future__ import annotations
 import structlog
 from pydantic import ValidationError
 
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import Object
-from redbox_operator.api.problems import first_flaw
-from redbox_operator.api.slurmjob import SLURM_JOBS, Resource, SlurmJob, SlurmJobSpec
+from redbox_kube.status.problems import first_flaw
+from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.api.sylabs import OLD_KINDS, translated
 
@@ -15,17 +16,17 @@ log = structlog.get_logger(__name__)
 RESOURCES = (SLURM_JOBS, *OLD_KINDS)
 
 
-def read_job(resource: Resource, raw: Object) -> SlurmJob:
+def read_job(resource: Kind, raw: Object) -> SlurmJob:
     """A job of any kind. One that passed the schema but not the model has `unreadable` set."""
     raw = {**raw, "status": _readable_status(raw)}
     try:
         return SlurmJob.model_validate(raw) if resource == SLURM_JOBS else translated(resource, raw)
     except ValidationError as error:
-        log.warning("unreadable", kind=resource.kind, slurmjob=_name(raw), error=str(error))
+        log.warning("unreadable", kind=resource.name, slurmjob=_name(raw), error=str(error))
         return _unreadable(resource, raw, first_flaw(error))
 
 
-def _unreadable(resource: Resource, raw: Object, flaw: str) -> SlurmJob:
+def _unreadable(resource: Kind, raw: Object, flaw: str) -> SlurmJob:
     """Without its spec, except for its owner: an earlier operator may have submitted it."""
     return SlurmJob(
         metadata=raw["metadata"],

@@ -10,7 +10,6 @@ from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.api.sylabs import OLD_KINDS
 
 ItemT = TypeVar("ItemT")
-OPTIONAL = frozenset(resource.api_version for resource in OLD_KINDS)
 
 
 async def if_served(where: ResourcePath, items: AsyncIterator[ItemT]) -> AsyncIterator[ItemT]:
@@ -19,5 +18,5 @@ async def if_served(where: ResourcePath, items: AsyncIterator[ItemT]) -> AsyncIt
         async for item in items:
             yield item
     except ApiRefused as refusal:
-        if refusal.status != HTTPStatus.NOT_FOUND or where.api_version not in OPTIONAL:
+        if refusal.status != HTTPStatus.NOT_FOUND or where.kind not in OLD_KINDS:
             raise

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import Field
 
 from redbox_api.models import Amounts, Partition, PartitionLimits
-from redbox_kube.slurm_cluster import StatusPart
+from redbox_kube.status.models import StatusPart
 from redbox_shared.printable import printable
 
 LISTED_AT_MOST = 256

@@ -11,16 +11,16 @@ from enum import StrEnum
 from pydantic import AwareDatetime, Field
 
 from redbox_api.models import Cluster, Partition
+from redbox_clusters.slurm_cluster import NOT_REPORTED, PODS_DISABLED, PODS_READY, Delivery, SlurmCluster
 from redbox_kube.api.events import NORMAL, WARNING
-from redbox_kube.slurm_cluster import (
-    NOT_REPORTED,
-    PODS_DISABLED,
-    PODS_READY,
-    Delivery,
-    SlurmCluster,
-    StatusPart,
+from redbox_kube.status.conditions import (
+    ConditionEvent,
+    ConditionStatus,
+    NewCondition,
+    StatusCondition,
+    conditions_of,
 )
-from redbox_operator.api.conditions import ConditionEvent, NewCondition, conditions_of
+from redbox_kube.status.models import StatusPart
 from redbox_operator.api.partition_status import (
     LISTED_AT_MOST,
     PartitionStatus,
@@ -29,7 +29,6 @@ from redbox_operator.api.partition_status import (
     partition_names,
     partition_statuses,
 )
-from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 from redbox_shared.printable import printable
 
 NAMED_AT_MOST = 20

@@ -10,9 +10,11 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from redbox_api.job_parts import SbatchFields
-from redbox_kube.names import GROUP, VERSION
-from redbox_kube.slurm_cluster import SlurmClusterKind
-from redbox_operator.api.schemas.openapi import rule
+from redbox_clusters.names import SLURM_JOBS
+from redbox_kube.api.kinds import Kind
+from redbox_kube.api.objects import ResourcePath
+from redbox_kube.schemas.openapi import rule
+from redbox_kube.status.models import KubeModel
 from redbox_operator.api.slurmjob_fields import (
     DNS_LABEL,
     ContainerSpec,
@@ -37,7 +39,7 @@ class BatchFrom(OneSource):
     config_map_key_ref: ObjectKey = Field(description="A key of a ConfigMap of this namespace.")
 
 
-class SlurmJobProgram(SlurmClusterKind):
+class SlurmJobProgram(KubeModel):
     """The program of a SlurmJob, and the cluster that runs it."""
 
     cluster: str | None = Field(
@@ -162,23 +164,10 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         return self
 
 
-class Resource(NamedTuple):
-    """A kind at the API server."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}"
-
-
 class SlurmJobRef(NamedTuple):
     """Kind, namespace and name of a SlurmJob or of a job of an old kind."""
 
-    resource: Resource
+    resource: Kind
     namespace: str
     name: str
 
@@ -187,16 +176,18 @@ class SlurmJobRef(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-SLURM_JOBS = Resource(GROUP, VERSION, "slurmjobs", "SlurmJob")
+def path_of(ref: SlurmJobRef) -> ResourcePath:
+    """The object's path at the API server."""
+    return ResourcePath(ref.resource, ref.name, ref.namespace)
 
 
-class SlurmJob(SlurmClusterKind):
+class SlurmJob(KubeModel):
     """A job as stored at the API server, of our kind or of an old one."""
 
     metadata: dict[str, Any]
     spec: SlurmJobSpec
     status: SlurmJobStatus = Field(default_factory=SlurmJobStatus)
-    resource: Resource = SLURM_JOBS
+    resource: Kind = SLURM_JOBS
     unreadable: str | None = None  # why its spec could not be decoded
     is_whole: bool = True  # of one in the object cache only a part of the spec may be kept
 

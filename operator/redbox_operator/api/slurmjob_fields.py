@@ -13,9 +13,9 @@ from pydantic_core import PydanticCustomError
 
 from redbox_api.job_parts import Container as RequestedContainer
 from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
-from redbox_kube.slurm_cluster import SlurmClusterKind
-from redbox_operator.api.schemas.openapi import one_of, rule
-from redbox_operator.api.schemas.volume_schemas import CLAIM_TEMPLATE
+from redbox_kube.schemas.openapi import one_of, rule
+from redbox_kube.schemas.volume_schemas import CLAIM_TEMPLATE
+from redbox_kube.status.models import KubeModel
 
 DNS_LABEL = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
@@ -50,14 +50,14 @@ OfKubernetes = Annotated[dict[str, Any], AfterValidator(bounded)]
 """Part of an object of Kubernetes' own; its schema is in `volume_schemas`."""
 
 
-def refuse_several(model: SlurmClusterKind, *fields: str) -> None:
+def refuse_several(model: KubeModel, *fields: str) -> None:
     """Of these fields at most one may be set, as the CRD requires: objects may be older than its rule."""
     given = [to_camel(name) for name in fields if getattr(model, name) is not None]
     if len(given) > 1:
         raise PydanticCustomError("one_source", "{named} are set: keep one", {"named": " and ".join(given)})
 
 
-class OneSource(SlurmClusterKind):
+class OneSource(KubeModel):
     """Base of models with exactly one source: what is validated is then what the pod's builder emits.
 
     The CRD has the same rule. Objects from before it, and fields that it does not name, get past the CRD.
@@ -81,7 +81,7 @@ class OneSource(SlurmClusterKind):
         return self.model_dump(by_alias=True, exclude_defaults=True)
 
 
-class ObjectKey(SlurmClusterKind):
+class ObjectKey(KubeModel):
     """One key of a ConfigMap or a Secret in the SlurmJob's namespace."""
 
     name: ObjectName = Field(description="The object's name.")
@@ -97,7 +97,7 @@ class OptionalKey(ObjectKey):
     )
 
 
-class FieldOfPod(SlurmClusterKind):
+class FieldOfPod(KubeModel):
     """A field of the companion, the job's pod."""
 
     field_path: str = Field(
@@ -120,7 +120,7 @@ class ValueFrom(OneSource):
     field_ref: FieldOfPod | None = Field(None, description="A field of the job's pod.")
 
 
-class EnvVar(SlurmClusterKind):
+class EnvVar(KubeModel):
     """One environment variable of the job."""
 
     model_config = ConfigDict(
@@ -141,7 +141,7 @@ class EnvVar(SlurmClusterKind):
         return self
 
 
-class PortSpec(SlurmClusterKind):
+class PortSpec(KubeModel):
     """A port of the job's pod in Kubernetes, and the port in the running job that it leads to."""
 
     name: str = Field(
@@ -167,7 +167,7 @@ class PortSpec(SlurmClusterKind):
     )
 
 
-class ContainerSpec(SlurmClusterKind):
+class ContainerSpec(KubeModel):
     """A job that is a container."""
 
     image: str = Field(
@@ -205,7 +205,7 @@ class DependencyType(StrEnum):
     AFTERCORR = "aftercorr"
 
 
-class DependsOn(SlurmClusterKind):
+class DependsOn(KubeModel):
     """Another SlurmJob of this namespace that this one waits for."""
 
     name: ObjectName = Field(description="The other SlurmJob.")
@@ -216,7 +216,7 @@ class DependsOn(SlurmClusterKind):
     )
 
 
-class DependsOnJob(SlurmClusterKind):
+class DependsOnJob(KubeModel):
     """A job of the Slurm cluster that this SlurmJob waits for, submitted by sbatch, say."""
 
     job_id: str = Field(
@@ -227,20 +227,20 @@ class DependsOnJob(SlurmClusterKind):
     type: DependencyType = Field(DependencyType.AFTEROK, description="As of dependsOn.")
 
 
-class ExistingClaim(SlurmClusterKind):
+class ExistingClaim(KubeModel):
     """A PersistentVolumeClaim in the SlurmJob's namespace."""
 
     claim_name: ObjectName = Field(description="The PersistentVolumeClaim.")
 
 
-class Nfs(SlurmClusterKind):
+class Nfs(KubeModel):
     """A folder of an NFS server."""
 
     server: str = Field(min_length=1, max_length=253, description="Its name or address.")
     path: str = Field(min_length=1, max_length=4096, pattern=r"^/", description="The folder.")
 
 
-class Ephemeral(SlurmClusterKind):
+class Ephemeral(KubeModel):
     """A volume that is created for the job's pod and deleted with it."""
 
     volume_claim_template: OfKubernetes = Field(
@@ -249,7 +249,7 @@ class Ephemeral(SlurmClusterKind):
     )
 
 
-class HostPath(SlurmClusterKind):
+class HostPath(KubeModel):
     """A folder of a Kubernetes node. It is created if it is missing, whatever its type."""
 
     path: str
@@ -292,7 +292,7 @@ class CollectWhen(StrEnum):
     FAILED = "Failed"
 
 
-class ResultsSpec(SlurmClusterKind):
+class ResultsSpec(KubeModel):
     """Files of the job that are copied into a volume at its end."""
 
     sources: list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]] = Field(

@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import Field
 
-from redbox_kube.slurm_cluster import StatusPart
+from redbox_kube.status.conditions import ConditionStatus, StatusCondition
+from redbox_kube.status.models import StatusPart
 
 MOST_ATTEMPTS = 1_000_000
 """As red-box has it. A user may be allowed to write statuses, and steps for each attempt must end."""
@@ -30,14 +31,6 @@ class JobPhase(StrEnum):
     CANCELLED = "Cancelled"
 
 
-class ConditionStatus(StrEnum):
-    """A condition's status."""
-
-    TRUE = "True"
-    FALSE = "False"
-    UNKNOWN = "Unknown"
-
-
 class ConditionType(StrEnum):
     """Condition types of a SlurmJob, as in `kubectl wait --for=condition=Finished`."""
 
@@ -49,17 +42,6 @@ class ConditionType(StrEnum):
     COMPLETE = "Complete"  # success
     FAILED = "Failed"  # failed, cancelled or lost
     RESULTS_COLLECTED = "ResultsCollected"  # where results are requested; names those that were not copied
-
-
-class StatusCondition(StatusPart):
-    """Whether something holds, since when, and why."""
-
-    type: str = Field(max_length=64)
-    status: ConditionStatus
-    reason: str = Field(max_length=128, description="One word for programs.")
-    message: str = Field("", max_length=4096, description="What happened, and what to do.")
-    last_transition_time: datetime = Field(description="When `status` last changed.")
-    observed_generation: int | None = None
 
 
 class CompanionStatus(StatusPart):

@@ -11,18 +11,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from redbox_api.job_parts import ContainerOptions, Resources
-from redbox_kube.slurm_cluster import SlurmClusterKind
+from redbox_clusters.names import OLD_SLURM_JOBS, OLDEST_SLURM_JOBS, WLM_GROUP, WLM_JOBS
+from redbox_kube.api.kinds import Kind
+from redbox_kube.schemas.volume_schemas import MOUNT
+from redbox_kube.status.models import KubeModel
 from redbox_operator.api.constants import pod_name
-from redbox_operator.api.schemas.volume_schemas import MOUNT
-from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, ResultsSpec, Volume, bounded
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
-
-WLM_GROUP = "wlm.sylabs.io"
-OLD_VERSION = "v1alpha1"
-OLD_SLURM_JOBS = Resource(WLM_GROUP, OLD_VERSION, "slurmjobs", "SlurmJob")
-OLDEST_SLURM_JOBS = Resource("slurm.sylabs.io", OLD_VERSION, "slurmjobs", "SlurmJob")
-WLM_JOBS = Resource(WLM_GROUP, OLD_VERSION, "wlmjobs", "WlmJob")
 
 CHOOSES_PARTITION = f"{WLM_GROUP}/partition"
 OLD_WORDS = {
@@ -62,7 +58,7 @@ def _without_name(given: object) -> object:
     return {key: value for key, value in given.items() if key != "name"} if isinstance(given, dict) else given
 
 
-class OldResults(SlurmClusterKind):
+class OldResults(KubeModel):
     """Results are copied into the volume's folder `<name>-job` when the job has succeeded."""
 
     source: str = Field(
@@ -85,7 +81,7 @@ class OldResults(SlurmClusterKind):
         )
 
 
-class OldSlurmJobSpec(SlurmClusterKind):
+class OldSlurmJobSpec(KubeModel):
     """A batch script."""
 
     batch: str = Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")
@@ -102,7 +98,7 @@ class OldSlurmJobSpec(SlurmClusterKind):
         return SlurmJobSpec(batch=self.batch, **_common(self, name))
 
 
-class OldOptions(SlurmClusterKind):
+class OldOptions(KubeModel):
     """Options of Singularity."""
 
     allow_unsigned: bool = False
@@ -122,7 +118,7 @@ class OldOptions(SlurmClusterKind):
         return ContainerOptions(**{name: value for name, value in self.model_dump().items() if value})
 
 
-class OldResources(SlurmClusterKind):
+class OldResources(KubeModel):
     """0 means that a resource is not set."""
 
     nodes: int = Field(0, ge=0, le=100_000)
@@ -141,7 +137,7 @@ class OldResources(SlurmClusterKind):
         )
 
 
-class WlmJobSpec(SlurmClusterKind):
+class WlmJobSpec(KubeModel):
     """A container."""
 
     image: str = Field(
@@ -163,14 +159,14 @@ class WlmJobSpec(SlurmClusterKind):
         )
 
 
-OLD_KINDS: dict[Resource, type[OldSlurmJobSpec | WlmJobSpec]] = {
+OLD_KINDS: dict[Kind, type[OldSlurmJobSpec | WlmJobSpec]] = {
     OLD_SLURM_JOBS: OldSlurmJobSpec,
     OLDEST_SLURM_JOBS: OldSlurmJobSpec,
     WLM_JOBS: WlmJobSpec,
 }
 
 
-def translated(resource: Resource, raw: dict[str, Any]) -> SlurmJob:
+def translated(resource: Kind, raw: dict[str, Any]) -> SlurmJob:
     """The SlurmJob that is equivalent to an object of an old kind."""
     spec = OLD_KINDS[resource].model_validate(raw.get("spec"))
     return SlurmJob(

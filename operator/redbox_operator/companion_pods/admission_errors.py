@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbox_operator.api.problems import StatusProblem
+from redbox_kube.status.problems import StatusProblem
 
 REMEDIES = (
     ("exceeded quota", "QuotaExceeded", "wait for other pods to end, or ask for a larger quota"),

@@ -12,14 +12,14 @@ from typing import Any
 
 from redbox_api.connections import pem_of
 from redbox_api.models import Dependency
-from redbox_kube.names import (
+from redbox_clusters.names import (
     LABEL_ATTEMPT,
     LABEL_CLUSTER,
     LABEL_ENDPOINT,
     LABEL_JOB_UID,
     LABEL_SLURMJOB,
 )
-from redbox_kube.slurm_cluster import Delivery, SlurmCluster
+from redbox_clusters.slurm_cluster import Delivery, SlurmCluster
 from redbox_operator.api.constants import ANNOTATION_REACHES, LABEL_ROLE, CompanionMode, PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion_pods.job_request import digest, job_request, stored_request
@@ -164,7 +164,7 @@ def _security(parts: PodParts, user: int) -> Object:
 def _metadata(job: SlurmJob, cluster: SlurmCluster, attempt: int, role: PodRole) -> Object:
     owner = {
         "apiVersion": job.resource.api_version,
-        "kind": job.resource.kind,
+        "kind": job.resource.name,
         "name": job.name,
         "uid": job.uid,
         "controller": True,

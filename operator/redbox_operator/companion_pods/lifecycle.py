@@ -17,10 +17,13 @@ from http import HTTPStatus
 import structlog
 
 from redbox_api.models import Dependency
+from redbox_clusters.slurm_cluster import SlurmCluster
+from redbox_kube.api import kinds
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_kube.status.problems import StatusProblem
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import PodRole, pod_name
-from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus
 from redbox_operator.companion_pods.admission_errors import problem_of_refusal
@@ -43,7 +46,6 @@ from redbox_operator.companion_pods.plan import (
     plan_for_auxiliary,
     replaced,
 )
-from redbox_operator.status_writer import StatusWriter
 from redbox_shared.pod_contract import CA_FILE, REQUEST_FILE
 
 log = structlog.get_logger(__name__)
@@ -80,7 +82,7 @@ class CompanionTarget:
     def name(self) -> str:
         return pod_name(self.job.name, self.attempt)
 
-    def where(self, kind: str, role: PodRole = PodRole.JOB) -> ResourcePath:
+    def where(self, kind: Kind, role: PodRole = PodRole.JOB) -> ResourcePath:
         return ResourcePath(kind, pod_name(self.job.name, self.attempt, role), self.job.namespace)
 
 
@@ -175,7 +177,7 @@ class CompanionLifecycle:
         if target.job.spec.batch_from is None:
             return None
         source = target.job.spec.batch_from.config_map_key_ref
-        existing = await self._objects.get(ResourcePath("ConfigMap", source.name, target.job.namespace))
+        existing = await self._objects.get(ResourcePath(kinds.CONFIG_MAP, source.name, target.job.namespace))
         if existing and source.key in {**(existing.get("data") or {}), **(existing.get("binaryData") or {})}:
             return None
         place = f"key {source.key} in ConfigMap {source.name}" if existing else f"ConfigMap {source.name}"
@@ -192,10 +194,12 @@ class CompanionLifecycle:
         body = config_map(target.job, target.cluster, target.attempt, target.dependencies)
         for again in (False, True):
             digest = request_digest(body)
-            if await self._objects.create(ResourcePath("ConfigMap", namespace=target.job.namespace), body):
+            if await self._objects.create(
+                ResourcePath(kinds.CONFIG_MAP, namespace=target.job.namespace), body
+            ):
                 self._writer.count("ConfigMap", "create")
                 return StoredRequest(digest, is_new=recorded is None and not again)
-            existing = await self._objects.get(target.where("ConfigMap"))
+            existing = await self._objects.get(target.where(kinds.CONFIG_MAP))
             if existing is None:
                 continue
             found = request_digest(existing) if "request.json" in existing.get("data", {}) else None
@@ -207,12 +211,12 @@ class CompanionLifecycle:
                 body["data"][REQUEST_FILE] = existing["data"][REQUEST_FILE]
             elif not ours and not _is_left_over(existing, target.job):
                 return None
-            await self._objects.delete(target.where("ConfigMap"), uid=existing["metadata"]["uid"])
+            await self._objects.delete(target.where(kinds.CONFIG_MAP), uid=existing["metadata"]["uid"])
         return None
 
     async def _create_pod(self, target: CompanionTarget, role: PodRole) -> Object | None:
         body = companion_pod(target.job, target.cluster, target.attempt, self._program, role)
-        made = await self._objects.create(ResourcePath("Pod", namespace=target.job.namespace), body)
+        made = await self._objects.create(ResourcePath(kinds.POD, namespace=target.job.namespace), body)
         if made is not None:
             self._writer.count("Pod", "create")
             self._on_created(companion_of(made))
@@ -260,7 +264,7 @@ class CompanionLifecycle:
         self, target: CompanionTarget, recorded: CompanionStatus | None, role: PodRole
     ) -> CompanionState:
         """A pod has the name that is not known as this SlurmJob's own; perhaps no watch has shown it."""
-        existing = await self._objects.get(target.where("Pod", role))
+        existing = await self._objects.get(target.where(kinds.POD, role))
         if existing is None:
             return CompanionState(recorded, None, requeue_after_s=LEFT_OVER_S)
         pod = companion_of(existing)
@@ -274,7 +278,7 @@ class CompanionLifecycle:
         return CompanionState(recorded, pod, requeue_after_s=0.0)
 
     async def _delete(self, target: CompanionTarget, pod: CompanionPod, *, forced: bool) -> None:
-        where = ResourcePath("Pod", pod.name, pod.namespace)
+        where = ResourcePath(kinds.POD, pod.name, pod.namespace)
         await self._objects.delete(where, uid=pod.uid, grace_s=0 if forced else None)
         self._writer.count("Pod", "delete")
         log.info(
@@ -307,7 +311,7 @@ def _is_left_over(existing: Object, job: SlurmJob) -> bool:
     owners = existing["metadata"].get("ownerReferences", [])
     gone = {
         "apiVersion": job.resource.api_version,
-        "kind": job.resource.kind,
+        "kind": job.resource.name,
         "name": job.name,
         "controller": True,
     }

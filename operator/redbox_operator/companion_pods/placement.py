@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from redbox_kube.names import LABEL_CLUSTER, LABEL_DEFAULT_PARTITION, LABEL_PARTITION, TAINT_SLURM
-from redbox_kube.node_labels import fit_terms, gateway_key, partition_label, prefix
-from redbox_kube.slurm_cluster import Delivery, SlurmCluster
-from redbox_kube.slurm_endpoint import endpoint_key, is_endpoint, is_visible
+from redbox_clusters.names import LABEL_CLUSTER, LABEL_DEFAULT_PARTITION, LABEL_PARTITION, TAINT_SLURM
+from redbox_clusters.node_labels import fit_terms, gateway_key, partition_label, prefix
+from redbox_clusters.slurm_cluster import Delivery, SlurmCluster
+from redbox_clusters.slurm_endpoint import endpoint_key, is_endpoint, is_visible
 from redbox_operator.api.slurmcluster_status import holds_back
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion_pods.resource_needs import needs_of, whole_needs_of

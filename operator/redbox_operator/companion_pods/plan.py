@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from redbox_kube.names import LABEL_ATTEMPT, LABEL_JOB_UID
-from redbox_kube.node_labels import described_needs
+from redbox_clusters.names import LABEL_ATTEMPT, LABEL_JOB_UID
+from redbox_clusters.node_labels import described_needs
+from redbox_kube.status.problems import StatusProblem
 from redbox_operator.api.constants import ANNOTATION_REACHES
-from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob_status import CompanionStatus, ResultsStatus
 from redbox_shared.backoff import Backoff
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import CompanionMode, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_fields import PortSpec, ResultsSpec

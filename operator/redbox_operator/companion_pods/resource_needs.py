@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from redbox_api.job_parts import Resources
-from redbox_kube.node_labels import Limit
+from redbox_clusters.node_labels import Limit
 
 MB_IN = {"K": 1 / 1024, "M": 1, "": 1, "G": 1024, "T": 1024 * 1024}
 DAYS_AND_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")

@@ -11,9 +11,9 @@ import yaml
 
 from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.api.retrying_objects import RetryingObjects
+from redbox_kube.install.crd_upgrade import NotEstablished, upgrade_crds
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.crds import all_crds
-from redbox_operator.install.crd_upgrade import NotEstablished, upgrade_crds
 from redbox_operator.install.uninstall import CANCEL_WITHIN_S, JobsPolicy, NotUninstalled, Uninstall
 from redbox_shared.printable import printable
 
@@ -35,7 +35,7 @@ def show(context: typer.Context) -> None:
 @crds.command()
 def apply() -> None:
     """Upgrade the cluster's CRDs to this release; no version with stored objects is dropped."""
-    for line in _run(upgrade_crds):
+    for line in _run(lambda objects: upgrade_crds(objects, all_crds())):
         _say(line)
 
 

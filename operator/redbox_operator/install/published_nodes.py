@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from redbox_clusters.names import PROVIDER
 from redbox_kube.api.objects import Object
-from redbox_kube.names import PROVIDER
 
 PARTITION_KEY = ".redbox.dev/"
 NEEDED = {

@@ -10,26 +10,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
 
+from redbox_clusters.names import FINALIZER_VOLUME, LABEL_JOB_UID, LABEL_VIRTUAL
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
+from redbox_clusters.virtual_pods import SubmittedPod, submitted_pods
+from redbox_kube.api import kinds
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, PodRef, ResourcePath
-from redbox_kube.names import API_VERSION, FINALIZER_VOLUME, LABEL_JOB_UID, LABEL_VIRTUAL
+from redbox_kube.install.parallel import failures_of
 from redbox_kube.runtime.clock import becomes_true
-from redbox_kube.virtual_pods import SubmittedPod, submitted_pods
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
-from redbox_operator.api.crds import crds_of_jobs
+from redbox_operator.api.decode import RESOURCES
 from redbox_operator.api.optional_kinds import if_served
-from redbox_operator.install.parallel import failures_of
 from redbox_operator.install.published_nodes import is_virtual, reduced, withdrawn
 
-CLUSTERS = ResourcePath("SlurmCluster", api_version=API_VERSION)
+CLUSTERS = ResourcePath(SLURM_CLUSTERS)
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
-LEASES = "coordination.k8s.io/v1"
 HEARTBEATS = "kube-node-lease"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed", "Cancelled"})
 CANCEL_WITHIN_S = 270.0  # Helm waits for a hook for 300 s
@@ -80,7 +82,7 @@ class Uninstall:
     jobs: JobsPolicy
     cancel_within_s: float
     report: Report
-    kinds: Sequence[ResourcePath] = field(default_factory=lambda: tuple(_kinds_of_jobs()))
+    job_kinds: Sequence[Kind] = RESOURCES
 
     async def run(self) -> None:
         """All steps. It can be repeated after a failure, and continues there."""
@@ -168,7 +170,7 @@ class Uninstall:
         """A limited release has no resourced: such pods belong to another installation."""
         if self.watched:
             return []
-        nodes = self.objects.list_metadata(ResourcePath("Node"), {"labelSelector": LABEL_VIRTUAL})
+        nodes = self.objects.list_metadata(ResourcePath(kinds.NODE), {"labelSelector": LABEL_VIRTUAL})
         return await submitted_pods(self.objects, [node.name async for node in nodes])
 
     async def _delete(self, job: Object) -> None:
@@ -184,7 +186,9 @@ class Uninstall:
             self.report(f"left in Slurm: {described(job)}")
             namespace = job["metadata"]["namespace"]
             for pod in companions.get((namespace, job["metadata"]["uid"]), ()):
-                await self.objects.delete(ResourcePath("Pod", pod.name, namespace), uid=pod.uid, grace_s=0)
+                await self.objects.delete(
+                    ResourcePath(kinds.POD, pod.name, namespace), uid=pod.uid, grace_s=0
+                )
             newest = await self._mark_stale(job)
         await self._lift(_place(job), frozenset({FINALIZER}), newest)
 
@@ -196,7 +200,7 @@ class Uninstall:
         companions: Companions = {}
         for namespace in (self.watched or ("",)) if unfinished else ():
             selection = {"labelSelector": LABEL_JOB_UID}
-            async for pods, _ in self.objects.pages(ResourcePath("Pod", namespace=namespace), selection):
+            async for pods, _ in self.objects.pages(ResourcePath(kinds.POD, namespace=namespace), selection):
                 for metadata in (pod["metadata"] for pod in pods):
                     owner = (metadata["namespace"], metadata["labels"][LABEL_JOB_UID])
                     owners = {reference["uid"] for reference in metadata.get("ownerReferences", [])}
@@ -227,11 +231,11 @@ class Uninstall:
             return job
 
     async def _jobs(self) -> AsyncIterator[Object]:
-        for kind in self.kinds:
+        for kind in self.job_kinds:
             for namespace in self.watched or ("",):
-                where = ResourcePath(kind.kind, "", namespace, kind.api_version)
+                where = ResourcePath(kind, "", namespace)
                 async for job in if_served(where, self.objects.list_all(where)):
-                    yield {**trimmed(job), "kind": kind.kind, "apiVersion": kind.api_version}
+                    yield {**trimmed(job), "kind": kind}
 
     # -- clusters, nodes and volumes
 
@@ -243,9 +247,9 @@ class Uninstall:
 
     async def _clean_node(self, node: Object) -> None:
         """Delete a virtual node; remove from any other node what was published on it."""
-        metadata, where = node["metadata"], ResourcePath("Node", node["metadata"]["name"])
+        metadata, where = node["metadata"], ResourcePath(kinds.NODE, node["metadata"]["name"])
         if is_virtual(node):
-            await self.objects.delete(ResourcePath("Lease", where.name, HEARTBEATS, LEASES))
+            await self.objects.delete(ResourcePath(kinds.LEASE, where.name, HEARTBEATS))
             await self.objects.delete(where, uid=metadata["uid"])  # last: another run finds the rest by it
             self.report(f"removed: virtual node {where.name}")
             return
@@ -257,14 +261,14 @@ class Uninstall:
 
     async def _nodes(self) -> AsyncIterator[Object]:
         """Those with something of ours."""
-        async for node in self.objects.list_all(ResourcePath("Node")):
+        async for node in self.objects.list_all(ResourcePath(kinds.NODE)):
             if is_virtual(node) or any(withdrawn(node)):
                 yield reduced(node)
 
     async def _volumes(self) -> AsyncIterator[Object]:
         """Those that resourced made; a hook that may not list them has none to release."""
         try:
-            async for volume in self.objects.list_all(ResourcePath("PersistentVolume")):
+            async for volume in self.objects.list_all(ResourcePath(kinds.PERSISTENT_VOLUME)):
                 if FINALIZER_VOLUME in (volume["metadata"].get("finalizers") or ()):
                     yield {"metadata": volume["metadata"]}
         except ApiRefused as refusal:
@@ -273,7 +277,7 @@ class Uninstall:
 
     async def _release_volume(self, volume: Object) -> None:
         """Its folder stays, and a new installation serves it again."""
-        where = ResourcePath("PersistentVolume", volume["metadata"]["name"])
+        where = ResourcePath(kinds.PERSISTENT_VOLUME, volume["metadata"]["name"])
         await self._lift(where, frozenset({FINALIZER_VOLUME}), volume)
 
     async def _lift(self, where: ResourcePath, own: frozenset[str], newest: Object | None) -> None:
@@ -308,7 +312,7 @@ class Uninstall:
 
     async def _scaled(self, name: str, replicas: int) -> dict[str, int]:
         """Scale a Deployment; returns its replicas before, by name, if it exists."""
-        where = ResourcePath("Deployment", name, self.namespace, "apps/v1")
+        where = ResourcePath(kinds.DEPLOYMENT, name, self.namespace)
         found = await self.objects.get(where)
         if found is None:
             return {}
@@ -330,14 +334,14 @@ class Uninstall:
 
     async def _has_pods(self, name: str) -> bool:
         selection = {"labelSelector": f"app.kubernetes.io/name={name}"}
-        pods = ResourcePath("Pod", namespace=self.namespace)
+        pods = ResourcePath(kinds.POD, namespace=self.namespace)
         return any([items async for items, _ in self.objects.pages(pods, selection)])
 
     async def _free(self, name: str) -> None:
         await self.objects.delete(self._lease(name))
 
     def _lease(self, name: str) -> ResourcePath:
-        return ResourcePath("Lease", name, self.namespace, LEASES)
+        return ResourcePath(kinds.LEASE, name, self.namespace)
 
 
 def trimmed(job: Object) -> Object:
@@ -368,13 +372,4 @@ def _some(failed: Sequence[str]) -> str:
 
 
 def _place(job: Object) -> ResourcePath:
-    return ResourcePath(job["kind"], job["metadata"]["name"], job["metadata"]["namespace"], job["apiVersion"])
-
-
-def _kinds_of_jobs() -> list[ResourcePath]:
-    return [
-        ResourcePath(crd["spec"]["names"]["kind"], api_version=f"{crd['spec']['group']}/{version['name']}")
-        for crd in crds_of_jobs()
-        for version in crd["spec"]["versions"]
-        if version["storage"]
-    ]
+    return ResourcePath(job["kind"], job["metadata"]["name"], job["metadata"]["namespace"])

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, SlurmCluster
+from redbox_clusters.slurm_endpoint import SLURM_ENDPOINTS, SlurmEndpoint, kept_metadata
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.names import API_VERSION
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.paces import Pace
-from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.slurm_endpoint import SlurmEndpoint, kept_metadata
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.slurmcluster_status import (
     ClusterFacts,
     ClusterUsers,
@@ -29,7 +29,6 @@ from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.cluster_users import gateways_of
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, stale_since
 from redbox_operator.slurmcluster.registry import NOT_CONNECTED, ClusterEntry, RedboxLinks
-from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 STATUSES_AT_ONCE, STATUS_EVERY_S = 10, 2.0
@@ -127,7 +126,8 @@ async def describe(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]:
 
 
 def path_of_cluster(cluster: SlurmCluster) -> ResourcePath:
-    return ResourcePath(cluster.kind, cluster.name, cluster.namespace, API_VERSION)
+    kind = SLURM_ENDPOINTS if cluster.namespace else SLURM_CLUSTERS
+    return ResourcePath(kind, cluster.name, cluster.namespace)
 
 
 def _read(cluster: SlurmCluster) -> SlurmClusterStatus:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from http import HTTPStatus
 
+from redbox_clusters.node_labels import gateway_key
+from redbox_clusters.slurm_cluster import SlurmCluster
+from redbox_clusters.virtual_pods import submitted_pods, virtual_nodes_of
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
-from redbox_kube.node_labels import gateway_key
 from redbox_kube.runtime.clock import now
-from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.virtual_pods import submitted_pods, virtual_nodes_of
 from redbox_operator.api.slurmcluster_status import ClusterUsers
 from redbox_operator.object_cache import ObjectCache
 
@@ -39,7 +40,7 @@ async def gateways_of(cluster: SlurmCluster, objects: ObjectClient) -> list[str]
     if not cluster.spec.hold_back or not cluster.spec.gateways:
         return []
     labelled = {"labelSelector": f"{gateway_key(cluster.name)}=true"}
-    nodes = objects.list_metadata(ResourcePath("Node"), labelled)
+    nodes = objects.list_metadata(ResourcePath(kinds.NODE), labelled)
     try:
         return [node.name async for node in nodes]
     except ApiRefused as refusal:

@@ -7,15 +7,16 @@ a ConfigMap says.
 
 from __future__ import annotations
 
+from redbox_clusters.names import API_VERSION
+from redbox_clusters.slurm_endpoint import AUDIENCE_FILE, SlurmEndpoint
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.slurm_endpoint import AUDIENCE_FILE, SlurmEndpoint
-from redbox_operator.status_writer import StatusWriter
+from redbox_kube.status.status_writer import StatusWriter
 
 
 async def publish_audience(writer: StatusWriter, endpoint: SlurmEndpoint) -> str | None:
     """Create the ConfigMap, or correct it; returns why that is impossible."""
-    where = ResourcePath("ConfigMap", endpoint.config_map, endpoint.namespace)
+    where = ResourcePath(kinds.CONFIG_MAP, endpoint.config_map, endpoint.namespace)
     wanted = audience_config_map(endpoint)
     existing = await writer.objects.get(where)
     if existing is not None:

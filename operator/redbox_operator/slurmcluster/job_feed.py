@@ -27,10 +27,10 @@ from redbox_api.errors import Busy, NoSuchJob, Unreachable
 from redbox_api.feed import Feed, RowKey, list_active_jobs
 from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Phase, WatchEvent
 from redbox_api.requests.sender import Deadlines
+from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.objects import ApiError, ObjectClient
-from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.runtime.paces import Pace, PacedCalls
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.link_limits import limits_of, share_of
 from redbox_operator.slurmcluster.partition_watch import PartitionWatch

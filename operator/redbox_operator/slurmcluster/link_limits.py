@@ -12,7 +12,7 @@ from math import inf
 from redbox_api.feed import PAGE_ITEMS
 from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_api.limits.time_share import CommonShare, TimeShare
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_clusters.slurm_cluster import SlurmCluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_kube.slurm_endpoint import is_endpoint, namespace_of, title_of
-from redbox_operator.api.problems import StatusProblem
+from redbox_clusters.slurm_cluster import SlurmCluster
+from redbox_clusters.slurm_endpoint import is_endpoint, namespace_of, title_of
+from redbox_kube.status.problems import StatusProblem
 from redbox_operator.api.slurmcluster_status import SlurmClusterStatus
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.status_lag import StatusLag

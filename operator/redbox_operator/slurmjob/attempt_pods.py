@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from redbox_api.models import FINAL_PHASES, Dependency
 from redbox_kube.runtime.clock import now
+from redbox_kube.status.problems import StatusProblem
 from redbox_operator.api.constants import PodRole
-from redbox_operator.api.problems import StatusProblem
 from redbox_operator.companion_pods.lifecycle import CompanionLifecycle, CompanionState, CompanionTarget
 from redbox_operator.companion_pods.placement import cluster_of
 from redbox_operator.object_cache import ObjectCache

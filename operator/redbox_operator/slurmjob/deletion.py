@@ -15,19 +15,22 @@ import structlog
 from redbox_kube.api.events import WARNING
 from redbox_kube.api.objects import Object
 from redbox_kube.runtime.clock import now
-from redbox_operator.api.conditions import ConditionEvent, NewCondition, condition_events, conditions_of
-from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
-from redbox_operator.api.problems import StatusProblem
-from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.slurmjob_status import (
+from redbox_kube.status.conditions import (
+    ConditionEvent,
     ConditionStatus,
-    ConditionType,
+    NewCondition,
     StatusCondition,
+    conditions_of,
 )
+from redbox_kube.status.problems import StatusProblem
+from redbox_kube.status.status_writer import StatusWriter
+from redbox_operator.api.conditions import condition_events
+from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
+from redbox_operator.api.slurmjob import SlurmJob, path_of
+from redbox_operator.api.slurmjob_status import ConditionType
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT
 from redbox_operator.slurmjob.requested_actions import cancel_all
-from redbox_operator.status_writer import StatusWriter, path_of
 from redbox_shared.printable import printable
 
 log = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from redbox_api.models import Dependency
-from redbox_operator.api.problems import StatusProblem
+from redbox_kube.status.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_fields import DependencyType, DependsOn
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import kopf
 
+from redbox_clusters.names import GROUP, LABEL_JOB_UID, VERSION
+from redbox_clusters.slurm_endpoint import endpoint_key
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import Object
-from redbox_kube.names import GROUP, LABEL_JOB_UID, VERSION
-from redbox_kube.slurm_endpoint import endpoint_key
 from redbox_operator.api.decode import RESOURCES, read_job
-from redbox_operator.api.slurmjob import Resource, SlurmJobRef
+from redbox_operator.api.slurmjob import SlurmJobRef
 from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.kopf_session import session_by
@@ -102,7 +103,7 @@ def registry_for(
 
 
 def _watch_jobs(
-    registry: kopf.OperatorRegistry, resource: Resource, reconciler: Reconciler, relisted: Callable[[], None]
+    registry: kopf.OperatorRegistry, resource: Kind, reconciler: Reconciler, relisted: Callable[[], None]
 ) -> None:
     @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry, id=resource.plural)
     async def job_event(event: kopf.RawEvent, **_: object) -> None:

@@ -28,16 +28,17 @@ import structlog
 
 from redbox_api.errors import Busy, Conflict, NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES
+from redbox_clusters.slurm_endpoint import is_visible
 from redbox_kube.api.objects import ApiError, Object
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_kube.runtime.work_queue import WorkQueue
-from redbox_kube.slurm_endpoint import is_visible
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.conditions import condition_events
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef, path_of
 from redbox_operator.api.slurmjob_status import SlurmJobStatus, is_detail
 from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.companion_pods.lifecycle import CompanionLifecycle, CompanionState, as_final
@@ -64,7 +65,6 @@ from redbox_operator.slurmjob.deletion import Deletion
 from redbox_operator.slurmjob.requested_actions import RequestedActions, cancelled
 from redbox_operator.slurmjob.status import status_of
 from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
-from redbox_operator.status_writer import StatusWriter, path_of
 from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)

@@ -17,8 +17,9 @@ from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed, Redb
 from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.api.events import NORMAL, WARNING, Event
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import FIELD_MANAGER
-from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob import SlurmJob, path_of
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempt_state import (
@@ -29,7 +30,6 @@ from redbox_operator.slurmjob.attempt_state import (
     is_recorded,
 )
 from redbox_operator.slurmjob.attempts import CancelState
-from redbox_operator.status_writer import StatusWriter, path_of
 from redbox_shared import requested_actions
 from redbox_shared.requested_actions import RELEASE_REFUSED, REQUEUE_REFUSED, asks_for, of_run
 

@@ -20,22 +20,23 @@ import structlog
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES
+from redbox_clusters.names import LABEL_JOB_UID
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, OrphanPolicy
+from redbox_clusters.slurm_endpoint import SLURM_ENDPOINTS, endpoint_key
+from redbox_kube.api import kinds
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION, LABEL_JOB_UID
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_kube.slurm_cluster import OrphanPolicy
-from redbox_kube.slurm_endpoint import endpoint_key
 from redbox_operator.api.decode import RESOURCES, read_job
 from redbox_operator.api.optional_kinds import if_served
-from redbox_operator.api.slurmjob import Resource, SlurmJobRef
+from redbox_operator.api.slurmjob import SlurmJobRef, path_of
 from redbox_operator.companion_pods.plan import CompanionPod, companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import PackedJob, PodName
 from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.status_writer import path_of
 
 log = structlog.get_logger(__name__)
 EVERY_S = 60.0
@@ -126,7 +127,7 @@ class Resync:
         """Show all SlurmClusters and SlurmEndpoints to those that work with them."""
         before = self._clusters.names()  # one that is created during the list may be missing in it
         found = await self._list_endpoints()
-        async for raw in self._objects.list_all(ResourcePath("SlurmCluster", api_version=API_VERSION)):
+        async for raw in self._objects.list_all(ResourcePath(SLURM_CLUSTERS)):
             name = raw["metadata"]["name"]
             found.add(name)
             with self._isolated(f"SlurmCluster/{name}"):
@@ -139,7 +140,7 @@ class Resync:
         """Returns the keys of all; of a namespace that may not be listed those that are there already."""
         found, unlisted = set(), set()
         for namespace in self._namespaces or ("",):
-            where = ResourcePath("SlurmEndpoint", "", namespace, API_VERSION)
+            where = ResourcePath(SLURM_ENDPOINTS, "", namespace)
             try:
                 async for raw in self._objects.list_all(where):
                     key = endpoint_key(raw["metadata"]["namespace"], raw["metadata"]["name"])
@@ -158,17 +159,17 @@ class Resync:
 
     # -- SlurmJobs and companions
 
-    async def _compare_jobs(self, resource: Resource) -> set[str]:
+    async def _compare_jobs(self, resource: Kind) -> set[str]:
         """Returns the uids of all that are listed."""
         cached = self._reconciler.cache.jobs
         before = {ref: job.uid for ref, job in cached.items() if ref.resource == resource}
         listed: dict[SlurmJobRef, str] = {}
         uids: set[str] = set()
-        async for item in self._listed(resource.kind, resource.api_version):
+        async for item in self._listed(resource):
             listed[SlurmJobRef(resource, item.namespace, item.name)] = item.resource_version
             uids.add(item.uid)
         for ref in await self._outdated(listed, cached):
-            with self._isolated(f"{resource.kind}/{ref.full_name}"):
+            with self._isolated(f"{resource}/{ref.full_name}"):
                 await self._read_job(ref)
         for ref in before.keys() - listed.keys():
             if ref.namespace not in self._forbidden:
@@ -186,11 +187,11 @@ class Resync:
         cached = self._reconciler.cache.companions
         before = dict(cached)
         listed: dict[PodName, str] = {}
-        async for item in self._listed("Pod", "v1", COMPANIONS):
+        async for item in self._listed(kinds.POD, COMPANIONS):
             listed[item.namespace, item.name] = item.resource_version
         for namespace, name in await self._outdated(listed, cached):
             with self._isolated(f"Pod/{namespace}/{name}"):
-                raw = await self._objects.get(ResourcePath("Pod", name, namespace))
+                raw = await self._objects.get(ResourcePath(kinds.POD, name, namespace))
                 if raw is not None:
                     self._reconciler.companion_updated(companion_of(raw))
         for key, pod in before.items():
@@ -217,11 +218,11 @@ class Resync:
         return left
 
     async def _listed(
-        self, kind: str, api_version: str, selection: Mapping[str, str] | None = None
+        self, kind: Kind, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[ObjectMetadata]:
         """Of all our namespaces: each one's own administrator can revoke our rights there, for it alone."""
         for namespace in self._namespaces or ("",):
-            where = ResourcePath(kind, "", namespace, api_version)
+            where = ResourcePath(kind, "", namespace)
             try:
                 async for item in if_served(where, self._objects.list_metadata(where, selection)):
                     yield item

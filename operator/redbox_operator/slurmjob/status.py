@@ -8,20 +8,14 @@ from datetime import datetime
 
 from redbox_api.hostlists import fold
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_operator.api.conditions import (
-    RESULTS_FAILED,
-    UNFINISHED,
-    WAITING,
-    NewCondition,
-    conditions_of,
-)
+from redbox_kube.status.conditions import ConditionStatus, NewCondition, conditions_of
+from redbox_kube.status.problems import StatusProblem
+from redbox_operator.api.conditions import RESULTS_FAILED, UNFINISHED, WAITING
 from redbox_operator.api.constants import pod_name
-from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import (
     ArrayStatus,
     CompanionStatus,
-    ConditionStatus,
     ConditionType,
     JobPhase,
     ResultsStatus,

@@ -13,12 +13,12 @@ from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.api.events import WARNING
 from redbox_kube.runtime.clock import now
-from redbox_operator.api.conditions import ConditionEvent
-from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
+from redbox_kube.status.conditions import ConditionEvent, ConditionStatus, StatusCondition
+from redbox_kube.status.status_writer import StatusWriter
+from redbox_operator.api.slurmjob import path_of
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempt_state import AttemptState
-from redbox_operator.status_writer import StatusWriter, path_of
 
 log = structlog.get_logger(__name__)
 REASON = "OlderAttemptCancelled"

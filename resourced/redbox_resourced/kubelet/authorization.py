@@ -11,10 +11,10 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 
-API_VERSION = "authorization.k8s.io/v1"
-REVIEWS = ResourcePath("SubjectAccessReview", api_version=API_VERSION)
+REVIEWS = ResourcePath(kinds.SUBJECT_ACCESS_REVIEW)
 AUTHENTICATED_GROUP = "system:authenticated"
 ALLOWED_FOR_S = 300.0  # both are the kubelet's own defaults
 REFUSED_FOR_S = 30.0
@@ -71,7 +71,11 @@ class Authorizer:
         if access.node:
             attributes["name"] = access.node
         spec = {"user": client.user, "groups": list(client.groups), "resourceAttributes": attributes}
-        body = {"apiVersion": API_VERSION, "kind": "SubjectAccessReview", "spec": spec}
+        body = {
+            "apiVersion": kinds.SUBJECT_ACCESS_REVIEW.api_version,
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        }
         review = await self.objects.create(REVIEWS, body)
         if review is None:
             raise ApiRefused(409, "the API server did not review the access")

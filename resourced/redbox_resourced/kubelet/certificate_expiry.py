@@ -17,10 +17,9 @@ from prometheus_client import Metric
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, SlurmCluster
 from redbox_kube.api.events import WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.kubelet.serving_certificate import CertificateLife
 from redbox_resourced.nodes.node_view import MANAGER
 
@@ -98,7 +97,7 @@ class CertificateExpiry:
 def _event(cluster: SlurmCluster, warning: CertificateWarning, now: datetime) -> Event:
     period = f"{now:%Y-%m-%dT%H}" if warning.reason == EXPIRED else f"{now:%Y-%m-%d}"
     return Event(
-        about=ResourcePath("SlurmCluster", cluster.name, api_version=API_VERSION),
+        about=ResourcePath(SLURM_CLUSTERS, cluster.name),
         uid=str(cluster.metadata["uid"]),
         change=f"{warning.reason}|{period}",
         severity=WARNING,

@@ -21,6 +21,7 @@ import structlog
 from aiohttp import web
 
 from redbox_api.connections import pem_of
+from redbox_kube.api import kinds
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
@@ -55,7 +56,7 @@ class KubeletListener:
         runner.app.middlewares.insert(0, self._note_request)
         self._warnings = GroupedWarnings("connections not accepted")
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
-        path = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
+        path = ResourcePath(kinds.CONFIG_MAP, namespace=CLIENT_CA_NAMESPACE)
         self._informer = Informer(
             objects, path, selection=selection, reduced=_client_ca, on_change=self._client_ca_changed
         )

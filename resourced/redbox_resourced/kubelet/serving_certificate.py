@@ -25,9 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
-from redbox_kube.serving_requests import (
-    API_VERSION,
+from redbox_clusters.serving_requests import (
     GROUP,
     RESOURCED,
     USER,
@@ -36,6 +34,8 @@ from redbox_kube.serving_requests import (
     spec_of,
     subject,
 )
+from redbox_kube.api import kinds
+from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 
 log = structlog.get_logger(__name__)
 SELF_SIGNED_FOR = timedelta(days=90)
@@ -177,7 +177,7 @@ class ServingCertificate:
     async def _request_until_signed(self, key: Key, shown: str) -> bytes:
         node = self.objects.impersonating(USER, GROUP)
         name = _request_name(key, self.address)
-        path = ResourcePath("CertificateSigningRequest", name, api_version=API_VERSION)
+        path = ResourcePath(kinds.CERTIFICATE_SIGNING_REQUEST, name)
         try:
             while True:
                 try:
@@ -196,7 +196,7 @@ class ServingCertificate:
 
     def _request(self, name: str, key: Key) -> Object:
         return {
-            "apiVersion": API_VERSION,
+            "apiVersion": kinds.CERTIFICATE_SIGNING_REQUEST.api_version,
             "kind": "CertificateSigningRequest",
             "metadata": {"name": name},
             "spec": spec_of(signing_request(key, self.address)),

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from redbox_api.models import Partition
-from redbox_kube.names import ANNOTATION_PARTITION
-from redbox_kube.node_labels import dns_label, virtual_node
+from redbox_clusters.names import ANNOTATION_PARTITION
+from redbox_clusters.node_labels import dns_label, virtual_node
 from redbox_resourced.nodes.node_view import NodeView
 from redbox_resourced.partitions.advertised import AdvertisedPartition, advertised_partition
 from redbox_resourced.partitions.availability import (

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from redbox_clusters.node_labels import dns_label
 from redbox_kube.api.objects import ApiError
-from redbox_kube.node_labels import dns_label
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.node_view import MANAGER, NodeView
 from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier, withdrawal

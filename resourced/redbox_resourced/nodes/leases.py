@@ -10,11 +10,12 @@ import random
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
+from redbox_clusters.names import LABEL_VIRTUAL
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.node_view import NodeView
-from redbox_resourced.nodes.virtual_nodes import LEASE_API, LEASES
+from redbox_resourced.nodes.virtual_nodes import LEASES
 
 PERIOD_S = 10.0
 DURATION_S = 40
@@ -49,7 +50,7 @@ class NodeLeases:
                 await asyncio.sleep(TICK_S)
 
     async def _renew_or_claim(self, node: NodeView) -> None:
-        path = ResourcePath("Lease", node.name, LEASES, LEASE_API)
+        path = ResourcePath(kinds.LEASE, node.name, LEASES)
         try:
             async with asyncio.timeout(PERIOD_S), self._at_once:
                 renewal = {"spec": {"renewTime": _now()}}
@@ -78,7 +79,7 @@ class NodeLeases:
 def _lease(node: NodeView) -> Object:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
     return {
-        "apiVersion": LEASE_API,
+        "apiVersion": kinds.LEASE.api_version,
         "kind": "Lease",
         "metadata": {
             "name": node.name,

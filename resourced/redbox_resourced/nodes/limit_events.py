@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 
 import structlog
 
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, SlurmCluster
 from redbox_kube.api.events import WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.nodes.node_view import MANAGER
 
 log = structlog.get_logger(__name__)
@@ -49,7 +48,7 @@ class NodeLimitEvents:
 def limit_event(cluster: SlurmCluster, without_node: int, limit: int, now: datetime) -> Event:
     """One event for this number and hour."""
     return Event(
-        about=ResourcePath("SlurmCluster", cluster.name, api_version=API_VERSION),
+        about=ResourcePath(SLURM_CLUSTERS, cluster.name),
         uid=str(cluster.metadata["uid"]),
         change=f"{without_node}|{limit}|{now:%Y-%m-%dT%H}",
         severity=WARNING,

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redbox_kube.api.objects import Object
-from redbox_kube.names import (
+from redbox_clusters.names import (
     ANNOTATION_PARTITION,
     LABEL_CLUSTER,
     LABEL_DEFAULT_PARTITION,
@@ -21,7 +20,8 @@ from redbox_kube.names import (
     TAINT_SLURM,
     TAINT_UNREACHABLE,
 )
-from redbox_kube.node_labels import dns_label, key_part, partition_label, virtual_node
+from redbox_clusters.node_labels import dns_label, key_part, partition_label, virtual_node
+from redbox_kube.api.objects import Object
 from redbox_resourced.nodes.node_view import MANAGER, NodeView
 from redbox_resourced.nodes.server_side_apply import ApplyConfiguration
 from redbox_resourced.partitions.advertised import (

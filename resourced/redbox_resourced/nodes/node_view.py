@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from redbox_clusters.names import PROVIDER
+from redbox_clusters.node_labels import gateway_key
 from redbox_kube.api.objects import Object
-from redbox_kube.names import PROVIDER
-from redbox_kube.node_labels import gateway_key
 
 MANAGER = "redbox-resourced"
 CONDITIONS = ("Ready", "RedBoxReachable", "PartitionUp", "MemoryPressure", "DiskPressure", "PIDPressure")

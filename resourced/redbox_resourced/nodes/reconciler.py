@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from redbox_kube.api import kinds
 from redbox_kube.api.informer import Informer
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
@@ -56,7 +57,7 @@ class NodeReconciler:
         self._woken = asyncio.Event()
         clusters.on_change.append(self._woken.set)
         self._nodes = Informer(
-            objects, ResourcePath("Node"), reduced=managed_node, on_change=lambda _: self._woken.set()
+            objects, ResourcePath(kinds.NODE), reduced=managed_node, on_change=lambda _: self._woken.set()
         )
         self._leases = NodeLeases(objects, self._leased_nodes)
         self._overrides = overrides

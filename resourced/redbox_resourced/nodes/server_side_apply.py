@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_resourced.nodes.node_view import KEYED_MAPS, NodeView
 
@@ -99,7 +100,7 @@ class NodeApplier:
         expected = {"uid": node.uid, "resourceVersion": version}
         metadata = {**configuration.body.get("metadata", {}), **expected}
         body = {**configuration.body, "metadata": metadata}
-        path, subresource = ResourcePath("Node", node.name), configuration.subresource
+        path, subresource = ResourcePath(kinds.NODE, node.name), configuration.subresource
         try:
             if configuration.withdraws:
                 written = await self._objects.merge(path, body, subresource=subresource)

@@ -16,6 +16,7 @@ from operator import itemgetter
 
 import structlog
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.desired import DesiredNode
@@ -38,7 +39,6 @@ WRITES_AT_ONCE = 8
 KEY_AND_EFFECT = itemgetter("key", "effect")
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 LEASES = "kube-node-lease"
-LEASE_API = "coordination.k8s.io/v1"
 
 
 @dataclass
@@ -106,7 +106,7 @@ class VirtualNodes:
         return ""
 
     async def _create(self, desired: DesiredNode) -> NodeView | None:
-        path = ResourcePath("Node", desired.node)
+        path = ResourcePath(kinds.NODE, desired.node)
         created = await self.objects.create(path.all(), new_node(desired.cluster, desired.partition))
         if created is not None:
             log.info("virtual node created", node=desired.node, partition=desired.partition)
@@ -124,7 +124,7 @@ class VirtualNodes:
         if set(map(KEY_AND_EFFECT, wanted)) == set(map(KEY_AND_EFFECT, node.taints)):
             return node
         body = {"metadata": {"resourceVersion": node.version}, "spec": {"taints": wanted}}
-        merged = await self.objects.merge(ResourcePath("Node", node.name), body)
+        merged = await self.objects.merge(ResourcePath(kinds.NODE, node.name), body)
         return None if merged is None else read_node(merged)
 
     def _configurations(self, desired: DesiredNode, node: NodeView) -> list[ApplyConfiguration]:
@@ -153,15 +153,15 @@ class VirtualNodes:
     async def _has_unfinished_pod(self, node_name: str) -> bool:
         """Of a job only: pods of DaemonSets never finish."""
         selection = {"fieldSelector": f"spec.nodeName={node_name},{UNFINISHED}"}
-        async for page, _ in self.objects.pages(ResourcePath("Pod"), selection):
+        async for page, _ in self.objects.pages(ResourcePath(kinds.POD), selection):
             if any(map(self.has_job, page)):
                 return True
             del page  # before the next one is read
         return False
 
     async def _delete(self, node: NodeView) -> None:
-        await self.objects.delete(ResourcePath("Node", node.name), uid=node.uid)
-        await self.objects.delete(ResourcePath("Lease", node.name, LEASES, LEASE_API))
+        await self.objects.delete(ResourcePath(kinds.NODE, node.name), uid=node.uid)
+        await self.objects.delete(ResourcePath(kinds.LEASE, node.name, LEASES))
         self.applier.forget(node.name)
         self.existing.pop(node.name, None)
         log.info("virtual node deleted", node=node.name)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from redbox_api.models import Partition, PartitionLimits
-from redbox_kube.node_labels import (
+from redbox_clusters.node_labels import (
     LONGEST_LABEL,
     Limit,
     key_part,

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from redbox_kube.node_labels import Limit
+from redbox_clusters.node_labels import Limit
 
 SECONDS = {"h": 3600, "m": 60, "s": 1}
 DURATION = re.compile(r"(\d+[hms])+")

@@ -19,8 +19,8 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.feed import Feed, Resume
 from redbox_api.models import Partition, PartitionEvent
+from redbox_clusters.slurm_cluster import PartitionFilter, SlurmCluster
 from redbox_kube.api.objects import ApiError
-from redbox_kube.slurm_cluster import PartitionFilter, SlurmCluster
 from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)

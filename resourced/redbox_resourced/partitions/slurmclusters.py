@@ -15,12 +15,11 @@ import structlog
 
 from redbox_api.client import RedboxClient
 from redbox_api.models import Partition
+from redbox_clusters.node_labels import dns_label
+from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, SlurmCluster
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ObjectClient, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.node_labels import dns_label
-from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 log = structlog.get_logger(__name__)
@@ -46,7 +45,7 @@ class ClusterRegistry:
         self._objects = objects
         self._account = account
         self._feeds: dict[str, tuple[PartitionFeed, asyncio.Task[None]]] = {}
-        resource = ResourcePath("SlurmCluster", api_version=API_VERSION)
+        resource = ResourcePath(SLURM_CLUSTERS)
         self._informer = Informer(objects, resource, on_change=self._clusters_changed)
         self._group = asyncio.TaskGroup()
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
+from redbox_clusters.names import LABEL_VIRTUAL, PROVIDER
+from redbox_kube.api import kinds
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL, PROVIDER
 from redbox_resourced.pods.pod_view import BoundPod, read_pod
 
 
@@ -42,7 +43,7 @@ class PodInformer:
         self._informers: dict[str, tuple[Informer, asyncio.Task[None]]] = {}
         self._nodes = Informer(
             objects,
-            ResourcePath("Node"),
+            ResourcePath(kinds.NODE),
             selection={"labelSelector": LABEL_VIRTUAL},
             reduced=_virtual_since,
             on_change=self._nodes_changed,
@@ -74,7 +75,7 @@ class PodInformer:
             if exists and node not in self._informers:
                 informer = Informer(
                     self._objects,
-                    ResourcePath("Pod"),
+                    ResourcePath(kinds.POD),
                     selection={"fieldSelector": f"spec.nodeName={node}"},
                     reduced=read_pod,
                     on_change=self._pods_changed,

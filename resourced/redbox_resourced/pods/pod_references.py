@@ -12,13 +12,14 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
+from redbox_kube.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, SECRET, Kind
+from redbox_kube.api.kinds import PERSISTENT_VOLUME_CLAIM as CLAIM
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.limits import BYTES_OF_A_VALUE
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimPending, is_read_only
 
-SECRET, CONFIG_MAP, CLAIM, VOLUME = "Secret", "ConfigMap", "PersistentVolumeClaim", "PersistentVolume"
 VALUES = ("data", "binaryData")
 AUTHORITY = "kube-root-ca.crt"
 """The ConfigMap with the API server's CA that each default token volume names."""
@@ -43,7 +44,7 @@ class ReferenceMissing(Exception):
 class Reference(NamedTuple):
     """One place in a pod that names an object; with `key`, one value of it. `volume`: which mounts it."""
 
-    kind: str
+    kind: Kind
     name: str
     volume: str = ""
     key: str = ""
@@ -64,9 +65,9 @@ async def read_references(objects: ObjectClient, pod: Object, path_of: ClaimReso
             f"spec: it names {len(wanted)} Secrets, ConfigMaps and claims, and a pod may name "
             f"{MOST_OBJECTS}: put their values into fewer"
         )
-    found: dict[tuple[str, str], Object] = {}
+    found: dict[tuple[Kind, str], Object] = {}
     length = 0
-    places = sorted(wanted)
+    places = sorted(wanted, key=str)
     for start in range(0, len(places), AT_ONCE):
         some = places[start : start + AT_ONCE]
         bodies = await asyncio.gather(*(_read(objects, kind, name, namespace) for kind, name in some))
@@ -137,7 +138,7 @@ def _of_volume(volume: Object) -> Iterator[Reference]:
                     yield Reference(kind, chosen[named], name, item["key"], optional)
 
 
-async def _read(objects: ObjectClient, kind: str, name: str, namespace: str) -> Object | None:
+async def _read(objects: ObjectClient, kind: Kind, name: str, namespace: str) -> Object | None:
     if (kind, name) == (CONFIG_MAP, AUTHORITY) and (own := await asyncio.to_thread(_own_authority)):
         return {"metadata": {"name": name, "namespace": namespace}, "data": {"ca.crt": own}}
     try:
@@ -153,7 +154,7 @@ async def _read(objects: ObjectClient, kind: str, name: str, namespace: str) -> 
         raise ReferenceMissing("CreateContainerConfigError", "Failed", message) from refusal
 
 
-def _needed_parts(kind: str, body: Object) -> Object:
+def _needed_parts(kind: Kind, body: Object) -> Object:
     """Without labels, annotations and the like, which tenants write as long as they like."""
     if kind != CLAIM:
         return {part: body[part] for part in VALUES if body.get(part)}
@@ -200,7 +201,7 @@ async def _path_of(objects: ObjectClient, claim: Object, path_of: ClaimResolver)
     """And whether its volume is read-only."""
     name = (claim.get("spec") or {}).get("volumeName")
     try:
-        volume = await objects.get(ResourcePath(VOLUME, name)) if name else None
+        volume = await objects.get(ResourcePath(PERSISTENT_VOLUME, name)) if name else None
         return path_of(claim, volume), is_read_only(volume)
     except ClaimPending as pending:
         raise ReferenceMissing("ContainerCreating", "FailedMount", str(pending)) from pending

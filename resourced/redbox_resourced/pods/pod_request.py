@@ -19,10 +19,11 @@ from pydantic import ValidationError
 
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import JobRequest
+from redbox_clusters.names import ANNOTATION_PARTITION, LABEL_PARTITION
+from redbox_clusters.slurm_cluster import PodsSpec
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_kube.names import ANNOTATION_PARTITION, LABEL_PARTITION
 from redbox_kube.runtime.fair_slots import FairSlots
-from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_references import (
@@ -126,7 +127,7 @@ class PodRequests:
             raise SubmissionRejected(JobRefusal(sentence, reason=UNSUPPORTED)) from None
 
     async def _manifest(self, pod: BoundPod) -> Object:
-        manifest = await self.objects.get(ResourcePath("Pod", pod.name, pod.namespace))
+        manifest = await self.objects.get(ResourcePath(kinds.POD, pod.name, pod.namespace))
         if manifest is None or manifest["metadata"]["uid"] != pod.uid:
             raise SubmissionPending("PodGone", "this pod does not exist any more")
         if "deletionTimestamp" in manifest["metadata"]:
@@ -136,7 +137,7 @@ class PodRequests:
     async def _partition(self, pod: BoundPod) -> str:
         """By the node's annotation: the name may not be valid as a label."""
         try:
-            node = await self.objects.get(ResourcePath("Node", pod.node))
+            node = await self.objects.get(ResourcePath(kinds.NODE, pod.node))
         except ApiRefused as refusal:
             if refusal.status != HTTPStatus.FORBIDDEN:
                 raise

@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
+from redbox_clusters.virtual_pods import SUBMITTED
 from redbox_kube.api.objects import Object
-from redbox_kube.virtual_pods import SUBMITTED
 from redbox_resourced.pods.exit_status import JobRefusal, end_of, termination_message_of
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_shared.job_end import EXIT_BY_STATE

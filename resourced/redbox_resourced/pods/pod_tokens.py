@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef
-from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.pods.pod_references import ReferenceMissing
 from redbox_resourced.translation.api_tokens import TokenSource, token_lifetime_s, token_sources
 

@@ -17,9 +17,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from redbox_api.pod_parts import MAX_CONTAINERS
+from redbox_clusters.virtual_pods import SUBMITTED, kind_of_job
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, is_path_segment
-from redbox_kube.virtual_pods import SUBMITTED, is_of_slurmjob
 from redbox_resourced.pods.selection import TimedToleration, names_virtual_node, timed_tolerations
 from redbox_resourced.translation.limits import MOST_GATES
 from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
@@ -252,7 +252,7 @@ def _details(spec: Object, conditions: list[Object]) -> PodDetails:
 
 def _role(controller: ControllerRef | None, *, runs: bool) -> BoundPodKind:
     if controller is not None:
-        if is_of_slurmjob(controller.api_version, controller.kind):
+        if kind_of_job(controller.api_version, controller.kind):
             return BoundPodKind.JOB
         if controller.kind == "DaemonSet":
             return BoundPodKind.DAEMON

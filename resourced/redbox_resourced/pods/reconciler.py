@@ -31,11 +31,11 @@ import structlog
 
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase
+from redbox_clusters.slurm_cluster import SlurmCluster, SlurmClusterSpec
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import ApiError, Object, ObjectClient
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.work_queue import WorkQueue
-from redbox_kube.slurm_cluster import SlurmCluster, SlurmClusterSpec
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.ending.deletions import PodDeletions

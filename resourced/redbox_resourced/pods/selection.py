@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from redbox_clusters.names import GROUP, TAINT_SLURM
+from redbox_clusters.node_labels import key_part
 from redbox_kube.api.objects import Object
-from redbox_kube.names import GROUP, TAINT_SLURM
-from redbox_kube.node_labels import key_part
 
 HOSTNAME = "kubernetes.io/hostname"
 NODE_NAME = "metadata.name"

@@ -31,8 +31,10 @@ from redbox_api.errors import (
     Refused,
 )
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase
+from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
+from redbox_clusters.virtual_pods import kind_of_job
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
-from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
@@ -125,7 +127,7 @@ class CompanionEvidence:
         if self.pod.submitted_by_another:
             message = "the job's submitter pod has not submitted it yet"
             raise SubmissionPending("WaitsForSubmitter", message)
-        path = ResourcePath("ConfigMap", self.pod.name, self.pod.namespace)
+        path = ResourcePath(kinds.CONFIG_MAP, self.pod.name, self.pod.namespace)
         return read_request(await self.objects.get(path), self.digest)
 
 
@@ -203,11 +205,12 @@ class PodSubmitter:
     async def _verified(self, pod: BoundPod, connection: ClusterConnection) -> PodEvidence:
         if pod.role is BoundPodKind.POD:
             return RunEvidence(self._requests, pod, connection)
-        if pod.controller is None:
+        controller = pod.controller
+        kind = controller and kind_of_job(controller.api_version, controller.kind)
+        if controller is None or kind is None:
             raise SubmissionPending("NoSuchOwner", "this pod has no owner")
-        kind, name, version = pod.controller.kind, pod.controller.name, pod.controller.api_version
-        owner = await self.objects.get(ResourcePath(kind, name, pod.namespace, version))
-        digest = verify_companion(pod, pod.controller, owner, connection.cluster.name)
+        owner = await self.objects.get(ResourcePath(kind, controller.name, pod.namespace))
+        digest = verify_companion(pod, controller, owner, connection.cluster.name)
         return CompanionEvidence(self.objects, pod, digest, self._requests.memory, self._companions)
 
     async def submitted_job(self, pod: BoundPod, connection: ClusterConnection) -> Job | None:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
@@ -62,7 +63,7 @@ class TolerationLifter:
         async with at_once:
             try:
                 await self._objects.json_patch(
-                    ResourcePath("Pod", pod.name, pod.namespace), lifting_patch(pod)
+                    ResourcePath(kinds.POD, pod.name, pod.namespace), lifting_patch(pod)
                 )
             except ApiRefused as refusal:
                 if refusal.status not in CHANGED_MEANWHILE or POLICY in str(refusal):

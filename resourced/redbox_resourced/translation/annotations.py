@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from redbox_clusters.names import GROUP
 from redbox_kube.api.objects import Object
-from redbox_kube.names import GROUP
 from redbox_resourced.translation.errors import Unsupported
 
 PREFIX = f"{GROUP}/"

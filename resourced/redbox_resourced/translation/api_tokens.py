@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from redbox_api.pod_parts import PodEnv
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_kube.api.objects import Object
-from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.references import PodReferences
 

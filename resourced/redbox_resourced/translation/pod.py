@@ -8,8 +8,8 @@ from typing import NamedTuple
 from redbox_api.job_parts import Resources
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_kube.api.objects import Object
-from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.translation.annotations import (
     FIELDS,
     NUMBERS,

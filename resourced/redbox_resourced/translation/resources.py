@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from redbox_clusters.names import GROUP
 from redbox_kube.api.objects import Object
-from redbox_kube.names import GROUP
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from redbox_kube.api import kinds
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_resourced.volumes.names import (
@@ -57,7 +58,7 @@ class ClaimView:
 
     @property
     def path(self) -> ResourcePath:
-        return ResourcePath("PersistentVolumeClaim", self.name, self.namespace)
+        return ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, self.name, self.namespace)
 
     @property
     def volume_name(self) -> str:

@@ -5,6 +5,7 @@ So resourced has tokens of an account only where a pod of that account exists.
 
 from __future__ import annotations
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ObjectClient, PodRef, ResourcePath
 from redbox_resourced.volumes.claims import ClaimView, Unserviceable
 from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, DEFAULT_ACCOUNT
@@ -15,7 +16,7 @@ ENDED = frozenset({"Succeeded", "Failed"})
 async def find_consumer(objects: ObjectClient, claim: ClaimView) -> PodRef:
     """A pod of the claim's account that uses the claim; Unserviceable while there is no such pod."""
     others = set()
-    async for pod in objects.list_all(ResourcePath("Pod", "", claim.namespace)):
+    async for pod in objects.list_all(ResourcePath(kinds.POD, "", claim.namespace)):
         if not _uses(pod, claim.name):
             continue
         account = pod["spec"].get("serviceAccountName") or DEFAULT_ACCOUNT

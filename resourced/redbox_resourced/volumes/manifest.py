@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redbox_api.models import VolumeFolder
+from redbox_clusters.names import FINALIZER_VOLUME, LABEL_CLUSTER
+from redbox_clusters.node_labels import partition_label
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import FINALIZER_VOLUME, LABEL_CLUSTER
-from redbox_kube.node_labels import partition_label
 from redbox_resourced.volumes.claims import ClaimView, StorageClassView
 from redbox_resourced.volumes.names import (
     ATTRIBUTE_ACCOUNT,
@@ -81,7 +82,7 @@ class VolumeView:
 
     @property
     def path(self) -> ResourcePath:
-        return ResourcePath("PersistentVolume", self.name)
+        return ResourcePath(kinds.PERSISTENT_VOLUME, self.name)
 
     @property
     def is_unused(self) -> bool:

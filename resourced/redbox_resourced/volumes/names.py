@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbox_kube.names import GROUP
+from redbox_clusters.names import GROUP
 
 PROVISIONER = f"{GROUP}/directory"
 """Of a StorageClass, and in the annotation of each volume that was made for one."""
@@ -27,4 +27,3 @@ STORAGE_PROVISIONER = (
     "volume.beta.kubernetes.io/storage-provisioner",
 )
 """Written by Kubernetes on a claim that an external provisioner shall serve."""
-STORAGE_API = "storage.k8s.io/v1"

@@ -21,10 +21,11 @@ import structlog
 
 from redbox_api.errors import Busy, NoSuchJob, RedboxError, Refused
 from redbox_api.models import VolumeFolder, VolumeRequest
+from redbox_clusters.names import FINALIZER_VOLUME
+from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
+from redbox_kube.api import kinds
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient, ResourcePath
-from redbox_kube.names import FINALIZER_VOLUME
-from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_resourced.nodes.node_view import read_node
@@ -39,7 +40,7 @@ from redbox_resourced.volumes.claims import (
 )
 from redbox_resourced.volumes.consumers import find_consumer
 from redbox_resourced.volumes.manifest import VolumeView, new_volume, read_volume
-from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, PROVISIONER, STORAGE_API
+from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, PROVISIONER
 from redbox_resourced.volumes.volume_events import DELETE_FAILED, FAILED, SUCCEEDED, VolumeEvents
 from redbox_shared.backoff import Backoff
 
@@ -64,18 +65,21 @@ class DirectoryProvisioner:
         self._events = VolumeEvents(objects)
         self._claims = Informer(
             objects,
-            ResourcePath("PersistentVolumeClaim"),
+            ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM),
             reduced=read_claim,
             on_change=self._claims_changed,
         )
         self._classes = Informer(
             objects,
-            ResourcePath("StorageClass", api_version=STORAGE_API),
+            ResourcePath(kinds.STORAGE_CLASS),
             reduced=read_class,
             on_change=lambda _: self._enqueue_all(),
         )
         self._volumes = Informer(
-            objects, ResourcePath("PersistentVolume"), reduced=read_volume, on_change=self._volumes_changed
+            objects,
+            ResourcePath(kinds.PERSISTENT_VOLUME),
+            reduced=read_volume,
+            on_change=self._volumes_changed,
         )
         self._claim_queue: WorkQueue[Place] = WorkQueue()
         self._volume_queue: WorkQueue[Place] = WorkQueue()
@@ -142,7 +146,7 @@ class DirectoryProvisioner:
         if claim is not None:  # before those of its name that are bound or deleted, as the API server knows
             due = {claim.uid: claim} | {uid: other for uid, other in due.items() if uid != claim.uid}
         if not due:
-            self._settled(ResourcePath("PersistentVolumeClaim", place[1], place[0]))
+            self._settled(ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, place[1], place[0]))
             return
         if not self._is_synced:
             return
@@ -175,7 +179,7 @@ class DirectoryProvisioner:
             await self._discard(claim)
             return
         volume = new_volume(claim, storage_class, connection.cluster.name, folder)
-        await self._objects.create(ResourcePath("PersistentVolume"), volume)  # None: by an earlier try
+        await self._objects.create(ResourcePath(kinds.PERSISTENT_VOLUME), volume)  # None: by an earlier try
         message = f"Made the folder {folder.path} on {connection.cluster.name} for volume {claim.volume_name}"
         await self._events.report(claim.path, claim.uid, SUCCEEDED, message)
         self._forget(claim)
@@ -183,7 +187,7 @@ class DirectoryProvisioner:
     async def _explain_foreign(self, claim: ClaimView) -> None:
         """Report that no volume comes, if the provisioner has had its time and the node is a virtual one."""
         connection = self._clusters.of_node(claim.node)
-        node = await self._objects.get(ResourcePath("Node", claim.node)) if connection else None
+        node = await self._objects.get(ResourcePath(kinds.NODE, claim.node)) if connection else None
         if connection is None or node is None or not read_node(node).is_virtual:
             return
         now = time.monotonic()
@@ -212,7 +216,7 @@ class DirectoryProvisioner:
             feed = self._clusters.followed[name]
             return ClusterConnection(feed.cluster, feed.client)
         connection = self._clusters.of_node(claim.node)
-        node = await self._objects.get(ResourcePath("Node", claim.node))
+        node = await self._objects.get(ResourcePath(kinds.NODE, claim.node))
         # A virtual node that is gone says by its name where the pod was to run.
         if connection is None or (node is not None and not read_node(node).is_virtual):
             raise Unserviceable(
@@ -265,7 +269,7 @@ class DirectoryProvisioner:
         """Delete the folder of a claim that was deleted before it had a volume."""
         _, cluster = self._requested[claim.place][claim.uid]
         # A write without an answer may have made the volume: then its reclaimPolicy decides.
-        if await self._objects.get(ResourcePath("PersistentVolume", claim.volume_name)) is None:
+        if await self._objects.get(ResourcePath(kinds.PERSISTENT_VOLUME, claim.volume_name)) is None:
             await self._discard_folder(claim, cluster)
         self._forget(claim)
 
@@ -296,7 +300,7 @@ class DirectoryProvisioner:
     async def _reconcile_volume(self, place: Place) -> None:
         volume: VolumeView | None = self._volumes.items.get(place)
         if volume is None:
-            self._settled(ResourcePath("PersistentVolume", place[1]))
+            self._settled(ResourcePath(kinds.PERSISTENT_VOLUME, place[1]))
             return
         if not self._is_synced:
             return

@@ -12,7 +12,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
-from redbox_kube.node_labels import prefix, virtual_node
+from redbox_clusters.node_labels import prefix, virtual_node
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_server import RedboxServer
 from tests.e2e.harness.resourced_process import (

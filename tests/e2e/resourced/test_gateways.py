@@ -11,7 +11,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube import kube_cluster
-from redbox_kube.node_labels import gateway_key, prefix
+from redbox_clusters.node_labels import gateway_key, prefix
 from tests.e2e.harness import partition_nodes
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.partition_nodes import (

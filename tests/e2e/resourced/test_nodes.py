@@ -10,7 +10,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
-from redbox_kube.node_labels import Limit, fit_terms, prefix, virtual_node
+from redbox_clusters.node_labels import Limit, fit_terms, prefix, virtual_node
 from tests.e2e.harness import partition_nodes
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.partition_nodes import (

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api import informer as module
+from redbox_kube.api import kinds
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ApiUnreadable, Object, ResourcePath
 from redbox_shared.backoff import Backoff
@@ -67,7 +68,7 @@ async def played(script: Script, **options: Any) -> tuple[Informer, list[set[Pla
     """The mirror once the script is over, and the changes that it reported."""
     noted: list[set[Place]] = []
     given = {"reduced": lambda shown: shown, **options}
-    mirror: Informer = Informer(script.client, ResourcePath("Node"), on_change=noted.append, **given)
+    mirror: Informer = Informer(script.client, ResourcePath(kinds.NODE), on_change=noted.append, **given)
     running = asyncio.create_task(mirror.run())
     async with asyncio.timeout(PATIENCE_S):
         while script.steps or script.sequence[-1] == "list":  # noqa: ASYNC110 (the mirror tells nothing at its end)
@@ -187,7 +188,7 @@ async def test_a_watch_that_ends_as_soon_as_it_began_is_not_begun_at_once(
     monkeypatch.setattr(module, "BACKOFF", Backoff(1000.0, 1000.0))
     monkeypatch.setattr(module, "SHORTEST_WATCH_S", 1000.0)
     script = Script([thing("a", 1)], [])
-    mirror: Informer = Informer(script.client, ResourcePath("Node"), on_change=lambda _: None)
+    mirror: Informer = Informer(script.client, ResourcePath(kinds.NODE), on_change=lambda _: None)
     running = asyncio.create_task(mirror.run())
     for _ in range(50):
         await asyncio.sleep(0)
@@ -198,10 +199,10 @@ async def test_a_watch_that_ends_as_soon_as_it_began_is_not_begun_at_once(
 
 async def test_a_mirror_follows_an_api_server_over_a_compaction_of_its_history() -> None:
     api = FakeApiServer(page_size=1)
-    nodes = [ResourcePath("Node", name) for name in ("a", "b", "c")]
+    nodes = [ResourcePath(kinds.NODE, name) for name in ("a", "b", "c")]
     for node in nodes[:2]:
         api.put(node)
-    mirror: Informer = Informer(api.client, ResourcePath("Node"), on_change=lambda _: None)
+    mirror: Informer = Informer(api.client, ResourcePath(kinds.NODE), on_change=lambda _: None)
     running = asyncio.create_task(mirror.run())
     try:
         await mirror_has(mirror, "a", "b")

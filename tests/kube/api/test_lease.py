@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from redbox_kube.api import kinds
 from redbox_kube.api import lease as leases
 from redbox_kube.api.lease import Lease, LeaseLost
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
 from tests.kube.fakes import FakeApiServer
 
-PATH = ResourcePath("Lease", "redbox-operator", "redbox-system", "coordination.k8s.io/v1")
+PATH = ResourcePath(kinds.LEASE, "redbox-operator", "redbox-system")
 AWAY = ApiUnreachable("the API server does not answer")
 
 

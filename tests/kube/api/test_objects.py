@@ -15,6 +15,9 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
 from redbox_api.limits.answer_limits import AnswerLimits
+from redbox_clusters.names import SLURM_JOBS
+from redbox_clusters.virtual_pods import submitted_pods
+from redbox_kube.api import kinds
 from redbox_kube.api import objects as objects_module
 from redbox_kube.api.connection import proxy_in_environment
 from redbox_kube.api.informer import Informer
@@ -26,7 +29,6 @@ from redbox_kube.api.objects import (
     ObjectClient,
     ResourcePath,
 )
-from redbox_kube.virtual_pods import submitted_pods
 
 API = "https://10.96.0.1:443"
 PROXY = "http://proxy.example:3128"
@@ -75,9 +77,9 @@ def test_an_answer_of_something_else_is_no_answer_of_the_api_server() -> None:
     async def asked() -> None:
         async with answering(error_page) as objects:
             with pytest.raises(ApiUnreachable, match="a proxy in between"):
-                await objects.get(ResourcePath("Pod", "one", "farm"))
+                await objects.get(ResourcePath(kinds.POD, "one", "farm"))
             with pytest.raises(ApiUnreachable, match="a proxy in between"):
-                [found async for found in objects.list_metadata(ResourcePath("Pod", "", "farm"))]
+                [found async for found in objects.list_metadata(ResourcePath(kinds.POD, "", "farm"))]
 
     asyncio.run(asked())
 
@@ -102,7 +104,7 @@ def test_a_list_of_metadata_goes_on_to_its_last_page() -> None:
         async with answering(page) as objects:
             return [
                 f"{found.name} {found.uid}"
-                async for found in objects.list_metadata(ResourcePath("Pod", "", "farm"))
+                async for found in objects.list_metadata(ResourcePath(kinds.POD, "", "farm"))
             ]
 
     assert asyncio.run(listed()) == ["job-1 u1", "job-2 u2", "job-3 u3"]
@@ -130,7 +132,7 @@ async def test_a_page_is_not_kept_while_the_next_one_is_read(reader: str) -> Non
         return web.json_response({"metadata": metadata, "items": pods})
 
     async with answering(page) as objects:
-        pods = ResourcePath("Pod")
+        pods = ResourcePath(kinds.POD)
         if reader == "list_all":
             assert [found["metadata"]["name"] async for found in objects.list_all(pods)] == [
                 f"p{number}" for number in (*range(5), *range(5))
@@ -163,7 +165,7 @@ def test_a_page_of_large_objects_is_read_by_fewer_and_each_of_them_once(
 
     async def listed() -> list[str]:
         async with answering(page) as objects:
-            return [_name(found) async for found in objects.list_all(ResourcePath("Pod", "", "farm"))]
+            return [_name(found) async for found in objects.list_all(ResourcePath(kinds.POD, "", "farm"))]
 
     assert asyncio.run(listed()) == [f"pod-{number}" for number in range(100)]
     assert max(sent[2:]) < 20_000
@@ -186,12 +188,12 @@ def test_an_object_that_is_nested_without_end_hides_no_other(levels: int) -> Non
         return web.Response(text=bad if request.path.endswith("bad") else page)
 
     async def asked() -> None:
-        pods = ResourcePath("Pod", "", "farm")
+        pods = ResourcePath(kinds.POD, "", "farm")
         async with answering(answer) as objects:
             assert [found.name async for found in objects.list_metadata(pods)] == ["bad", "good"]
             assert [_name(found) async for found in objects.list_all(pods)] == ["bad", "good"]
             assert [_name(found["object"]) async for found in objects.watch(pods, "8")] == ["bad", "good"]
-            found = await objects.get(ResourcePath("Pod", "bad", "farm"))
+            found = await objects.get(ResourcePath(kinds.POD, "bad", "farm"))
             assert found is not None
             assert _name(found) == "bad"
 
@@ -239,12 +241,12 @@ ELSEWHERE = [
 @pytest.mark.parametrize("name", ELSEWHERE)
 async def test_a_name_that_a_tenant_wrote_leads_nowhere_else(name: str) -> None:
     async with sending(whole(b'{"kind": "Secret"}')) as (objects, asked):
-        assert await objects.get(ResourcePath("ConfigMap", name, "farm")) is None
+        assert await objects.get(ResourcePath(kinds.CONFIG_MAP, name, "farm")) is None
         with pytest.raises(ApiRefused):
-            await objects.apply(ResourcePath("Pod", name, "farm"), {})
+            await objects.apply(ResourcePath(kinds.POD, name, "farm"), {})
         with pytest.raises(ApiRefused):
             await objects.token_for("farm", name, "redbox.dev/x", seconds=600)
-        assert await objects.get(ResourcePath("SlurmJob", "cow", "farm", f"redbox.dev/{name}")) is None
+        assert await objects.get(ResourcePath(SLURM_JOBS, "cow", "farm")) is None
     assert asked == []
 
 
@@ -259,21 +261,21 @@ async def test_a_name_arrives_as_it_is(name: str, path: str) -> None:
 
     paths: list[str] = []
     async with answering(answer) as objects:
-        assert await objects.get(ResourcePath("ConfigMap", name, "farm")) == {"name": name}
+        assert await objects.get(ResourcePath(kinds.CONFIG_MAP, name, "farm")) == {"name": name}
     assert [found.rpartition("/api/v1")[2] for found in paths] == [f"/namespaces/farm/configmaps/{path}"]
 
 
 async def followed(objects: ObjectClient) -> list[Object]:
-    return [found async for found in objects.watch(ResourcePath("Pod"), "1")]
+    return [found async for found in objects.watch(ResourcePath(kinds.POD), "1")]
 
 
 @pytest.mark.parametrize("status", ["200 OK", "403 Forbidden"])
 async def test_an_answer_that_breaks_off_in_its_body_is_no_answer(status: str) -> None:
     async with sending(whole(b'{"kind": "Lea', status, length=1000)) as (objects, _):
         with pytest.raises(ApiUnreachable, match="does not answer"):
-            await objects.get(ResourcePath("Lease", "one", "farm"))
+            await objects.get(ResourcePath(kinds.LEASE, "one", "farm"))
         with pytest.raises(ApiUnreachable, match="does not answer"):
-            [found async for found in objects.pages(ResourcePath("Pod"))]
+            [found async for found in objects.pages(ResourcePath(kinds.POD))]
         with pytest.raises(ApiUnreachable, match="does not answer") as broken:
             await followed(objects)
         assert not isinstance(broken.value, ApiUnreadable)
@@ -309,7 +311,7 @@ async def test_an_event_that_has_no_end_is_not_kept(monkeypatch: pytest.MonkeyPa
 )
 async def test_an_event_that_is_none_is_said_to_be_unreadable(line: bytes) -> None:
     async with sending(whole(ADDED % b"x" + line + b"\n")) as (objects, _):
-        events = objects.watch(ResourcePath("Pod"), "1")
+        events = objects.watch(ResourcePath(kinds.POD), "1")
         assert (await anext(events))["type"] == "ADDED"
         with pytest.raises(ApiUnreadable):
             await anext(events)
@@ -319,7 +321,7 @@ async def test_an_event_that_is_none_is_said_to_be_unreadable(line: bytes) -> No
 async def test_an_answer_that_lacks_what_it_is_asked_for_is_no_answer(body: bytes) -> None:
     async with sending(whole(body)) as (objects, _):
         with pytest.raises(ApiUnreadable):
-            [found async for found in objects.pages(ResourcePath("Pod"))]
+            [found async for found in objects.pages(ResourcePath(kinds.POD))]
         with pytest.raises(ApiUnreadable, match="gitVersion"):
             await objects.server_version()
         with pytest.raises(ApiUnreadable, match=r"status\.token"):
@@ -328,4 +330,4 @@ async def test_an_answer_that_lacks_what_it_is_asked_for_is_no_answer(body: byte
 
 async def test_a_list_of_nothing_may_have_no_items() -> None:
     async with sending(whole(b'{"items":null,"metadata":{"resourceVersion":"7"}}')) as (objects, _):
-        assert [found async for found in objects.pages(ResourcePath("Pod"))] == [([], "7")]
+        assert [found async for found in objects.pages(ResourcePath(kinds.POD))] == [([], "7")]

@@ -10,12 +10,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from redbox_kube.api import retrying_objects
+from redbox_kube.api import kinds, retrying_objects
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.api.retrying_objects import RETRIES, RetryingObjects
 from redbox_shared.backoff import Backoff
 
-POD = ResourcePath("Pod", "one", "farm")
+POD = ResourcePath(kinds.POD, "one", "farm")
 LIST: Object = {"metadata": {"resourceVersion": "7"}, "items": []}
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from redbox_kube.api.kinds import Kind
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.slurmjob import SLURM_JOBS, Resource
+from redbox_operator.api.slurmjob import SLURM_JOBS
 from redbox_operator.api.sylabs import OLD_SLURM_JOBS, WLM_JOBS
 from redbox_operator.object_cache import packed
 from redbox_operator.slurmjob.validation import problem_of
@@ -43,7 +44,7 @@ def into(claim: Any) -> dict[str, Any]:
     ],
 )
 def test_a_spec_that_cannot_be_read_is_a_problem_that_names_the_field(
-    resource: Resource, spec: dict[str, Any], words: str
+    resource: Kind, spec: dict[str, Any], words: str
 ) -> None:
     job = read_job(resource, {"metadata": METADATA, "spec": spec})
     kept = packed(job).unpacked()
@@ -78,7 +79,7 @@ def test_a_claim_as_deep_as_any_that_kubernetes_knows_can_be_read() -> None:
 @pytest.mark.parametrize("spec", [{}, {"spec": None}, {"spec": "text"}, {"spec": {"serviceAccountName": 7}}])
 @pytest.mark.parametrize("resource", [SLURM_JOBS, OLD_SLURM_JOBS, WLM_JOBS])
 def test_what_was_stored_before_there_was_a_schema_is_a_problem_of_its_own(
-    resource: Resource, spec: dict[str, Any]
+    resource: Kind, spec: dict[str, Any]
 ) -> None:
     job = packed(read_job(resource, {"metadata": METADATA, "status": "none", **spec})).unpacked()
     problem = problem_of(job)

@@ -7,7 +7,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from redbox_operator.api.slurmjob import Resource, SlurmJob
+from redbox_kube.api.kinds import Kind
+from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import JobPhase
 from redbox_operator.api.sylabs import OLD_SLURM_JOBS, OLD_WORDS, OLDEST_SLURM_JOBS, WLM_JOBS, translated
 from redbox_operator.companion_pods.builder import CompanionProgram, companion_pod
@@ -16,7 +17,7 @@ from tests.operator.factories import slurm_cluster
 OLD_SCRIPT = "#!/bin/sh\n#SBATCH --nodes=1\n##SBATCH --exclusive\nsrun hostname\n"
 
 
-def old(spec: dict[str, Any], resource: Resource = OLD_SLURM_JOBS) -> SlurmJob:
+def old(spec: dict[str, Any], resource: Kind = OLD_SLURM_JOBS) -> SlurmJob:
     metadata = {"name": "cow", "namespace": "alice", "uid": "u-1"}
     return translated(resource, {"metadata": metadata, "spec": spec})
 

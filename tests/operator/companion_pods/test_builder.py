@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from redbox_api.models import Dependency, JobRequest
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import PodRole
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion_pods.builder import (

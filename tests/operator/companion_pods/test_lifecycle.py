@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator.companion_pods import builder
@@ -16,7 +17,7 @@ from tests.operator.factories import slurm_cluster
 from tests.operator.harness import Stand
 
 SOURCE = {"configMapKeyRef": {"name": "scripts", "key": "run.sh"}}
-SCRIPTS = ResourcePath("ConfigMap", "scripts", "farm")
+SCRIPTS = ResourcePath(kinds.CONFIG_MAP, "scripts", "farm")
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ async def test_a_script_that_stays_away_is_looked_for_ever_more_seldom_and_never
 async def test_a_pod_that_does_not_go_is_named_and_deleted_ever_more_seldom(stand: Stand) -> None:
     """Somebody's finalizer keeps it; without the force a pod of a dead node would stay, too."""
     await stand.apply()
-    where = ResourcePath("Pod", "cow-job", "farm")
+    where = ResourcePath(kinds.POD, "cow-job", "farm")
     body = stand.api.objects[where]
     going = {"deletionTimestamp": "2026-11-21T12:00:00Z", "finalizers": ["example.org/keeps"]}
     stand.api.put(where, {**body, "metadata": {**body["metadata"], **going}})
@@ -76,7 +77,7 @@ async def test_a_pod_that_does_not_go_is_named_and_deleted_ever_more_seldom(stan
 
 # ------------------------------------------------------------------------------- a SlurmCluster that changes
 
-FROZEN = ResourcePath("ConfigMap", "cow-job", "farm")
+FROZEN = ResourcePath(kinds.CONFIG_MAP, "cow-job", "farm")
 NEW_CA = base64.b64encode(b"-----BEGIN CERTIFICATE----- new").decode()
 
 
@@ -139,8 +140,8 @@ async def test_a_pod_on_a_virtual_node_reaches_nothing_and_stays(stand: Stand) -
 
 SECRET = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}]
 CLAIM = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
-SUBMITTER = ResourcePath("Pod", "cow-submit", "farm")
-COLLECTOR = ResourcePath("Pod", "cow-collect", "farm")
+SUBMITTER = ResourcePath(kinds.POD, "cow-submit", "farm")
+COLLECTOR = ResourcePath(kinds.POD, "cow-collect", "farm")
 
 
 @pytest.fixture
@@ -289,7 +290,7 @@ async def test_ports_have_a_pod_of_their_own_beside_a_virtual_companion(virtual:
 async def test_a_pod_of_ports_that_is_lost_is_made_again_while_the_job_runs(virtual: Stand) -> None:
     await virtual.apply(ports=PORTS)
     await virtual.at_redbox(Phase.RUNNING)
-    del virtual.api.objects[ResourcePath("Pod", "cow-ports", "farm")]
+    del virtual.api.objects[ResourcePath(kinds.POD, "cow-ports", "farm")]
     virtual.cache.companions.pop(("farm", "cow-ports"), None)
     await virtual.look()
     assert virtual.pod_names == ["cow-job", "cow-ports"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redbox_api.job_parts import Resources
-from redbox_kube.node_labels import Limit
+from redbox_clusters.node_labels import Limit
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.companion_pods.placement import cluster_of, held_back, partition_of, placed
 from redbox_operator.companion_pods.resource_needs import needs_of, seconds_of, whole_needs_of

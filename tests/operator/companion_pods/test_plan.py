@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redbox_kube.node_labels import Limit, fit_terms
+from redbox_clusters.node_labels import Limit, fit_terms
 from redbox_operator.api.constants import ANNOTATION_REACHES
 from redbox_operator.api.slurmjob_status import CompanionStatus
 from redbox_operator.companion_pods.plan import Plan, Step, companion_of, plan_for, replaced

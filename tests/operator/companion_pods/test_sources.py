@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from redbox_kube.api.kinds import Kind
 from redbox_operator.api.decode import RESOURCES, read_job
-from redbox_operator.api.slurmjob import SLURM_JOBS, Resource
+from redbox_operator.api.slurmjob import SLURM_JOBS
 from redbox_operator.api.sylabs import WLM_JOBS
 from redbox_operator.companion_pods.builder import CompanionProgram, companion_pod
 from redbox_operator.slurmjob.validation import problem_of
@@ -42,12 +43,12 @@ def objects(valid: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.lists(source, max_size=3).map(dict)
 
 
-def job_of(resource: Resource, **spec: Any) -> dict[str, Any]:
+def job_of(resource: Kind, **spec: Any) -> dict[str, Any]:
     program = {"image": "a.sif"} if resource == WLM_JOBS else {"batch": "#!/bin/sh\n"}
     return {"metadata": {"name": "cow", "namespace": "alice", "uid": "u"}, "spec": program | spec}
 
 
-def job_with(volume: dict[str, Any], resource: Resource) -> dict[str, Any]:
+def job_with(volume: dict[str, Any], resource: Kind) -> dict[str, Any]:
     if resource == SLURM_JOBS:
         return job_of(resource, results={"from": ["a"], "volume": volume})
     return job_of(resource, results={"from": "a", "mount": {"name": "v", **volume}})
@@ -57,7 +58,7 @@ def names_of(sources: dict[str, Any]) -> set[str]:
     return {name for name, source in sources.items() if source is not None}
 
 
-def check(resource: Resource, volume: dict[str, Any]) -> None:
+def check(resource: Kind, volume: dict[str, Any]) -> None:
     job = read_job(resource, job_with(volume, resource))
     problem = problem_of(job, [ALLOWED])
     names = names_of(volume)
@@ -82,14 +83,14 @@ def check(resource: Resource, volume: dict[str, Any]) -> None:
 @given(st.sampled_from(RESOURCES), objects(VALID_VOLUMES))
 @settings(max_examples=500, deadline=None)
 def test_the_volume_that_is_mounted_is_the_one_that_was_validated(
-    resource: Resource, volume: dict[str, Any]
+    resource: Kind, volume: dict[str, Any]
 ) -> None:
     check(resource, volume)
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
 @pytest.mark.parametrize("decoy", ["nfs", "persistentVolumeClaim", "ephemeral"])
-def test_a_host_path_beside_another_source_is_refused_by_both_names(resource: Resource, decoy: str) -> None:
+def test_a_host_path_beside_another_source_is_refused_by_both_names(resource: Kind, decoy: str) -> None:
     volume = {decoy: VALID_VOLUMES[decoy], "hostPath": {"path": "/", "type": "Directory"}}
     problem = problem_of(read_job(resource, job_with(volume, resource)), [ALLOWED])
     assert problem is not None

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from redbox_clusters.names import SLURM_JOBS
 from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiRefused, ResourcePath
-from redbox_operator.install.crd_upgrade import with_stored_versions
+from redbox_kube.install.crd_upgrade import with_stored_versions
 from redbox_operator.install.published_nodes import withdrawn
 from redbox_operator.install.uninstall import (
     JobsPolicy,
@@ -39,8 +40,8 @@ def test_only_a_job_that_may_still_run_is_told(phase: str, *, finished: bool) ->
 
 def test_only_kinds_of_jobs_are_released() -> None:
     """SlurmEndpoints have no finalizer, and the hook has no right to them."""
-    kinds = uninstall(FakeApiServer(), []).kinds
-    assert {path.kind for path in kinds} == {"SlurmJob", "WlmJob"}
+    kinds = uninstall(FakeApiServer(), []).job_kinds
+    assert {kind.name for kind in kinds} == {"SlurmJob", "WlmJob"}
 
 
 def test_a_job_is_told_by_who_which_and_where() -> None:
@@ -84,14 +85,14 @@ def uninstall(api: FakeApiServer, report: list[str]) -> Uninstall:
     return Uninstall(api.client, "redbox-system", (), JobsPolicy.KEEP, 1.0, report.append)
 
 
-LONG = ResourcePath("SlurmJob", "long", "alice", "redbox.dev/v1alpha1")
+LONG = ResourcePath(SLURM_JOBS, "long", "alice")
 
 
 def left() -> dict[str, Any]:
     conditions = [{"type": kind, "status": "True", "reason": kind} for kind in ("Submitted", "Synced")]
     made = job(phase="Running", jobID="42", conditions=conditions)
     made["metadata"] |= {"uid": "0aa6-11"}
-    return made | {"kind": "SlurmJob", "apiVersion": "redbox.dev/v1alpha1"}
+    return made | {"kind": SLURM_JOBS}
 
 
 async def test_a_job_that_is_left_has_its_whole_status_from_one_owner() -> None:

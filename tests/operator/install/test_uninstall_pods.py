@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.install.uninstall import JobsPolicy, NotUninstalled, Uninstall
+from tests.clusters.virtual_pods import has_node, has_pod
 from tests.kube.fakes import FakeApiServer
-from tests.kube.virtual_pods import has_node, has_pod
 
-TRAIN = ResourcePath("Pod", "train", "farm")
+TRAIN = ResourcePath(kinds.POD, "train", "farm")
 NAMED = "left in Slurm: farm/train: Slurm job 7 of alice"
 
 

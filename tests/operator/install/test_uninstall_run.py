@@ -7,16 +7,17 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from redbox_clusters.names import FINALIZER_VOLUME, OLD_SLURM_JOBS, OLDEST_SLURM_JOBS, SLURM_JOBS
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
+from redbox_kube.api import kinds
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
 from redbox_kube.api.retrying_objects import RetryingObjects
-from redbox_kube.names import API_VERSION, FINALIZER_VOLUME
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.cli import app
 from redbox_operator.install.uninstall import JobsPolicy, NotUninstalled, Uninstall
+from tests.clusters.virtual_pods import has_node
 from tests.kube.fakes import FakeApiServer
-from tests.kube.virtual_pods import has_node
-
-OURS, OLD = API_VERSION, "wlm.sylabs.io/v1alpha1"
 
 
 def finalizers(api: FakeApiServer, name: str) -> list[str]:
@@ -25,27 +26,29 @@ def finalizers(api: FakeApiServer, name: str) -> list[str]:
 
 
 def has_job(
-    api: FakeApiServer, name: str, namespace: str = "alice", phase: str = "Running", kind: str = OURS
+    api: FakeApiServer, name: str, namespace: str = "alice", phase: str = "Running", kind: Kind = SLURM_JOBS
 ) -> None:
     """A SlurmJob with its companion, beside a pod that only says that it is one."""
-    where = ResourcePath("SlurmJob", name, namespace, kind)
+    where = ResourcePath(kind, name, namespace)
     api.put(
         where, metadata={"uid": f"u-{name}", "finalizers": ["others", FINALIZER]}, status={"phase": phase}
     )
     labels = {"redbox.dev/slurmjob-uid": f"u-{name}"}
     owners = [{"uid": f"u-{name}"}]
     api.put(
-        ResourcePath("Pod", f"{name}-job", namespace), metadata={"labels": labels, "ownerReferences": owners}
+        ResourcePath(kinds.POD, f"{name}-job", namespace),
+        metadata={"labels": labels, "ownerReferences": owners},
     )
-    api.put(ResourcePath("Pod", f"{name}-not", namespace), metadata={"labels": labels})
+    api.put(ResourcePath(kinds.POD, f"{name}-not", namespace), metadata={"labels": labels})
     api.put(
-        ResourcePath("Pod", f"{name}-far", "mallory"), metadata={"labels": labels, "ownerReferences": owners}
+        ResourcePath(kinds.POD, f"{name}-far", "mallory"),
+        metadata={"labels": labels, "ownerReferences": owners},
     )
 
 
 def has_cluster(api: FakeApiServer, name: str, *finalizers: str) -> None:
     metadata = {"name": name, "uid": "u", "resourceVersion": "1", "finalizers": list(finalizers)}
-    api.put(ResourcePath("SlurmCluster", name, api_version=OURS), metadata=metadata, spec={})
+    api.put(ResourcePath(SLURM_CLUSTERS, name), metadata=metadata, spec={})
 
 
 def taking_out(api: FakeApiServer, report: list[str], *watched: str) -> Uninstall:
@@ -65,7 +68,7 @@ async def test_volumes_stay_and_wait_for_none_to_delete_their_folders() -> None:
     api = FakeApiServer()
     for name, finalizer in (("ours", FINALIZER_VOLUME), ("theirs", "external/finalizer")):
         protected = ["kubernetes.io/pv-protection", finalizer]
-        api.put(ResourcePath("PersistentVolume", name), metadata={"finalizers": protected})
+        api.put(ResourcePath(kinds.PERSISTENT_VOLUME, name), metadata={"finalizers": protected})
     await taking_out(api, []).run()
     assert finalizers(api, "ours") == ["kubernetes.io/pv-protection"]
     assert finalizers(api, "theirs") == ["kubernetes.io/pv-protection", "external/finalizer"]
@@ -92,7 +95,7 @@ async def test_a_finalizer_is_lifted_from_the_newest_version_where_the_listed_on
     api = FakeApiServer()
     has_job(api, "over", phase="Failed")
     api.before_next_write = lambda: api.put(
-        ResourcePath("SlurmJob", "over", "alice", OURS), metadata={"finalizers": ["newer", FINALIZER]}
+        ResourcePath(SLURM_JOBS, "over", "alice"), metadata={"finalizers": ["newer", FINALIZER]}
     )
     await taking_out(api, []).run()
     assert finalizers(api, "over") == ["newer"]
@@ -100,7 +103,7 @@ async def test_a_finalizer_is_lifted_from_the_newest_version_where_the_listed_on
 
 async def test_an_old_kind_that_is_here_no_more_has_no_jobs() -> None:
     api = FakeApiServer()
-    api.unserved = {OLD, "slurm.sylabs.io/v1alpha1"}
+    api.unserved = {OLD_SLURM_JOBS.api_version, OLDEST_SLURM_JOBS.api_version}
     has_job(api, "long")
     await taking_out(api, []).run()
     assert finalizers(api, "long") == ["others"]
@@ -108,8 +111,8 @@ async def test_an_old_kind_that_is_here_no_more_has_no_jobs() -> None:
 
 async def test_without_our_own_kind_nothing_is_removed() -> None:
     api = FakeApiServer()
-    api.unserved = {OURS}
-    has_job(api, "old", kind=OLD)
+    api.unserved = {SLURM_JOBS.api_version}
+    has_job(api, "old", kind=OLD_SLURM_JOBS)
     with pytest.raises(ApiRefused):
         await taking_out(api, []).run()
     assert finalizers(api, "old") == ["others", FINALIZER]
@@ -184,7 +187,7 @@ async def test_a_real_node_with_our_label_stays_without_what_was_published_on_it
     labels = {"redbox.dev/virtual": "true", "debug.hpc1.redbox.dev/partition": "debug", "zone": "a"}
     capacity = {"cpu": "8", "debug.hpc1.redbox.dev/nodes": "4"}
     api.put(
-        ResourcePath("Node", "worker-1"),
+        ResourcePath(kinds.NODE, "worker-1"),
         metadata={"labels": labels},
         spec={"providerID": "kind://worker-1"},
         status={"capacity": capacity, "images": [{"names": ["x"]}]},
@@ -192,7 +195,7 @@ async def test_a_real_node_with_our_label_stays_without_what_was_published_on_it
     has_node(api, "hpc1.debug", "hpc1")
     await taking_out(api, []).run()
     assert api.names("Node") == ["worker-1"]
-    left = api.objects[ResourcePath("Node", "worker-1")]
+    left = api.objects[ResourcePath(kinds.NODE, "worker-1")]
     assert left["metadata"]["labels"] == {"redbox.dev/virtual": "true", "zone": "a"}
     assert left["status"] == {"capacity": {"cpu": "8"}, "images": [{"names": ["x"]}]}
 

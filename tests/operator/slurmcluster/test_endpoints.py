@@ -13,10 +13,12 @@ from pydantic import ValidationError
 
 from redbox.server.certificates import make_authority
 from redbox_api.models import Cluster
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
+from redbox_clusters.slurm_endpoint import SLURM_ENDPOINTS, SlurmEndpoint, read_cluster
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.slurm_endpoint import SlurmEndpoint, read_cluster
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.slurmcluster_status import (
     SlurmClusterStatus,
     cluster_status_of,
@@ -29,16 +31,15 @@ from redbox_operator.slurmcluster.endpoint_places import MOST_OF_A_NAMESPACE
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.reconciler import OF_A_NAMESPACE, RETURNS_AT_ONCE, SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import NOON, cluster_facts, slurm_cluster, slurm_endpoint
 
-CONFIG_MAP = ResourcePath("ConfigMap", "mine-audience", "farm")
+CONFIG_MAP = ResourcePath(kinds.CONFIG_MAP, "mine-audience", "farm")
 AUDIENCE = "redbox.dev/ns/farm/uid-of-mine"
 
 
 def path_of(name: str) -> ResourcePath:
-    return ResourcePath("SlurmEndpoint", name, "farm", API_VERSION)
+    return ResourcePath(SLURM_ENDPOINTS, name, "farm")
 
 
 class Stage:
@@ -49,7 +50,7 @@ class Stage:
         self.links = RedboxLinks()
         self.running: asyncio.Task[None] | None = None
         self.clusters = SlurmClusters(
-            StatusWriter(self.api.client, OperatorMetrics()),
+            StatusWriter(self.api.client, OperatorMetrics().writes),
             ServiceAccountName("redbox-system", "redbox-operator"),
             ObjectCache(),
             self.links,
@@ -264,7 +265,7 @@ async def test_red_boxes_that_hang_hold_up_no_slurmcluster(
         stage.put(f"box-{number}")
         stage.clusters.updated(stage.api.objects[path_of(f"box-{number}")])
     await stage.until(lambda: len(describing) == OF_A_NAMESPACE)
-    where = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+    where = ResourcePath(SLURM_CLUSTERS, "hpc1")
     spec = stage.api.objects[path_of("box-0")]["spec"]
     stage.api.put(where, {"metadata": {"name": "hpc1"}, "spec": {**spec, "audience": "redbox.dev/hpc1/1"}})
     stage.clusters.updated(stage.api.objects[where])

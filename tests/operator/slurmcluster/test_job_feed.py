@@ -19,7 +19,7 @@ from redbox_api.feed import RowKey
 from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_api.models import ArrayTask, Job, OwnerRef, Phase, Problem
 from redbox_api.requests.sender import Deadlines
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_operator.slurmcluster import link_limits
 from redbox_operator.slurmcluster.cluster_status import describe
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable

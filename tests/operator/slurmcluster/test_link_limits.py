@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from redbox.server.certificates import make_authority
-from redbox_kube.redbox_token import ServiceAccountName
+from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import link_to
 from redbox_operator.slurmcluster.status_lag import StatusLag

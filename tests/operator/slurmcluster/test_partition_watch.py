@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Amounts, Partition
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster import partition_watch, reconciler
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.status_writer import StatusWriter
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster
 
-WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+WHERE = ResourcePath(SLURM_CLUSTERS, "hpc1")
 
 
 def partition(name: str = "debug", *, free: int = 4, state: str = "UP") -> Partition:
@@ -39,7 +39,7 @@ class Status:
         self.api = api
         self.redbox = redbox
         self.clusters = SlurmClusters(
-            StatusWriter(api.client, OperatorMetrics()),
+            StatusWriter(api.client, OperatorMetrics().writes),
             ServiceAccountName("redbox-system", "redbox-operator"),
             ObjectCache(),
             RedboxLinks(),

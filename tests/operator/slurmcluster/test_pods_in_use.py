@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.redbox_token import ServiceAccountName
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.status_writer import StatusWriter
+from tests.clusters.virtual_pods import has_node, has_pod
 from tests.kube.fakes import FakeApiServer
-from tests.kube.virtual_pods import has_node, has_pod
 from tests.operator.factories import slurm_cluster
 from tests.operator.slurmcluster.test_reconciler import WHERE, running
 
@@ -34,7 +35,7 @@ class Deleted:
         enabled = {"pods": {"enabled": True}}
         self.api.put(WHERE, {"metadata": metadata, "spec": {**given, "caBundle": "eA==", **enabled, **spec}})
         self.clusters = SlurmClusters(
-            StatusWriter(self.api.client, OperatorMetrics()),
+            StatusWriter(self.api.client, OperatorMetrics().writes),
             ServiceAccountName("redbox-system", "redbox-operator"),
             self.cache,
             RedboxLinks(troubles={"hpc1": "not reachable"}),
@@ -99,4 +100,4 @@ async def test_pods_of_another_cluster_keep_it_not() -> None:
     has_pod(cluster.api, "train", node="hpc2.debug")
     await cluster.look()
     assert not cluster.exists
-    assert ResourcePath("Pod", "train", "farm") in cluster.api.objects
+    assert ResourcePath(kinds.POD, "train", "farm") in cluster.api.objects

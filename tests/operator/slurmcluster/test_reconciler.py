@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
@@ -16,12 +17,11 @@ from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
-from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
 from tests.operator.harness import DELETED
 
-WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+WHERE = ResourcePath(SLURM_CLUSTERS, "hpc1")
 FIRST = cluster_finalizer("team-a", limited=True)
 SECOND = cluster_finalizer("team-b", limited=True)
 
@@ -35,7 +35,7 @@ class Beside:
         for number in range(jobs):
             self.cache.update_job(running(f"{namespace}-{number}", namespace))
         self.clusters = SlurmClusters(
-            StatusWriter(api.client, OperatorMetrics()),
+            StatusWriter(api.client, OperatorMetrics().writes),
             ServiceAccountName(namespace, "redbox-operator"),
             self.cache,
             RedboxLinks(troubles={"hpc1": "not reachable"}),

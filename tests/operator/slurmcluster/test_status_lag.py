@@ -11,15 +11,15 @@ import pytest
 
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, Phase
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.operator.harness import Stand
 
-WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+WHERE = ResourcePath(SLURM_CLUSTERS, "hpc1")
 RUNS = Stand.row_of(Phase.RUNNING)
 ENDED = Stand.row_of(Phase.SUCCEEDED)
 KEY = RowKey.of(RUNS)

@@ -8,6 +8,7 @@ import pytest
 
 from redbox_api.errors import NotAllowed
 from redbox_api.models import Phase, Problem
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
 from redbox_operator.slurmcluster.job_feed import RedboxUnavailable
@@ -176,7 +177,7 @@ async def test_with_a_deletion_nothing_is_made(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     await stand.change(**DELETED)
-    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
+    del stand.api.objects[ResourcePath(kinds.POD, "cow-job", "farm")]
     await stand.look()
     assert stand.pod_names == []
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
+from redbox_clusters.names import LABEL_CLUSTER
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.names import LABEL_CLUSTER
 from redbox_operator.api.slurmjob import SlurmJobRef
 from redbox_operator.slurmjob.validation import problem_of
 from tests.operator.factories import slurm_endpoint, slurm_job
@@ -29,7 +30,7 @@ async def test_it_is_submitted_there_with_the_computed_audience(stand: Stand) ->
     await stand.at_redbox(Phase.RUNNING)
     assert (stand.status.get("cluster"), stand.status["endpoint"]) == (None, "mine")
     assert stand.conditions["Submitted"] == ("True", "Submitted")
-    pod = stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
+    pod = stand.api.objects[ResourcePath(kinds.POD, "cow-job", "farm")]
     token = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "token")
     assert token["projected"]["sources"][0]["serviceAccountToken"]["audience"] == (
         "redbox.dev/ns/farm/uid-of-mine"

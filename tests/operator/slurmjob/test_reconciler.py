@@ -10,6 +10,7 @@ import pytest
 
 from redbox_api.feed import RowKey
 from redbox_api.models import Phase
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.slurmjob import SlurmJobRef
@@ -111,7 +112,7 @@ async def test_the_late_end_of_a_slurmjob_takes_no_timer_from_the_next_one_of_it
 
 async def test_a_pod_of_that_name_that_is_not_ours_is_neither_adopted_nor_deleted(stand: Stand) -> None:
     stand.api.put(
-        ResourcePath("Pod", "cow-job", "farm"), {"metadata": {"name": "cow-job", "namespace": "farm"}}
+        ResourcePath(kinds.POD, "cow-job", "farm"), {"metadata": {"name": "cow-job", "namespace": "farm"}}
     )
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "NameTaken")
@@ -123,7 +124,7 @@ async def test_a_pod_that_only_says_it_is_ours_is_not_believed_but_made_anew(sta
     await stand.apply()
     forged = stand.api.of_kind("Pod")[0]
     stand.api.put(
-        ResourcePath("Pod", "cow-job", "farm"),
+        ResourcePath(kinds.POD, "cow-job", "farm"),
         {**forged, "metadata": {**forged["metadata"], "uid": "forged"}},
     )
     await stand.pod_ends('{"refused": "forged"}')
@@ -161,7 +162,7 @@ async def test_the_end_of_what_was_submitted_just_before_a_crash_is_found(stand:
 
 async def test_a_config_map_that_holds_another_request_is_not_ours(stand: Stand) -> None:
     body = {"metadata": {"name": "cow-job", "namespace": "farm"}, "data": {"request.json": "{}"}}
-    stand.api.put(ResourcePath("ConfigMap", "cow-job", "farm"), body)
+    stand.api.put(ResourcePath(kinds.CONFIG_MAP, "cow-job", "farm"), body)
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "NameTaken")
     assert stand.pod_names == []
@@ -172,7 +173,7 @@ async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(
     stand: Stand, labels: dict[str, str]
 ) -> None:
     gone = {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "name": "cow", "uid": "before"}
-    for kind in ("Pod", "ConfigMap"):
+    for kind in (kinds.POD, kinds.CONFIG_MAP):
         metadata = {
             "name": "cow-job",
             "namespace": "farm",
@@ -193,7 +194,7 @@ async def test_a_lost_companion_is_made_again_from_the_same_request(stand: Stand
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     request = stand.status["companion"]["request"]
-    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
+    del stand.api.objects[ResourcePath(kinds.POD, "cow-job", "farm")]
     await stand.look()
     assert stand.pod_names == ["cow-job"]
     assert stand.status["companion"]["request"] == request
@@ -215,7 +216,7 @@ async def test_a_companion_that_said_its_final_message_is_never_made_again(stand
     await stand.at_redbox(Phase.SUCCEEDED)
     await stand.pod_ends('{"final": true, "logs": "complete"}')
     assert stand.status["companion"]["done"] is True
-    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
+    del stand.api.objects[ResourcePath(kinds.POD, "cow-job", "farm")]
     await stand.look()
     stand.start()
     await stand.look()
@@ -226,7 +227,7 @@ async def test_a_companion_that_keeps_failing_ends_in_a_condition(stand: Stand) 
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     for _ in range(11):
-        del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
+        del stand.api.objects[ResourcePath(kinds.POD, "cow-job", "farm")]
         stand.now += timedelta(seconds=300)
         await stand.look()
     assert stand.pod_names == []
@@ -291,15 +292,18 @@ async def test_in_a_namespace_that_is_going_nothing_is_made_or_said(stand: Stand
 async def test_a_large_one_is_submitted_whole_and_has_the_same_life(stand: Stand) -> None:
     script = "#!/bin/sh\n" + "".join(f"echo {number}\n" for number in range(5000))
     await stand.apply(finalizers=(), batch=script)
-    request = stand.api.objects[ResourcePath("ConfigMap", "cow-job", "farm")]["data"]["request.json"]
+    request = stand.api.objects[ResourcePath(kinds.CONFIG_MAP, "cow-job", "farm")]["data"]["request.json"]
     assert json.loads(request)["batch"] == script
     await stand.at_redbox(Phase.RUNNING)
     assert stand.status["phase"] == "Running"
     writes = stand.api.writes
-    stand.api.remove(ResourcePath("Pod", "cow-job", "farm"))
+    stand.api.remove(ResourcePath(kinds.POD, "cow-job", "farm"))
     await stand.look()  # from the same request
     assert stand.pod_names == ["cow-job"]
-    assert stand.api.objects[ResourcePath("ConfigMap", "cow-job", "farm")]["data"]["request.json"] == request
+    assert (
+        stand.api.objects[ResourcePath(kinds.CONFIG_MAP, "cow-job", "farm")]["data"]["request.json"]
+        == request
+    )
     assert stand.api.writes == writes + 3  # a ConfigMap that exists, the pod, and its uid in the status
     await stand.at_redbox(Phase.SUCCEEDED, exit_code=0)
     assert stand.status["phase"] == "Succeeded"
@@ -311,7 +315,7 @@ async def test_a_large_one_that_is_deleted_or_made_again_meanwhile_gets_no_pod(
 ) -> None:
     await stand.apply(batch="#!/bin/sh\n" + "".join(f"echo {number}\n" for number in range(5000)))
     stand.cache.remove_companion("farm", "cow-job")
-    stand.api.remove(ResourcePath("Pod", "cow-job", "farm"))
+    stand.api.remove(ResourcePath(kinds.POD, "cow-job", "farm"))
     stand.put(metadata=changed)
     writes = stand.api.writes
     await stand.reconciler.reconcile(stand.ref)

@@ -9,10 +9,13 @@ import pytest
 
 from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
+from redbox_clusters.names import API_VERSION, SLURM_JOBS
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, OrphanPolicy
+from redbox_kube.api import kinds
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.slurm_cluster import OrphanPolicy
+from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
 from redbox_operator.api.decode import RESOURCES
 from redbox_operator.api.slurmjob import SlurmJob
@@ -27,7 +30,6 @@ from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_operator.slurmjob import resync as resync_module
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.slurmjob.resync import Resync
-from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
 
@@ -35,7 +37,7 @@ JOB = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
 OTHER = "8d444840-9dc0-11d1-b245-5ffdce74fad2"
 
 
-CLUSTER_PATH = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+CLUSTER_PATH = ResourcePath(SLURM_CLUSTERS, "hpc1")
 CLUSTER: Object = {
     "metadata": {"name": "hpc1", "uid": "c", "resourceVersion": "1"},
     "spec": {
@@ -74,7 +76,7 @@ class Stand:
         self.api.unserved = {resource.api_version for resource in RESOURCES[1:]}
         self.api.put(CLUSTER_PATH, CLUSTER)
         self.metrics = metrics
-        writer = StatusWriter(self.api.client, metrics)
+        writer = StatusWriter(self.api.client, metrics.writes)
         links = RedboxLinks()
         self.reconciler = Reconciler(writer, self.cache, links, CompanionProgram("image"), metrics)
         clusters = SlurmClusters(
@@ -90,10 +92,9 @@ class Stand:
         self.clusters = clusters
         self.resync = Resync(self.api.client, self.reconciler, clusters, metrics, namespaces)
 
-    def put(self, body: Object, kind: str = "SlurmJob") -> None:
+    def put(self, body: Object, kind: Kind = SLURM_JOBS) -> None:
         metadata = body["metadata"]
-        version = "v1" if kind == "Pod" else API_VERSION
-        self.api.put(ResourcePath(kind, metadata["name"], metadata["namespace"], version), body)
+        self.api.put(ResourcePath(kind, metadata["name"], metadata["namespace"]), body)
 
     @property
     def lifted(self) -> list[str]:
@@ -152,7 +153,7 @@ async def test_one_that_cannot_be_taken_in_keeps_nobody_from_the_others() -> Non
     stand = Stand()
     for name, uid in (("bad", OTHER), ("cow", JOB)):
         stand.put(stand.job(name=name, uid=uid))
-        stand.put(companion(f"{name}-job", uid=f"pod-{uid}", resourceVersion="6"), "Pod")
+        stand.put(companion(f"{name}-job", uid=f"pod-{uid}", resourceVersion="6"), kinds.POD)
     for name in ("bad", "bad-job"):
         stand.api.fail(RecursionError("maximum recursion depth exceeded"), verb="get", name=name)
     await stand.run()
@@ -203,7 +204,7 @@ async def test_a_slurmcluster_that_is_created_during_the_list_is_not_missing() -
     async def list_all(where: ResourcePath, *given: Any) -> AsyncIterator[Object]:
         async for raw in listing(where, *given):
             yield raw
-        if where.kind == "SlurmCluster":
+        if where.kind is SLURM_CLUSTERS:
             stand.clusters.updated(new)  # the watch is faster than the list
 
     stand.api.list_all = list_all  # type: ignore[method-assign]
@@ -271,7 +272,7 @@ async def test_a_namespace_that_lets_nobody_in_keeps_no_other_from_being_looked_
     reasons = [stand.clusters.links.problem_of(f"{namespace}/mine").reason for namespace in ("shut", "farm")]
     assert reasons == ["ClusterMisconfigured", NO_SUCH_ENDPOINT]
     stand.api.recover()
-    stand.api.remove(ResourcePath("SlurmJob", "old", "shut", API_VERSION))
+    stand.api.remove(ResourcePath(SLURM_JOBS, "old", "shut"))
     await stand.run()
     assert {ref.name for ref in stand.cache.jobs} == {"cow"}
     assert stand.orphans == ["7"]
@@ -344,16 +345,16 @@ async def test_objects_that_cannot_be_read_keep_no_others_from_being_read() -> N
     stand = Stand()
     stand.put(stand.job(name="a", generation=10**400, creationTimestamp=object()))
     stand.put(stand.job(name="b", uid=OTHER))
-    stand.put(companion("a", deletionTimestamp="soon"), "Pod")
-    stand.put(companion("b"), "Pod")
+    stand.put(companion("a", deletionTimestamp="soon"), kinds.POD)
+    stand.put(companion("b"), kinds.POD)
     await stand.run()
     assert [ref.name for ref in stand.cache.jobs] == ["b"]
     assert [name for _, name in stand.cache.companions] == ["b"]
     assert stand.resync._unreadable == {"SlurmJob/farm/a", "Pod/farm/a"}
     for name in ("a", "b"):
-        stand.api.remove(ResourcePath("SlurmJob", name, "farm", API_VERSION))
-    stand.api.remove(ResourcePath("Pod", "a", "farm"))
-    stand.put(companion("a"), "Pod")
+        stand.api.remove(ResourcePath(SLURM_JOBS, name, "farm"))
+    stand.api.remove(ResourcePath(kinds.POD, "a", "farm"))
+    stand.put(companion("a"), kinds.POD)
     await stand.run()
     assert stand.resync._unreadable == set()
     assert len(stand.cache.companions) == 2

@@ -7,15 +7,10 @@ from datetime import timedelta
 import pytest
 
 from redbox_api.models import ArrayCounts, Job, Phase
+from redbox_kube.status.conditions import ConditionStatus
+from redbox_kube.status.problems import StatusProblem
 from redbox_operator.api.conditions import condition_events
-from redbox_operator.api.problems import StatusProblem
-from redbox_operator.api.slurmjob_status import (
-    ConditionStatus,
-    ConditionType,
-    JobPhase,
-    ResultsStatus,
-    SlurmJobStatus,
-)
+from redbox_operator.api.slurmjob_status import ConditionType, JobPhase, ResultsStatus, SlurmJobStatus
 from redbox_operator.companion_pods.plan import FinalMessage
 from redbox_operator.slurmjob.attempts import Attempt, HoldState
 from redbox_operator.slurmjob.status import status_of

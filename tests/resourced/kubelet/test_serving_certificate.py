@@ -15,8 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from redbox_clusters.serving_requests import GROUP, USER
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.serving_requests import GROUP, USER
 from redbox_resourced.kubelet.serving_certificate import (
     ServingCertificate,
     ServingKeyPair,

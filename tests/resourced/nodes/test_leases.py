@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiUnreachable, ResourcePath
 from redbox_resourced.nodes import leases
 from redbox_resourced.nodes.leases import NodeLeases
-from redbox_resourced.nodes.virtual_nodes import LEASE_API, LEASES
+from redbox_resourced.nodes.virtual_nodes import LEASES
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import node
 
@@ -21,7 +22,7 @@ NODES = 200
 @pytest.mark.parametrize("exists", [True, False])
 async def test_a_lease_is_labelled_also_where_an_older_release_made_it(*, exists: bool) -> None:
     api, debug = FakeApiServer(), node("debug")
-    lease = ResourcePath("Lease", debug.name, LEASES, LEASE_API)
+    lease = ResourcePath(kinds.LEASE, debug.name, LEASES)
     if exists:
         api.put(lease)
     running = asyncio.create_task(NodeLeases(api.client, lambda: [debug]).run())

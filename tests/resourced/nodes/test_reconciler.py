@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_resourced.nodes import reconciler
 from redbox_resourced.nodes.gateways import GatewayNodes
@@ -25,7 +26,7 @@ from redbox_resourced.pods.pod_view import has_job
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import followed, partition
 
-DEBUG = ResourcePath("Node", "hpc1.debug")
+DEBUG = ResourcePath(kinds.NODE, "hpc1.debug")
 POD = {
     "metadata": {"creationTimestamp": "2026-11-21T13:00:00Z"},
     "spec": {
@@ -91,7 +92,7 @@ async def test_a_deleted_node_is_created_again_as_soon_as_its_deletion_is_seen()
 async def test_so_is_one_whose_partition_red_box_does_not_report_now() -> None:
     api = FakeApiServer()
     feed = followed(partition("debug"))
-    api.put(ResourcePath("Pod", "p", "alice"), POD)
+    api.put(ResourcePath(kinds.POD, "p", "alice"), POD)
     async with reconciling(api, feed):
         first = await exists(api)
         feed.all_partitions.clear()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Amounts
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiUnreachable, ResourcePath
 from redbox_resourced.nodes.desired import DesiredNode, desired_nodes
 from redbox_resourced.nodes.manifest import KubeletAddress, ServingStatus, new_node
@@ -23,7 +24,7 @@ from tests.resourced.factories import followed, partition
 def stored_node(api: FakeApiServer, partition_name: str, **metadata: Any) -> NodeView:
     body = new_node("hpc1", partition_name)
     body["metadata"] |= metadata
-    return read_node(api.put(ResourcePath("Node", body["metadata"]["name"]), body))
+    return read_node(api.put(ResourcePath(kinds.NODE, body["metadata"]["name"]), body))
 
 
 def deleted(api: FakeApiServer) -> list[str]:
@@ -66,12 +67,12 @@ def bind_pod(
         "spec": {"nodeName": node, "containers": [{"name": "main"}]} | spec,
         "status": {"phase": phase},
     }
-    api.put(ResourcePath("Pod", "p", "alice"), body)
+    api.put(ResourcePath(kinds.POD, "p", "alice"), body)
 
 
 def capacity_of(api: FakeApiServer, node: str) -> tuple[dict[str, str], dict[str, str]]:
     """Capacity, and what is allocatable."""
-    status = api.objects[ResourcePath("Node", node)]["status"]
+    status = api.objects[ResourcePath(kinds.NODE, node)]["status"]
     return status["capacity"], status["allocatable"]
 
 
@@ -131,7 +132,7 @@ async def test_the_labels_by_which_a_node_is_found_come_back(*, is_listed: bool)
     bared = stored_node(api, "debug", labels={}, annotations={})
     cluster = followed(*([partition("debug")] if is_listed else []), fault="" if is_listed else "away")
     await keeper(api).reconcile(desired_nodes(cluster, [bared], Overrides(), 20)[0], {bared.name: bared})
-    labels = api.objects[ResourcePath("Node", bared.name)]["metadata"]["labels"]
+    labels = api.objects[ResourcePath(kinds.NODE, bared.name)]["metadata"]["labels"]
     found = {key: labels.get(f"redbox.dev/{key}") for key in ("virtual", "cluster", "partition")}
     assert found == {"virtual": "true", "cluster": "hpc1", "partition": "debug"}
 
@@ -155,7 +156,7 @@ async def test_a_node_deleted_by_hand_is_back_while_a_pod_needs_it(*, has_pod: b
         bind_pod(api, old.name, NAMES_TAINT)
     nodes = keeper(api, gone_after_s=600.0)
     await nodes.reconcile(desired_of(old), {old.name: old})
-    api.remove(ResourcePath("Node", old.name))
+    api.remove(ResourcePath(kinds.NODE, old.name))
     await nodes.reconcile(desired_of(*nodes.existing.values()), {})
     assert (old.name in api.names("Node")) is has_pod
     assert (old.name in nodes.existing) is has_pod
@@ -168,9 +169,9 @@ async def test_a_node_deleted_by_hand_is_back_with_its_taint_also_while_red_box_
     away = followed(fault="away")
     nodes = keeper(api)
     await nodes.reconcile(desired_nodes(away, [debug], Overrides(), 20)[0], {debug.name: debug})
-    api.remove(ResourcePath("Node", debug.name))
+    api.remove(ResourcePath(kinds.NODE, debug.name))
     await nodes.reconcile(desired_nodes(away, nodes.existing.values(), Overrides(), 20)[0], {})
-    taints = api.objects[ResourcePath("Node", debug.name)]["spec"]["taints"]
+    taints = api.objects[ResourcePath(kinds.NODE, debug.name)]["spec"]["taints"]
     assert "redbox.dev/slurm" in {taint["key"] for taint in taints}
 
 

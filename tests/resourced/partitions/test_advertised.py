@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox_api.models import Amounts, Partition, PartitionLimits
-from redbox_kube.node_labels import LABEL_VALUE, Limit
+from redbox_clusters.node_labels import LABEL_VALUE, Limit
 from redbox_resourced.partitions.advertised import (
     AdvertisedPartition,
     advertised_partition,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox_kube.node_labels import Limit
+from redbox_clusters.node_labels import Limit
 from redbox_resourced.partitions.overrides import (
     InvalidOverrides,
     OverridesFile,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from redbox.server.certificates import make_authority
+from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
-from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from tests.kube.fakes import FakeApiServer
 
@@ -35,7 +35,7 @@ async def synced(*clusters: Object) -> tuple[set[str], dict[str, str]]:
     api = FakeApiServer()
     api.fail(ApiUnreachable("away"), verb="token")
     for cluster in clusters:
-        api.put(ResourcePath("SlurmCluster", cluster["metadata"]["name"], api_version=API_VERSION), cluster)
+        api.put(ResourcePath(SLURM_CLUSTERS, cluster["metadata"]["name"]), cluster)
     registry = ClusterRegistry(api.client, ServiceAccountName("redbox", "resourced"))
     running = asyncio.create_task(registry.run())
     async with asyncio.timeout(60):
@@ -75,7 +75,7 @@ async def test_one_that_cannot_be_used_is_said_and_harms_no_other(bad: Object) -
 async def test_a_node_may_be_of_a_slurm_cluster_that_cannot_be_used_or_is_not_listed_yet() -> None:
     api = FakeApiServer()
     bad = slurm_cluster("bad", b"x")
-    api.put(ResourcePath("SlurmCluster", "bad", api_version=API_VERSION), spec=bad["spec"])
+    api.put(ResourcePath(SLURM_CLUSTERS, "bad"), spec=bad["spec"])
     registry = ClusterRegistry(api.client, ServiceAccountName("redbox", "resourced"))
     assert registry.may_have_node("gone.debug")
     running = asyncio.create_task(registry.run())
@@ -96,7 +96,7 @@ async def until(holds: Callable[[], object]) -> None:
 async def test_a_slurm_cluster_that_moves_is_connected_again_and_a_deleted_one_is_not_followed() -> None:
     api = FakeApiServer()
     api.fail(ApiUnreachable("away"), verb="token")
-    path = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+    path = ResourcePath(SLURM_CLUSTERS, "hpc1")
     spec = slurm_cluster("hpc1", AUTHORITY.encode())["spec"]
     api.put(path, spec=spec)
     registry = ClusterRegistry(api.client, ServiceAccountName("redbox", "resourced"))

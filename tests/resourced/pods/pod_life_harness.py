@@ -15,8 +15,9 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Conflict, NoSuchJob, RedboxError, Unreachable
 from redbox_api.models import Job, JobList, JobRequest, OwnerRef, Partition, Phase, Problem, WatchEvent
 from redbox_api.requests.sender import TokenSource
+from redbox_clusters.names import ANNOTATION_PARTITION, LABEL_VIRTUAL
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import ANNOTATION_PARTITION, LABEL_VIRTUAL
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import reconciler
 from redbox_resourced.pods.reconciler import PodReconciler
@@ -27,8 +28,8 @@ from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 from tests.resourced.pods.factories import manifest, pod_job
 
-POD = ResourcePath("Pod", "train", "alice")
-NODE = ResourcePath("Node", "hpc1.debug")
+POD = ResourcePath(kinds.POD, "train", "alice")
+NODE = ResourcePath(kinds.NODE, "hpc1.debug")
 NODE_BODY: Object = {
     "metadata": {
         "labels": {LABEL_VIRTUAL: "true"},

@@ -8,6 +8,7 @@ import pytest
 
 from redbox_api.errors import NotAccepted
 from redbox_api.models import Problem
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_resourced.pods import reconciler
 from redbox_resourced.translation.errors import Unsupported
@@ -60,9 +61,9 @@ async def test_a_held_pod_is_not_tried_again_because_somebody_labels_it() -> Non
         life.create(metadata=DEPLOYED, **ALWAYS)
         await held(life, "Unsupported")
         asked = len(life.redbox.asked)
-        pod = life.api.objects[ResourcePath("Pod", "train", "alice")]
+        pod = life.api.objects[ResourcePath(kinds.POD, "train", "alice")]
         life.api.put(
-            ResourcePath("Pod", "train", "alice"),
+            ResourcePath(kinds.POD, "train", "alice"),
             {**pod, "metadata": {**pod["metadata"], "labels": {"a": "b"}}},
         )
         life.pods.enqueue(PLACE)

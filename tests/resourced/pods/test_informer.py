@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from redbox_clusters.names import LABEL_VIRTUAL
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL
 from redbox_resourced.pods.informer import PodInformer
 from tests.kube.fakes import FakeApiServer
 
-NODE, OTHER_NODE = ResourcePath("Node", "hpc1.debug"), ResourcePath("Node", "hpc1.gpu")
+NODE, OTHER_NODE = ResourcePath(kinds.NODE, "hpc1.debug"), ResourcePath(kinds.NODE, "hpc1.gpu")
 VIRTUAL: Object = {
     "metadata": {"labels": {LABEL_VIRTUAL: "true"}},
     "spec": {"providerID": "redbox://hpc1/debug"},
@@ -31,7 +32,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 async def test_pods_come_and_go_with_their_node() -> None:
     api = FakeApiServer()
-    api.put(ResourcePath("Pod", "a", "alice"), POD)
+    api.put(ResourcePath(kinds.POD, "a", "alice"), POD)
     gone: list[str] = []
     pods = PodInformer(api.client, lambda _: None, lambda pod: gone.append(pod.name))
     running = asyncio.create_task(pods.run())
@@ -43,7 +44,7 @@ async def test_pods_come_and_go_with_their_node() -> None:
     await until(lambda: gone == ["a"])
     assert pods.pods == {}
     api.put(NODE, VIRTUAL)
-    api.put(ResourcePath("Pod", "b", "alice"), POD)
+    api.put(ResourcePath(kinds.POD, "b", "alice"), POD)
     await until(lambda: set(pods.pods) == {("alice", "a"), ("alice", "b")})
     running.cancel()
     await asyncio.wait({running})
@@ -57,7 +58,7 @@ async def test_a_pod_that_was_made_again_on_another_node_is_not_forgotten_with_t
     api = FakeApiServer()
     api.put(NODE, VIRTUAL)
     api.put(OTHER_NODE, VIRTUAL)
-    where = ResourcePath("Pod", "web-0", "alice")
+    where = ResourcePath(kinds.POD, "web-0", "alice")
     old = api.put(where, POD | {"spec": POD["spec"] | {"nodeName": OTHER_NODE.name}})
     gone: list[str] = []
     pods = PodInformer(api.client, lambda _: None, lambda pod: gone.append(pod.uid))

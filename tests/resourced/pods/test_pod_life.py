@@ -11,6 +11,7 @@ import pytest
 
 from redbox_api.errors import Busy
 from redbox_api.models import Amounts, Partition, PartitionLimits, Phase
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_request
 from redbox_resourced.pods.ending.deletions import RUNNERS_END_S
@@ -92,7 +93,7 @@ async def test_a_pod_whose_check_takes_long_holds_up_no_other(monkeypatch: pytes
     async with pod_life() as life:
         for name in ("long", "short"):
             metadata = {"namespace": "alice", "name": name, "uid": name}
-            life.api.put(ResourcePath("Pod", name, "alice"), manifest(metadata=metadata))
+            life.api.put(ResourcePath(kinds.POD, name, "alice"), manifest(metadata=metadata))
         await until(lambda: "short" in life.redbox.jobs)
         other_is_submitted.set()
         await until(lambda: "long" in life.redbox.jobs)
@@ -104,7 +105,7 @@ async def test_a_secret_that_appears_later_works() -> None:
         life.create(**SECRET)
         await until(lambda: life.waiting_reason and life.api.events)
         assert life.api.events[0]["reason"] == "FailedMount"
-        life.api.put(ResourcePath("Secret", "login", "alice"), {"data": {}})
+        life.api.put(ResourcePath(kinds.SECRET, "login", "alice"), {"data": {}})
         life.pods.enqueue(("alice", "train"))  # sooner than its back-off
         await until(lambda: "pod-uid" in life.redbox.jobs)
         assert set(life.translated[0][1].secrets) == {"login"}
@@ -121,7 +122,7 @@ async def test_a_pod_that_is_refused_by_its_own_fields_reads_no_secret(
     spec: dict[str, Any], words: str
 ) -> None:
     async with pod_life() as life:
-        life.api.put(ResourcePath("Secret", "login", "alice"), {"data": {}})
+        life.api.put(ResourcePath(kinds.SECRET, "login", "alice"), {"data": {}})
         life.create(**SECRET, **spec)
         await until(lambda: life.status.get("phase") == "Failed")
         assert words in life.status["message"]

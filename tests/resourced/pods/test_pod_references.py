@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_references
 from redbox_resourced.pods.pod_references import ReferenceMissing, read_references
@@ -18,12 +19,14 @@ from tests.resourced.pods.factories import manifest
 
 def api_server() -> FakeApiServer:
     api = FakeApiServer()
-    api.put(ResourcePath("Secret", "login", "alice"), {"data": {"user": "YQ=="}})
-    api.put(ResourcePath("ConfigMap", "settings", "alice"), {"data": {"a": "1"}, "binaryData": {"b": "AA=="}})
+    api.put(ResourcePath(kinds.SECRET, "login", "alice"), {"data": {"user": "YQ=="}})
+    api.put(
+        ResourcePath(kinds.CONFIG_MAP, "settings", "alice"), {"data": {"a": "1"}, "binaryData": {"b": "AA=="}}
+    )
     claim = {"spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"}}
-    api.put(ResourcePath("PersistentVolumeClaim", "data", "alice"), claim)
-    api.put(ResourcePath("PersistentVolumeClaim", "early", "alice"), {"spec": {}})
-    api.put(ResourcePath("PersistentVolume", "pv-1"), {"spec": {"csi": {}}})
+    api.put(ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, "data", "alice"), claim)
+    api.put(ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, "early", "alice"), {"spec": {}})
+    api.put(ResourcePath(kinds.PERSISTENT_VOLUME, "pv-1"), {"spec": {"csi": {}}})
     return api
 
 
@@ -167,7 +170,7 @@ async def test_large_objects_are_read_no_further_than_the_limit(monkeypatch: pyt
     monkeypatch.setattr(pod_references, "MOST_BYTES", 1000)
     api = api_server()
     for number in range(20):
-        api.put(ResourcePath("ConfigMap", f"c{number:02}", "alice"), {"data": {"text": "x" * 400}})
+        api.put(ResourcePath(kinds.CONFIG_MAP, f"c{number:02}", "alice"), {"data": {"text": "x" * 400}})
     names = [{"name": f"c{number:02}", "configMap": {"name": f"c{number:02}"}} for number in range(20)]
     with pytest.raises(Unsupported, match="put large files into a claim"):
         await read(api, volumes=names)
@@ -181,9 +184,9 @@ async def test_values_without_content_and_long_labels_are_no_way_past_the_limit(
     api = api_server()
     for name in ("one", "two"):
         values = {f"k{number}": "" for number in range(200)}
-        api.put(ResourcePath("ConfigMap", name, "alice"), {"data": values})
+        api.put(ResourcePath(kinds.CONFIG_MAP, name, "alice"), {"data": values})
     labels = {"metadata": {"labels": {f"l{number}": "x" for number in range(200)}}}
-    api.put(ResourcePath("PersistentVolumeClaim", "data", "alice"), labels, spec={"volumeName": "pv-1"})
+    api.put(ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, "data", "alice"), labels, spec={"volumeName": "pv-1"})
     one, two = ({"name": name, "configMap": {"name": name}} for name in ("one", "two"))
     claimed = {"name": "c", "persistentVolumeClaim": {"claimName": "data"}}
     asked: list[Any] = []
@@ -208,6 +211,6 @@ async def test_values_without_content_and_long_labels_are_no_way_past_the_limit(
 )
 async def test_a_volume_that_is_read_only_stays_so(spec: dict[str, Any], claims: frozenset[str]) -> None:
     api = api_server()
-    api.put(ResourcePath("PersistentVolume", "pv-1"), {"spec": spec})
+    api.put(ResourcePath(kinds.PERSISTENT_VOLUME, "pv-1"), {"spec": spec})
     found = await read(api, **volume(persistentVolumeClaim={"claimName": "data"}))
     assert found.read_only_claims == claims

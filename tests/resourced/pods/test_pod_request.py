@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_resourced.pods import pod_request
 from redbox_resourced.translation.references import PodReferences
@@ -31,7 +32,7 @@ async def test_what_pods_refer_to_is_in_memory_for_a_few_pods_at_once(
     async with pod_life() as life:
         for namespace, name in pods:
             metadata = {"namespace": namespace, "name": name, "uid": name}
-            life.api.put(ResourcePath("Pod", name, namespace), manifest(metadata=metadata))
+            life.api.put(ResourcePath(kinds.POD, name, namespace), manifest(metadata=metadata))
         await until(lambda: [where for _, where in life.api.requests].count(NODE) == len(pods))
         await until(lambda: held.total() >= pod_request.AT_ONCE)
         await asyncio.sleep(0)
@@ -53,12 +54,12 @@ async def test_large_requests_are_on_their_way_a_few_at_once_and_hold_up_no_smal
                 name = f"{namespace}-{number}"
                 sizes[name] = pod_request.LARGE
                 metadata = {"namespace": namespace, "name": name, "uid": name}
-                life.api.put(ResourcePath("Pod", name, namespace), manifest(metadata=metadata))
+                life.api.put(ResourcePath(kinds.POD, name, namespace), manifest(metadata=metadata))
         await until(lambda: life.redbox.asked.count("PUT") == pod_request.LARGE_AT_ONCE)
         await until(lambda: life.pods.queue.is_idle or len(life.translated) >= 30)
         sizes["small"] = 10
         metadata = {"namespace": "d", "name": "small", "uid": "small"}
-        life.api.put(ResourcePath("Pod", "small", "d"), manifest(metadata=metadata))
+        life.api.put(ResourcePath(kinds.POD, "small", "d"), manifest(metadata=metadata))
         await until(lambda: life.redbox.asked.count("PUT") == pod_request.LARGE_AT_ONCE + 1)
         life.redbox.puts.set()
         await until(lambda: life.redbox.jobs.keys() == sizes.keys())
@@ -78,7 +79,7 @@ async def test_a_large_pod_waits_for_its_turn_without_its_manifest(monkeypatch: 
     async with pod_life() as life:
         for number in range(9):
             metadata = {"namespace": "a", "name": f"p{number}", "uid": f"p{number}", "annotations": large}
-            life.api.put(ResourcePath("Pod", f"p{number}", "a"), manifest(metadata=metadata))
+            life.api.put(ResourcePath(kinds.POD, f"p{number}", "a"), manifest(metadata=metadata))
         await until(lambda: [where for _, where in life.api.requests].count(NODE) == 9)
         await until(lambda: held.total() == pod_request.OF_A_NAMESPACE)
         # Each was read once to see that it is large, and kept by those alone whose turn it is.

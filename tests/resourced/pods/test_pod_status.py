@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_kube.virtual_pods import SUBMITTED
+from redbox_clusters.virtual_pods import SUBMITTED
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import BoundPod, digest_of, read_pod

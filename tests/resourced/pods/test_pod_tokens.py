@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_kube.api.objects import ApiRefused, PodRef
-from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.pods.pod_references import ReferenceMissing
 from redbox_resourced.pods.pod_tokens import read_tokens
 from redbox_resourced.translation.api_tokens import LONGEST_S

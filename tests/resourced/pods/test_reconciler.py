@@ -12,9 +12,10 @@ import pytest
 
 from redbox_api.bodies import UNMETERED
 from redbox_api.models import Job, JobList, OwnerRef, Phase
+from redbox_clusters.names import LABEL_VIRTUAL
+from redbox_clusters.virtual_pods import SUBMITTED
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
-from redbox_kube.names import LABEL_VIRTUAL
-from redbox_kube.virtual_pods import SUBMITTED
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import reconciler
 from redbox_resourced.pods.exit_status import JobRefusal
@@ -52,8 +53,8 @@ POD: Object = {
 def api_server(pod: Object = POD) -> FakeApiServer:
     """One node with one pod."""
     api = FakeApiServer()
-    api.put(ResourcePath("Node", "hpc1.debug"), NODE)
-    api.put(ResourcePath("Pod", "cow-job", "alice"), pod)
+    api.put(ResourcePath(kinds.NODE, "hpc1.debug"), NODE)
+    api.put(ResourcePath(kinds.POD, "cow-job", "alice"), pod)
     return api
 
 

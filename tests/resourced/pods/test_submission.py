@@ -14,8 +14,8 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase, Problem
 from redbox_api.requests.sender import TokenSource
+from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.objects import ObjectClient, ResourcePath
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods import submission as submission_module
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, read_pod

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_resourced.pods.pod_view import BoundPod, read_pod
 from redbox_resourced.pods.tolerations import TolerationLifter
 from tests.kube.fakes import FakeApiServer
 
-P = ResourcePath("Pod", "p", "alice")
+P = ResourcePath(kinds.POD, "p", "alice")
 NAMES_TAINT: Object = {"key": "redbox.dev/slurm", "operator": "Exists", "effect": "NoSchedule"}
 UNREADY: Object = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
 AWAY: Object = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from redbox_api.models import JobRequest
 from redbox_api.pod_parts import ContainerProgram, PodProgram
-from redbox_kube.slurm_cluster import PodsSpec
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_resourced.translation.pod import TargetPartition, translate
 from redbox_resourced.translation.references import PodReferences
 

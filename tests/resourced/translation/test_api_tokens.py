@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redbox_api.pod_parts import PodProgram
-from redbox_kube.slurm_cluster import PodsSpec
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_resourced.translation.api_tokens import LONGEST_S, QUEUE_S, REDBOX_S, token_lifetime_s
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.pod import TargetPartition, translate

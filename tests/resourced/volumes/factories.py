@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from redbox_clusters.names import FINALIZER_VOLUME
 from redbox_kube.api.objects import Object
-from redbox_kube.names import FINALIZER_VOLUME
 from redbox_resourced.nodes.manifest import new_node
 from redbox_resourced.volumes.names import (
     DRIVER,

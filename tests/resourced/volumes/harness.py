@@ -11,22 +11,22 @@ from typing import Any, cast
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import OwnerRef, Problem, VolumeFolder, VolumeRequest
 from redbox_api.requests.sender import TokenSource
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
-from redbox_resourced.volumes.names import STORAGE_API
 from redbox_resourced.volumes.provisioner import DirectoryProvisioner
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 from tests.resourced.volumes.factories import FOLDER, UID, consumer, storage_class, virtual_node
 
-CLAIM = ResourcePath("PersistentVolumeClaim", "data", "alice")
-CLASS = ResourcePath("StorageClass", "redbox", api_version=STORAGE_API)
-VOLUME = ResourcePath("PersistentVolume", f"pvc-{UID}")
+CLAIM = ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, "data", "alice")
+CLASS = ResourcePath(kinds.STORAGE_CLASS, "redbox")
+VOLUME = ResourcePath(kinds.PERSISTENT_VOLUME, f"pvc-{UID}")
 OWN = "resourced"
 
 
 def pod_of(account: str) -> ResourcePath:
-    return ResourcePath("Pod", f"pod-of-{account}", "alice")
+    return ResourcePath(kinds.POD, f"pod-of-{account}", "alice")
 
 
 def problem(detail: str, status: int = 403) -> Problem:
@@ -106,7 +106,7 @@ class World:
             ),
         )
         self.api.put(CLASS, storage_class())
-        self.api.put(ResourcePath("Node", "hpc1.debug"), virtual_node())
+        self.api.put(ResourcePath(kinds.NODE, "hpc1.debug"), virtual_node())
         for account in ("default", "ci"):
             self.api.put(pod_of(account), consumer(account))
 

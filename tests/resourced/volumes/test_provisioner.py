@@ -9,13 +9,13 @@ import pytest
 
 from redbox_api.errors import NotAllowed, Unreachable
 from redbox_api.models import VolumeRequest
+from redbox_clusters.names import FINALIZER_VOLUME
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, PodRef, ResourcePath
-from redbox_kube.names import FINALIZER_VOLUME
 from redbox_resourced.volumes import provisioner as provisioner_module
 from redbox_resourced.volumes.names import (
     PROVISIONED_BY,
     PROVISIONER,
-    STORAGE_API,
     STORAGE_PROVISIONER,
 )
 from tests.resourced.factories import slurm_cluster
@@ -77,7 +77,7 @@ async def test_a_class_that_waits_waits_for_a_node(world: World) -> None:
 
 
 async def test_a_virtual_node_that_is_gone_names_its_cluster(world: World) -> None:
-    world.api.remove(ResourcePath("Node", "hpc1.debug"))
+    world.api.remove(ResourcePath(kinds.NODE, "hpc1.debug"))
     world.api.put(CLAIM, claim())
     await world.provisioned()
 
@@ -86,7 +86,7 @@ async def test_claims_of_others_are_left_alone(world: World) -> None:
     foreign = claim()
     foreign["metadata"]["annotations"] = {"volume.kubernetes.io/storage-provisioner": "ebs.csi.aws.com"}
     world.api.put(CLAIM, foreign)
-    world.api.put(ResourcePath("PersistentVolumeClaim", "bound", "alice"), claim(bound=True))
+    world.api.put(ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, "bound", "alice"), claim(bound=True))
     world.api.put(VOLUME, {**volume(phase="Released"), "metadata": {"name": "theirs", "annotations": {}}})
     async with world.running():
         await world.until(lambda: "watch PersistentVolume" in world.api.asked)
@@ -133,7 +133,7 @@ async def only_ours_is_explained(world: World) -> None:
     ours["metadata"]["name"] = "unused"
     async with world.running():
         await world.until(lambda: "watch PersistentVolumeClaim" in world.api.asked)
-        world.api.put(ResourcePath("PersistentVolumeClaim", "unused", "alice"), ours)
+        world.api.put(ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, "unused", "alice"), ours)
         await world.until(lambda: world.api.events)
     assert [message for _, message in world.events] == [
         "no pod of ServiceAccount ci uses this claim: make one"
@@ -152,7 +152,7 @@ async def test_a_real_node_is_no_place_for_it(world: World, name: str) -> None:
     """Not even one whose name begins as a virtual one's."""
     node = virtual_node()
     node["spec"]["providerID"] = f"aws:///{name}"
-    world.api.put(ResourcePath("Node", name), node)
+    world.api.put(ResourcePath(kinds.NODE, name), node)
     world.api.put(CLAIM, claim(node=name))
     assert f"node {name}, which is not a virtual node" in await world.refusal()
 
@@ -260,7 +260,7 @@ async def test_a_claim_does_not_wait_for_the_red_box_of_an_earlier_one_of_its_na
     world.redbox.lasting_fault = Unreachable("no answer within 60 s")
     other = world.clusters.followed["hpc2"] = SimpleNamespace(cluster=slurm_cluster("hpc2"), client=Redbox())
     at_once = storage_class(name="other", waits=False, parameters={"cluster": "hpc2"})
-    world.api.put(ResourcePath("StorageClass", "other", api_version=STORAGE_API), at_once)
+    world.api.put(ResourcePath(kinds.STORAGE_CLASS, "other"), at_once)
     later = claim(node="", storageClassName="other")
     later["metadata"]["uid"] = "later-uid"
     world.api.put(CLAIM, claim())
@@ -268,7 +268,7 @@ async def test_a_claim_does_not_wait_for_the_red_box_of_an_earlier_one_of_its_na
         await world.until(lambda: world.events)
         world.api.remove(CLAIM)
         world.api.put(CLAIM, later)
-        await world.until(lambda: ResourcePath("PersistentVolume", "pvc-later-uid") in world.api.objects)
+        await world.until(lambda: ResourcePath(kinds.PERSISTENT_VOLUME, "pvc-later-uid") in world.api.objects)
         world.redbox.folders.add(UID)
         world.redbox.lasting_fault = None
         await world.until(lambda: not world.redbox.folders)
@@ -302,12 +302,12 @@ async def test_a_red_box_that_hangs_delays_no_other(world: World, monkeypatch: p
     cluster = slurm_cluster("hpc2")
     world.clusters.followed["hpc2"] = SimpleNamespace(cluster=cluster, client=other)
     slow_class = storage_class(name="slow", waits=False, parameters={"cluster": "hpc2"})
-    world.api.put(ResourcePath("StorageClass", "slow", api_version=STORAGE_API), slow_class)
+    world.api.put(ResourcePath(kinds.STORAGE_CLASS, "slow"), slow_class)
     slow = claim(node="", storageClassName="slow")
     slow["metadata"] |= {"name": "slow", "uid": "slow-uid"}
-    world.api.put(ResourcePath("PersistentVolumeClaim", "slow", "alice"), slow)
+    world.api.put(ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, "slow", "alice"), slow)
     for_slow = consumer(claim="slow")
-    world.api.put(ResourcePath("Pod", "pod-of-slow", "alice"), for_slow)
+    world.api.put(ResourcePath(kinds.POD, "pod-of-slow", "alice"), for_slow)
     async with world.running():
         await world.until(lambda: other.requests)
         world.api.put(CLAIM, claim())
@@ -321,8 +321,8 @@ async def test_one_namespace_takes_few_places_however_many_accounts_it_has(world
         name = f"data-{number}"
         body = claim(account=name)
         body["metadata"] |= {"name": name, "namespace": "mallory", "uid": f"uid-{number}"}
-        world.api.put(ResourcePath("PersistentVolumeClaim", name, "mallory"), body)
-        world.api.put(ResourcePath("Pod", f"pod-{number}", "mallory"), consumer(name, claim=name))
+        world.api.put(ResourcePath(kinds.PERSISTENT_VOLUME_CLAIM, name, "mallory"), body)
+        world.api.put(ResourcePath(kinds.POD, f"pod-{number}", "mallory"), consumer(name, claim=name))
     world.redbox.hangs = True
     async with world.running():
         await world.until(lambda: len(world.redbox.requests) == most)
@@ -351,7 +351,7 @@ async def test_without_such_a_pod_there_is_no_folder(world: World, pods: list[Ob
     for account in ("default", "ci"):
         world.api.remove(pod_of(account))
     for pod in pods:
-        world.api.put(ResourcePath("Pod", pod["metadata"]["name"], "alice"), pod)
+        world.api.put(ResourcePath(kinds.POD, pod["metadata"]["name"], "alice"), pod)
     world.api.put(CLAIM, claim())
     assert sentence in await world.refusal()
     assert world.redbox.requests == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redbox_api.errors import Busy, Unreachable
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiUnreachable, ResourcePath
 from redbox_resourced.volumes.names import DRIVER
 from redbox_resourced.volumes.provisioner import AT_ONCE, DELETES_AT_ONCE, DELETES_OF_A_NAMESPACE
@@ -102,7 +103,7 @@ def release_many(world: World, namespace: str, *, number: int) -> None:
         claim_ref = {"namespace": namespace, "name": "data", "uid": handle}
         body = volume(phase="Released", csi=csi, claimRef=claim_ref)
         body["metadata"]["name"] = f"pvc-{handle}"
-        world.api.put(ResourcePath("PersistentVolume", f"pvc-{handle}"), body)
+        world.api.put(ResourcePath(kinds.PERSISTENT_VOLUME, f"pvc-{handle}"), body)
         world.redbox.folders.add(handle)
         world.redbox.slow_deletes.add(handle)
 

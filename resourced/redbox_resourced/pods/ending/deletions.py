@@ -14,6 +14,7 @@ from datetime import datetime
 import structlog
 
 from redbox_api.models import FINAL_PHASES, Job
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.job_feed import PodJobFeed
@@ -75,7 +76,7 @@ class PodDeletions:
                 # Or when its job changes, or red-box answers again: only that where it is overdue already.
                 return self._overdue_in(pod) or self._late_in(pod) or None
         async with self.statuses.slots.of(pod.namespace):
-            path = ResourcePath("Pod", pod.name, pod.namespace)
+            path = ResourcePath(kinds.POD, pod.name, pod.namespace)
             await self.objects.delete(path, uid=pod.uid, grace_s=0)
         return None
 

@@ -20,9 +20,10 @@ import structlog
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.feed import RowKey
 from redbox_api.models import Job
+from redbox_clusters.node_labels import virtual_node
+from redbox_clusters.slurm_cluster import OrphanPolicy, SlurmCluster
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
-from redbox_kube.node_labels import virtual_node
-from redbox_kube.slurm_cluster import OrphanPolicy, SlurmCluster
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
 from redbox_resourced.pods.reported.pod_events import PodEvents
@@ -91,7 +92,7 @@ class OrphanCleanup:
         return {
             pod.uid
             for namespace in sorted(namespaces)
-            async for pod in self.objects.list_metadata(ResourcePath("Pod", namespace=namespace))
+            async for pod in self.objects.list_metadata(ResourcePath(kinds.POD, namespace=namespace))
         }
 
     def _may_cancel(self, key: RowKey, cluster: SlurmCluster, job: Job) -> bool:

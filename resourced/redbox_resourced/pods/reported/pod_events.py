@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from redbox_api.models import Job
 from redbox_api.pod_report import PodEvent
+from redbox_kube.api import kinds
 from redbox_kube.api.events import LONGEST_NOTE, WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.runtime.fair_slots import FairSlots
@@ -107,4 +108,4 @@ def _field_path(pod: BoundPod, container: str) -> str:
 
 
 def _path(pod: BoundPod) -> ResourcePath:
-    return ResourcePath("Pod", pod.name, pod.namespace)
+    return ResourcePath(kinds.POD, pod.name, pod.namespace)

@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 import structlog
 
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.paces import Pace
@@ -58,7 +59,7 @@ class PodStatusWriter:
         body = {"metadata": {"namespace": pod.namespace, "uid": pod.uid}, "status": status}
         async with self.slots.of(pod.namespace):
             try:
-                path = ResourcePath("Pod", pod.name, pod.namespace)
+                path = ResourcePath(kinds.POD, pod.name, pod.namespace)
                 await self._objects.apply(path, body, subresource="status")
             except ApiRefused as refusal:
                 if refusal.status == HTTPStatus.UNPROCESSABLE_ENTITY:  # only another status can be accepted

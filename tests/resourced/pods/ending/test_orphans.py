@@ -10,6 +10,7 @@ import pytest
 from redbox_api.client import RedboxClient
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiUnreachable, ResourcePath
 from redbox_resourced.pods.ending.orphans import OrphanCleanup
 from redbox_resourced.pods.informer import PodInformer
@@ -65,7 +66,7 @@ async def test_a_job_without_its_pod_is_cancelled_after_two_lists_and_without_gr
 
 async def test_a_pod_that_the_api_server_has_keeps_its_job() -> None:
     scene = Scene()
-    scene.api.put(ResourcePath("Pod", "train", "alice"), manifest())
+    scene.api.put(ResourcePath(kinds.POD, "train", "alice"), manifest())
     assert await scene.lists(5) == []
 
 
@@ -76,7 +77,7 @@ async def test_a_job_that_lives_although_its_pod_has_ended_is_cancelled_and_the_
     """Red-box has shown an end that was none: a pod's phase never goes back."""
     scene = Scene(node_since=YOUNG)
     body = manifest({"phase": phase})
-    scene.api.put(ResourcePath("Pod", "train", "alice"), body)
+    scene.api.put(ResourcePath(kinds.POD, "train", "alice"), body)
     scene.informer.pods["alice", "train"] = read_pod(body)
     assert await scene.lists(1) == []
     assert await scene.lists(1) == ["DELETE force as resourced"]
@@ -91,7 +92,7 @@ async def test_a_job_with_the_key_of_a_pod_that_has_ended_may_be_anothers(other:
     """Anybody can choose keys: the pod gets no event about it."""
     scene = Scene(node_since=YOUNG, job=pod_job().model_copy(update=other))
     body = manifest({"phase": "Succeeded"})
-    scene.api.put(ResourcePath("Pod", "train", "alice"), body)
+    scene.api.put(ResourcePath(kinds.POD, "train", "alice"), body)
     scene.informer.pods["alice", "train"] = read_pod(body)
     assert await scene.lists(3) == []
     assert scene.api.events == []
@@ -99,7 +100,7 @@ async def test_a_job_with_the_key_of_a_pod_that_has_ended_may_be_anothers(other:
 
 async def test_a_pod_of_the_same_name_is_another_one() -> None:
     scene = Scene()
-    scene.api.put(ResourcePath("Pod", "train", "alice"), manifest(metadata={"uid": "recreated"}))
+    scene.api.put(ResourcePath(kinds.POD, "train", "alice"), manifest(metadata={"uid": "recreated"}))
     assert await scene.lists(2) == ["DELETE force as resourced"]
 
 
@@ -116,7 +117,7 @@ async def test_lists_that_fail_do_not_count() -> None:
 async def test_absence_must_be_seen_in_a_row() -> None:
     scene = Scene()
     await scene.lists(1)
-    path = ResourcePath("Pod", "train", "alice")
+    path = ResourcePath(kinds.POD, "train", "alice")
     scene.api.put(path, manifest())
     await scene.lists(1)
     scene.api.remove(path)

@@ -7,7 +7,7 @@ read the stored object any more: the whole kind cannot be listed.
 
 from __future__ import annotations
 
-from redbox_operator.api.schemas.openapi import Schema, at_most_one
+from redbox_kube.schemas.openapi import Schema, at_most_one
 
 
 def _object(**properties: Schema) -> Schema:

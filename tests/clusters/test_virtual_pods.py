@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from redbox_kube.virtual_pods import submitted_pods, virtual_nodes_of
+from redbox_clusters.virtual_pods import submitted_pods, virtual_nodes_of
+from tests.clusters.virtual_pods import has_node, has_pod
 from tests.kube.fakes import FakeApiServer
-from tests.kube.virtual_pods import has_node, has_pod
 
 COMPANION = {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "name": "cow", "controller": True}
 

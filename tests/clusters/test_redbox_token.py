@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redbox_kube import redbox_token
-from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
+from redbox_clusters import redbox_token
+from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
 from tests.kube.fakes import FakeApiServer
 
 HOUR_S = 3600.0

@@ -1,12 +1,13 @@
-"""Upgrades the CRDs to this release; a version with stored objects is never dropped."""
+"""Upgrades CRDs to this release; a version with stored objects is never dropped."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.clock import becomes_true
-from redbox_operator.api.crds import all_crds
 
-API = "apiextensions.k8s.io/v1"
 ESTABLISHED_WITHIN_S = 60.0
 
 
@@ -14,11 +15,11 @@ class NotEstablished(Exception):
     """The API server accepted a CRD and does not serve it."""
 
 
-async def upgrade_crds(objects: ObjectClient) -> list[str]:
-    """Apply all CRDs; returns a line for each."""
+async def upgrade_crds(objects: ObjectClient, crds: Iterable[Object]) -> list[str]:
+    """Apply these CRDs; returns a line for each."""
     report = []
-    for crd in all_crds():
-        where = ResourcePath("CustomResourceDefinition", crd["metadata"]["name"], api_version=API)
+    for crd in crds:
+        where = ResourcePath(kinds.CUSTOM_RESOURCE_DEFINITION, crd["metadata"]["name"])
         before = await objects.get(where)
         wanted, kept = with_stored_versions(crd, before or {})
         await objects.apply(where, wanted)

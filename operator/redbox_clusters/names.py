@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from redbox_kube.api.kinds import Kind
+
 GROUP = "redbox.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+SLURM_JOBS = Kind(GROUP, VERSION, "slurmjobs", "SlurmJob")
+
+WLM_GROUP = "wlm.sylabs.io"
+OLD_SLURM_JOBS = Kind(WLM_GROUP, VERSION, "slurmjobs", "SlurmJob")
+OLDEST_SLURM_JOBS = Kind("slurm.sylabs.io", VERSION, "slurmjobs", "SlurmJob")
+WLM_JOBS = Kind(WLM_GROUP, VERSION, "wlmjobs", "WlmJob")
+"""The kinds of Sylabs' operators."""
 
 LABEL_JOB_UID = f"{GROUP}/slurmjob-uid"
 LABEL_SLURMJOB = f"{GROUP}/slurmjob"

@@ -12,7 +12,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from redbox_kube.slurm_cluster import SlurmCluster, SlurmClusterKind, SlurmClusterSpec
+from redbox_clusters.names import GROUP, VERSION
+from redbox_clusters.slurm_cluster import SlurmCluster, SlurmClusterSpec
+from redbox_kube.api.kinds import Kind
+from redbox_kube.status.models import KubeModel
 
 SEPARATOR = "/"
 """Between namespace and name in a key; no SlurmCluster's name has it."""
@@ -21,7 +24,7 @@ AUDIENCE_FILE = "audience"
 """The key of its ConfigMap, which is the name of a file where the ConfigMap is mounted."""
 
 
-class SlurmEndpointSpec(SlurmClusterKind):
+class SlurmEndpointSpec(KubeModel):
     """A Slurm cluster behind a red-box of this namespace."""
 
     endpoint: str = Field(pattern=r"^https://[^/]+$", max_length=512, description="The URL of its red-box.")
@@ -64,6 +67,9 @@ class SlurmEndpoint(SlurmCluster):
         own = SlurmEndpointSpec.model_validate(raw.get("spec"))
         spec = {**own.model_dump(), "audience": audience_of(raw["metadata"])}
         return {**raw, "metadata": kept_metadata(raw["metadata"]), "spec": spec}
+
+
+SLURM_ENDPOINTS = Kind(GROUP, VERSION, "slurmendpoints", "SlurmEndpoint", model=SlurmEndpoint)
 
 
 def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Writes statuses, finalizers and events of SlurmJobs and SlurmClusters, and counts the writes.
+"""Writes statuses, finalizers and events, and counts the writes.
 
 An event reports one change of one written condition. Its name is derived from that change, so that a second
 operator, or the same one after a restart, does not create it again.
@@ -11,14 +11,12 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 
 import structlog
+from prometheus_client import Counter
 
 from redbox_kube.api.events import Event
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.paces import Pace
-from redbox_operator.api.conditions import ConditionEvent
-from redbox_operator.api.constants import FIELD_MANAGER
-from redbox_operator.api.slurmjob import SlurmJobRef
-from redbox_operator.metrics import OperatorMetrics
+from redbox_kube.status.conditions import ConditionEvent
 
 log = structlog.get_logger(__name__)
 EVENTS_AT_ONCE, EVENT_EVERY_S = 25, 300.0
@@ -26,18 +24,13 @@ EVENTS_AT_ONCE, EVENT_EVERY_S = 25, 300.0
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
-def path_of(ref: SlurmJobRef) -> ResourcePath:
-    """The object's path at the API server."""
-    return ResourcePath(ref.resource.kind, ref.name, ref.namespace, ref.resource.api_version)
-
-
 class StatusWriter:
-    """The operator's writes to the API server, counted by kind and verb."""
+    """A controller's writes to the API server, counted by kind and verb."""
 
-    def __init__(self, objects: ObjectClient, metrics: OperatorMetrics) -> None:
+    def __init__(self, objects: ObjectClient, writes: Counter) -> None:
         self._events = Pace(EVENTS_AT_ONCE, EVENT_EVERY_S)
         self.objects = objects
-        self._metrics = metrics
+        self._writes = writes
 
     async def status(self, where: ResourcePath, uid: str, status: Object) -> Object | None:
         """Write the status; returns the object, or None if it is gone or another one has its name."""
@@ -71,7 +64,7 @@ class StatusWriter:
     async def publish(self, where: ResourcePath, uid: str, events: Sequence[ConditionEvent]) -> None:
         """Create these events. A failure is only logged: the condition has the same text."""
         for condition_event in events:
-            await self.publish_event(event_of(where, uid, condition_event))
+            await self.publish_event(event_of(where, uid, condition_event, self.objects.field_manager))
 
     async def publish_event(self, event: Event) -> None:
         """Create it. A failure is only logged; of one object so many are created, and then few."""
@@ -85,10 +78,10 @@ class StatusWriter:
             self.count("Event", "create")
 
     def count(self, kind: str, verb: str) -> None:
-        self._metrics.writes.labels(kind, verb).inc()
+        self._writes.labels(kind, verb).inc()
 
 
-def event_of(where: ResourcePath, uid: str, condition_event: ConditionEvent) -> Event:
+def event_of(where: ResourcePath, uid: str, condition_event: ConditionEvent, component: str) -> Event:
     """The event, under a name that only this change has."""
     condition = condition_event.condition
     since = condition.last_transition_time.isoformat()
@@ -100,5 +93,5 @@ def event_of(where: ResourcePath, uid: str, condition_event: ConditionEvent) -> 
         reason=condition_event.reason,
         message=condition_event.message,
         action=condition.type,
-        component=FIELD_MANAGER,
+        component=component,
     )

@@ -19,7 +19,6 @@ USER = "system:node:redbox_virtual"
 resourced may impersonate this user, and create Nodes: as the user of a Node that exists it could read the
 Secrets of the pods on it, and request their tokens.
 """
-API_VERSION = "certificates.k8s.io/v1"
 SIGNER = "kubernetes.io/kubelet-serving"
 USAGES = ["digital signature", "server auth"]
 RESOURCED = "redbox-resourced"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from redbox_kube.api.objects import ApiUnreachable
-from redbox_operator.install.parallel import AT_ONCE, failures_of
+from redbox_kube.install.parallel import AT_ONCE, failures_of
 
 
 async def test_so_many_are_done_at_a_time_and_no_more() -> None:

@@ -6,10 +6,11 @@ import base64
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, field_validator
 
-from redbox_shared.printable import printable_texts
+from redbox_clusters.names import GROUP, VERSION
+from redbox_kube.api.kinds import Kind
+from redbox_kube.status.models import KubeModel
 
 PODS_READY = "PodsReady"
 """The condition of a SlurmCluster with pods.enabled: whether pods on its virtual nodes run. By resourced."""
@@ -17,21 +18,6 @@ NOT_REPORTED = "NotReported"
 """Its reason where resourced has not written it; then the operator has."""
 PODS_DISABLED = "Disabled"
 """Its reason where resourced has seen pods.enabled turned off."""
-
-
-class SlurmClusterKind(BaseModel):
-    """Base of models that the CRD's schema has validated; fields of later versions are ignored."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
-
-
-class StatusPart(SlurmClusterKind):
-    """Base of statuses and their parts: each text is one printable line, also one from outside."""
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _printable(cls, value: object) -> object:
-        return printable_texts(value)
 
 
 class Delivery(StrEnum):
@@ -48,7 +34,7 @@ class OrphanPolicy(StrEnum):
     CANCEL = "Cancel"
 
 
-class PartitionFilter(SlurmClusterKind):
+class PartitionFilter(KubeModel):
     """The partitions to publish; names may contain * and ?."""
 
     include: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(
@@ -59,7 +45,7 @@ class PartitionFilter(SlurmClusterKind):
     )
 
 
-class SharedMount(SlurmClusterKind):
+class SharedMount(KubeModel):
     """A file system that both clusters mount: volumes of Kubernetes below it are paths in Slurm."""
 
     server: str = Field(
@@ -87,7 +73,7 @@ class SharedMount(SlurmClusterKind):
     )
 
 
-class PodsSpec(SlurmClusterKind):
+class PodsSpec(KubeModel):
     """How pods that are bound to virtual nodes run as Slurm jobs."""
 
     enabled: bool = Field(
@@ -127,7 +113,7 @@ class PodsSpec(SlurmClusterKind):
     )
 
 
-class SlurmClusterSpec(SlurmClusterKind):
+class SlurmClusterSpec(KubeModel):
     """A Slurm cluster behind a red-box."""
 
     endpoint: str = Field(pattern=r"^https://[^/]+$", max_length=512, description="The URL of its red-box.")
@@ -179,7 +165,7 @@ class SlurmClusterSpec(SlurmClusterKind):
         return base64.b64decode(given) if isinstance(given, str) else given
 
 
-class SlurmCluster(SlurmClusterKind):
+class SlurmCluster(KubeModel):
     """A SlurmCluster as stored at the API server."""
 
     kind: ClassVar[str] = "SlurmCluster"
@@ -206,3 +192,8 @@ class SlurmCluster(SlurmClusterKind):
     def title(self) -> str:
         """As messages name it."""
         return f"{self.kind} {self.key}"
+
+
+SLURM_CLUSTERS = Kind(
+    GROUP, VERSION, "slurmclusters", "SlurmCluster", is_namespaced=False, model=SlurmCluster
+)

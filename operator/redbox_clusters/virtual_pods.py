@@ -9,14 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from redbox_clusters.names import (
+    LABEL_CLUSTER,
+    LABEL_VIRTUAL,
+    OLD_SLURM_JOBS,
+    OLDEST_SLURM_JOBS,
+    SLURM_JOBS,
+    WLM_JOBS,
+)
+from redbox_clusters.node_labels import dns_label, partition_label
+from redbox_kube.api import kinds
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.names import LABEL_CLUSTER, LABEL_VIRTUAL
-from redbox_kube.node_labels import dns_label, partition_label
 
 SUBMITTED = "redbox.dev/Submitted"
 """The condition of a pod whose job is at red-box; only resourced writes it. Its message names the job."""
-OUR_GROUPS = frozenset({"redbox.dev", "wlm.sylabs.io", "slurm.sylabs.io"})
-OUR_KINDS = frozenset({"SlurmJob", "WlmJob"})
+OF_JOBS = {
+    (kind.group, kind.name): kind for kind in (SLURM_JOBS, OLD_SLURM_JOBS, OLDEST_SLURM_JOBS, WLM_JOBS)
+}
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -36,7 +46,7 @@ class SubmittedPod:
 
     @property
     def path(self) -> ResourcePath:
-        return ResourcePath("Pod", self.name, self.namespace)
+        return ResourcePath(kinds.POD, self.name, self.namespace)
 
     def __str__(self) -> str:
         return f"{self.full_name}: {self.job}"
@@ -47,7 +57,7 @@ async def submitted_pods(objects: ObjectClient, nodes: Iterable[str]) -> list[Su
     found = []
     for node in nodes:
         selection = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED}"}
-        async for pods, _ in objects.pages(ResourcePath("Pod"), selection):
+        async for pods, _ in objects.pages(ResourcePath(kinds.POD), selection):
             found += [pod for pod in map(submitted_pod, pods) if pod is not None]
             del pods  # before the next page is read
     return found
@@ -56,7 +66,7 @@ async def submitted_pods(objects: ObjectClient, nodes: Iterable[str]) -> list[Su
 async def virtual_nodes_of(objects: ObjectClient, cluster: str) -> list[str]:
     """The virtual nodes of a SlurmCluster. The name counts beside the labels, which a kubelet can set too."""
     selection = {"labelSelector": f"{LABEL_VIRTUAL},{LABEL_CLUSTER}={partition_label(cluster)}"}
-    nodes = objects.list_metadata(ResourcePath("Node"), selection)
+    nodes = objects.list_metadata(ResourcePath(kinds.NODE), selection)
     return [node.name async for node in nodes if node.name.startswith(f"{dns_label(cluster)}.")]
 
 
@@ -72,13 +82,13 @@ def submitted_pod(pod: Object) -> SubmittedPod | None:
     return SubmittedPod(metadata["namespace"], metadata["name"], metadata["uid"], words)
 
 
-def is_of_slurmjob(api_version: str, kind: str) -> bool:
-    """Whether a controller is of one of our kinds: its pods are companions."""
-    return kind in OUR_KINDS and api_version.split("/", maxsplit=1)[0] in OUR_GROUPS
+def kind_of_job(api_version: str, kind: str) -> Kind | None:
+    """The kind of jobs that a controller is of: its pods are companions. None: it is of none."""
+    return OF_JOBS.get((api_version.partition("/")[0], kind))
 
 
 def _is_companion(metadata: Object) -> bool:
     owners = metadata.get("ownerReferences") or ()
     return any(
-        owner.get("controller") and is_of_slurmjob(owner["apiVersion"], owner["kind"]) for owner in owners
+        owner.get("controller") and kind_of_job(owner["apiVersion"], owner["kind"]) for owner in owners
     )

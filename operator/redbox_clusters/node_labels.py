@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
-from redbox_kube.names import GROUP
+from redbox_clusters.names import GROUP
 
 DIGEST_LENGTH = 6
 LONGEST_LABEL = 63

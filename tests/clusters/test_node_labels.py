@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox_kube.node_labels import (
+from redbox_clusters.node_labels import (
     DNS_LABEL,
     LABEL_VALUE,
     Limit,

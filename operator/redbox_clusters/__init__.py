@@ -1,0 +1,1 @@
+"""What the operator and resourced share of Slurm: SlurmClusters, names on objects, virtual nodes, tokens."""

@@ -1,0 +1,1 @@
+"""What installation hooks run: upgrade of CRDs, many operations in parallel."""

@@ -1,0 +1,1 @@
+"""CRDs and their schemas, from models."""

@@ -1,0 +1,1 @@
+"""Statuses: models, conditions, problems, and the writes of them."""

@@ -1,0 +1,23 @@
+"""Base models of kinds and their statuses."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic.alias_generators import to_camel
+
+from redbox_shared.printable import printable_texts
+
+
+class KubeModel(BaseModel):
+    """Base of models that the CRD's schema has validated; fields of later versions are ignored."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class StatusPart(KubeModel):
+    """Base of statuses and their parts: each text is one printable line, also one from outside."""
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _printable(cls, value: object) -> object:
+        return printable_texts(value)
