@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from redbox_api.errors import RedboxError
 from redbox_kube.api.objects import ApiError, Object
 from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
@@ -35,6 +34,7 @@ from redbox_operator.slurmcluster.job_feed import RedboxLink, link_to
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
 from redbox_operator.slurmcluster.registry import NOT_CONNECTED, ClusterEntry, RedboxLinks
 from redbox_operator.status_writer import StatusWriter
+from redbox_shared.keyed_semaphores import FairSlots
 
 log = structlog.get_logger(__name__)
 ENDPOINTS_AT_ONCE, OF_A_NAMESPACE = 8, 2

@@ -33,12 +33,12 @@ from redbox_api.errors import (
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_request import PodRequests, RequestMemory, Translation
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
+from redbox_shared.keyed_semaphores import FairSlots
 from redbox_shared.pod_contract import REQUEST_FILE
 
 PUT_WITHIN_S = 20.0
