@@ -9,17 +9,25 @@ from math import inf
 from aiohttp import StreamReader
 
 from redbox_api.limits.answer_limits import AnswerLimits, OutOfBounds
+from redbox_api.limits.answer_memory import HeldAnswer
 from redbox_api.limits.time_share import TimeShare
 
 LIMITS = AnswerLimits()
 UNMETERED = TimeShare(saved_s=inf)
 
 
-async def whole(content: StreamReader, limits: AnswerLimits = LIMITS, share: TimeShare = UNMETERED) -> bytes:
+async def whole(
+    content: StreamReader,
+    limits: AnswerLimits = LIMITS,
+    share: TimeShare = UNMETERED,
+    held: HeldAnswer | None = None,
+) -> bytes:
     read = bytearray()
     async for piece in content.iter_any():
         read += piece
         limits.check_bytes(len(read))
+        if held is not None:
+            held.resize(len(read))
         await share.rest()
     return bytes(read)
 
@@ -29,6 +37,7 @@ async def lines(
     limits: AnswerLimits = LIMITS,
     share: TimeShare = UNMETERED,
     *,
+    held: HeldAnswer | None = None,
     within: float = inf,
     all_end: bool = False,
 ) -> AsyncIterator[bytes]:
@@ -48,6 +57,8 @@ async def lines(
         for line in ended:
             yield line
         limits.check_bytes(len(begun))
+        if held is not None:
+            held.resize(len(begun))
         if loop.time() > late_at:
             raise OutOfBounds(f"an event that did not come whole within {within:g} s")
         rested = await share.rest()

@@ -163,10 +163,10 @@ class RedboxClient(RequestSender):
         """All pages of a list; each carries the revision at which a watch may begin."""
         query: dict[str, Any] = dict(filters)
         while True:
-            page = await self._ask_list(JobList, Job, "/v1/jobs", query)
-            following = page.next
-            yield page.model_copy(update={"items": [checked(job) for job in page.items]})
-            del page
+            async with self._listed(JobList, Job, "/v1/jobs", query) as page:
+                following = page.next
+                yield page.model_copy(update={"items": [checked(job) for job in page.items]})
+                del page
             if following is None:
                 return
             query["continue"] = following
@@ -227,7 +227,8 @@ class RedboxClient(RequestSender):
         return await self._ask(Cluster, "GET", "/v1/cluster", {})
 
     async def partitions(self) -> PartitionList:
-        return await self._ask_list(PartitionList, Partition, "/v1/partitions", {})
+        async with self._listed(PartitionList, Partition, "/v1/partitions", {}) as partitions:
+            return partitions
 
     async def watch_partitions(self, since: str | None = None) -> AsyncIterator[PartitionEvent]:
         """Changes from a list's revision on; ends and raises as `watch_jobs` does."""

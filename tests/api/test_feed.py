@@ -177,7 +177,7 @@ async def test_a_page_or_an_event_is_not_held_while_the_next_one_is_read(
         return page
 
     client = RedboxClient("https://127.0.0.1:1")
-    monkeypatch.setattr(client, "_ask_list", ask)
+    monkeypatch.setattr(client, "_read_list", ask)
     assert await list_active_jobs(client, lambda _: None) == "e.1"
     assert len(read) == 4
 

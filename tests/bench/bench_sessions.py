@@ -19,6 +19,7 @@ from tests.bench.bench_pods import Sides, of_natives, standing
 from tests.bench.bench_slurm import USER, on_login
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
+from tests.bench.kubectl import Kubectl
 from tests.bench.pod_lives import NATIVE, ON_SLURM, SLURM_JOB, Kind
 from tests.bench.rows import Figure, Target
 from tests.bench.virtual_jobs import API
@@ -66,10 +67,10 @@ def kubectl_own_ms(sides: Sides, native: str) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def keys_ms(sides: Sides, kind: Kind, name: str) -> list[float]:
+def keys_ms(kubectl: Kubectl, name: str) -> list[float]:
     """Of each key after the first, which waits for the session."""
     screen, inside = pty.openpty()
-    command = ["setsid", "--ctty", *sides.of(kind).command("exec", "-it", name, "--", "cat")]
+    command = ["setsid", "--ctty", *kubectl.command("exec", "-it", name, "--", "cat")]
     process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=subprocess.DEVNULL)
     took = []
     try:
@@ -139,13 +140,13 @@ def session_latency(sides: Sides) -> Iterator[Trial]:
         with pods_of(sides, ON_SLURM, FIRST) as names:
             first = [first_byte_ms(sides, ON_SLURM, name) for name in names]
             following = [first_byte_ms(sides, ON_SLURM, names[0]) for _ in range(NEXT)]
-            keys = keys_ms(sides, ON_SLURM, names[0])
+            keys = keys_ms(sides.of(ON_SLURM), names[0] + ON_SLURM.pod_suffix)
         with pods_of(sides, SLURM_JOB, FIRST) as names:
             job_first = [first_byte_ms(sides, SLURM_JOB, name) for name in names]
             job_following = [first_byte_ms(sides, SLURM_JOB, names[0]) for _ in range(NEXT)]
         with pods_of(sides, NATIVE, 1) as (native,):
             natives = [first_byte_ms(sides, NATIVE, native) for _ in range(NEXT)]
-            native_keys = keys_ms(sides, NATIVE, native)
+            native_keys = keys_ms(sides.native, native)
             of_kubectl = [kubectl_own_ms(sides, native) for _ in range(NEXT)]
         return {
             "session-first-byte-p50": median(first),

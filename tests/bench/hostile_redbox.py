@@ -207,6 +207,13 @@ async def byte_by_byte(box: HostileRedbox, asked: Asked) -> None:
     await box.drip(asked.writer, itertools.repeat(b" "))
 
 
+async def half_a_mebibyte(box: HostileRedbox, asked: Asked) -> None:
+    """The begin of an answer whose end does not come."""
+    await box.begin(asked)
+    await box.send(asked.writer, b'{"items":[{"name":"' + b"x" * (MIB // 2))
+    await asyncio.Event().wait()
+
+
 async def head_byte_by_byte(box: HostileRedbox, asked: Asked) -> None:
     await box.drip(asked.writer, (bytes([byte]) for byte in itertools.cycle(b"HTTP/1.1 200 OK\r\nx: ")))
 
@@ -253,6 +260,7 @@ PARTITION_EVENT = {"type": "partition", "revision": "e.1", "partition": PARTITIO
 MANNERS: dict[str, Manner] = {
     "endless body": floods(b"[0,0],"),
     "byte by byte": byte_by_byte,
+    "half a mebibyte": half_a_mebibyte,
     "head byte by byte": head_byte_by_byte,
     "bookmarks": floods_watches(BOOKMARK),
     "bookmarks in chunks of a byte": floods_watches(

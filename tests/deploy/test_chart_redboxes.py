@@ -117,6 +117,15 @@ def test_its_certificate_is_for_its_service_and_signed_by_the_slurmclusters_ca(r
     assert is_issued_by(certificate, b64decode(cluster["spec"]["caBundle"]))
 
 
+def test_it_is_not_killed_while_it_starts_late_among_all_that_come_back(rendered: Render) -> None:
+    """A flood from before a restart, or a large journal: killed for it, it would start again and again."""
+    (server,) = of_kind(rendered(redboxes={"hpc1": REDBOX}), "StatefulSet")
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    start, alive = container["startupProbe"], container["livenessProbe"]
+    assert start["httpGet"] == alive["httpGet"]
+    assert start["periodSeconds"] * start["failureThreshold"] >= 300
+
+
 @pytest.mark.parametrize(("kind", "from_outside"), [("ClusterIP", False), ("LoadBalancer", True)])
 def test_its_policy_admits_callers_from_outside_if_its_service_does(
     rendered: Render, kind: str, *, from_outside: bool

@@ -65,10 +65,15 @@ spec:
           ports:
             - {name: https, containerPort: 8443}
           {{- if not .maintenance }}
+          # Five minutes to read a large journal, also while all clients of the one before come back together.
+          startupProbe:
+            httpGet: {path: /healthz, port: https, scheme: HTTPS}
+            periodSeconds: 5
+            timeoutSeconds: 5
+            failureThreshold: 60
           # Alive as long as it answers. What is wrong beyond that, a new start does not cure.
           livenessProbe:
             httpGet: {path: /healthz, port: https, scheme: HTTPS}
-            initialDelaySeconds: 30
             periodSeconds: 20
             timeoutSeconds: 5
           # Shown, not acted on: the Service leads to it also while Slurm is away, for the states that it has.

@@ -32,7 +32,7 @@ from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
-from redbox_operator.slurmcluster.link_limits import limits_of, share_of
+from redbox_operator.slurmcluster.link_limits import limits_of, memory_of, share_of
 from redbox_operator.slurmcluster.partition_watch import PartitionWatch
 from redbox_operator.slurmcluster.status_lag import StatusLag
 from redbox_shared.backoff import Backoff
@@ -350,6 +350,7 @@ def link_to(
         deadlines=DEADLINES,
         limits=limits_of(cluster).answer,
         share=share_of(cluster),
+        memory=memory_of(cluster),
         refuses=addresses.refusal if cluster.namespace else None,
     )
     return RedboxLink(

@@ -11,6 +11,7 @@ from math import inf
 
 from redbox_api.feed import PAGE_ITEMS
 from redbox_api.limits.answer_limits import AnswerLimits
+from redbox_api.limits.answer_memory import AnswerMemory, CommonMemory
 from redbox_api.limits.time_share import CommonShare, TimeShare
 from redbox_clusters.slurm_cluster import SlurmCluster
 
@@ -59,9 +60,18 @@ OF_ALL_ENDPOINTS = CommonShare(0.25)
 """Of those that are over their own share; the others are not concerned."""
 
 
+MEMORY_OF_ALL_ENDPOINTS = CommonMemory(128 * 1024 * 1024, "SlurmEndpoints")
+"""A quarter of the operator's limit in the chart."""
+
+
 def share_of(cluster: SlurmCluster) -> TimeShare:
     """Of the event loop's time, which all links have to share."""
     return TimeShare(OF_ONE_ENDPOINT, SAVED_S, OF_ALL_ENDPOINTS) if cluster.namespace else TimeShare()
+
+
+def memory_of(cluster: SlurmCluster) -> AnswerMemory:
+    """Of answers under way: the SlurmEndpoints of a namespace have one part."""
+    return AnswerMemory(MEMORY_OF_ALL_ENDPOINTS, cluster.namespace) if cluster.namespace else AnswerMemory()
 
 
 def limits_of(cluster: SlurmCluster) -> LinkLimits:

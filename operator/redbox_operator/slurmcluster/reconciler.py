@@ -20,7 +20,6 @@ from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_clusters.slurm_endpoint import SlurmEndpoint, is_endpoint, namespace_of, read_cluster
 from redbox_kube.api.objects import ApiError, Object
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.status.status_writer import StatusWriter
@@ -35,6 +34,7 @@ from redbox_operator.slurmcluster.endpoint_places import EndpointPlaces
 from redbox_operator.slurmcluster.job_feed import RedboxLink, link_to
 from redbox_operator.slurmcluster.partition_watch import STATES_EVERY_S
 from redbox_operator.slurmcluster.registry import NOT_CONNECTED, ClusterEntry, RedboxLinks
+from redbox_shared.keyed_semaphores import FairSlots
 
 log = structlog.get_logger(__name__)
 ENDPOINTS_AT_ONCE, OF_A_NAMESPACE = 8, 2

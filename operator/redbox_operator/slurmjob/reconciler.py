@@ -161,12 +161,18 @@ class Reconciler:
     def companion_updated(self, pod: CompanionPod) -> None:
         """A watch or a list has shown a pod with a companion's label; its uid decides whether it is one."""
         if self.cache.update_companion(pod):
-            self.wake_uid(pod.job_uid)
+            self._wake_job_of(pod)
 
     def companion_deleted(self, pod: CompanionPod) -> None:
         """A pod with the label of a companion is gone."""
         self.cache.remove_companion(pod.namespace, pod.name, pod.uid)
-        self.wake_uid(pod.job_uid)
+        self._wake_job_of(pod)
+
+    def _wake_job_of(self, pod: CompanionPod) -> None:
+        """Anybody may give a pod the label of a SlurmJob of another namespace."""
+        ref = self.cache.ref_of(pod.job_uid)
+        if ref is not None and ref.namespace == pod.namespace:
+            self.queue.add(ref)
 
     def _wake_dependents(self, ref: SlurmJobRef) -> None:
         for dependent in self.cache.dependents_of(ref):

@@ -27,12 +27,14 @@ from redbox.jobs.errors import Forbidden, JobNotFound, JobsBusy
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox_api.models import EndedUsage, EndedUsageList, JobUsage, Phase, UsageList
+from redbox_shared.keyed_semaphores import FairSlots
 
 log = structlog.get_logger(__name__)
 FRESH_S = 20.0
 WAIT_S = 3.0  # of the caller
 MOST_JOBS = 50  # in one call: each is an RPC to the controller, and one to each of its nodes
-CALLS_AT_ONCE = 4  # of all owners, so that one user's agent that hangs delays no other
+CALLS_AT_ONCE = 4  # of all users
+CALLS_OF_A_USER = 1  # whose agent may hang; a user may have as many owners as there are accounts
 CALL_S = 20.0
 MOST_OWNERS = 10_000
 MOST_ENDED = 1000  # of one owner, that are remembered
@@ -101,8 +103,8 @@ class UsageOfJobs:
         self._jobs = jobs
         self._workload = workload
         self._clock = clock or SystemClock()
-        self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
-        self._reads = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._calls = FairSlots(CALLS_AT_ONCE, CALLS_OF_A_USER)
+        self._reads = FairSlots(CALLS_AT_ONCE, CALLS_OF_A_USER)
         self._has_accounting = True  # until it is asked
         self._owners: dict[tuple[Owner, UnixUser], OwnerMeters] = {}
         self._group = asyncio.TaskGroup()
@@ -171,7 +173,7 @@ class UsageOfJobs:
         meters.reading_fault = None
         try:
             ids = [record.job_id for record in records if record.job_id]
-            async with self._reads:
+            async with self._reads.of(user.uid):
                 found = await self._workload.past_usage(user, ids)
             self._has_accounting = found is not None
             asked = self._clock.monotonic()
@@ -205,7 +207,7 @@ class UsageOfJobs:
         try:
             due = self._take_stock(owner, user, meters)
             if due:
-                async with self._calls:
+                async with self._calls.of(user.uid):
                     await self._take(due, user, meters)
             meters.answered_at = self._clock.now()
         except (WorkloadManagerError, TimeoutError) as fault:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from contextvars import Context
@@ -271,6 +272,8 @@ def bound_path(path: Path) -> socket.socket:
     """
     if path.exists() and not path.is_socket():
         raise ListenError(f"{path} exists and is not a socket: choose another listen.unix_socket.")
+    if path.parent.exists():
+        _refuse_directory_of_others(path)
     opened = socket.socket(socket.AF_UNIX)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -285,6 +288,17 @@ def bound_path(path: Path) -> socket.socket:
             "by red-box's account (listen.unix_socket: null disables the socket)."
         ) from error
     return opened
+
+
+def _refuse_directory_of_others(path: Path) -> None:
+    """Who may rename what is there would have the mode of another file changed, or answer for red-box."""
+    status = path.parent.stat()
+    is_open = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+    if is_open or status.st_uid not in (0, os.geteuid()):
+        raise ListenError(
+            f"Other users can replace the socket {path}: choose a listen.unix_socket in a directory of "
+            "red-box's own account that others may not write."
+        )
 
 
 def _config(

@@ -279,7 +279,9 @@ def _workload_manager(
 def _relays(settings: RedboxSettings, pool: AgentPool, workload: WorkloadManager) -> RelayPool | None:
     if not isinstance(workload, SlurmManager):
         return None
-    return RelayPool(pool, workload.session_argv, settings.slurm.environment)
+    return RelayPool(
+        pool, workload.session_argv, workload.check_session_job, environment=settings.slurm.environment
+    )
 
 
 def _users_of(records: Iterable[RecordSummary]) -> tuple[str, ...]:

@@ -36,6 +36,8 @@ PAUSES = Backoff(2.0, 300.0)
 FORGOTTEN_S = 600.0
 StepCommand = Callable[[UnixUser, str, str, str, Sequence[str]], Awaitable[list[str]]]
 """From user, job id, node, step name and program to the command that starts a step."""
+JobCheck = Callable[[UnixUser, str, str], Awaitable[None]]
+"""Raises WorkloadManagerError unless this user's job of this id has this mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class RelayKey:
     user: UnixUser
     caller: str
     job_id: str
+    mark: str
     node: str
     run: int
 
@@ -77,13 +80,15 @@ class RelayPool:
         self,
         agents: AgentPool,
         step_command: StepCommand,
-        environment: Mapping[str, str],
+        check_job: JobCheck,
         *,
+        environment: Mapping[str, str],
         linger_s: float = LINGER_S,
     ) -> None:
         """`environment` is that of Slurm's commands, beside the account's own."""
         self._agents = agents
         self._step_command = step_command
+        self._check_job = check_job
         self._environment = environment
         self._linger_s = linger_s
         self._failures: dict[RelayKey, _Failures] = {}
@@ -207,6 +212,7 @@ class RelayPool:
         job = key.job_id.partition("+")[0]
         step = agent.open_step(argv, relay_source(), job=job, name=name, env=self._environment)
         async with step as pipe:
+            await self._check_job(key.user, key.job_id, key.mark)  # while the step starts
             relay.connection = connection = RelayConnection(pipe, key.node, name, relay.is_suspended)
             if not relay.opened.done():
                 relay.opened.set_result(connection)

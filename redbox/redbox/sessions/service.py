@@ -251,7 +251,10 @@ class SessionService:
 
 
 def _relay_key(ref: JobRef, job: JobWatch, target: SessionTarget) -> RelayKey:
-    return RelayKey(job.record.user, ref.caller.identity, target.job_id, target.node, target.run)
+    record = job.record
+    return RelayKey(
+        record.user, ref.caller.identity, target.job_id, record.mark, node=target.node, run=target.run
+    )
 
 
 @contextmanager

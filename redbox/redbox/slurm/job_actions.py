@@ -14,7 +14,7 @@ from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import scancel, scontrol
 from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.job_queries import JobQueries
+from redbox.slurm.job_queries import JobQueries, is_same_job
 from redbox.slurm.text.error_messages import is_unavailable, words_of
 from redbox.slurm.text.states import JOB_STATES, has_ended, has_not_begun
 
@@ -93,12 +93,6 @@ def reason_not_to_act(job: JobHandle, rows: Sequence[QueueRow], action: JobActio
 def run_of(rows: Sequence[QueueRow]) -> int:
     """Which run it is, by a fresh query: 1, and one more for each requeue."""
     return 1 + max(row.restarts for row in rows)
-
-
-def is_same_job(job: JobHandle, rows: Sequence[QueueRow]) -> bool:
-    """Every part is the user's, and the row of the job's own id carries the mark."""
-    identity = next((row for row in rows if row.job_id == job.job_id), rows[0])
-    return identity.comment == job.mark and all(row.uid == job.user.uid for row in rows)
 
 
 def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[str]:

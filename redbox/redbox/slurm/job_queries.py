@@ -10,6 +10,7 @@ from typing import TypeVar
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
     FoundJobs,
+    JobHandle,
     Observation,
     QueueSnapshot,
     StepUsage,
@@ -187,6 +188,12 @@ class JobQueries:
         return tuple(
             replace(used, job_id=tasks.get(used.job_id, used.job_id)) for used in sstat.read_usage(text)
         )
+
+
+def is_same_job(job: JobHandle, rows: Sequence[squeue.QueueRow]) -> bool:
+    """Every part is the user's, and the row of the job's own id carries the mark."""
+    identity = next((row for row in rows if row.job_id == job.job_id), rows[0])
+    return identity.comment == job.mark and all(row.uid == job.user.uid for row in rows)
 
 
 def refuse_incomplete(report: ParseReport) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import WorkloadManagerError
+from redbox.core.workload_manager import JobHandle, WorkloadManagerError
 from redbox.slurm.commands.srun import overlap_argv
-from redbox.slurm.job_queries import JobQueries
+from redbox.slurm.job_queries import JobQueries, is_same_job
 from redbox_api.hostlists import expand
 
 MOST_SHOWN = 20
@@ -31,6 +31,13 @@ class SessionSteps:
                     f"node {node} is not one of the task's nodes: {', '.join(nodes[:MOST_SHOWN])}"
                 )
         return overlap_argv(job_id, node, name, program)
+
+    async def check_job(self, user: UnixUser, job_id: str, mark: str) -> None:
+        """Raise WorkloadManagerError if Slurm has given the id to another job since the last poll."""
+        leader = job_id.partition("+")[0]
+        rows = await self._queries.rows_of(user, [leader])
+        if not rows or not is_same_job(JobHandle(leader, mark, "", user), rows):
+            raise WorkloadManagerError(f"job {leader} of Slurm is not this job any more")
 
     async def _own_id_of_task(self, user: UnixUser, job_id: str) -> tuple[str, list[str]]:
         """And its nodes. Srun of Slurm 22.05 rejects 7_1; every release takes its id as a job."""

@@ -54,7 +54,8 @@ class SlurmManager:
         actions = SlurmActions(commands, queries)
         self.act, self.depend = actions.act, actions.depend
         self.expected_start = StartQueries(queries).expected_start
-        self.session_argv = SessionSteps(queries).argv
+        steps = SessionSteps(queries)
+        self.session_argv, self.check_session_job = steps.argv, steps.check_job
 
         submitter = SlurmSubmitter(commands, cluster)
         self.submit, self.submitting = submitter.submit, submitter.submitting

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from redbox.core.workload_manager import JobHandle
-from redbox.slurm.job_actions import is_same_job
-from redbox.slurm.job_queries import JobQueries
+from redbox.slurm.job_queries import JobQueries, is_same_job
 from redbox.slurm.views.expected_start import build_expected_start
 from redbox_api.models import ExpectedStart
 

@@ -22,6 +22,7 @@ from redbox_api.bodies import LIMITS, lines, whole
 from redbox_api.connections import OF_REFUSALS, ClientConnections, explain, url_of
 from redbox_api.errors import AnswerT, RedboxError, Unreachable, foreign_answer, parse, refusal
 from redbox_api.limits.answer_limits import AnswerLimits, OutOfBounds
+from redbox_api.limits.answer_memory import OBJECTS, AnswerMemory, HeldAnswer
 from redbox_api.limits.time_share import TimeShare
 from redbox_api.models import Job, JobList, Partition, PartitionEvent, PartitionList, WatchEvent
 
@@ -55,15 +56,18 @@ class RequestSender:
         deadlines: Deadlines | None = None,
         limits: AnswerLimits = LIMITS,
         share: TimeShare | None = None,
+        memory: AnswerMemory | None = None,
         refuses: Callable[[str], str | None] | None = None,  # see `ClientConnections`
     ) -> None:
         """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path.
 
         All that red-box sends is charged to `share`; without one, lists and watches are, to one of their own.
+        Answers take their memory from `memory`.
         """
         self._token = token
         self.limits = limits
         self.share = share or TimeShare()
+        self._memory = memory or AnswerMemory()
         self._deadlines = deadlines or Deadlines()
         self._endpoint = endpoint
         self._connections = ClientConnections(path=socket, ca_bundle=ca_bundle, refuses=refuses, share=share)
@@ -111,15 +115,31 @@ class RequestSender:
         *,
         content: str | None = None,
     ) -> AnswerT:
-        body = await self._body(method, path, query, content)
-        with self.share.charged():
-            return parse(answer, body, path)
+        with self._memory.answer() as held:
+            body = await self._body(method, path, query, held, content=content)
+            with self.share.charged():
+                return parse(answer, body, path)
 
-    async def _ask_list(
+    @asynccontextmanager
+    async def _listed(
         self, answer: type[ListT], row: type[RowT], path: str, query: Mapping[str, Any]
+    ) -> AsyncIterator[ListT]:
+        """A page whose rows are validated one by one: other tasks have their turn in between.
+
+        It has its memory until the end of the block.
+        """
+        with self._memory.answer() as held:
+            yield await self._read_list(answer, row, path, query, held)
+
+    async def _read_list(
+        self,
+        answer: type[ListT],
+        row: type[RowT],
+        path: str,
+        query: Mapping[str, Any],
+        held: HeldAnswer,
     ) -> ListT:
-        """A page whose rows are validated one by one: other tasks have their turn in between."""
-        body = await self._body("GET", path, query)
+        body = await self._body("GET", path, query, held)
         with self.share.charged():
             document = _with_rows(body)
             if document is None:
@@ -144,18 +164,25 @@ class RequestSender:
         self, form: type[EventT], path: str, since: str | None, filters: Mapping[str, str | int]
     ) -> AsyncIterator[EventT]:
         query = {"watch": "true", **filters} | ({"since": since} if since else {})
+        within = self._deadlines.quiet
         async with self.stream("GET", path, query) as answer:
-            within = self._deadlines.quiet
-            async for line in lines(answer.content, self.limits, self.share, within=within):
-                with self.share.charged():
-                    self.limits.check(line)
-                    event = parse(form, line, path)
-                yield event
-                del event  # a large one is not held until the next one comes
-                await self.share.rest()
+            with self._memory.answer() as held:
+                async for line in lines(answer.content, self.limits, self.share, held=held, within=within):
+                    with self.share.charged():
+                        self.limits.check(line)
+                        event = parse(form, line, path)
+                    yield event
+                    del event  # a large one is not held until the next one comes
+                    await self.share.rest()
 
     async def _body(
-        self, method: str, path: str, query: Mapping[str, Any], content: str | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        held: HeldAnswer,
+        *,
+        content: str | None = None,
     ) -> bytes:
         headers = await self._headers()
         if content is not None:
@@ -166,9 +193,10 @@ class RequestSender:
                 asyncio.timeout(within),
                 self._exchange(method, path, query, headers, content=content) as response,
             ):
-                body = await whole(response.content, self.limits, self.share)
+                body = await whole(response.content, self.limits, self.share, held)
                 with self.share.charged():
                     self.limits.check(body)
+                held.resize(OBJECTS * len(body))
                 return body
         except TimeoutError as error:
             raise Unreachable(f"{path}: no answer within {within:g} s") from error

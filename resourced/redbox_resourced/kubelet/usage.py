@@ -20,11 +20,13 @@ from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission import PodSubmitter
+from redbox_shared.keyed_semaphores import FairSlots
 
 FRESH_S = 15.0
 REQUEST_S = 4.0
 ALL_S = 8.0  # metrics-server waits for ten seconds
-AT_ONCE = 16
+AT_ONCE, OF_A_NAMESPACE = 16, 4
+"""Of a user's accounts each takes long while that user's agent hangs."""
 
 AccountKey = tuple[str, str, str]
 """Cluster (as in the node's name), namespace, account."""
@@ -64,18 +66,19 @@ class PodUsage:
             self._warnings.recovered("/".join(idle))
         running = {pod.uid for pods in accounts.values() for pod in pods}
         self._usage = {uid: used for uid, used in self._usage.items() if uid in running}
-        at_once = asyncio.Semaphore(AT_ONCE)
+        slots = FairSlots(AT_ONCE, OF_A_NAMESPACE)
         with contextlib.suppress(TimeoutError):  # for those that were too slow the last numbers stay
             async with asyncio.timeout(ALL_S), asyncio.TaskGroup() as group:
                 for account, pods in accounts.items():
-                    group.create_task(self._request(account, pods, at_once))
+                    group.create_task(self._request(account, pods, slots))
 
-    async def _request(self, account: AccountKey, pods: list[BoundPod], at_once: asyncio.Semaphore) -> None:
+    async def _request(self, account: AccountKey, pods: list[BoundPod], slots: FairSlots) -> None:
         client = self._client(account, pods)
         if client is None:
             return
         try:
-            async with at_once, asyncio.timeout(REQUEST_S):
+            _, namespace, _ = account
+            async with slots.of(namespace), asyncio.timeout(REQUEST_S):
                 usage = await client.usage()
         except (RedboxError, ApiError, TimeoutError) as error:
             self._warnings.failed("/".join(account), error)

@@ -23,7 +23,6 @@ from redbox_clusters.names import ANNOTATION_PARTITION, LABEL_PARTITION
 from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_references import (
@@ -38,6 +37,7 @@ from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
+from redbox_shared.keyed_semaphores import FairSlots
 
 UNSUPPORTED = "Unsupported"
 AT_ONCE, OF_A_NAMESPACE = 4, 2

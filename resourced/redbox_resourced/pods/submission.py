@@ -35,12 +35,12 @@ from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
 from redbox_clusters.virtual_pods import kind_of_job
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_request import PodRequests, RequestMemory, Translation
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
+from redbox_shared.keyed_semaphores import FairSlots
 from redbox_shared.pod_contract import REQUEST_FILE
 
 PUT_WITHIN_S = 20.0

@@ -26,7 +26,6 @@ from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.api import kinds
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient, ResourcePath
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_resourced.nodes.node_view import read_node
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
@@ -43,6 +42,7 @@ from redbox_resourced.volumes.manifest import VolumeView, new_volume, read_volum
 from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, PROVISIONER
 from redbox_resourced.volumes.volume_events import DELETE_FAILED, FAILED, SUCCEEDED, VolumeEvents
 from redbox_shared.backoff import Backoff
+from redbox_shared.keyed_semaphores import FairSlots
 
 log = structlog.get_logger(__name__)
 View = TypeVar("View", ClaimView, VolumeView)

@@ -115,6 +115,18 @@ class Clients:
         """What each of them gets from there; empty where it gets nothing."""
         return [self._page(pod, address) for pod in self.pods]
 
+    def connect(self, address: str, port: int) -> list[bool]:
+        """Whether each of them gets a connection: what a policy refuses gets no answer at all."""
+        return [self._connects(pod, f"{address}:{port}") for pod in self.pods]
+
+    def _connects(self, pod: str, address: str) -> bool:
+        ask = ("wget", "-q", "-T", "3", "-O", "/dev/null", f"http://{address}/")
+        try:
+            self.kubernetes("exec", f"--namespace={self.namespace}", pod, "--", *ask)
+        except BedError as error:
+            return "timed out" not in str(error)
+        return True
+
     def _page(self, pod: str, address: str) -> str:
         ask = ("wget", "-q", "-T", "5", "-O", "-", f"http://{address}/")
         try:

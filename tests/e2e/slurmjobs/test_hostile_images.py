@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tests.e2e.harness.image_registry import Registry, apply_with_login, busybox
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 
 ESCAPED = "redbox-escaped"
+MIB = 2**20
 
 
 @pytest.fixture
@@ -93,6 +96,41 @@ def test_members_that_lead_out_of_an_image_stay_inside_and_setuid_gives_nothing(
     assert "uid=0" not in job.log()
     nodes = {bed.host(name).spec.address for name in bed.plan.clusters[0].hosts if name.startswith("n")}
     assert registry.askers(image.split("/")[-1].partition(":")[0]) <= nodes
+
+
+def test_an_image_that_fills_the_disk_fails_its_job_in_one_sentence_and_leaves_room_for_the_next(
+    bed: Bed, jobs: SlurmJobs, registry: Registry, tmp_path: Path
+) -> None:
+    """A quota, or a small disk for temporary files: what does not fit is gone once the pull has failed."""
+    large = member("large")
+    large.size = len(content := os.urandom(8 * MIB))
+    image = push(registry, bed.host("login"), tmp_path, [large], content)
+    with small_cache(bed):
+        job = apply_with_login(jobs, image)
+        status = job.finishes()
+        assert (status["phase"], status["exitCode"]) == ("Failed", 125)
+        assert "image could not be pulled" in status["message"]
+        assert "no space left on device" in job.log()
+    again = apply_with_login(jobs, image)
+    assert again.finishes()["phase"] == "Succeeded", again.log()
+    parts = ("/home/alice/.cache/redbox", "-name", "*.sif.*", "!", "-name", "*.lock")
+    assert bed.host("login").run("find", *parts).stdout == ""
+
+
+@contextmanager
+def small_cache(bed: Bed) -> Iterator[None]:
+    """On each node Apptainer's cache in alice's home is a file system of 4 MiB."""
+    folder = "/home/alice/.apptainer"
+    bed.host("login").run("install", "-d", "-o", "alice", folder)
+    nodes = [bed.host(node.name) for node in bed.plan.clusters[0].nodes]
+    options = f"size={4 * MIB},mode=755,uid={bed.host('login').run('id', '-u', 'alice').stdout.strip()}"
+    try:
+        for node in nodes:
+            node.run("mount", "-t", "tmpfs", "-o", options, "tmpfs", folder)
+        yield
+    finally:
+        for node in nodes:
+            node.run("umount", "--lazy", folder, check=False)
 
 
 def test_a_hard_link_out_of_an_image_fails_the_pull_in_one_sentence(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from redbox_api.client import RedboxClient
-from redbox_api.limits.time_share import TimeShare
+from redbox_api.limits.answer_memory import AnswerMemory, CommonMemory
+from redbox_api.limits.time_share import Charge, CommonShare, TimeShare
 from redbox_api.models import Job, OwnerRef, Phase, WatchEvent
 from redbox_api.requests.sender import Deadlines
 from redbox_operator.slurmcluster.job_feed import RedboxLink
@@ -24,11 +25,17 @@ from tests.operator.factories import slurm_endpoint
 MOST_HELD = 48 * 1024 * 1024
 """By the client, and by the server in the same process; 1.5 GiB before there were bounds."""
 QUICK = Deadlines(connect=0.5, answer=2.0, quiet=2.0)
+FULL = "answers of SlurmEndpoints fill the 2 MiB that they have together"
 FOREIGN = "/v1/jobs: the response did not come from red-box: it is not a JobList: "
 
 
 @asynccontextmanager
-async def linked(box: HostileRedbox, folder: Path, saved_s: float = 60.0) -> AsyncIterator[RedboxLink]:
+async def linked(
+    box: HostileRedbox,
+    folder: Path,
+    share: TimeShare | None = None,
+    memory: AnswerMemory | None = None,
+) -> AsyncIterator[RedboxLink]:
     """With the bounds of a SlurmEndpoint on each answer."""
     cluster = slurm_endpoint()
     async with box.serving(folder):
@@ -37,7 +44,8 @@ async def linked(box: HostileRedbox, folder: Path, saved_s: float = 60.0) -> Asy
             ca_bundle=box.ca,
             deadlines=QUICK,
             limits=limits_of(cluster).answer,
-            share=TimeShare(0.05, saved_s),
+            share=share or TimeShare(0.05, 60.0),
+            memory=memory,
         )
         link = RedboxLink(
             cluster,
@@ -110,11 +118,67 @@ async def test_what_is_wrong_is_in_the_status_and_the_link_recovers(
     "manner", ["bookmarks", "bookmarks in chunks of a byte", "empty lines", "partitions", "rows"]
 )
 async def test_of_a_flood_no_more_is_read_than_the_share_allows(manner: str, tmp_path: Path) -> None:
-    box = HostileRedbox(manner, rows=rows())
-    async with linked(box, tmp_path, saved_s=0.02) as link:
-        await until(lambda: link.client.share.rested_s)
+    box, share = HostileRedbox(manner, rows=rows()), CountedShare()
+    async with linked(box, tmp_path, share) as link:
+        for _ in range(3):
+            await until(lambda: share.is_overdrawn or share.blocks > share.most)
+            assert share.blocks <= share.most
+            share.grant(500)
         box.manner = ""
+        share.grant(10**9)
         await until(lambda: link.synced and link.reachable)
+
+
+class CountedShare(TimeShare):
+    """Whose blocks take a millisecond each, and whose clock goes on when it is told to."""
+
+    READ_AHEAD = 200
+    """Blocks of TLS and HTTP that the event loop does for what a reader has no room for yet."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._together = CommonShare()
+        super().__init__(0.5, 1e6, self._together, clock=lambda: self._now)
+        self._balance = 0.5
+        self.blocks, self.most = 0, 500 + self.READ_AHEAD
+
+    @property
+    def is_overdrawn(self) -> bool:
+        return self in self._together.overdrawn
+
+    def grant(self, blocks: int) -> None:
+        self.most += blocks
+        self._now += blocks / 1000 / self._share
+
+    def charged(self) -> Charge:
+        self.blocks += 1
+        self.charge(0.001)
+        return Charge(self, self.clock)
+
+
+async def test_many_that_leave_answers_unfinished_hold_no_more_than_all_may(tmp_path: Path) -> None:
+    """And what is left is enough for a red-box that answers."""
+    common, wants = CommonMemory(2 * 1024 * 1024, "SlurmEndpoints"), f"/v1/jobs: {FULL}"
+    boxes = [HostileRedbox("half a mebibyte") for _ in range(5)]
+    async with AsyncExitStack() as opened:
+        links = [
+            await opened.enter_async_context(
+                linked(box, folder_of(tmp_path, number), memory=AnswerMemory(common, number))
+            )
+            for number, box in enumerate(boxes)
+        ]
+        await until(lambda: any(link.trouble.startswith(wants) for link in links))
+        assert common.held.total() <= common.most
+        boxes[0].manner = ""
+        boxes[0].hang_up()
+        await until(lambda: links[0].synced and links[0].reachable)
+        assert sum(held > 0 for held in common.held.values()) >= 2
+
+
+def folder_of(parent: Path, number: int) -> Path:
+    folder = parent / str(number)
+    folder.mkdir()
+    return folder
 
 
 def rows() -> list[bytes]:

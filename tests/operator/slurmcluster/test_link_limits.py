@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
+import pytest
+
 from redbox.server.certificates import make_authority
+from redbox_api.limits.answer_limits import OutOfBounds
 from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
 from redbox_operator.slurmcluster.job_feed import link_to
 from redbox_operator.slurmcluster.status_lag import StatusLag
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_endpoint
+
+MORE_THAN_ALL = 512 << 20
+"""Bytes: the operator's limit in the chart."""
 
 
 def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
@@ -30,3 +37,6 @@ def test_a_link_to_a_slurmendpoint_holds_less_of_an_answer() -> None:
             lag=StatusLag(),
         )
         assert link.client.limits.longest == longest
+        refused = pytest.raises(OutOfBounds, match="SlurmEndpoints") if cluster.namespace else nullcontext()
+        with refused, link.client._memory.answer() as held:
+            held.resize(MORE_THAN_ALL)

@@ -8,6 +8,8 @@ import pytest
 
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, Phase
+from redbox_operator.api.slurmjob import SlurmJobRef
+from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.slurmjob.attempt_state import AttemptState
 from redbox_operator.slurmjob.attempts import Attempt
 from redbox_operator.slurmjob.superseded import older_keys
@@ -132,3 +134,22 @@ async def test_what_red_box_says_replaces_what_was_forged(
         name: before[name] for name in ("jobID", "user", "phase")
     }
     assert stand.conditions["Finished"] == ("False", reason)
+
+
+async def test_a_pod_with_the_label_of_a_slurmjob_of_another_namespace_wakes_nobody(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may make pods anywhere could have it looked at without an end."""
+    await stand.apply()
+    woken: list[SlurmJobRef] = []
+    monkeypatch.setattr(stand.reconciler.queue, "add", woken.append)
+    (pod,) = stand.api.of_kind("Pod")
+    for namespace, wakes in (("elsewhere", []), ("farm", [stand.ref])):
+        metadata = {**pod["metadata"], "namespace": namespace, "resourceVersion": "999999"}
+        changed = companion_of({**pod, "metadata": metadata, "status": {"phase": "Failed"}})
+        stand.reconciler.companion_updated(changed)
+        assert woken == wakes
+        woken.clear()
+        stand.reconciler.companion_deleted(changed)
+        assert woken == wakes
+        woken.clear()

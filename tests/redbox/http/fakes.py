@@ -102,6 +102,10 @@ class SoundedListener(Listener):
         self.listens.set()
 
 
+async def same_job(*_: object) -> None:
+    """No id was given to another job since the last poll."""
+
+
 async def stand_in_for_srun(
     user: UnixUser, job_id: str, node: str, name: str, program: Sequence[str]
 ) -> list[str]:

@@ -68,6 +68,7 @@ from tests.redbox.http.fakes import (
     RunningClock,
     SoundedListener,
     StrictSlurm,
+    same_job,
     stand_in_for_srun,
 )
 from tests.redbox.jobs.fakes import SimulatedSlurm
@@ -201,7 +202,7 @@ async def standing(
         )
         volumes = await stack.enter_async_context(_volumes(journal, pool, home))
         usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))
-        relays = await stack.enter_async_context(RelayPool(pool, stand_in_for_srun, {}))
+        relays = await stack.enter_async_context(RelayPool(pool, stand_in_for_srun, same_job, environment={}))
         audited: list[AuditEntry] = []
         sessions = SessionService(
             jobs,

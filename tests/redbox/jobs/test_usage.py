@@ -127,6 +127,39 @@ def test_a_measure_that_takes_long_is_there_for_who_asks_again(
     assert len(world.slurm.usage_asked) == 1
 
 
+def test_a_user_of_many_owners_whose_agent_hangs_leaves_calls_to_others(
+    world: World, used: UsageOfJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = [caller(namespace=f"physics-{number}") for number in range(usage.CALLS_AT_ONCE)]
+    for number, who in enumerate(owners):
+        running(world, f"k{number}", who)
+        ended(world, f"e{number}", who)
+    bob = caller(BOB, "biology", "uid-2")
+    use(world, running(world, "theirs", bob), 5, 200)
+    ended(world, "past", bob)
+    answer, accounting = world.slurm.usage, world.slurm.past_usage
+
+    async def hang_for_alice(user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+        if user != BOB:
+            await world.clock.sleep(1000)
+        return await answer(user, job_ids)
+
+    async def read_nothing_for_alice(
+        user: UnixUser, job_ids: Collection[str]
+    ) -> tuple[PastUsage, ...] | None:
+        if user != BOB:
+            await world.clock.sleep(1000)
+        return await accounting(user, job_ids)
+
+    monkeypatch.setattr(world.slurm, "usage", hang_for_alice)
+    monkeypatch.setattr(world.slurm, "past_usage", read_nothing_for_alice)
+    waiting = [world.begin(used.of_caller(who)) for who in owners]
+    waiting += [world.begin(used.of_ended(who, [(f"e{number}", 1)])) for number, who in enumerate(owners)]
+    assert told(world, used, bob) == {"theirs": (5.0, 200)}
+    assert past(world, used, "past", who=bob).keys() == {"past"}
+    assert not any(task.done() for task in waiting)
+
+
 def test_a_slurm_that_is_away_is_said(world: World, used: UsageOfJobs) -> None:
     running(world, "k1")
     world.slurm.down = True

@@ -37,7 +37,12 @@ DAY_S = 86400
         ("unauthorized: authentication required", False, ": if it exists, give imagePullSecrets"),
         ("requested access to the resource is denied", True, ": check the login of imagePullSecrets"),
         ("dial tcp: lookup r.example: no such host", False, ": Slurm's nodes have to reach the registry"),
-        ("no space left on device", False, ""),
+        (
+            "write /home/a/.apptainer/cache/blob: No space left on device",
+            False,
+            ": make room in your home, and in the node's directory for temporary files",
+        ),
+        ("unexpected EOF", False, ""),
     ],
 )
 def test_a_failure_of_a_registry_has_a_cure(message: str, *, has_login: bool, cure: str) -> None:

@@ -1,8 +1,10 @@
 """A listener that cannot be opened is an error of one sentence; an invalid certificate changes nothing."""
 
 import asyncio
+import os
 import socket
 import ssl
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -76,6 +78,20 @@ def test_a_file_in_the_sockets_place_is_not_removed(tmp_path: Path) -> None:
 def test_a_socket_without_its_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match="Its directory must exist"):
         bound_path(tmp_path / "none" / "none" / "redbox.sock")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
+@pytest.mark.parametrize(
+    ("owner", "mode", "refused"), [(-1, 0o777, True), (2002, 0o755, True), (-1, 0o1777, False)]
+)
+def test_a_socket_where_others_can_replace_it_is_refused(
+    tmp_path: Path, owner: int, mode: int, *, refused: bool
+) -> None:
+    """They would have the mode of a file of red-box's changed by a link, or answer in its place."""
+    os.chown(tmp_path, owner, -1)
+    tmp_path.chmod(mode)
+    with pytest.raises(ListenError, match="Other users can replace") if refused else nullcontext():
+        bound_path(tmp_path / "redbox.sock").close()
 
 
 def test_a_sockets_directory_that_is_gone_is_made_anew_for_its_owner_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.redbox.sessions.fakes import FakePipe
 
 ENVIRONMENT = {"SLURM_CONF": "/etc/slurm/other.conf"}
 ALICE = UnixUser("alice", 2001)
-KEY = RelayKey(ALICE, "caller", "7", "n1", 1)
+KEY = RelayKey(ALICE, "caller", "7", "rb1.mine", "n1", 1)
 
 
 class Agents:
@@ -55,6 +55,10 @@ async def step_of(user: UnixUser, job_id: str, node: str, name: str, program: Se
     return [f"srun for {user.name}", *program]
 
 
+async def same_job(*_: object) -> None:
+    """As after each poll."""
+
+
 async def no_step(*_: object) -> list[str]:
     raise WorkloadManagerError("squeue does not show task 4 as running")
 
@@ -68,9 +72,13 @@ def agents() -> Agents:
     return Agents()
 
 
+def pool_of(agents: Agents, **more: float) -> RelayPool:
+    return RelayPool(cast("AgentPool", agents), step_of, same_job, environment=ENVIRONMENT, **more)
+
+
 @pytest.fixture
 async def pool(agents: Agents) -> AsyncIterator[RelayPool]:
-    async with RelayPool(cast("AgentPool", agents), step_of, ENVIRONMENT) as pool:
+    async with pool_of(agents) as pool:
         yield pool
 
 
@@ -97,7 +105,7 @@ async def test_a_step_in_a_component_of_a_het_job_is_one_of_that_job_to_the_agen
         return [f"srun for {user.name}"]
 
     async with (
-        RelayPool(cast("AgentPool", agents), step_of_component, ENVIRONMENT) as pool,
+        RelayPool(cast("AgentPool", agents), step_of_component, same_job, environment=ENVIRONMENT) as pool,
         pool.relay(replace(KEY, job_id="7+1"), never_suspended),
     ):
         assert (asked, agents.environments) == (["7+1"], [ENVIRONMENT])
@@ -127,14 +135,24 @@ async def test_a_relay_that_starts_has_failed_for_the_last_time(
 
 
 async def test_a_step_that_slurm_cannot_name_is_a_session_that_ends_with_the_reason(agents: Agents) -> None:
-    async with RelayPool(cast("AgentPool", agents), no_step, ENVIRONMENT) as pool:
+    async with RelayPool(cast("AgentPool", agents), no_step, same_job, environment=ENVIRONMENT) as pool:
         assert await refusal(pool) == "No session can begin now: squeue does not show task 4 as running."
     assert not agents.environments
 
 
+async def test_no_session_begins_in_another_job_that_has_the_id_now(agents: Agents) -> None:
+    async def another_job(user: UnixUser, job_id: str, mark: str) -> None:
+        assert (user, job_id, mark) == (ALICE, "7", "rb1.mine")
+        raise WorkloadManagerError("job 7 of Slurm is not this job any more")
+
+    agents.fails = False
+    async with RelayPool(cast("AgentPool", agents), step_of, another_job, environment=ENVIRONMENT) as pool:
+        assert await refusal(pool) == "No session can begin now: job 7 of Slurm is not this job any more."
+
+
 async def test_a_session_that_begins_as_its_relay_is_ended_gets_another(agents: Agents) -> None:
     agents.fails = False
-    async with RelayPool(cast("AgentPool", agents), step_of, ENVIRONMENT, linger_s=0) as pool:
+    async with pool_of(agents, linger_s=0) as pool:
         async with pool.relay(KEY, never_suspended) as first:
             pass
         for _ in range(2):  # its time is over, and it has not had a turn since
@@ -150,7 +168,7 @@ async def test_a_session_that_begins_as_its_relay_is_ended_gets_another(agents: 
 
 async def test_a_relay_that_was_expected_in_vain_ends(agents: Agents) -> None:
     agents.fails = False
-    async with RelayPool(cast("AgentPool", agents), step_of, ENVIRONMENT, linger_s=0) as pool:
+    async with pool_of(agents, linger_s=0) as pool:
         pool.expect(KEY, never_suspended)
         assert pool.count == 1
         await eventually(lambda: not pool.count)

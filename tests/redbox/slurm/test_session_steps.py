@@ -17,6 +17,9 @@ ARRAY = queue(
 )
 
 
+REFUSED = done(code=1, stderr="slurm_load_jobs error: Invalid job id specified")
+
+
 async def step_in(job_id: str, agents: ScriptedAgents, node: str = "n1") -> list[str]:
     manager = SlurmManager(agents, ALICE, SlurmSettings(), clock=SkippingClock())
     return await manager.session_argv(ALICE, job_id, node, "rbx-1", ["relay"])
@@ -56,9 +59,30 @@ async def test_a_node_that_a_task_does_not_have_is_refused_by_its_own_sentence()
         await step_in("7_1", ScriptedAgents({"squeue": ARRAY}), "n3")
 
 
+@pytest.mark.parametrize("job_id", ["7", "7_1", "7+1"])
+async def test_a_job_that_has_its_mark_may_be_entered(job_id: str) -> None:
+    rows = queue(job("7", Comment="rb1.mine"), job("9", Comment="rb1.mine", ArrayJobID="7", ArrayTaskID="1"))
+    agents = ScriptedAgents({"squeue": rows})
+    await SlurmManager(agents, ALICE, SlurmSettings(), clock=SkippingClock()).check_session_job(
+        ALICE, job_id, "rb1.mine"
+    )
+
+
 @pytest.mark.parametrize(
-    "answer", [ARRAY, done(code=1, stderr="slurm_load_jobs error: Invalid job id specified")]
+    "answer",
+    [
+        queue(job("7", Comment="rb1.another")),
+        queue(job("7", Comment="rb1.mine", UserID="2002")),
+        REFUSED,
+    ],
 )
+async def test_another_job_that_slurm_gave_the_id_since_the_last_poll_is_not_entered(answer: Answer) -> None:
+    manager = SlurmManager(ScriptedAgents({"squeue": answer}), ALICE, SlurmSettings(), clock=SkippingClock())
+    with pytest.raises(WorkloadManagerError, match="job 7 of Slurm is not this job any more"):
+        await manager.check_session_job(ALICE, "7", "rb1.mine")
+
+
+@pytest.mark.parametrize("answer", [ARRAY, REFUSED])
 async def test_a_task_that_does_not_run_has_no_step(answer: Answer) -> None:
     with pytest.raises(WorkloadManagerError, match="squeue does not show task 4 as running"):
         await step_in("7_4", ScriptedAgents({"squeue": answer}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ AT = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 UNKNOWN: dict[str, JobUsage] = {}
 
 
-def pod(name: str, phase: str = "Running", account: str = "default") -> BoundPod:
+def pod(name: str, phase: str = "Running", account: str = "default", namespace: str = "alice") -> BoundPod:
     owner = {
         "controller": True,
         "apiVersion": "redbox.dev/v1alpha1",
@@ -26,7 +27,7 @@ def pod(name: str, phase: str = "Running", account: str = "default") -> BoundPod
         "name": name,
         "uid": f"key-{name}",
     }
-    metadata = {"namespace": "alice", "name": name, "uid": f"uid-{name}", "ownerReferences": [owner]}
+    metadata = {"namespace": namespace, "name": name, "uid": f"uid-{name}", "ownerReferences": [owner]}
     return read_pod(
         {
             "metadata": {**metadata, "creationTimestamp": "2026-11-21T12:59:58Z"},
@@ -51,6 +52,8 @@ class Redbox:
         self.jobs: list[JobUsage] = []
         self.asked: list[str] = []
         self.is_away = False
+        self.hangs = ""
+        """The namespace whose accounts get no answer."""
         self.spoken_for: list[str] = []
         self.client = object()
 
@@ -61,6 +64,8 @@ class Redbox:
         class Client:
             async def usage(self) -> UsageList:
                 redbox.asked.append(asking.name)
+                if asking.namespace == redbox.hangs:
+                    await asyncio.Event().wait()
                 if redbox.is_away:
                     raise Unreachable("away")
                 return UsageList(items=redbox.jobs)
@@ -95,6 +100,15 @@ async def test_pods_that_run_are_measured_by_their_own_uid(redbox: Redbox) -> No
 async def test_each_account_asks_for_itself(redbox: Redbox) -> None:
     await usage_of(redbox, pod("a"), pod("b", account="other")).now()
     assert redbox.asked == ["a", "b"]
+
+
+async def test_a_namespace_whose_accounts_get_no_answer_leaves_others_theirs(
+    redbox: Redbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "ALL_S", 0.1)
+    redbox.hangs, redbox.jobs = "alice", [used("theirs")]
+    accounts = [pod(f"a{number}", account=f"a{number}") for number in range(2 * usage.AT_ONCE)]
+    assert set(await usage_of(redbox, *accounts, pod("theirs", namespace="bob")).now()) == {"uid-theirs"}
 
 
 async def test_who_asks_again_at_once_gets_the_same_answer(redbox: Redbox) -> None:

@@ -224,10 +224,18 @@ def make_private(directory: str) -> bool:
         if not os.path.isdir(parent):
             return False
     else:
-        os.makedirs(parent, mode=0o700, exist_ok=True)
+        make_for_user_alone(parent)
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
     return is_private(directory)
+
+
+def make_for_user_alone(directory: str) -> None:
+    """Make it and those above it unless they exist; `makedirs` makes those above it by the login's umask."""
+    if not os.path.isdir(directory):
+        make_for_user_alone(os.path.dirname(directory))
+        with suppress(FileExistsError):
+            os.mkdir(directory, 0o700)
 
 
 def is_private(directory: str) -> bool:

@@ -2,7 +2,8 @@
 
 All users of red-box share its address, so that one user's wrong key must not have it banned for all. So many
 logins may fail in a time, two of them with each credential, and half of them with such as have failed before,
-which leaves some for others. As many are tried at once as could fail together; the others wait for them.
+which leaves some for others. As many are tried at once as could fail together; the others wait for them. A
+credential has two of these places, failed or under way: a login may hang in its user's home.
 
 A credential whose last login succeeded is not held back by failures of others: one of the failures is left to
 such credentials. Where two of these fail, the site refuses all (a maintenance, another CA): then each
@@ -69,10 +70,10 @@ class LoginLimit:
         while True:
             failed = self._failed.recent()
             self._refuse_beyond(credential, failed)
-            own = len(self._own(credential, failed))
-            if credential not in self._accepted:
-                own += self._under_way.count(credential)
-            if own < OF_ONE_CREDENTIAL and len(failed) + len(self._under_way) < self._most(credential):
+            under_way = self._under_way.count(credential)
+            own = under_way + sum(login.credential == credential for login in failed)
+            has_place = not under_way or own < OF_ONE_CREDENTIAL
+            if has_place and len(failed) + len(self._under_way) < self._most(credential):
                 return
             await self._ended.wait()
 

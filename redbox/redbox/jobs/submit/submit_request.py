@@ -142,8 +142,8 @@ def refuse_endless_directives(request: JobRequest) -> None:
     leading = leading_lines((request.batch or "")[: LONGEST_LEADING + 1])
     if len(leading) > LONGEST_LEADING:
         raise NotAcceptable(
-            f"batch: more than {LONGEST_LEADING >> 10} KiB come before its first command: remove comments and "
-            "empty lines."
+            f"batch: more than {LONGEST_LEADING >> 10} KiB come before its first command: remove comments "
+            "and empty lines."
         )
     length = sum(map(len, directive_lines(leading)))
     if length > LONGEST_DIRECTIVES:

@@ -56,6 +56,7 @@ NETWORK_WORDS = (
     "timeout",
 )
 """What registries and Go's network say, in small letters, by what to do about it."""
+DISK_WORDS = ("no space left on device", "disk quota exceeded")
 LEFT_BEHIND = re.compile(r"\.(?:sif|pyc)\.[^/]+\.[^/.]+\Z")
 """Parts of pulls and of the compiled runner, and images that were being removed."""
 MAX_DESCRIPTORS, MAX_CONFIG = 4096, 8 * 1024 * 1024
@@ -364,6 +365,8 @@ def pull_cure(message: str, *, has_login: bool) -> str:
         cure = "check the image's name and tag"
     elif any(words in lowered for words in NETWORK_WORDS):
         cure = "Slurm's nodes have to reach the registry"
+    elif any(words in lowered for words in DISK_WORDS):
+        cure = "make room in your home, and in the node's directory for temporary files"
     else:
         return ""
     return ": " + cure

@@ -84,7 +84,8 @@ def _refuse_half_of_the_sites_own(certificate: Path, key: Path, authority: Certi
 def _make_directory(path: Path, mode: int, owner: FileOwner) -> None:
     if path.exists():
         return
-    path.mkdir(parents=True)
+    _make_directory(path.parent, 0o755, "root")  # whatever the umask lets others do there
+    path.mkdir(mode)
     path.chmod(mode)
     ids = owner_ids(owner)
     if ids is not None:

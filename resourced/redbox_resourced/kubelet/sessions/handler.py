@@ -40,6 +40,7 @@ from redbox_resourced.kubelet.sessions.statuses import (
     status_response,
 )
 from redbox_resourced.kubelet.shares import TooManyOpen
+from redbox_resourced.kubelet.spdy.turns import NamespaceTurns, Turn
 from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable, negotiate, upgraded
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, PodContainer
 
@@ -60,6 +61,8 @@ class SessionRequest:
     redbox: RedboxClient
     """As the pod's own account: no token of resourced itself opens a session."""
     interrupt: SessionInterrupt
+    turn: Turn
+    """Of its namespace."""
 
     @property
     def container(self) -> str:
@@ -77,6 +80,7 @@ class SessionHandler:
         self._finder = finder
         self._logs = logs
         self._open = OpenSessions()
+        self._turns = NamespaceTurns()
 
     async def exec(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, "exec", self._exec)
@@ -129,7 +133,7 @@ class SessionHandler:
         if pod.has_ended:
             raise RequestRejected("this pod has ended: no session can be opened in its job")
         with self._open.opened(pod) as interrupt:
-            yield SessionRequest(http, pod, redbox, interrupt)
+            yield SessionRequest(http, pod, redbox, interrupt, self._turns.of(pod.namespace))
 
     async def _exec(self, request: SessionRequest) -> web.StreamResponse:
         options = StreamOptions.read(request.http.query)
@@ -183,7 +187,7 @@ class SessionHandler:
         job = await request.redbox.get_job(request.pod.key, attempt=request.pod.attempt)
         _check_running(job)
         response = web.StreamResponse()
-        async with upgraded(request.http, response, protocol) as session:
+        async with upgraded(request.http, response, protocol, request.turn) as session:
             taken = partial(self._open.connections.taken, request.pod.namespace)
             forward = PortForward(session, request.jobs, taken)
             await unless(forward.serve(), request.interrupt.happened)
@@ -204,7 +208,7 @@ async def _serve(
 ) -> web.StreamResponse:
     response = web.StreamResponse()
     hurry = request.interrupt.happened
-    async with upgraded(request.http, response, protocol, hurry) as session:
+    async with upgraded(request.http, response, protocol, request.turn, hurry) as session:
         await serve_streams(session, options, request.interrupt, body)
     return response
 

@@ -8,9 +8,8 @@ its own connection, and those of no other one.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from redbox_resourced.kubelet.spdy.errors import SpdyError, StreamEnded
 from redbox_resourced.kubelet.spdy.frames import (
@@ -34,32 +33,15 @@ from redbox_resourced.kubelet.spdy.frames import (
 )
 from redbox_resourced.kubelet.spdy.headers import KEPT, HeaderPacker
 from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
+from redbox_resourced.kubelet.spdy.limits import SpdyLimits
+from redbox_resourced.kubelet.spdy.turns import Turn
 from redbox_resourced.kubelet.spdy.windows import FlowWindow
 from redbox_resourced.kubelet.spdy.wire import Wire
 
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
-TURN_S = 0.005  # of handling frames, then others get a turn: one read may bring tens of thousands
 GONE_S = 10.0
 """Between looks whether the peer is still there, while nothing is read of it."""
-
-
-@dataclass(frozen=True)
-class SpdyLimits:
-    """Of one connection."""
-
-    streams: int = 512
-    """Open at once: a forward of ports has two for each connection."""
-    stream_bytes: int = 256 * 1024
-    """Received on a stream and not read, with what its pieces cost; up to one piece more."""
-    session_bytes: int = 1024 * 1024
-    """The same of all streams, and what their readers have not passed on."""
-    backlog_bytes: int = 512 * 1024
-    """Of a peer that sends frames to be answered and does not read the answers."""
-    unread_s: float = 3600.0
-    """A peer may stop reading for long: `kubectl exec ... | less`."""
-    idle_s: float = 4 * 3600.0
-    """Without a frame: the kubelet's streamingConnectionIdleTimeout. kubectl sends a PING every 5 s."""
 
 
 class SpdyStream:
@@ -158,7 +140,8 @@ class SpdyStream:
 class SpdySession:
     """The streams of one connection; `run` it in a task, and `accept` what the peer opens."""
 
-    def __init__(self, wire: Wire, limits: SpdyLimits | None = None) -> None:
+    def __init__(self, wire: Wire, limits: SpdyLimits | None = None, turn: Turn | None = None) -> None:
+        """`turn` is that of all connections whose frames are handled one after the other."""
         self.ended = asyncio.Event()
         self.problem = ""
         """Why it was ended from here: one sentence for the log."""
@@ -171,7 +154,8 @@ class SpdySession:
         self._unaccepted: deque[SpdyStream] = deque()
         self._opened = asyncio.Event()
         self._last_stream = 0
-        self._turn_until = 0.0
+        self._turn = turn or Turn()
+        self._peer_leaves = False
         self._held = 0
         self._full: set[int] = set()
         self._has_room = asyncio.Event()
@@ -228,23 +212,35 @@ class SpdySession:
         self._send(goaway_frame(self._last_stream, GoAwayStatus.OK))
 
     async def _receive(self) -> None:
-        while True:
+        while not self._peer_leaves:
             async with asyncio.timeout(self._limits.idle_s):
                 data = await self._wire.read()
             if not data:
                 return
-            for event in self._parser.feed(data):
-                if isinstance(event, PeerLeaves):
-                    return
-                self._handle(event)
-                if not await self._may_go_on():
+            events = self._parser.feed(data)
+            while await self._handle_some(events):
+                if not await self._gets_room():
                     return
 
-    async def _may_go_on(self) -> bool:
-        """Wait until more may be handled; False if the peer has gone, whose end is not read meanwhile."""
-        if self._wire.backlog() > self._limits.backlog_bytes:
-            raise SpdyError("the peer does not read the answers to its frames")
-        while self._full or self._held >= self._limits.session_bytes:
+    async def _handle_some(self, events: Iterator[Event]) -> bool:
+        """As many as fit into a turn and a stream's inbox; False if these were all."""
+        async with self._turn.taken():
+            for event in events:
+                self._handle(event)
+                if self._peer_leaves:
+                    return False
+                if self._wire.backlog() > self._limits.backlog_bytes:
+                    raise SpdyError("the peer does not read the answers to its frames")
+                if self._is_full() or self._turn.is_over:
+                    return True
+        return False
+
+    def _is_full(self) -> bool:
+        return bool(self._full) or self._held >= self._limits.session_bytes
+
+    async def _gets_room(self) -> bool:
+        """Wait for it; False if the peer has gone, whose end is not read meanwhile."""
+        while self._is_full():
             self._has_room.clear()
             try:
                 async with asyncio.timeout(GONE_S):
@@ -252,9 +248,6 @@ class SpdySession:
             except TimeoutError:
                 if self._wire.is_gone():
                     return False
-        if time.monotonic() > self._turn_until:
-            await asyncio.sleep(0)
-            self._turn_until = time.monotonic() + TURN_S
         return True
 
     def _handle(self, event: Event) -> None:
@@ -269,6 +262,8 @@ class SpdySession:
             case StreamReset() if stream := self._streams.pop(event.stream, None):
                 stream.on_end()
                 self._window_changed.set()
+            case PeerLeaves():
+                self._peer_leaves = True
             case Ping() if event.number & 1:
                 self._send(ping_frame(event.number))
             case WindowGrown():

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.session import SpdySession
+from redbox_resourced.kubelet.spdy.turns import Turn
 from redbox_shared.socket_options import KEEP_ALIVE
 
 PROTOCOL = "SPDY/3.1"
@@ -53,7 +54,11 @@ def negotiate(request: web.Request, accepted: Sequence[str]) -> str:
 
 @asynccontextmanager
 async def upgraded(
-    request: web.Request, response: web.StreamResponse, protocol: str, hurry: asyncio.Event | None = None
+    request: web.Request,
+    response: web.StreamResponse,
+    protocol: str,
+    turn: Turn,
+    hurry: asyncio.Event | None = None,
 ) -> AsyncIterator[SpdySession]:
     """Answer 101 and serve SPDY until the body ends; then the client has time to read the last frames.
 
@@ -63,7 +68,7 @@ async def upgraded(
     response.headers.update({"Connection": "Upgrade", "Upgrade": PROTOCOL, VERSION_HEADER: protocol})
     wire = AiohttpWire(request, response)
     await response.prepare(request)
-    session = SpdySession(wire)
+    session = SpdySession(wire, turn=turn)
     receiving = asyncio.create_task(session.run())
     try:
         yield session

@@ -17,11 +17,11 @@ from redbox_api.pod_report import PodEvent
 from redbox_kube.api import kinds
 from redbox_kube.api.events import LONGEST_NOTE, WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.paces import Pace
 from redbox_resourced.nodes.node_view import MANAGER
 from redbox_resourced.pods.pod_view import BoundPod
+from redbox_shared.keyed_semaphores import FairSlots
 
 AT_ONCE, OF_A_NAMESPACE = 16, 4
 BURST = 25

@@ -15,10 +15,10 @@ import structlog
 
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.paces import Pace
 from redbox_kube.runtime.waiting_details import WaitingDetails
 from redbox_resourced.pods.pod_view import ENDED, BoundPod, digest_of, without_details
+from redbox_shared.keyed_semaphores import FairSlots
 from redbox_shared.printable import printable_texts
 
 log = structlog.get_logger(__name__)

@@ -164,6 +164,25 @@ async def test_also_at_the_same_time_no_more_logins_fail_than_allowed() -> None:
     assert await failures_that_reach_sshd(LoginLimit(FailedLogins(4, 600)), *many) == many[:4]
 
 
+async def test_logins_that_hang_in_their_users_home_leave_a_place_to_others() -> None:
+    """Also after a failure of the same key, and also to a key that is new."""
+    limit = LoginLimit(FailedLogins(4, 600))
+    for succeeds in (True, False, True):
+        await attempt(limit, "alice", succeeds=succeeds)
+
+    async def hang() -> None:
+        async with limit.login("alice"):
+            await asyncio.Event().wait()
+
+    hanging = [asyncio.create_task(hang()) for _ in range(3)]
+    await asyncio.sleep(0)  # each begins, or waits
+    async with asyncio.timeout(60):
+        assert await attempt(limit, "bob", succeeds=True) == "in"
+    for task in hanging:
+        task.cancel()
+    await asyncio.wait(hanging)
+
+
 async def test_where_the_site_lets_in_nobody_any_more_no_more_logins_fail_than_allowed() -> None:
     """A maintenance, or another CA: the keys of all users fail, and each of them was good until then."""
     limit = LoginLimit(FailedLogins(4, 600))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -179,6 +180,29 @@ async def test_a_login_node_that_is_away_is_unavailable_and_not_refused(login_ho
     async with AgentPool(SshTransport(node, KeyDirectory(login_host.keys))) as pool:
         with pytest.raises(AgentUnavailable, match=r"no connection to 127\.0\.0\.1:1: "):
             await pool.agent(ALICE)
+
+
+async def test_ssh_uses_no_agent_no_proxy_and_no_file_of_the_servers_account(
+    login_host: LoginHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others may have put into its environment or its home: the way is that of the settings."""
+    proxied = tmp_path / "proxied"
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text(f"Host *\nForwardAgent yes\nProxyCommand touch {proxied}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    with socket.socket(socket.AF_UNIX) as ssh_agent:
+        ssh_agent.bind(str(tmp_path / "agent"))
+        ssh_agent.listen()
+        ssh_agent.settimeout(0)
+        async with AgentPool(by_key(login_host)) as pool:
+            sockets = await (await pool.agent(ALICE)).run(
+                ["find", "/tmp", "-user", "alice", "-type", "s"], deadline=60
+            )
+        with pytest.raises(BlockingIOError):
+            ssh_agent.accept()
+    assert sockets.stdout == b""
+    assert not proxied.exists()
 
 
 async def test_self_acts_for_its_own_uid_only() -> None:

@@ -311,6 +311,19 @@ def test_another_cluster_gets_the_same_audience_and_a_note(layout: Layout) -> No
     assert any(note.startswith("add cluster test to callers.clusters") for note in plan.notes)
 
 
+def test_no_folder_of_a_personal_install_is_writable_for_others_whatever_the_umask_is(tmp_path: Path) -> None:
+    """Else they rename what is in it: the folder with the journal, for instance."""
+    layout = Layout.personal(tmp_path / "home", tmp_path / "home/run")
+    before = os.umask(0)
+    try:
+        run_init(layout, dataclasses.replace(OPTIONS, transport="self"))
+    finally:
+        os.umask(before)
+    folders = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert tmp_path / "home/.local/state" in folders
+    assert [folder for folder in folders if folder.stat().st_mode & 0o022] == []
+
+
 def test_a_personal_install_needs_no_agent_file_and_no_root(tmp_path: Path) -> None:
     layout = Layout.personal(tmp_path, tmp_path / "run")
     plan = run_init(layout, dataclasses.replace(OPTIONS, transport="self"))

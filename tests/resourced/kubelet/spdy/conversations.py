@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from redbox_resourced.kubelet.spdy.session import SpdyLimits, SpdySession, SpdyStream
+from redbox_resourced.kubelet.spdy.limits import SpdyLimits
+from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
+from redbox_resourced.kubelet.spdy.turns import Turn
 from tests.resourced.kubelet.spdy.harness import MemoryWire, Peer
 
 SMALL = SpdyLimits(streams=3, stream_bytes=100, session_bytes=150, backlog_bytes=1000)
@@ -15,9 +17,9 @@ SMALL = SpdyLimits(streams=3, stream_bytes=100, session_bytes=150, backlog_bytes
 class Conversation:
     """A session that runs, and its peer."""
 
-    def __init__(self, limits: SpdyLimits | None = None) -> None:
+    def __init__(self, limits: SpdyLimits | None = None, turn: Turn | None = None) -> None:
         self.wire, self.peer = MemoryWire(), Peer()
-        self.session = SpdySession(self.wire, limits)
+        self.session = SpdySession(self.wire, limits, turn)
         self._fed = 0
 
     def send(self, *frames: bytes) -> None:

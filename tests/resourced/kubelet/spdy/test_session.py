@@ -10,10 +10,12 @@ import pytest
 
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.held_pieces import PIECE_COST
-from redbox_resourced.kubelet.spdy.session import MAX_PIECE, SpdyLimits
+from redbox_resourced.kubelet.spdy.limits import SpdyLimits
+from redbox_resourced.kubelet.spdy.session import MAX_PIECE
+from redbox_resourced.kubelet.spdy.turns import NamespaceTurns
 from redbox_resourced.kubelet.spdy.windows import DEFAULT_WINDOW, GRANT_FROM
 from tests.resourced.kubelet.spdy import harness
-from tests.resourced.kubelet.spdy.conversations import SMALL, conversation
+from tests.resourced.kubelet.spdy.conversations import SMALL, Conversation, conversation
 from tests.resourced.kubelet.spdy.harness import Peer, data, pair, ping, settings
 
 INITIAL_WINDOW = 7
@@ -177,7 +179,7 @@ async def test_one_read_of_many_small_frames_is_held_only_up_to_the_limit() -> N
 
 
 async def test_one_read_of_many_frames_leaves_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.spdy.session.TURN_S", -1.0)
+    monkeypatch.setattr("redbox_resourced.kubelet.spdy.turns.TURN_S", -1.0)
     async with conversation() as talk:
         count, turns = 100, 0
         talk.send(b"".join(ping(1) for _ in range(count)))
@@ -186,6 +188,33 @@ async def test_one_read_of_many_frames_leaves_turns_to_others(monkeypatch: pytes
                 await asyncio.sleep(0)
                 turns += 1
         assert turns >= count
+
+
+async def test_the_connections_of_a_namespace_have_one_turn_together_in_each_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many there are, others wait for one."""
+    monkeypatch.setattr("redbox_resourced.kubelet.spdy.turns.TURN_S", 0.0)
+    turns = NamespaceTurns()
+    flooding = [Conversation(turn=turns.of("alice")) for _ in range(20)]
+    other = Conversation(turn=turns.of("bob"))
+    running = [asyncio.create_task(talk.session.run()) for talk in (*flooding, other)]
+    one = len(ping(1))
+    for talk in flooding:
+        talk.send(ping(1) * 1000)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    before = sum(len(talk.wire.sent) for talk in flooding)
+    other.send(ping(1))
+    rounds = 0
+    while not other.wire.sent:
+        await asyncio.sleep(0)
+        rounds += 1
+    assert sum(len(talk.wire.sent) for talk in flooding) - before <= rounds * one
+    assert before > 0
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 async def test_a_peer_that_goes_while_nothing_is_read_of_it_is_noticed(

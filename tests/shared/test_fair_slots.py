@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from redbox_kube.runtime.fair_slots import FairSlots
+from redbox_shared.keyed_semaphores import FairSlots
 
 
 async def test_one_tenant_does_not_hold_all_slots() -> None:

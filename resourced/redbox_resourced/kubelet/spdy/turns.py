@@ -1,0 +1,53 @@
+"""Turns of handling frames: the connections of a namespace have one together.
+
+One read may bring tens of thousands of frames, and a namespace has a hundred connections. If each took its
+time in each round of the event loop, the sessions of others would wait for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+TURN_S = 0.002
+"""In each round of the event loop."""
+
+
+class Turn:
+    """Connections take it one after the other; whoever uses it up has the others wait for the next round."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._ends_at = 0.0
+        self._left_s = TURN_S
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._ends_at
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """The block has no `await`, and ends soon after `is_over`."""
+        async with self._lock:
+            self._ends_at = time.monotonic() + self._left_s
+            yield
+            self._left_s = self._ends_at - time.monotonic()
+            if self._left_s <= 0:
+                self._left_s = TURN_S
+                await asyncio.sleep(0)
+
+
+class NamespaceTurns:
+    """Those of the namespaces that have connections."""
+
+    def __init__(self) -> None:
+        self._in_use: WeakValueDictionary[str, Turn] = WeakValueDictionary()
+
+    def of(self, namespace: str) -> Turn:
+        turn = self._in_use.get(namespace)
+        if turn is None:
+            turn = self._in_use[namespace] = Turn()
+        return turn
