@@ -7,7 +7,6 @@ component that all SlurmJobs need fails by a defect.
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
@@ -16,9 +15,11 @@ import kopf
 import structlog
 
 from redbox_clusters.redbox_token import ServiceAccountName
-from redbox_kube.api.lease import Lease, LeaseLost
+from redbox_kube.api.lease import Lease
 from redbox_kube.api.objects import ObjectClient
-from redbox_kube.runtime.health_server import serving
+from redbox_kube.controller.controller import run_controllers
+from redbox_kube.controller.metrics import ControllerMetrics
+from redbox_kube.controller.process import LeaderProcess, run_until_sigterm
 from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.companion_pods.builder import CompanionProgram
@@ -73,9 +74,14 @@ class Operator:
             endpoints=options.endpoints,
         )
         self.resync = Resync(objects, self.reconciler, self.clusters, self.metrics, options.namespaces)
-        self.leads = False
         self._watch_read_at: float | None = None
-        self._lease = Lease(objects, options.account.namespace, FIELD_MANAGER)
+        self.process = LeaderProcess(
+            Lease(objects, options.account.namespace, FIELD_MANAGER),
+            self.metrics.registry,
+            options.health_port,
+            unready=self.unready,
+            unhealthy=self.unhealthy,
+        )
         gauges = StateGauges(
             phases=lambda: [job.phase for job in self.cache.jobs.values()],
             reachable=lambda: {name: bool(link.reachable) for name, link in links.by_name.items()},
@@ -84,9 +90,7 @@ class Operator:
         self.metrics.registry.register(gauges)
 
     def unready(self) -> str | None:
-        """Why it is not ready. A replica that waits for the Lease is ready to take over."""
-        if not self.leads:
-            return None if self._lease.leader else "the Lease has not been read yet"
+        """Why the leader is not ready."""
         return None if self.resync.done_once else "the first resync has not finished"
 
     def unhealthy(self) -> str | None:
@@ -102,26 +106,17 @@ class Operator:
 
     async def run(self) -> None:
         """Acquire the Lease, and work until cancelled."""
-        async with (
-            serving(
-                self._options.health_port,
-                self.metrics.registry,
-                unready=self.unready,
-                unhealthy=self.unhealthy,
-            ),
-            self._lease.leading(),
-        ):
-            self.leads = True
-            log.info("leading", namespaces=list(self._options.namespaces) or "all")
-            await self._work()
+        await self.process.run(self._work)
 
     async def _work(self) -> None:
         namespaces = self._options.namespaces
+        log.info("watching", namespaces=list(namespaces) or "all")
         async with asyncio.TaskGroup() as group:
             components = [self.clusters.run(), self.resync.run(), self.reconciler.run()]
             if self._options.approve_serving:
+                metrics = ControllerMetrics(self.metrics.registry)
                 approval = ServingApproval(self._objects, self._options.account.namespace)
-                components.append(approval.run())
+                components.append(run_controllers([approval.controller(metrics)]))
             tasks = [group.create_task(component) for component in components]
             self._watch_read()  # kopf begins now
             await kopf.operator(
@@ -137,19 +132,4 @@ class Operator:
 
 async def run_operator(options: Options) -> None:
     """Run until SIGTERM."""
-    main = asyncio.current_task()
-    assert main is not None  # noqa: S101 (a coroutine runs in a task)
-    # The first process of a container has no default for SIGTERM; kopf puts its own in place later.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
-    objects = await ObjectClient.connect(FIELD_MANAGER)
-    try:
-        await Operator(objects, options).run()
-    except asyncio.CancelledError:
-        log.info("received SIGTERM, shutting down")
-    except ExceptionGroup as faults:
-        if faults.split(LeaseLost)[1] is not None:
-            raise
-        log.exception("the Lease is lost: the process ends, and waits for the Lease after its restart")
-        raise SystemExit(1) from None
-    finally:
-        await objects.close()
+    await run_until_sigterm(FIELD_MANAGER, lambda objects: Operator(objects, options).run())

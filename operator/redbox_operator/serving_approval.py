@@ -7,94 +7,88 @@ other requests are the administrator's.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-
-import structlog
 
 from redbox_clusters.serving_requests import RESOURCED, SIGNER, address_of
 from redbox_kube.api import kinds
-from redbox_kube.api.informer import Informer, Place
-from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
-from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_kube.api.informer import Place
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
+from redbox_kube.controller.controller import Controller, Reconciliation
+from redbox_kube.controller.metrics import ControllerMetrics
+from redbox_kube.controller.steps import ReconcileStep, StepOutcome
+from redbox_kube.controller.watched import WatchedKind
 
-log = structlog.get_logger(__name__)
 OF_SIGNER = {"fieldSelector": f"spec.signerName={SIGNER}"}
 PODS = {"labelSelector": f"app.kubernetes.io/name={RESOURCED}"}
-AGAIN_S = 5.0
-"""A pod may request its certificate before the API server shows its address."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRequest:
+    """A request of resourced that is not decided yet."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWorld:
+    """The request, and the addresses of resourced's pods."""
+
+    request: ServingRequest
+    own: frozenset[str]
 
 
 class ServingApproval:
-    """Approves while `run` runs."""
+    """What its controller reads and does."""
 
     def __init__(self, objects: ObjectClient, namespace: str) -> None:
         self._objects = objects
-        self._namespace = namespace
-        self._changed = asyncio.Event()
-        self._warnings = GroupedWarnings("serving certificate not approved")
-        path = ResourcePath(kinds.CERTIFICATE_SIGNING_REQUEST)
-        self._waiting = Informer(
-            objects, path, selection=OF_SIGNER, reduced=waiting_address, on_change=self._on_change
+        self.requests = WatchedKind(
+            objects, kinds.CERTIFICATE_SIGNING_REQUEST, selection=OF_SIGNER, reduced=waiting_request
+        )
+        self.pods = WatchedKind(
+            objects, kinds.POD, namespaces=[namespace], selection=PODS, reduced=addresses_of
         )
 
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._waiting.run())
-            while True:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), AGAIN_S if self._waiting.items else None)
-                self._changed.clear()
-                await self._approve_all()
+    def controller(self, metrics: ControllerMetrics) -> Controller[ServingRequest, RequestWorld]:
+        """It writes nothing but the approval."""
+        steps = [ReconcileStep("Approve", self._approve)]
+        reconciliation = Reconciliation(self._observe, steps)
+        watches = [(self.pods, self._waiting)]
+        return Controller("serving-approval", self.requests, reconciliation, metrics, watches=watches)
 
-    def _on_change(self, places: set[Place]) -> None:
-        del places
-        self._changed.set()
+    def _waiting(self, *_: object) -> list[Place]:
+        """Any pod may be the one that a request waits for."""
+        return [place for place, _ in self.requests.items()]
 
-    async def _approve_all(self) -> None:
-        waiting = {name: address for (_, name), address in self._waiting.items.items()}
-        if not waiting:
-            return
-        try:
-            own = [address async for address in self._addresses()]
-        except ApiError as error:
-            self._warnings.failed(RESOURCED, str(error))
-            return
-        self._warnings.recovered(RESOURCED)
-        for name, address in waiting.items():
-            if address not in own:
-                continue
-            try:
-                await self._approve(name, address)
-            except ApiError as error:
-                self._warnings.failed(name, str(error))
-            else:
-                self._warnings.recovered(name)
+    async def _observe(self, request: ServingRequest) -> RequestWorld:
+        own = frozenset(address for _, addresses in self.pods.items() for address in addresses)
+        return RequestWorld(request, own)
 
-    async def _addresses(self) -> AsyncIterator[str]:
-        """Those of resourced's pods."""
-        async for page, _ in self._objects.pages(ResourcePath(kinds.POD, namespace=self._namespace), PODS):
-            for pod in page:
-                for each in pod.get("status", {}).get("podIPs") or ():
-                    yield each["ip"]
-
-    async def _approve(self, name: str, address: str) -> None:
-        where = ResourcePath(kinds.CERTIFICATE_SIGNING_REQUEST, name)
+    async def _approve(self, world: RequestWorld) -> StepOutcome:
+        request = world.request
+        if request.address not in world.own:
+            return StepOutcome(waits_for=f"a pod of resourced at {request.address}")
         condition = {
             "type": "Approved",
             "status": "True",
             "reason": "PodOfResourced",
-            "message": f"Requested by resourced for the address of its pod, {address}.",
+            "message": f"Requested by resourced for the address of its pod, {request.address}.",
             "lastUpdateTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         }
+        where = ResourcePath(kinds.CERTIFICATE_SIGNING_REQUEST, request.name)
         await self._objects.merge(where, {"status": {"conditions": [condition]}}, subresource="approval")
-        log.info("serving certificate approved", request=name, address=address)
+        return StepOutcome(did=f"approved for {request.address}")
 
 
-def waiting_address(request: Object) -> str | None:
-    """The address that it is for, if resourced wrote it and it is not decided yet."""
+def addresses_of(pod: Object) -> tuple[str, ...]:
+    return tuple(each["ip"] for each in pod.get("status", {}).get("podIPs") or ())
+
+
+def waiting_request(request: Object) -> ServingRequest | None:
+    """None unless resourced wrote it and it is not decided yet."""
+    name = request["metadata"]["name"]
     is_decided = bool(request.get("status", {}).get("conditions"))
-    is_named = request["metadata"]["name"].startswith(f"{RESOURCED}-")
-    return address_of(request["spec"]) if is_named and not is_decided else None
+    address = address_of(request["spec"]) if name.startswith(f"{RESOURCED}-") and not is_decided else None
+    return None if address is None else ServingRequest(name, address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_kube.api.lease import Lease
 from redbox_kube.api.objects import ObjectClient
-from redbox_kube.runtime.health_server import serving
+from redbox_kube.controller.process import LeaderProcess, run_until_sigterm
 from redbox_resourced.nodes.gateways import GatewayNodes
 from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.nodes.node_view import MANAGER
@@ -50,15 +49,10 @@ class ResourcedSettings:
 
 
 async def run_resourced(settings: ResourcedSettings) -> None:
-    if task := asyncio.current_task():  # an orderly shutdown releases the Lease at once
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    """Run until SIGTERM."""
     overrides = OverridesFile(settings.overrides)
     overrides.load()
-    objects = await ObjectClient.connect(MANAGER)
-    try:
-        await Resourced(objects, settings, overrides).run()
-    finally:
-        await objects.close()
+    await run_until_sigterm(MANAGER, lambda objects: Resourced(objects, settings, overrides).run())
 
 
 class Resourced:
@@ -103,16 +97,15 @@ class Resourced:
             registry=self._registry,
         )
         self._provisioner = DirectoryProvisioner(objects, self._clusters) if settings.volumes else None
-        self._lease = Lease(objects, settings.account.namespace, LEASE)
-        self._leads = False
+        lease = Lease(objects, settings.account.namespace, LEASE)
+        self._process = LeaderProcess(lease, self._registry, settings.health_port, unready=self._unready)
 
     async def run(self) -> None:
-        async with (
-            serving(self._settings.health_port, self._registry, unready=self._unready),
-            self._lease.leading(),
-            asyncio.TaskGroup() as group,
-        ):
-            self._leads = True
+        """Acquire the Lease, and work until cancelled."""
+        await self._process.run(self._work)
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as group:
             self._virtual.kubernetes_version = await self._objects.server_version()
             for component in (self._clusters, self._delivery, self._nodes):
                 group.create_task(component.run())
@@ -122,8 +115,5 @@ class Resourced:
                 group.create_task(self._provisioner.run())
 
     def _unready(self) -> str | None:
-        """A standby that could take over at once is ready."""
-        if not self._leads:
-            return None if self._lease.leader else "the Lease has not been read yet"
         delivery = self._delivery.problem if self._clusters.have_virtual_nodes else ""
         return self._nodes.unready or delivery or None

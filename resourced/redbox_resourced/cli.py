@@ -1,7 +1,6 @@
 """The command line of `redbox-resourced`."""
 
 import asyncio
-import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -116,8 +115,7 @@ def run(
         volumes=volumes,
     )
     try:
-        with contextlib.suppress(asyncio.CancelledError):  # SIGTERM
-            asyncio.run(run_resourced(settings))
+        asyncio.run(run_resourced(settings))
     except InvalidOverrides as error:
         sys.exit(f"redbox-resourced: {error}")
 

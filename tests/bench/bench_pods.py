@@ -102,7 +102,7 @@ class Sides:
         return self.native if kind is NATIVE else replace(self.alice, namespace=kind.where.namespace)
 
     def delete(self, kind: Kind) -> None:
-        self.of(kind).run("delete", kind.where.kind.lower(), "--all", "--timeout=170s", timeout=180)
+        self.of(kind).run("delete", kind.where.kind.name.lower(), "--all", "--timeout=170s", timeout=180)
 
 
 def _lag(life: Life, told: Sequence[float]) -> Lag:

@@ -10,13 +10,14 @@ import pytest
 from redbox_api.errors import NoSuchJob
 from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase, Problem
+from redbox_clusters.names import SLURM_JOBS
 from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJobRef, path_of
+from redbox_operator.api.slurmjob import SlurmJobRef, path_of
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.companion_pods.plan import companion_of

@@ -14,13 +14,14 @@ from tests.kube.fakes import FakeApiServer
 def test_it_is_ready_once_it_has_looked_at_all_or_stands_by_for_another() -> None:
     options = Options(ServiceAccountName("redbox-system", "redbox-operator"), CompanionProgram("image"), 0)
     operator = Operator(FakeApiServer().client, options)
-    assert operator.unready() == "the Lease has not been read yet"
-    operator._lease.leader = "another"
-    assert operator.unready() is None
-    operator.leads = True
-    assert operator.unready() == "the first resync has not finished"
+    process = operator.process
+    assert process.why_unready() == "the Lease has not been read yet"
+    process.lease.leader = "another"
+    assert process.why_unready() is None
+    process.leads = True
+    assert process.why_unready() == "the first resync has not finished"
     operator.resync.done_once = True
-    assert operator.unready() is None
+    assert process.why_unready() is None
 
 
 def test_it_is_unhealthy_once_no_watch_has_shown_anything_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

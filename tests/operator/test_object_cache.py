@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
+from redbox_clusters.names import WLM_JOBS
 from redbox_operator import object_cache
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.sylabs import WLM_JOBS, translated
+from redbox_operator.api.sylabs import translated
 from redbox_operator.companion_pods.plan import CompanionPod, companion_of
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmjob.status import status_of

@@ -11,12 +11,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+from prometheus_client import CollectorRegistry
 
 from redbox_clusters.serving_requests import USER, signing_request, spec_of, subject
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
-from redbox_operator import serving_approval
-from redbox_operator.serving_approval import ServingApproval, waiting_address
+from redbox_kube.controller.controller import run_controllers
+from redbox_kube.controller.metrics import ControllerMetrics
+from redbox_operator.serving_approval import ServingApproval, ServingRequest, waiting_request
 from tests.kube.fakes import FakeApiServer
 
 NAMESPACE, ADDRESS = "redbox-system", "10.244.1.7"
@@ -46,19 +48,19 @@ def verdicts(api: FakeApiServer, name: str = "redbox-resourced-1") -> list[str]:
     return [row["type"] for row in api.objects[where(name)]["status"].get("conditions", [])]
 
 
+async def approving(api: FakeApiServer) -> None:
+    metrics = ControllerMetrics(CollectorRegistry())
+    await run_controllers([ServingApproval(api.client, NAMESPACE).controller(metrics)])
+
+
 async def approved(api: FakeApiServer, name: str = "redbox-resourced-1") -> None:
-    task = asyncio.create_task(ServingApproval(api.client, NAMESPACE).run())
+    task = asyncio.create_task(approving(api))
     try:
         async with asyncio.timeout(30):
             while not verdicts(api, name):  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.01)
     finally:
         task.cancel()
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_approval, "AGAIN_S", 0.02)
 
 
 async def test_a_request_for_the_address_of_a_pod_of_resourced_is_approved() -> None:
@@ -72,12 +74,12 @@ async def test_a_request_for_the_address_of_a_pod_of_resourced_is_approved() -> 
 async def test_a_request_waits_until_the_api_server_shows_its_pods_address() -> None:
     api = FakeApiServer()
     put(api, request())
-    approving = asyncio.create_task(approved(api))
-    while not any(str(asked) == "list Pod" for asked in api.requests):  # noqa: ASYNC110
+    waiting = asyncio.create_task(approved(api))
+    while api.asked.count("watch Pod") + api.asked.count("watch CertificateSigningRequest") < 2:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     assert verdicts(api) == []
     put_pod(api, "resourced-a", ADDRESS)
-    await approving
+    await waiting
 
 
 async def test_the_address_of_anything_else_is_left_to_the_administrator() -> None:
@@ -92,28 +94,23 @@ async def test_the_address_of_anything_else_is_left_to_the_administrator() -> No
     assert [verdicts(api, f"redbox-resourced-{number}") for number in (2, 3, 4)] == [[], [], []]
 
 
-async def test_however_often_something_changes_it_looks_again_at_one_pace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A request of a pod that is gone waits until it is collected, for a day."""
-    monkeypatch.setattr(serving_approval, "AGAIN_S", 600.0)
+async def test_a_request_of_a_pod_that_is_gone_costs_nothing() -> None:
+    """It waits until it is collected, for a day, and anybody may change it meanwhile."""
     api = FakeApiServer()
     put(api, request())
-    task = asyncio.create_task(ServingApproval(api.client, NAMESPACE).run())
-
-    def looks() -> int:
-        return [str(asked) for asked in api.requests].count("list Pod")
-
+    task = asyncio.create_task(approving(api))
     async with asyncio.timeout(30):
+        while "watch Pod" not in api.asked or "watch CertificateSigningRequest" not in api.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        asked = len(api.asked)
         for number in range(20):
-            before = looks()
             put(api, {**request(), "change": number})
-            while looks() == before:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-    settled = looks()
-    await asyncio.sleep(0.2)
+        put_pod(api, "resourced-b", "10.244.1.8")
+        put(api, request("redbox-resourced-2", "10.244.1.8"))
+        while not verdicts(api, "redbox-resourced-2"):  # noqa: ASYNC110 (all before it is worked off then)
+            await asyncio.sleep(0.01)
     task.cancel()
-    assert looks() == settled
+    assert api.asked[asked:] == ["merge CertificateSigningRequest"]
 
 
 async def test_a_missing_right_is_no_end_of_the_operator() -> None:
@@ -158,5 +155,5 @@ OTHER = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "system:node:k1"
     ],
 )
 def test_what_resourced_does_not_write_is_no_request_of_its(body: Object) -> None:
-    assert waiting_address(request()) == ADDRESS
-    assert waiting_address(body) is None
+    assert waiting_request(request()) == ServingRequest("redbox-resourced-1", ADDRESS)
+    assert waiting_request(body) is None

@@ -90,6 +90,6 @@
 {{- if include "redbox.approvesServing" . }}
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list]
+  verbs: [list, watch]
 {{- end }}
 {{- end }}

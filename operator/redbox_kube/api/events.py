@@ -30,6 +30,8 @@ class Event:
     component: str
     field_path: str = ""
     """The part of the object: `spec.containers{name}`."""
+    repeats: bool = False
+    """Whether the same change may happen again: the event then counts, as kubelets' do."""
 
     @property
     def where(self) -> ResourcePath:

@@ -8,6 +8,7 @@ clocks of two hosts need not agree. A holder stops writing well before another o
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ log = structlog.get_logger(__name__)
 HELD_S = 30.0
 GIVES_UP_S = 20.0
 EVERY_S = 5.0
+ANNOTATION_FORMAT = "redbox.dev/object-format"
 
 
 class LeaseLost(Exception):
@@ -57,6 +59,10 @@ class Lease:
     namespace: str
     name: str
     holder: str = field(default_factory=socket.gethostname)
+    object_format: int = 0
+    """The format of the objects that this process writes, 0: none. The Lease keeps the newest one."""
+    is_outdated: bool = False
+    """Whether a process of a newer format has held the Lease."""
     leader: str = ""
     """The holder at the last read; empty where that failed."""
     _observation: LeaseObservation = field(default_factory=LeaseObservation)
@@ -140,11 +146,21 @@ class Lease:
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + bool(before)
         spec |= {"holderIdentity": self.holder, "leaseDurationSeconds": int(HELD_S), "renewTime": now}
         metadata = before.get("metadata") or {"name": self.name, "namespace": self.namespace}
+        if self.object_format:
+            annotations = dict(metadata.get("annotations") or {})
+            newest = max(self.object_format, _number(annotations.get(ANNOTATION_FORMAT)))
+            self.is_outdated = newest > self.object_format
+            metadata = {**metadata, "annotations": {**annotations, ANNOTATION_FORMAT: str(newest)}}
         return {"apiVersion": kinds.LEASE.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
 
     @property
     def _where(self) -> ResourcePath:
         return ResourcePath(kinds.LEASE, self.name, self.namespace)
+
+
+def _number(text: object) -> int:
+    """Anybody with the right may have written it."""
+    return int(text) if isinstance(text, str) and re.fullmatch("[0-9]{1,9}", text) else 0
 
 
 def _holder(lease: Object) -> str:

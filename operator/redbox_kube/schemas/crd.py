@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -51,6 +52,17 @@ def crd(kind: Kind, short_names: list[str], schema: Schema, columns: list[Schema
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
         "spec": {"group": kind.group, "scope": kind.scope, "names": names, "versions": [version]},
     }
+
+
+def crd_of(
+    kind: Kind, description: str, *, short_names: Sequence[str] = (), columns: Sequence[Schema] = ()
+) -> Schema:
+    """The CRD of a kind whose model has a spec and a status."""
+    if kind.model is None:
+        raise ValueError(f"{kind} has no model")
+    parts: dict[str, Any] = {name: field.annotation for name, field in kind.model.model_fields.items()}
+    schema = object_schema([], structural(parts["spec"]), parts["status"], description)
+    return crd(kind, [*short_names], schema, [*columns])
 
 
 def immutable(fields: Sequence[str], kind: str) -> Schema:

@@ -23,6 +23,9 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
+STATUS_OF = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}
+
+
 class StatusCondition(StatusPart):
     """Whether something holds, since when, and why."""
 
@@ -38,10 +41,11 @@ class StatusCondition(StatusPart):
 class NewCondition:
     """A condition as it is now, without the time of its last change."""
 
-    type: StrEnum
+    type: str
     reason: str
     message: str | None = None
-    holds: bool = field(kw_only=True)
+    holds: bool | None = field(kw_only=True)
+    """None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +69,10 @@ def conditions_of(
 def _condition(
     new: NewCondition, before: StatusCondition | None, now: datetime, generation: int | None
 ) -> StatusCondition:
-    status = ConditionStatus.TRUE if new.holds else ConditionStatus.FALSE
+    status = STATUS_OF[new.holds]
     since = before.last_transition_time if before and before.status is status else now
     return StatusCondition(
-        type=new.type.value,
+        type=str(new.type),
         status=status,
         reason=new.reason[:LONGEST_REASON],
         message=(new.message or "")[:LONGEST_MESSAGE],

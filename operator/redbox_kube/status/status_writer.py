@@ -7,6 +7,7 @@ operator, or the same one after a restart, does not create it again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 
@@ -53,13 +54,13 @@ class StatusWriter:
     async def finalizers(self, where: ResourcePath, finalizers: list[str], *, version: str) -> Object | None:
         """Replace the finalizers; returns the object, or None if this version is not the newest."""
         written = await self.objects.set_finalizers(where, finalizers, resource_version=version)
-        self.count(where.kind, "patch")
+        self.count(where.kind.name, "patch")
         return written
 
     async def delete(self, where: ResourcePath, uid: str) -> None:
         """Delete the object that has this uid."""
         await self.objects.delete(where, uid=uid)
-        self.count(where.kind, "delete")
+        self.count(where.kind.name, "delete")
 
     async def publish(self, where: ResourcePath, uid: str, events: Sequence[ConditionEvent]) -> None:
         """Create these events. A failure is only logged: the condition has the same text."""
@@ -67,15 +68,24 @@ class StatusWriter:
             await self.publish_event(event_of(where, uid, condition_event, self.objects.field_manager))
 
     async def publish_event(self, event: Event) -> None:
-        """Create it. A failure is only logged; of one object so many are created, and then few."""
+        """Create it, or count it again; after a number for one object few. A failure is only logged."""
         if self._events.take(event.uid):
             return
+        body = event.body(datetime.now(UTC))
         try:
-            await self.objects.create(event.where, event.body(datetime.now(UTC)))
+            created = await self.objects.create(event.where, body)
+            if created is None and event.repeats:
+                await self._count_again(event, body)
         except ApiError as error:
             log.warning("event not written", about=event.about.path(), reason=event.reason, error=str(error))
         else:
             self.count("Event", "create")
+
+    async def _count_again(self, event: Event, body: Object) -> None:
+        where = replace(event.where, name=event.name)
+        if (found := await self.objects.get(where)) is not None:
+            times = {"count": int(found.get("count") or 1) + 1, "lastTimestamp": body["lastTimestamp"]}
+            await self.objects.merge(where, times)
 
     def count(self, kind: str, verb: str) -> None:
         self._writes.labels(kind, verb).inc()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import structlog
 from pydantic import ValidationError
 
+from redbox_clusters.names import SLURM_JOBS
 from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import Object
 from redbox_kube.status.problems import first_flaw
-from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob, SlurmJobSpec
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.api.sylabs import OLD_KINDS, translated
 

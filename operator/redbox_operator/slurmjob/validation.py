@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 
 from pydantic import ValidationError
 
-from redbox_clusters.names import LABEL_CLUSTER, LABEL_PARTITION
+from redbox_clusters.names import LABEL_CLUSTER, LABEL_PARTITION, SLURM_JOBS
 from redbox_clusters.node_labels import partition_label
 from redbox_clusters.slurm_endpoint import is_endpoint, is_visible, title_of
 from redbox_kube.status.problems import StatusProblem, first_flaw
-from redbox_operator.api.slurmjob import LONGEST_NAME, SLURM_JOBS, SlurmJob
+from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJob
 from redbox_operator.companion_pods.job_request import LARGEST_REQUEST, job_request, stored_request
 from redbox_operator.companion_pods.placement import cluster_of, partition_of
 from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT

@@ -206,7 +206,7 @@ class PodSubmitter:
         if pod.role is BoundPodKind.POD:
             return RunEvidence(self._requests, pod, connection)
         controller = pod.controller
-        kind = controller and kind_of_job(controller.api_version, controller.kind)
+        kind = None if controller is None else kind_of_job(controller.api_version, controller.kind)
         if controller is None or kind is None:
             raise SubmissionPending("NoSuchOwner", "this pod has no owner")
         owner = await self.objects.get(ResourcePath(kind, controller.name, pod.namespace))

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from redbox_clusters.names import OLD_SLURM_JOBS, SLURM_JOBS, WLM_JOBS
 from redbox_kube.api.kinds import Kind
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.slurmjob import SLURM_JOBS
-from redbox_operator.api.sylabs import OLD_SLURM_JOBS, WLM_JOBS
 from redbox_operator.object_cache import packed
 from redbox_operator.slurmjob.validation import problem_of
 

@@ -7,10 +7,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from redbox_clusters.names import OLD_SLURM_JOBS, OLDEST_SLURM_JOBS, WLM_JOBS
 from redbox_kube.api.kinds import Kind
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import JobPhase
-from redbox_operator.api.sylabs import OLD_SLURM_JOBS, OLD_WORDS, OLDEST_SLURM_JOBS, WLM_JOBS, translated
+from redbox_operator.api.sylabs import OLD_WORDS, translated
 from redbox_operator.companion_pods.builder import CompanionProgram, companion_pod
 from tests.operator.factories import slurm_cluster
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from redbox_clusters.names import SLURM_JOBS, WLM_JOBS
 from redbox_kube.api.kinds import Kind
 from redbox_operator.api.decode import RESOURCES, read_job
-from redbox_operator.api.slurmjob import SLURM_JOBS
-from redbox_operator.api.sylabs import WLM_JOBS
 from redbox_operator.companion_pods.builder import CompanionProgram, companion_pod
 from redbox_operator.slurmjob.validation import problem_of
 from tests.operator.factories import slurm_cluster

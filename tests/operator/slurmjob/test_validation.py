@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redbox_operator.api.sylabs import OLD_SLURM_JOBS
+from redbox_clusters.names import OLD_SLURM_JOBS
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from tests.operator.factories import slurm_job
 

@@ -134,8 +134,8 @@ class Throttled:
         self._pause_s = pause_s
 
     async def get(self, where: ResourcePath) -> dict[str, Any]:
-        self.asked.append(where.kind)
-        return slurm_job() if where.kind == "SlurmJob" else {"data": {"request.json": REQUEST}}
+        self.asked.append(where.kind.name)
+        return slurm_job() if where.kind.name == "SlurmJob" else {"data": {"request.json": REQUEST}}
 
     async def token_for(self, *_: Any, **__: Any) -> str:
         self.asked.append("token")

@@ -1,0 +1,186 @@
+"""A controller reconciles each object until it is as it should be, and no object waits for another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from redbox_kube.api.objects import ApiRefused, ResourcePath
+from redbox_kube.controller import controller as module
+from redbox_kube.controller.controller import Controller, Reconciliation, run_controllers
+from redbox_kube.controller.finalizer import Finalizer
+from redbox_kube.controller.kube_object import ConditionedStatus, KubeObject, read_object
+from redbox_kube.controller.metrics import ControllerMetrics
+from redbox_kube.controller.status_report import StatusReport
+from redbox_kube.controller.steps import ReconcileStep, StepOutcome
+from redbox_kube.controller.watched import WatchedKind
+from redbox_shared.backoff import Backoff
+from tests.kube.controller.owner import FARM, FARMS, status_writer
+from tests.kube.fakes import FakeApiServer
+
+OTHER = ResourcePath(FARMS, "pigs", "alice")
+Steps = Sequence[ReconcileStep[KubeObject]]
+
+
+async def observe(item: KubeObject) -> KubeObject:
+    return item
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKOFF", Backoff(0.001, 0.01))
+
+
+@asynccontextmanager
+async def controlled(
+    api: FakeApiServer,
+    steps: Steps,
+    deletion: Steps = (),
+    *,
+    registry: CollectorRegistry | None = None,
+    **options: Any,
+) -> AsyncIterator[None]:
+    report = StatusReport(status_writer(api), FARMS, lambda *_: (ConditionedStatus(), []))
+    farms = WatchedKind(api.client, FARMS, reduced=partial(read_object, KubeObject))
+    metrics = ControllerMetrics(registry or CollectorRegistry())
+    how = Reconciliation(observe, steps, deletion, report)
+    task = asyncio.create_task(run_controllers([Controller("farms", farms, how, metrics, **options)]))
+    yield
+    assert not task.done()
+    task.cancel()
+
+
+async def eventually(check: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not check():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.001)
+
+
+class Counted:
+    """A step, with what it does at each call."""
+
+    def __init__(self, *does: StepOutcome | Exception | None) -> None:
+        self.does = list(does)
+        self.calls: list[str] = []
+
+    async def __call__(self, item: KubeObject) -> StepOutcome | None:
+        self.calls.append(item.name)
+        does = self.does.pop(0) if self.does else None
+        if isinstance(does, Exception):
+            raise does
+        return does
+
+
+def conditions(api: FakeApiServer, where: ResourcePath = FARM) -> dict[str, str]:
+    found = api.objects[where].get("status", {}).get("conditions", [])
+    return {condition["type"]: condition["reason"] for condition in found}
+
+
+async def test_a_failure_is_tried_again_and_then_done() -> None:
+    api, registry = FakeApiServer(), CollectorRegistry()
+    api.put(FARM)
+    step = Counted(ApiRefused(500, "etcd is away"), ApiRefused(500, "etcd is away"), KeyError("x"))
+    async with controlled(api, [ReconcileStep("Fence", step)], registry=registry):
+        await eventually(lambda: len(step.calls) == 4 and conditions(api) == {"Fence": "Done"})
+        await eventually(lambda: "FenceRecovered" in [event["reason"] for event in api.events])
+    text = generate_latest(registry).decode()
+    assert 'step_errors_total{cause="expected",controller="farms",step="Fence"} 2.0' in text
+    assert 'step_errors_total{cause="defect",controller="farms",step="Fence"} 1.0' in text
+    assert 'reconcile_seconds_count{controller="farms"} 4.0' in text
+
+
+async def test_its_own_write_of_a_status_begins_no_reconciliation() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    step = Counted()
+    async with controlled(api, [ReconcileStep("Fence", step)]):
+        await eventually(lambda: conditions(api) == {"Fence": "Done"})
+        api.put(OTHER)
+        await eventually(lambda: conditions(api, OTHER) == {"Fence": "Done"})
+    assert step.calls == ["cows", "pigs"]
+
+
+async def test_what_is_as_it_was_is_reconciled_again_and_not_written_again() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    step = Counted()
+    async with controlled(api, [ReconcileStep("Fence", step)], resync_s=0.001):
+        await eventually(lambda: len(step.calls) > 20)
+    assert api.asked.count("status Farm") == 1
+
+
+async def test_a_defect_in_one_object_stops_no_other() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    api.put(OTHER)
+
+    async def breaks_for_cows(item: KubeObject) -> None:
+        if item.name == "cows":
+            raise KeyError(item.name)
+
+    async with controlled(api, [ReconcileStep("Fence", breaks_for_cows)], workers=1):
+        await eventually(lambda: conditions(api, OTHER) == {"Fence": "Done"})
+        await eventually(lambda: conditions(api) == {"Fence": "Failed"})
+
+
+async def test_an_object_that_hangs_leaves_workers_to_others() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    api.put(OTHER)
+
+    async def hangs_for_cows(item: KubeObject) -> None:
+        if item.name == "cows":
+            await asyncio.Event().wait()
+
+    async with controlled(api, [ReconcileStep("Fence", hangs_for_cows)], workers=2):
+        await eventually(lambda: conditions(api, OTHER) == {"Fence": "Done"})
+
+
+async def test_a_status_that_cannot_be_written_is_tried_again() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    api.fail(ApiRefused(500, "etcd is away"), verb="status", times=2)
+    async with controlled(api, [ReconcileStep("Fence", Counted())]):
+        await eventually(lambda: conditions(api) == {"Fence": "Done"})
+
+
+async def test_a_finalizer_is_added_first_and_lifted_when_the_end_is_done() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    finalizer = Finalizer(status_writer(api), FARMS, "example.dev/farm")
+    made, ended = Counted(), Counted(StepOutcome(waits_for="the cows to leave", again_in_s=0.001))
+    steps = [ReconcileStep("Finalizer", finalizer.add), ReconcileStep("Fence", made, needs=("Finalizer",))]
+    deletion = [ReconcileStep("Empty", ended), ReconcileStep("Finalizer", finalizer.lift, needs=("Empty",))]
+    async with controlled(api, steps, deletion):
+        await eventually(lambda: conditions(api).get("Fence") == "Done")
+        assert api.objects[FARM]["metadata"]["finalizers"] == ["example.dev/farm"]
+        await api.delete(FARM)
+        await eventually(lambda: FARM not in api.objects)
+    assert len(ended.calls) == 2
+
+
+async def test_an_unreadable_status_is_written_anew() -> None:
+    api = FakeApiServer()
+    api.put(FARM, status={"conditions": "none"})
+    async with controlled(api, [ReconcileStep("Fence", Counted())]):
+        await eventually(
+            lambda: bool(api.asked.count("status Farm")) and conditions(api) == {"Fence": "Done"}
+        )
+
+
+async def test_repeats_of_an_event_are_one_event_that_counts() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    refused, done = ApiRefused(403, "exceeded quota"), StepOutcome(again_in_s=0.001)
+    step = Counted(refused, done, refused, done, refused)
+    async with controlled(api, [ReconcileStep("Fence", step)]):
+        await eventually(
+            lambda: {event["reason"]: event["count"] for event in api.events}.get("FenceFailed") == 3
+        )
+    assert len(api.events) == 2

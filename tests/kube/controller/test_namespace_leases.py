@@ -1,0 +1,60 @@
+"""A namespace belongs to one installation, and an older release deletes nothing of a newer one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from redbox_kube.api.kinds import LEASE
+from redbox_kube.api.objects import ResourcePath
+from redbox_kube.controller.namespace_leases import NamespaceLeases
+from tests.kube.fakes import FakeApiServer
+
+FORMAT = "redbox.dev/object-format"
+
+
+@asynccontextmanager
+async def held(api: FakeApiServer, object_format: int) -> AsyncIterator[NamespaceLeases]:
+    """Once the namespace alice is held."""
+    leases = NamespaceLeases(api.client, ["alice", "bob"], "hosting", object_format=object_format)
+    acquired = asyncio.Queue[str]()
+    task = asyncio.create_task(leases.run(acquired.put_nowait))
+    async with asyncio.timeout(30):
+        while not leases.may_write("alice"):
+            await acquired.get()
+    yield leases
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def lease(namespace: str) -> ResourcePath:
+    return ResourcePath(LEASE, "hosting", namespace)
+
+
+async def test_a_namespace_of_another_installation_is_left_alone() -> None:
+    api = FakeApiServer()
+    api.put(lease("bob"), spec={"holderIdentity": "theirs", "renewTime": "now", "leaseDurationSeconds": 3600})
+    async with held(api, 1) as leases:
+        assert leases.may_delete("alice")
+        assert not leases.may_write("bob")
+        assert not leases.may_delete("bob")
+        assert "not served" in leases.why_not("carol")
+
+
+async def test_an_older_release_deletes_nothing_of_a_newer_one() -> None:
+    api = FakeApiServer()
+    async with held(api, 2) as newer:
+        assert newer.may_delete("alice")
+    async with held(api, 1) as older:
+        assert older.may_write("alice")
+        assert not older.may_delete("alice")
+    assert api.objects[lease("alice")]["metadata"]["annotations"] == {FORMAT: "2"}
+    assert api.objects[lease("alice")]["spec"]["holderIdentity"] == ""
+
+
+async def test_a_format_that_somebody_scribbled_is_none() -> None:
+    api = FakeApiServer()
+    api.put(lease("alice"), metadata={"name": "hosting", "annotations": {FORMAT: "9e99"}}, spec={})
+    async with held(api, 1) as leases:
+        assert leases.may_delete("alice")
