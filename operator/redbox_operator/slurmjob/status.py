@@ -210,7 +210,7 @@ def _advice(inputs: StatusInputs, row: Job) -> str:
     else:
         advice = (
             "See `kubectl logs {2}`, with a login on the cluster also `sacct -D -j {1}`. To run it again, "
-            "`kubectl delete slurmjob {0}` and apply it again; retryLost with backoffLimit does so by itself."
+            "`kubectl delete slurmjob {0}` and apply it again; retryLost with a backoffLimit does so itself."
         )
     pod = pod_name(job.name, inputs.attempt.number)
     return f"{row.message} {advice.format(job.name, row.job_id, pod)}"
