@@ -16,24 +16,21 @@ import termios
 import tty
 from typing import TYPE_CHECKING, Any
 
-from redbox_shared.pod_contract import sessions_address
+from redbox_shared.pod_contract import COMPANION_PROGRAM, EXEC, LOGIN_SHELL, SHELL, sessions_address
 from redbox_shared.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SHELL = ("/bin/sh", "-c", 'if [ -x "$SHELL" ]; then exec "$SHELL" -l; fi; exec /bin/sh')
 CANNOT_START = 125
 """As `docker run` and `env` exit where it was not the command that failed."""
-EXEC, SHELL_NAME = "exec", "shell"
-PROGRAMS = (EXEC, SHELL_NAME)
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     is_terminal = sys.stdin.isatty()
     request = {
-        "command": options.command or SHELL,
+        "command": options.command or LOGIN_SHELL,
         "tty": is_terminal,
         "stdin": True,
         "node": options.node,
@@ -58,14 +55,14 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         end = {"message": f"the companion has ended: {error}", "code": CANNOT_START}
     if message := end.get("message"):
-        sys.stderr.write(f"redbox-companion: {printable(message)}\n")
+        sys.stderr.write(f"{COMPANION_PROGRAM}: {printable(message)}\n")
     return int(end.get("code", CANNOT_START))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="redbox-companion")
+    parser = argparse.ArgumentParser(prog=COMPANION_PROGRAM)
     programs = parser.add_subparsers(dest="program", required=True)
-    for name, text in ((EXEC, "Run a command in the job."), (SHELL_NAME, "Open a shell in the job.")):
+    for name, text in ((EXEC, "Run a command in the job."), (SHELL, "Open a shell in the job.")):
         program = programs.add_parser(name, help=text, description=text)
         program.add_argument("--node", help="on this node of the job; by default its first")
         program.add_argument("--task", type=int, help="the task of a job array")

@@ -31,7 +31,8 @@ KEPT_METADATA = frozenset(
     }
 )
 ANNOTATIONS = frozenset({
-    ANNOTATION_ABANDON, requested_actions.CANCEL, requested_actions.RELEASE, requested_actions.REQUEUE,
+    ANNOTATION_ABANDON, requested_actions.CANCEL, requested_actions.CANCEL_TASKS, requested_actions.RELEASE,
+    requested_actions.REQUEUE,
 })  # fmt: skip
 LONGEST_ANNOTATION = 256
 KEPT_OF_LARGE = {

@@ -148,15 +148,15 @@ class RedboxClient(RequestSender):
         attempt: int = 1,
         signal: str | None = None,
         run: int | None = None,
+        task: int | None = None,
         owner: OwnerRef | None = None,
     ) -> Job:
-        """Hold, release, requeue or signal; an operator may hold and release the jobs of others.
+        """Hold, release, requeue, signal or cancel-task; an operator may do all but signal to jobs of others.
 
-        With the role requeue it may requeue them, too. `run` limits a requeue to that run.
+        To requeue them it needs the role requeue. `run` limits a requeue to that run.
         """
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
-        if run is not None:
-            query["run"] = run
+        query |= {name: value for name, value in (("run", run), ("task", task)) if value is not None}
         return answer_about(await self._ask(Job, "POST", f"{_job(key)}/{act}", query), key, attempt)
 
     async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:

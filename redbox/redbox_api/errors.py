@@ -47,6 +47,11 @@ class Refused(RedboxError):
         self.retry_after = retry_after
 
     @property
+    def detail(self) -> str:
+        """The sentence alone, for its user."""
+        return printable(self.problem.detail[:LONGEST_SENTENCE], lines=True)
+
+    @property
     def retry(self) -> bool:
         """Whether the same request may succeed later."""
         return self.problem.retry

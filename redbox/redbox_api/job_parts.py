@@ -22,6 +22,7 @@ Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f
 Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
 EnvName = Annotated[str, Field(pattern=ENV_NAME_PATTERN)]
 EnvValue = Annotated[str, Field(max_length=131072, pattern=r"^[^\x00]*$")]
+Argument = Annotated[str, Field(max_length=8192, pattern=r"^[^\x00]*$")]
 
 
 class RequestModel(BaseModel):
@@ -156,6 +157,13 @@ class SbatchFields(RequestModel):
         max_length=64,
         pattern=r"^[A-Za-z0-9:+./-]+$",
         description="Not before this time, as sbatch --begin: now+1hour, 2026-12-24T18:00.",
+    )
+    arguments: list[Argument] = Field(
+        [],
+        fail_fast=True,
+        max_length=128,
+        description="Arguments of the script, as behind its name on sbatch's command line, whatever its "
+        "interpreter. Other users of the login node and of Slurm's accounting can see them.",
     )
     options: list[Text] = Field(
         [],

@@ -64,6 +64,8 @@ class JobRequest(SbatchFields):
     def _is_one_kind(self) -> JobRequest:
         if sum(kind is not None for kind in (self.batch, self.container, self.pod)) != 1:
             raise ValueError("a job has exactly one of batch, container and pod")
+        if self.arguments and self.batch is None:
+            raise ValueError("arguments are those of a batch script")
         return self
 
 

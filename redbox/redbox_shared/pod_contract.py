@@ -1,4 +1,4 @@
-"""Variables and files of a job's pod: the operator sets them, companion and resourced read them."""
+"""Variables, files and programs of a job's pod: what operator, companion, resourced and plugin agree on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 COMPANION_CONTAINER = "companion"
+COMPANION_PROGRAM = "redbox-companion"
+EXEC, SHELL = "exec", "shell"
+"""Of that program, each with --node and --task: a command in the job, and a shell.
+
+On a virtual node, where no companion runs, the kubelet takes them.
+"""
+LOGIN_SHELL = ("/bin/sh", "-c", 'if [ -x "$SHELL" ]; then exec "$SHELL" -l; fi; exec /bin/sh')
 
 ENDPOINT = "REDBOX_ENDPOINT"
 KEY = "REDBOX_KEY"

@@ -6,6 +6,8 @@ once, whatever is sent twice, and whatever restarts: the run that follows has th
 `redbox.dev/release: "1234/2"` releases it where Slurm holds that run, since it could not launch it, or its
 script or its user has held it there. One that was refused is not sent again: another value asks again.
 
+`redbox.dev/cancel-tasks: "1234/2/3,7"` cancels tasks 3 and 7 of an array, likewise.
+
 `redbox.dev/cancel: "true"` cancels the SlurmJob, which stays with its record and its log. It holds for as
 long as it is there: no attempt begins any more, and what Slurm has is cancelled.
 """
@@ -18,6 +20,13 @@ REQUEUE_REFUSED = "RequeueRefused"
 RELEASE = "redbox.dev/release"
 RELEASE_REFUSED = "ReleaseRefused"
 """Likewise, about a release."""
+CANCEL_TASKS = "redbox.dev/cancel-tasks"
+MOST_TASKS = 20
+"""In one request: each is a call of Slurm."""
+LONGEST_INDEX = 9
+CANCEL_TASKS_REFUSED = "CancelTasksRefused"
+TASKS_CANCELLED = "TasksCancelled"
+"""The reason of the event about tasks that were cancelled, which begins with the value, too."""
 CANCEL = "redbox.dev/cancel"
 REQUESTED = "true"
 
@@ -30,3 +39,10 @@ def of_run(job_id: str, run: int, request: str = "") -> str:
 def asks_for(value: str, job_id: str, run: int) -> bool:
     """Whether the value is about this run."""
     return value.split("/")[:2] == [job_id, str(run)]
+
+
+def tasks_in(value: str) -> list[int]:
+    """Of the value of CANCEL_TASKS; as many as one request may have."""
+    parts = value.split("/")
+    indexes = parts[2].split(",") if len(parts) > 2 else []  # noqa: PLR2004 (behind job id and run)
+    return [int(index) for index in indexes[:MOST_TASKS] if index.isdecimal() and len(index) <= LONGEST_INDEX]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubectl_slurm.commands.doctor import Health, is_used_up, operator_roles
-from kubectl_slurm.commands.history import since
+from kubectl_slurm.commands.history import point_in_time
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from redbox_shared.requested_actions import CANCEL, REQUESTED
 from tests.cli.factories import slurmcluster, slurmjob
@@ -24,6 +24,18 @@ def cancelled(kubectl: Kubectl) -> list[str]:
 
 def deleted(kubectl: Kubectl) -> list[str]:
     return [call.rpartition(" -- ")[2] for call in kubectl.calls if " delete " in call]
+
+
+def test_history_is_cut_at_both_ends_by_when_jobs_ended(kubectl: Kubectl) -> None:
+    ends = {"old": "2026-11-01T12:00:00Z", "mid": "2026-11-10T12:00:00Z", "new": "2026-11-20T12:00:00Z"}
+    kubectl.answers("jobs", [slurmjob(name, "Succeeded", endedAt=at) for name, at in ends.items()])
+
+    def shown(*options: str) -> list[str]:
+        return [line.split("/")[1] for line in run(kubectl, "history", "-o", "name", *options).stdout.split()]
+
+    assert shown("--since", "2026-11-05") == ["mid", "new"]
+    assert shown("--until", "2026-11-15") == ["old", "mid"]
+    assert shown("-S", "2026-11-05", "-E", "2026-11-15T00:00") == ["mid"]
 
 
 def test_all_beside_a_name_cancels_nothing(kubectl: Kubectl) -> None:
@@ -124,14 +136,64 @@ def test_in_a_pod_my_jobs_are_those_of_its_namespace(kubectl: Kubectl) -> None:
     assert not any("--request-timeout" in call for call in kubectl.calls)
 
 
-def test_an_array_is_named_as_the_queue_shows_it_and_a_task_of_it_is_refused(kubectl: Kubectl) -> None:
+def test_an_array_is_named_as_the_queue_shows_it_and_a_part_of_it_is_not_all_of_it(kubectl: Kubectl) -> None:
     kubectl.forgets("job")
-    assert run(kubectl, "cancel", "13_[0-9]").returncode == 0
-    assert cancelled(kubectl) == ["wait-def34"]
+    assert run(kubectl, "hold", "13_[0-9]").returncode == 0
+    assert '"hold": true' in kubectl.calls[-1]
+    for part in ("13_4", "13_[1-3]", "wait-def34_[0-8]"):
+        ended = run(kubectl, "hold", part)
+        assert (ended.returncode, "name the array" in ended.stderr) == (1, True)
+        assert "patch" not in kubectl.calls[-1]
+
+
+TASKS = re.compile(r'"redbox.dev/cancel-tasks": "(\S+)/(\w+)"')
+
+
+def answer_of_the_operator(kubectl: Kubectl, reason: str, words: str) -> None:
+    """As its event, once a request is there."""
+    program = kubectl.program.read_text()
+    value = r's#.*cancel-tasks": "\([^"]*\)".*#\1#p'
+    event = f'{{"items": [{{"reason": "{reason}", "message": "%s: {words}", "lastTimestamp": "x"}}]}}'
+    wanted = f'"$(sed -n \'{value}\' "$ANSWERS/calls" | tail -n 1)"'
+    answers = f"    *involvedObject*) printf '{event}' {wanted} ;;\n    */version*)"
+    kubectl.becomes(program.replace("    */version*)", answers))
+
+
+def test_tasks_of_an_array_are_cancelled_in_one_request(kubectl: Kubectl) -> None:
+    answer_of_the_operator(kubectl, "TasksCancelled", "Slurm has cancelled them.")
+    kubectl.answers("job", slurmjob("wait-def34", jobID="13", run=2, spec={"array": "0-9"}))
+    ended = run(kubectl, "cancel", "13_4", "wait-def34_[1-2,7]", "train-abc12")
+    assert ended.returncode == 0, ended.stderr
+    assert "task 1, 2, 4, 7 is cancelled" in ended.stdout
+    assert TASKS.findall("\n".join(kubectl.calls))[0][0] == "13/1/1,2,4,7"
+    assert cancelled(kubectl) == ["wait-def34"]  # as the fake answers for any name
+    whole = run(kubectl, "cancel", "13_[0-9]")
+    assert (whole.returncode, "wait-def34 (Slurm job 13) is cancelled" in whole.stdout) == (0, True)
+
+
+def test_a_task_that_slurm_does_not_cancel_is_said(kubectl: Kubectl) -> None:
+    answer_of_the_operator(kubectl, "CancelTasksRefused", "task 4: Slurm no longer has job 13_4")
     ended = run(kubectl, "cancel", "13_4")
-    assert ended.returncode == 1
-    assert "whole array" in ended.stderr
-    assert cancelled(kubectl) == ["wait-def34"]
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "task 4: Slurm no longer has job 13_4" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--me", "13_4"],
+        ["--delete", "13_4"],
+        ["12_4"],
+        ["13_[0-99]"],
+        ["13_[x]"],
+        ["13_[3-1]"],
+        ["13_[]"],
+        ["pod/hello"],
+    ],
+)
+def test_what_is_no_part_of_an_array_cancels_nothing(kubectl: Kubectl, words: list[str]) -> None:
+    assert run(kubectl, "cancel", *words).returncode != 0
+    assert not any("patch" in call for call in kubectl.calls)
 
 
 def test_a_task_may_be_entered_while_the_scheduler_has_suspended_another_one(kubectl: Kubectl) -> None:
@@ -201,9 +263,9 @@ def test_whose_last_job_was_refused_is_not_well(kubectl: Kubectl) -> None:
 
 
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:
-    assert since("999999d") < since("36000d")
+    assert point_in_time("999999d") < point_in_time("36000d")
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
-        since("0001-01-01T00:00:00+14:00")
+        point_in_time("0001-01-01T00:00:00+14:00")
 
 
 # ---------------------------------------------------------------------------------------------- which jobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from kubectl_slurm.slurmjobs.squeue_format import place
 from kubectl_slurm.slurmjobs.usage import usage_of_ended, usage_of_running
 from kubectl_slurm.terminal.times import clock
 from redbox.jobs.record.messages import ENDINGS, REASONS
+from redbox.slurm.text.error_messages import REMEDIES
 from redbox.slurm.text.states import PHASES
 from tests.cli.factories import slurmcluster, slurmjob, view
 
@@ -99,11 +101,11 @@ def test_limits_that_a_job_meets_are_named() -> None:
     partition = (ClusterView(slurmcluster()).partitions or [])[0]
     asks = {"resources": {"time": "2:00:00", "nodes": 5, "memPerNode": "8G", "cpusPerTask": 8}}
     met = "; ".join(limits_met(SlurmJobView(slurmjob(spec=asks)), partition))
-    assert "2:00:00 of time; partition debug allows 30:00" in met
-    assert "5 nodes; partition debug allows 2" in met
+    assert "it asks for --time=2:00:00; partition debug allows 30:00" in met
+    assert "--nodes=5; partition debug allows 2" in met
     assert "debug has 3" in met
-    assert "8 CPUs on a node; the largest of debug has 4" in met
-    assert "8G on a node" in met
+    assert "--cpus-per-task=8; the largest node of debug has 4" in met
+    assert "--mem=8G; the largest node" in met
     modest = {"resources": {"time": "30", "nodes": 2, "memPerNode": "1G"}}
     assert limits_met(SlurmJobView(slurmjob(spec=modest)), partition) == []
 
@@ -181,3 +183,11 @@ def test_a_slurmendpoints_job_is_asked_about_at_its_own_red_box() -> None:
     assert (own.spec["endpoint"], own.audience) == ("https://mine", "redbox.dev/ns/alice/4711")
     cluster_of(kubectl, view(spec={"endpoint": "mine"}))
     assert asked[1:] == [("get", "slurmclusters.v1alpha1.redbox.dev", "--", "hpc1")]
+
+
+def test_advice_that_needs_a_login_on_the_cluster_is_advice_of_the_plugin() -> None:
+    """Red-box's remedies, as Slurm's refusals have them."""
+    for pattern, remedy in REMEDIES:
+        assert not re.search("`s(info|acctmgr)", view(message=f"{pattern}. {remedy}").message)
+    words = view(message="Invalid qos. `sacctmgr show associations user=$USER` lists yours.").message
+    assert words == "Invalid qos. `kubectl slurm doctor` lists yours."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +14,16 @@ from kubectl_slurm.sbatch.manifest import (
     BatchScript,
     Manifests,
     dependency_ids,
+    in_options,
     manifests_of,
     read_script,
     stem_of,
-    with_arguments,
     wrapped,
 )
 from kubectl_slurm.sbatch.requested import read_command_line
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.sbatch_options import read_options
 from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJobSpec
-from redbox_shared.sbatch_options import read_directives
 
 SCRIPT = BatchScript("#!/bin/bash\n#SBATCH -p long -J Big_Job\nsrun true\n", "/home/alice/train.sh")
 
@@ -111,9 +108,20 @@ def test_dependencies_name_slurmjobs_and_ids_become_their_names() -> None:
     assert list(dependency_ids("afterok:slurmjob/2024:20")) == ["20"]
     assert made("-d", "afterok:slurmjob/2024").slurmjob["spec"]["dependsOn"] == [{"name": "2024"}]
     never = ("after:12+30", "afterok:12_[1-3]", "afterok:Prepare")  # no SlurmJob has such a name: for ever
-    for wrong in ("singleton", "afterok", "afterok:a?afterok:b", "later:a", *never):
+    for wrong in ("singleton", "afterok", "afterok:a?afterok:b,afterok:c", "afterok:a?", "later:a", *never):
         with pytest.raises(BadUsage, match="--dependency"):
             made("-d", wrong)
+
+
+def test_one_of_several_dependencies_is_enough() -> None:
+    words = ["-d", "afterok:a:12?afterany:b"]
+    assert list(dependency_ids(words[1])) == ["12"]
+    given = made(*words, ids={"12": "first"}).slurmjob["spec"]
+    assert given["dependsOn"] == [{"name": "a"}, {"name": "first"}, {"name": "b", "type": "afterany"}]
+    assert given["dependsOnAny"] is True
+    assert "dependsOnAny" not in spec("-d", "afterok:a,afterany:b")
+    with pytest.raises(BadUsage, match="12 is none"):
+        made(*words)
 
 
 def test_a_folder_is_one_of_the_slurm_cluster() -> None:
@@ -180,38 +188,28 @@ def test_what_is_no_batch_script_is_refused_with_the_cure(data: bytes, words: st
         read_script(data, "job.sh")
 
 
-@pytest.mark.parametrize("shell", ["#!/bin/sh", "#!/bin/bash -l", "#!/usr/bin/env bash", "#! /bin/dash"])
-def test_arguments_arrive_as_they_were_given(shell: str, tmp_path: Path) -> None:
-    body = (
-        '#SBATCH -n 1\n\nprintf "%s|" "$@"\necho "line $LINENO"\n'
-        if "dash" not in shell
-        else 'printf "%s|" "$@"\n'
-    )
-    arguments = ["a b", "$HOME", "it's", "", "*"]
-    script = with_arguments(BatchScript(f"{shell}\n{body}", "job.sh"), arguments)
-    file = tmp_path / "job.sh"
-    file.write_text(script.text)
-    file.chmod(0o755)
-    ended = subprocess.run([file], capture_output=True, text=True, check=True)
-    assert ended.stdout.startswith("a b|$HOME|it's||*|")
-    if "bash" in shell:
-        assert ended.stdout.endswith("line 5\n")  # as in the script that was given
-    assert script.text.startswith(shell)
+@pytest.mark.parametrize("line", ["#!/bin/bash -l", "#!/usr/bin/env python3", "#!/bin/tcsh"])
+def test_arguments_go_to_the_script_whatever_its_interpreter(line: str) -> None:
+    script = BatchScript(f"{line}\nx\n", "train.py")
+    given = spec("-p", "long", "train.py", "--lr", "0.1", "it's $HOME", "", script=script)
+    assert (given["batch"], given["arguments"]) == (script.text, ["--lr", "0.1", "it's $HOME", ""])
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["#!/usr/bin/env python3", "#!/bin/tcsh", "#!/bin/csh -f", "#!/usr/bin/env tcsh", "#!/usr/bin/fish"],
-)
-def test_arguments_need_a_shell_with_set(line: str) -> None:
-    with pytest.raises(BadUsage, match="scripts of a shell"):
-        with_arguments(BatchScript(f"{line}\n", "job.py"), ["a"])
+def test_arguments_of_a_container_are_its_command() -> None:
+    given = spec("--container", "docker://alpine", "cat", "/etc/os-release", script=None)
+    assert "arguments" not in given
+    assert given["container"]["args"] == ["/etc/os-release"]
 
 
-def test_arguments_keep_all_the_lines_that_sbatch_reads() -> None:
-    script = BatchScript("#!/bin/bash\n  # indented\n#SBATCH -N 4\n\t# a tab\n#SBATCH -p long\nsrun x\n", "x")
-    lines = read_directives(with_arguments(script, ["a"]).text)
-    assert [(line.name, line.value) for line in lines] == [("nodes", "4"), ("partition", "long")]
+def test_a_sentence_about_fields_names_the_options_that_were_typed() -> None:
+    words = 'spec.array: Invalid value: "x"; resources.memPerNode, spec.resources.nodes, workingDirectory: /x'
+    assert in_options(words) == '--array: Invalid value: "x"; --mem, --nodes, --chdir: /x'
+    assert in_options("spec.batch: Too long; partition: long") == "spec.batch: Too long; partition: long"
+
+
+@pytest.mark.parametrize("option", ["-N", "-n", "--ntasks-per-node", "-c"])
+def test_a_number_beyond_a_field_is_for_sbatch_to_judge(option: str) -> None:
+    assert made(option, "99999999").slurmjob["spec"]["options"]
 
 
 def test_a_wrapped_command_is_a_script_of_sh() -> None:

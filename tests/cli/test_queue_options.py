@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from tests.cli.factories import slurmjob
+from kubectl_slurm.slurmjobs.redbox import expected_start
+from kubectl_slurm.slurmjobs.redbox.answers import Answer, read_answer
+from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess, RedboxNotReached, RedboxRefused
+from tests.cli.factories import slurmcluster, slurmjob, view
 from tests.cli.harness import Kubectl, run
+from tests.cli.redbox import redbox_in_place
 
 RUNNING = slurmjob("runs", state="RUNNING", jobID="11", user="alice", nodeList="n1")
 WAITING = slurmjob(
@@ -68,3 +77,134 @@ def test_a_form_that_there_is_not_is_refused_before_anything_is_asked(queue: Kub
     ended = run(queue, "queue", "-o", form)
     assert (ended.returncode, ended.stdout, queue.calls) == (2, "", [])
     assert "--output: " in ended.stderr
+
+
+@pytest.mark.parametrize("options", [["--watch"], ["-o", "json"]])
+def test_starts_are_a_table_of_their_own(queue: Kubectl, options: list[str]) -> None:
+    ended = run(queue, "queue", "--start", *options)
+    assert (ended.returncode, ended.stdout, queue.calls) == (2, "", [])
+
+
+def test_waiting_jobs_have_the_start_that_slurm_expects(queue: Kubectl, tmp_path: Path) -> None:
+    with redbox_in_place(tmp_path) as redbox:
+        serve(queue, redbox.endpoint, redbox.authority)
+        redbox.body = json.dumps({
+            "reason": "Priority", "startsAt": "2026-11-25T14:05:00Z", "nodes": "n[1-2]",
+        }).encode()  # fmt: skip
+        headings, *rows = run(queue, "queue", "--start").stdout.splitlines()
+    assert headings.split() == [
+        *("JOBID", "PARTITION", "NAME", "USER", "ST", "START_TIME", "NODES", "SCHEDNODES"),
+        "NODELIST(REASON)",
+    ]
+    assert [row.split() for row in rows] == [
+        ["12", "debug", "waits", "bob", "PD", "2026-11-25T14:05:00", "n[1-2]", "(Priority)"]
+    ]
+
+
+def serve(queue: Kubectl, endpoint: str, authority: bytes) -> None:
+    cluster = slurmcluster()
+    authority_text = base64.b64encode(authority).decode()
+    cluster["spec"] = {"endpoint": endpoint, "audience": "x", "caBundle": authority_text}
+    queue.answers("clusters", cluster)
+    queue.answers("token", {})
+
+
+def test_without_a_way_to_red_box_waiting_jobs_are_shown_without_a_start(queue: Kubectl) -> None:
+    cluster = slurmcluster()
+    cluster["spec"] = {"endpoint": "https://x", "audience": "x"}
+    queue.answers("clusters", cluster)
+    ended = run(queue, "queue", "--start", "--noheader")
+    assert ended.returncode == 0
+    assert "N/A" in ended.stdout.split()
+    assert ended.stderr.startswith("waits: Slurm's estimate is not known: ")
+
+
+class ManyJobs(RedboxAccess):
+    """A red-box that knows every second job, until it is away."""
+
+    asked = 0
+
+    def get(self, wanted: type[Answer], path: str) -> Answer:
+        ManyJobs.asked += 1
+        if "odd" in path:
+            raise RedboxRefused("it does not wait any more", 409)
+        if "away" in path:
+            raise RedboxNotReached("no route")
+        return read_answer(wanted, {"reason": "", "startsAt": "2026-11-25T14:05:00Z"})
+
+
+def test_slurm_is_asked_about_a_bounded_number_of_jobs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(expected_start, "access_of_job", lambda *_: ManyJobs("https://x", "", "token"))
+    jobs = [view(f"{'odd' if number % 2 else 'even'}-{number}", "Submitted") for number in range(50)]
+    starts = expected_start.expected_starts(None, jobs)  # type: ignore[arg-type]
+    assert (ManyJobs.asked, len(starts)) == (expected_start.MOST_ASKED, expected_start.MOST_ASKED / 2)
+    assert "30 others do not" in capsys.readouterr().err
+    assert expected_start.expected_starts(None, [view("away", "Submitted")]) == {}  # type: ignore[arg-type]
+    assert "away: Slurm's estimate is not known: no route" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------- pods
+
+
+def pod(name: str, phase: str, message: str, *, submitted: str = "True", **status: Any) -> dict[str, Any]:
+    condition = {"type": "redbox.dev/Submitted", "status": submitted, "message": message, "reason": "Waits"}
+    return {
+        "metadata": {"name": name, "namespace": "alice", "creationTimestamp": "2026-11-24T13:00:00Z"},
+        "spec": {"nodeName": "hpc1.debug", "serviceAccountName": "default"},
+        "status": {"phase": phase, "conditions": [condition], **status},
+    }
+
+
+def container(**state: Any) -> list[dict[str, Any]]:
+    return [{"name": "main", "state": state}]
+
+
+PODS = [
+    pod(
+        *("hello", "Running", "Slurm job 21 of alice"),
+        hostIP="10.0.0.1",
+        containerStatuses=container(running={"startedAt": "2026-11-24T12:00:00Z"}),
+    ),
+    pod(
+        *("patient", "Pending", "Slurm job 22 of alice"),
+        containerStatuses=container(waiting={"reason": "Priority"}),
+    ),
+    pod("new", "Pending", "red-box is away", submitted="False"),
+    pod("done", "Succeeded", "Slurm job 20 of alice"),
+    {"metadata": {"name": "elsewhere", "namespace": "alice"}, "spec": {}, "status": {"phase": "Running"}},
+]
+
+
+def test_pods_on_slurm_stand_beside_the_slurmjobs(queue: Kubectl) -> None:
+    queue.answers("pods", PODS)
+    rows = [row.split() for row in run(queue, "queue", "--noheader").stdout.splitlines()]
+    assert [row[:6] for row in rows if "pod/" in " ".join(row)] == [
+        ["21", "debug", "pod/hello", "alice", "R", rows[2][5]],
+        ["-", "debug", "pod/new", "-", "0:00", "1"],
+        ["22", "debug", "pod/patient", "alice", "PD", "0:00"],
+    ]
+    assert rows[2][-1] == "10.0.0.1"
+    assert rows[-1][-1] == "(Priority)"
+    assert len(run(queue, "queue", "--noheader", "-t", "all", "-u", "alice").stdout.splitlines()) == 4
+    assert run(queue, "queue", "--noheader", "-j", "22").stdout.split()[2] == "pod/patient"
+
+
+def test_documents_are_of_slurmjobs_alone(queue: Kubectl) -> None:
+    queue.answers("pods", PODS)
+    assert len(json.loads(run(queue, "queue", "-o", "json").stdout)["items"]) == 2
+    assert not any(" pods " in call for call in queue.calls)
+
+
+def test_who_may_not_list_pods_sees_the_slurmjobs(queue: Kubectl) -> None:
+    refused = "echo 'Error from server (Forbidden): pods is forbidden' >&2; exit 1"
+    program = queue.program.read_text().replace('cat "$ANSWERS/pods" 2>/dev/null', f"{{ {refused}; }}")
+    queue.becomes(program)
+    ended = run(queue, "queue", "--noheader")
+    assert (ended.returncode, len(ended.stdout.splitlines()), ended.stderr) == (0, 2, "")
+
+
+def test_a_pod_is_described_by_kubectl_itself(queue: Kubectl) -> None:
+    ended = run(queue, "explain", "pod/hello")
+    assert (ended.returncode, "kubectl describe pod/hello" in ended.stderr) == (2, True)

@@ -41,6 +41,7 @@ DENIED = (
     "'redbox-authors' denied request: you may not create pods in namespace alice"
 )
 MISSING = "there is no slurmjob train in namespace alice: `kubectl slurm queue"
+CONFLICT = "Error from server (Conflict): the job is an array: name one of its tasks"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,7 @@ MISSING = "there is no slurmjob train in namespace alice: `kubectl slurm queue"
         (NO_TOKEN, NotPermitted, 'does not allow this: serviceaccounts "default" is forbidden'),
         (NO_ACCOUNT, ObjectNotFound, "there is no serviceaccount ghost in namespace alice"),
         (DENIED, NotPermitted, "does not allow this: you may not create pods in namespace alice"),
+        (CONFLICT, Refusal, "the job is an array: name one of its tasks"),
         ("", Refusal, "printed no reason"),
         ("error: something new", Refusal, "something new"),
     ],
@@ -75,6 +77,15 @@ def test_each_failure_of_kubectl_has_its_cure(words: str, kind: type[Refusal], s
     assert type(refusal) is kind
     assert sentence in str(refusal)
     assert "\n" not in str(refusal)
+
+
+def test_a_sentence_of_the_server_has_no_other_before_it() -> None:
+    assert str(refusal_of(CONFLICT)) == "the job is an array: name one of its tasks"
+
+
+@pytest.mark.parametrize("words", [FORBIDDEN, NOT_FOUND])
+def test_who_named_no_namespace_may_be_in_the_wrong_one(words: str) -> None:
+    assert "--namespace names another namespace" in str(refusal_of(words))
 
 
 def test_a_broken_connection_is_kubectls_own_line_and_the_request_is_left_out() -> None:

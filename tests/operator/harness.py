@@ -83,11 +83,12 @@ class Link:
             raise NoSuchJob(NO_SUCH_JOB)
         return of
 
-    async def act(self, wanted: RowKey, act: str, *, run: int | None = None) -> None:
+    async def act(self, wanted: RowKey, act: str, *, run: int | None = None, task: int | None = None) -> None:
         if self.fault:
             raise self.fault
-        self.done.append(f"{act} {wanted.attempt}" + (f" run {run}" if run else ""))
-        if self.refusal and act == "requeue":
+        more = (f" run {run}" if run else "") + (f" task {task}" if task is not None else "")
+        self.done.append(f"{act} {wanted.attempt}{more}")
+        if self.refusal and act in {"requeue", "cancel-task"}:
             raise self.refusal
 
 

@@ -13,11 +13,16 @@ from functools import partial
 from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
-from kubectl_slurm.slurmjobs.access import get_job, list_jobs, patch, pick_job
+from kubectl_slurm.slurmjobs.access import PART, get_job, get_part, list_jobs, patch, pick_job
 from kubectl_slurm.slurmjobs.clusters import check_partitions
 from kubectl_slurm.slurmjobs.following import until_finished
 from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, states_in
-from kubectl_slurm.slurmjobs.requested_actions import request_cancel, request_release, request_requeue
+from kubectl_slurm.slurmjobs.requested_actions import (
+    request_cancel,
+    request_release,
+    request_requeue,
+    request_task_cancels,
+)
 from kubectl_slurm.terminal.screen import confirmed, note, one_line
 
 TEXTS = {
@@ -47,7 +52,8 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         )
     states_in(getattr(options, "states", ""))
     call = invocation_of(options, given, environment)
-    failed, done = False, list[SlurmJobView]()
+    done = list[SlurmJobView]()
+    failed = command == "cancel" and not selects and not _cancel_parts(call, options)
     jobs = _selected(call, options) if selects else _named(partial(get_job, call.kubectl), options.names)
     for job in jobs:
         if isinstance(job, PluginError):
@@ -73,7 +79,9 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
 
 def _parser(command: str) -> argparse.ArgumentParser:
     parser = parser_of(command, TEXTS[command])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="SlurmJobs, or their Slurm job ids")
+    more = "; NAME_3 and NAME_[1-3] are tasks of an array" if command == "cancel" else ""
+    help_text = f"SlurmJobs, or their Slurm job ids{more}"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=help_text)
     if command == "cancel":
         parser.add_argument("--all", action="store_true", help="all of the namespace that have not ended")
         parser.add_argument("--me", action="store_true", help="those of my Unix user")
@@ -96,6 +104,34 @@ def _parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("--delete", action="store_true", help="delete their SlurmJobs and logs as well")
         parser.add_argument("--wait", action="store_true", help="until Slurm has ended them")
     return parser
+
+
+def _cancel_parts(call: Invocation, options: argparse.Namespace) -> bool:
+    """Cancel NAME_3 and NAME_[1-3], and take them off the names; False where one was not cancelled."""
+    arrays: dict[str, tuple[SlurmJobView, list[int]]] = {}
+    well = True
+    for name in [name for name in options.names if PART.fullmatch(name)]:
+        try:
+            job, tasks = get_part(call.kubectl, name)
+            if tasks:
+                options.names.remove(name)
+                arrays.setdefault(job.uid, (job, []))[1].extend(tasks)
+        except PluginError as error:
+            options.names.remove(name)
+            well = False
+            note(f"kubectl slurm: {error}")
+    if arrays and (options.delete or options.wait):
+        raise BadUsage("--delete and --wait are about whole SlurmJobs: leave them out, or the tasks")
+    for job, tasks in arrays.values():
+        try:
+            _refuse_ended(job)
+            request_task_cancels(call.kubectl, job, sorted({*tasks}))
+            shown = ", ".join(map(str, sorted({*tasks})))
+            call.screen.write(one_line(f"{_title(job)}: task {shown} is cancelled"))
+        except PluginError as error:
+            well = False
+            note(f"kubectl slurm: {error}")
+    return well
 
 
 def _named(find: Callable[[str], SlurmJobView], names: Sequence[str]) -> Iterator[SlurmJobView | PluginError]:

@@ -19,7 +19,7 @@ from typing import IO, Protocol
 from kubectl_slurm.errors import BadUsage, PluginError
 from kubectl_slurm.kubectl.program import ErrorLines, Kubectl
 from kubectl_slurm.options import invocation_of, parser_of
-from kubectl_slurm.slurmjobs.entering import entry_of
+from kubectl_slurm.slurmjobs.entering import add_place, entry_of
 from kubectl_slurm.terminal.screen import note, one_line
 
 TEXT = "Copy a file or folder from a running job (NAME:PATH LOCAL) or to it (LOCAL NAME:PATH)."
@@ -54,7 +54,7 @@ NO_ARCHIVE = b"\xff" * 10240
 ALL = frozenset({"", "."})
 """Names of what has no name of its own: the members are the content of the destination."""
 LONGEST_PATH = 4000
-REMOTE = re.compile(r"((?:slurmjob(?:\.redbox\.dev)?/)?[a-z0-9][a-z0-9.-]*):(.*)", re.DOTALL)
+REMOTE = re.compile(r"((?:slurmjob(?:\.redbox\.dev)?/)?[a-z0-9][a-z0-9.-]*(?:_[0-9]+)?):(.*)", re.DOTALL)
 
 
 class RunInJob(Protocol):
@@ -67,8 +67,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     parser = parser_of(command, TEXT, epilog=EPILOG)
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("target", metavar="TARGET")
-    parser.add_argument("--node", metavar="NODE", help="of this node of the job")
-    parser.add_argument("--task", type=int, metavar="INDEX", help="of this task of an array")
+    add_place(parser)
     options = parser.parse_args(words)
     remote, local = REMOTE.fullmatch(options.source), REMOTE.fullmatch(options.target)
     if (remote is None) == (local is None):
@@ -77,10 +76,10 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     name, path = (remote or local or [""])[1], (remote or local or ["", "", ""])[2]
     if not path:
         raise BadUsage(f"which file of {name}? NAME:PATH")
-    entry = entry_of(call.kubectl, name)
+    entry = entry_of(call.kubectl, name, options)
 
     def run_in_job(command: Sequence[str], *, stdin: bool) -> list[str]:
-        words = entry.arguments(command, stdin=stdin, node=options.node, task=options.task)
+        words = entry.arguments(command, stdin=stdin)
         return [word for word in words if word != "--tty"]
 
     if remote is not None:

@@ -14,7 +14,9 @@ from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, clust
 from kubectl_slurm.slurmjobs.following import with_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met, seconds_of
+from kubectl_slurm.slurmjobs.redbox.answers import JobTasks
 from kubectl_slurm.slurmjobs.redbox.expected_start import expected_start
+from kubectl_slurm.slurmjobs.redbox.requests import access_of_job
 from kubectl_slurm.terminal.screen import one_line
 from kubectl_slurm.terminal.table import Column, render
 from kubectl_slurm.terminal.times import clock, elapsed
@@ -29,7 +31,16 @@ CONDITIONS = (
     Column("MESSAGE", importance=9),
 )
 EVENTS = (Column("LAST SEEN", importance=5), Column("EVENT", importance=8), Column("MESSAGE", importance=9))
-DEPENDENCIES = (Column("WAITS FOR", importance=9), Column("TYPE"), Column("STATE", importance=8))
+DEPENDENCIES = (Column("WAITS FOR", importance=9), Column("UNTIL"), Column("STATE", importance=8))
+ANY_DEPENDENCY = (Column("WAITS FOR ONE OF", importance=9), *DEPENDENCIES[1:])
+UNTIL = {
+    "afterok": "it has succeeded (afterok)",
+    "afternotok": "it has failed (afternotok)",
+    "afterany": "it has ended (afterany)",
+    "after": "it has started (after)",
+    "aftercorr": "the same task of it has succeeded (aftercorr)",
+}
+SHOWN_TASKS = 10
 PHASES = {
     "Pending": "is not in Slurm yet",
     "Submitted": "waits in Slurm's queue",
@@ -57,7 +68,8 @@ def _paragraphs(call: Invocation, job: SlurmJobView) -> Iterator[str]:
     for name, text in lines.items():
         yield f"  {call.screen.paint(f'{name}:'.ljust(longest + 1), 'bold')} {one_line(text)}"
     if depends := [*_dependencies(call.kubectl, job.spec)]:
-        yield "\n" + render(DEPENDENCIES, depends, call.screen)
+        is_any = bool(job.spec.get("dependsOnAny"))
+        yield "\n" + render(ANY_DEPENDENCY if is_any else DEPENDENCIES, depends, call.screen)
     if conditions := job.status.get("conditions"):
         yield "\n" + render(CONDITIONS, [_condition(item) for item in conditions], call.screen)
     events = [*events_of(call.kubectl, "SlurmJob", job.uid), *_pod_events(call.kubectl, job)]
@@ -105,8 +117,9 @@ def _facts(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> 
     if job.phase == "Submitted":
         yield "Starts", expected_start(kubectl, job, cluster)
     yield from _times(job)
-    if job.working_directory:
-        yield "Directory", f"{job.working_directory} on {job.cluster or job.endpoint}"
+    yield from _places(job)
+    if failed := failed_tasks(kubectl, job):
+        yield "Failed tasks", failed
     if cluster is not None and cluster.trouble and not job.finished:
         yield "Old", f"what is shown may be old: {cluster.trouble}"
     if partition is not None and partition.state not in {"up", ""}:
@@ -132,6 +145,34 @@ def _times(job: SlurmJobView) -> Iterator[tuple[str, str]]:
         yield "Time limit", job.time_limit if limit_s is None else elapsed(limit_s)
 
 
+def _places(job: SlurmJobView) -> Iterator[tuple[str, str]]:
+    """Its directory and the files of its output, on the Slurm cluster."""
+    if job.working_directory:
+        yield "Directory", f"{job.working_directory} on {job.cluster or job.endpoint}"
+    stdout, stderr = job.status.get("stdout"), job.status.get("stderr")
+    if stdout:
+        yield "Stdout" if stderr != stdout else "Output", stdout
+    if stderr and stderr != stdout:
+        yield "Stderr", stderr
+
+
+def failed_tasks(kubectl: Kubectl, job: SlurmJobView) -> str:
+    """Of an array, with the command that shows their output; red-box alone knows which they are."""
+    count = int((job.status.get("array") or {}).get("failed") or 0)
+    if not count:
+        return ""
+    try:
+        access = access_of_job(kubectl, job)
+        tasks = access.get(JobTasks, f"/v1/jobs/{job.uid}?attempt={job.attempt}").tasks
+    except PluginError as error:
+        return f"{count}; which they are is not known: {error}"
+    failed = [task for task in tasks if task.phase == "Failed"]
+    shown = [f"{task.index} ({task.words})" for task in failed[:SHOWN_TASKS]]
+    shown += [f"{len(failed) - SHOWN_TASKS} more"] if len(failed) > SHOWN_TASKS else []
+    how = f"`kubectl slurm logs {job.name}_{failed[0].index}` shows the output of one" if failed else ""
+    return "; ".join(filter(None, (", ".join(shown) or str(count), how)))
+
+
 def _cluster(kubectl: Kubectl, job: SlurmJobView) -> ClusterView | None:
     try:
         return cluster_of(kubectl, job)
@@ -154,12 +195,12 @@ def _partition(cluster: ClusterView | None, job: SlurmJobView) -> ListedPartitio
 def _dependencies(kubectl: Kubectl, spec: Mapping[str, Any]) -> Iterator[list[str]]:
     depends = spec.get("dependsOn") or ()
     for item in spec.get("dependsOnJobs") or ():
-        yield [item["jobID"], item.get("type") or "afterok", "a job of Slurm that is no SlurmJob"]
+        yield [item["jobID"], UNTIL[item.get("type") or "afterok"], "a job of Slurm that is no SlurmJob"]
     jobs = {job.name: job for job in list_jobs(kubectl)} if depends else {}
     for item in depends:
         other = jobs.get(item["name"])
         state = f"{other.phase} {other.state}".strip() if other else "there is no such SlurmJob yet"
-        yield [item["name"], item.get("type") or "afterok", state]
+        yield [item["name"], UNTIL[item.get("type") or "afterok"], state]
 
 
 def _condition(item: Mapping[str, Any]) -> list[str]:

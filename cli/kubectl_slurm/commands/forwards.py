@@ -1,8 +1,8 @@
 """`forward`: local ports that lead to ports of a running job.
 
 Where the job's pod serves the port itself, kubectl forwards it: a port of `spec.ports`, and any port of a
-pod on a virtual node. For all others each connection is a session in the job, of which a companion carries
-four at once.
+pod on a virtual node. For all others, and those of a node or task that is named, each connection is a session
+in the job, of which a companion carries four at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import invocation_of, parser_of
-from kubectl_slurm.slurmjobs.entering import JobEntry, entry_of
+from kubectl_slurm.slurmjobs.entering import JobEntry, add_place, entry_of
 from kubectl_slurm.terminal.screen import note
 
 TEXT = "Forward ports of this machine to ports of a running job. Other users of this machine reach them, too."
@@ -73,16 +73,17 @@ class PortPair:
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
     parser = parser_of(command, TEXT)
     parser.add_argument("name", metavar="NAME", help="a SlurmJob, or its Slurm job id")
-    parser.add_argument("ports", metavar="[LOCAL:]PORT", nargs="+", help="a port of the job's first node")
+    parser.add_argument("ports", metavar="[LOCAL:]PORT", nargs="+", help="a port of the job's node")
+    add_place(parser)
     options = parser.parse_args(words)
     pairs = [port_pair(text) for text in options.ports]
     call = invocation_of(options, given, environment)
-    entry = entry_of(call.kubectl, options.name)
+    entry = entry_of(call.kubectl, options.name, options)
+    if entry.job.is_array and entry.task is None:
+        raise BadUsage(f"{entry.job.name} is an array: name one of its tasks, --task INDEX")
     served = [_served(entry, pair) for pair in pairs]
     if all(served):
         call.kubectl.become("port-forward", f"pod/{entry.job.pod}", *filter(None, served))
-    if entry.job.is_array:
-        raise BadUsage(f"{entry.job.name} is an array: forward ports of a job of its own")
     _serve(call.kubectl, entry, pairs)
     return 0
 
@@ -97,6 +98,8 @@ def port_pair(text: str) -> PortPair:
 
 def _served(entry: JobEntry, pair: PortPair) -> str | None:
     """What kubectl forwards; None where the pod does not serve this port."""
+    if entry.place:
+        return None  # kubectl cannot name it
     if entry.is_virtual:
         return f"{pair.local}:{pair.remote}"
     for port in entry.job.spec.get("ports") or ():

@@ -18,9 +18,10 @@ from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.table import Cell, Column, render
 from kubectl_slurm.terminal.times import UNITS_OF_TIME, clock, elapsed
 
-TEXT = (
-    "What has ended: SlurmJobs that are still there, in sacct's columns. Deleted ones are in `sacct` alone."
-)
+TEXT = "What has ended, the oldest first: SlurmJobs that still exist, in sacct's columns."
+EPILOG = """\
+START, END and ELAPSED are those of the last run; EXITCODE is the code and the signal, 0:9. --efficiency adds
+what each job used of what it had: CPU%, MEM% and TIME%, as `kubectl slurm top NAME` explains them."""
 COLUMNS = (
     Column("JOBID", right=True, importance=7),
     Column("NAME", importance=9, longest=32),
@@ -30,7 +31,7 @@ COLUMNS = (
     Column("START", importance=2),
     Column("END", importance=4),
     Column("ELAPSED", right=True, importance=5),
-    Column("EXIT", right=True, importance=6),
+    Column("EXITCODE", right=True, importance=6),
     Column("STATE", importance=9),
 )
 EFFICIENCY = (
@@ -43,17 +44,19 @@ COLOURS = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow"}
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
-    parser = parser_of(command, TEXT)
+    parser = parser_of(command, TEXT, epilog=EPILOG)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
     parser.add_argument(
         "-A", "--all-namespaces", action="store_true", help="of all namespaces that you may see"
     )
     parser.add_argument(
-        "-S",
-        "--starttime",
-        type=since,
+        *("-S", "--starttime", "--since"),
+        type=point_in_time,
         metavar="TIME",
         help="ended since then: 2026-11-24, 14:30, or 90m, 6h, 7d ago",
+    )
+    parser.add_argument(
+        *("-E", "--endtime", "--until"), type=point_in_time, metavar="TIME", help="ended by then, likewise"
     )
     parser.add_argument(
         "--efficiency",
@@ -71,7 +74,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
         for job in list_jobs(call.kubectl, everywhere=options.all_namespaces)
         if job.finished
         and (not options.names or any(map(job.is_called, options.names)))
-        and (options.starttime is None or (ended(job) or options.starttime) >= options.starttime)
+        and _ended_within(job, options.starttime, options.endtime)
     ]
     jobs.sort(key=lambda job: ended(job) or datetime.min.replace(tzinfo=UTC))
     match options.output:
@@ -98,6 +101,11 @@ def ended(job: SlurmJobView) -> datetime | None:
     return job.ended_at or read_time(job.condition("Finished").get("lastTransitionTime"))
 
 
+def _ended_within(job: SlurmJobView, since: datetime | None, until: datetime | None) -> bool:
+    at = ended(job)
+    return at is None or ((since is None or at >= since) and (until is None or at <= until))
+
+
 def _shares(report: UsageAtEnd | None) -> list[str]:
     if report is None:
         return ["?"] * len(EFFICIENCY)
@@ -122,7 +130,7 @@ def _row(job: SlurmJobView, *, everywhere: bool) -> list[str | Cell]:
     ]
 
 
-def since(text: str) -> datetime:
+def point_in_time(text: str) -> datetime:
     """A time of the user's own zone."""
     if found := re.fullmatch(r"([0-9]{1,6})([mhd])", text):
         ago = timedelta(seconds=int(found[1]) * UNITS_OF_TIME[found[2]])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kubectl_slurm.errors import BadUsage, PluginError
 from kubectl_slurm.options import invocation_of, parser_of
-from kubectl_slurm.slurmjobs.access import get_job
+from kubectl_slurm.slurmjobs.access import get_job_or_task
 from kubectl_slurm.slurmjobs.following import going_on, until_begun
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.output import (
@@ -49,7 +49,8 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     part = {"tailLines": options.tail, "sinceSeconds": options.since}
     part = {name: value for name, value in part.items() if value is not None}
     call = invocation_of(options, given, environment)
-    job = get_job(call.kubectl, options.name)
+    job, named_task = get_job_or_task(call.kubectl, options.name)
+    options.task = named_task if options.task is None else options.task
     _refuse_contradictions(job, options, part)
     task = TaskFilter(options.task, write_stdout) if options.task is not None else None
     write = task or write_stdout

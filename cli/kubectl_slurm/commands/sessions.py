@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.options import invocation_of, parser_of
-from kubectl_slurm.slurmjobs.entering import SHELL, entry_of
+from kubectl_slurm.slurmjobs.entering import add_place, entry_of
+from redbox_shared.pod_contract import LOGIN_SHELL
 
 TEXTS = {
-    "shell": "Open a shell in a running job, on its first node.",
-    "exec": "Run a command in a running job, on its first node; exits as the command does.",
+    "shell": "Open a shell in a running job.",
+    "exec": "Run a command in a running job; exits as the command does.",
 }
 USAGE = "kubectl slurm exec NAME [--node NODE] [--task INDEX] -- COMMAND [ARGUMENT...]"
 
@@ -19,16 +20,15 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     own, program = _split(words)
     parser = parser_of(command, TEXTS[command], usage=USAGE if command == "exec" else None)
     parser.add_argument("name", metavar="NAME", help="a SlurmJob, or its Slurm job id")
-    parser.add_argument("--node", metavar="NODE", help="on this node of the job")
-    parser.add_argument("--task", type=int, metavar="INDEX", help="in this task of an array")
+    add_place(parser)
     options = parser.parse_args(own)
     if command == "exec" and not program:
         raise BadUsage(f"which command? {USAGE}")
     if command == "shell" and program:
         raise BadUsage("a shell takes no command: use `kubectl slurm exec`")
     call = invocation_of(options, given, environment)
-    entry = entry_of(call.kubectl, options.name)
-    call.kubectl.become(*entry.arguments(program or SHELL, stdin=True, node=options.node, task=options.task))
+    entry = entry_of(call.kubectl, options.name, options)
+    call.kubectl.become(*entry.arguments(program or LOGIN_SHELL, stdin=True))
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -17,13 +17,13 @@ from kubectl_slurm.sbatch.manifest import (
     BatchScript,
     Manifests,
     dependency_ids,
+    in_options,
     manifests_of,
     read_script,
-    with_arguments,
     wrapped,
 )
 from kubectl_slurm.sbatch.requested import Requested, read_command_line
-from kubectl_slurm.slurmjobs.access import job_of_id
+from kubectl_slurm.slurmjobs.access import job_of_id, list_jobs
 from kubectl_slurm.slurmjobs.following import (
     end_of,
     going_on,
@@ -54,7 +54,8 @@ as sbatch:
   --mem SIZE                --mem-per-cpu SIZE   -G --gpus N            --gpus-per-node N    --gres LIST
   -a --array 0-9%4          -b --begin TIME      -H --hold              -D --chdir FOLDER
   -o --output FILE          -e --error FILE      --export NAME=VALUE,...
-  -d --dependency TYPE:NAME,...   NAME is a SlurmJob or a Slurm job id; afterok, afterany, afternotok, after
+  -d --dependency TYPE:NAME,...   NAME is a SlurmJob or a Slurm job id; afterok, afterany, afternotok, after;
+                            TYPE:NAME?TYPE:NAME for any of several SlurmJobs
   -W --wait                 wait for the end, and exit as the job did
   --parsable                print the SlurmJob's name alone
   others of sbatch are passed to it: --exclusive, --mail-type=END, --reservation=NAME
@@ -110,7 +111,7 @@ def _script(requested: Requested) -> BatchScript | None:
         if requested.arguments:
             raise BadUsage(f"--wrap is the whole command: put {requested.arguments[0]!r} into it")
         return wrapped(command)
-    return with_arguments(_read(requested.script), requested.arguments)
+    return _read(requested.script)
 
 
 def _read(path: str | None) -> BatchScript:
@@ -144,14 +145,18 @@ def _refuse_ids(requested: Requested) -> None:
 
 
 def _names_of_ids(kubectl: Kubectl, requested: Requested) -> dict[str, str]:
-    """Of the ids that are SlurmJobs'; Slurm itself has the others, or refuses them."""
-    names = {}
-    for job_id in dependency_ids(requested.sbatch.get("dependency")):
+    """Of the ids that are SlurmJobs'; Slurm itself has the others, or refuses them. A note says which."""
+    ids = list(dict.fromkeys(dependency_ids(requested.sbatch.get("dependency"))))
+    jobs, names = list_jobs(kubectl) if ids else [], {}
+    for job_id in ids:
         with suppress(ObjectNotFound):
-            job = job_of_id(kubectl, job_id)
+            job = job_of_id(kubectl, jobs, job_id)
             of = {"cluster": job.cluster, "endpoint": job.endpoint}
             if all(requested.last(kind) in {None, name} for kind, name in of.items()):
                 names[job_id] = job.name
+        if "quiet" not in requested.flags:
+            what = f"SlurmJob {names[job_id]}" if job_id in names else "no SlurmJob here, but a job of Slurm"
+            note(f"--dependency: {job_id} is {what}.")
     return names
 
 
@@ -180,7 +185,10 @@ def create(kubectl: Kubectl, manifests: Manifests) -> SlurmJobView:
 
 
 def _created(kubectl: Kubectl, manifest: dict[str, Any]) -> dict[str, Any]:
-    return kubectl.json("create", "--filename=-", stdin=json.dumps(manifest))
+    try:
+        return kubectl.json("create", "--filename=-", stdin=json.dumps(manifest))
+    except Refusal as refusal:
+        raise type(refusal)(in_options(str(refusal))) from refusal
 
 
 def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
@@ -200,7 +208,7 @@ def _report(call: Invocation, requested: Requested, job: SlurmJobView) -> int:
             )
         if current.finished and not current.in_slurm:
             error = refused(call.kubectl, current)
-            note(f"kubectl slurm: {error}")
+            note(f"kubectl slurm: {in_options(str(error))}")
             return current.pod_exit_code()
         if not current.in_slurm:
             if not parsable and not quiet:

@@ -15,11 +15,14 @@ from kubectl_slurm.terminal.screen import note
 from kubectl_slurm.terminal.table import Column, Row, render
 from kubectl_slurm.terminal.times import elapsed, megabytes
 
-TEXT = (
-    "What running jobs use, against what they asked for, as Slurm measured it; of a NAME that has ended, "
-    "what it used of what it had, as seff has it. Needs the right to create tokens of the jobs' service "
-    "account, and a way to red-box."
-)
+TEXT = "What running jobs use, as Slurm measured it last; of a NAME that has ended, what seff shows."
+EPILOG = """\
+ELAPSED  since the start             TIME%  of the time limit
+CPUS     that it has                 CPU%   of these, for as long as it has had them
+CPUTIME  of all processes together   MEM%   of REQMEM; of an ended job the peak of its largest step
+MEMORY   of all processes            REQMEM that it asked for, or had
+? is what Slurm has not measured, or what the SlurmJob does not say. It needs the right to create tokens of
+the jobs' service account, and a way from here to red-box."""
 COLUMNS = (
     Column("JOBID", right=True, importance=6),
     Column("NAME", importance=9, longest=32),
@@ -29,13 +32,13 @@ COLUMNS = (
     Column("CPUTIME", right=True, importance=2),
     Column("CPU%", right=True, importance=8),
     Column("MEMORY", right=True, importance=7),
-    Column("ASKED", right=True, importance=4),
+    Column("REQMEM", right=True, importance=4),
     Column("MEM%", right=True, importance=8),
 )
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
-    parser = parser_of(command, TEXT)
+    parser = parser_of(command, TEXT, epilog=EPILOG)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these, also those that have ended")
     parser.add_argument("--noheader", action="store_true", help="no headings")
     options = parser.parse_args(words)

@@ -33,6 +33,8 @@ LOGIN = re.compile(
 POLICY = re.compile(r"ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: (.*)", re.DOTALL)
 TOKEN = re.compile(r"^error: failed to create token: (.*)", re.DOTALL)
 """The server's words, without their reason."""
+ANOTHER_NAMESPACE = "--namespace names another namespace"
+LISTED = f"`kubectl slurm queue --states all` lists those that there are, and {ANOTHER_NAMESPACE}"
 FOR_NOW = frozenset({"InternalError", "ServerTimeout", "ServiceUnavailable", "Timeout", "TooManyRequests"})
 NO_ANSWER = re.compile(
     r"Unable to connect to the server|The connection to the server|Client\.Timeout|i/o timeout"
@@ -116,16 +118,17 @@ def _refused(reason: str, message: str, namespace: str | None) -> Refusal:
         if kind == "namespace":
             return ObjectNotFound(f"there is no namespace {name}: name another one with --namespace")
         where = f" in namespace {namespace}" if namespace else " in this namespace"
-        cure = ": `kubectl slurm queue --states all` lists those that there are" if kind == "slurmjob" else ""
+        cure = f": {LISTED}" if kind == "slurmjob" else ""
         return ObjectNotFound(f"there is no {kind} {name}{where}{cure}")
     if reason == "Forbidden":
         cure = ""
         if " cannot " in message and "redbox.dev" in message:
             cure = "; a role such as redbox-editor of Red Box's chart gives this right"
+            cure += "" if namespace else f", or {ANOTHER_NAMESPACE}"
         return NotPermitted(f"Kubernetes does not allow this: {message}{cure}")
     if reason in FOR_NOW:
         return NotAnswered(f"the API server cannot answer now: {message}")
-    return Refusal(f"the API server refused: {message}")
+    return Refusal(message)
 
 
 def _words(stderr: str) -> str:

@@ -7,7 +7,6 @@ precedence over a line as an option does. Only the job's name is read from them,
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -25,10 +24,10 @@ LARGEST_CONFIGMAP = 900_000
 SCRIPT_KEY = "script.sh"
 LONGEST_STEM = 48  # the API server appends five characters, and the pod's name four more
 RESOURCES = {
-    "nodes": ("nodes", r"[1-9][0-9]{0,5}"),
-    "ntasks": ("tasks", r"[1-9][0-9]{0,7}"),
-    "ntasks-per-node": ("tasksPerNode", r"[1-9][0-9]{0,5}"),
-    "cpus-per-task": ("cpusPerTask", r"[1-9][0-9]{0,5}"),
+    "nodes": ("nodes", r"[1-9][0-9]{0,4}"),
+    "ntasks": ("tasks", r"[1-9][0-9]{0,6}"),
+    "ntasks-per-node": ("tasksPerNode", r"[1-9][0-9]{0,4}"),
+    "cpus-per-task": ("cpusPerTask", r"[1-9][0-9]{0,4}"),
     "mem": ("memPerNode", r"[0-9]{1,12}[KMGT]?"),
     "mem-per-cpu": ("memPerCpu", r"[0-9]{1,12}[KMGT]?"),
     "gpus-per-node": ("gpusPerNode", r"([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}"),
@@ -39,8 +38,14 @@ RESOURCES = {
 NUMBERS = frozenset({"nodes", "tasks", "tasksPerNode", "cpusPerTask"})
 NAMED_ELSEWHERE = frozenset({"dependency", "hold"})
 DEPENDENCY_TYPES = ("afterok", "afternotok", "afterany", "after", "aftercorr")
-SHELLS = re.compile(r"#!\s*(?:\S*/env\s+(?:-S\s+)?)?(?:\S*/)?(ba|da|mk|k|z|a|)sh(\s|$)")
-"""Those of which `set --` sets the arguments: not csh and tcsh."""
+OPTIONS = {
+    **{field: name for name, field in FIELDS.items()},
+    **{field: name for name, (field, _) in RESOURCES.items()},
+    **dict.fromkeys(("dependsOn", "dependsOnJobs", "dependsOnAny"), "dependency"),
+}
+"""By the field what is typed for it."""
+IN_CAMEL_CASE = "|".join(field for field in OPTIONS if field != field.lower())
+FIELD = re.compile(rf"\bspec\.(?:resources\.)?([A-Za-z]+)|\b(?:resources\.)?({IN_CAMEL_CASE})\b")
 OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -84,27 +89,6 @@ def read_script(data: bytes, source: str) -> BatchScript:
         return BatchScript(data.decode(), source)
     except UnicodeDecodeError as error:
         raise BadUsage(f"{source} is not UTF-8 (byte {error.start}): convert it by iconv") from error
-
-
-def with_arguments(script: BatchScript, arguments: Sequence[str]) -> BatchScript:
-    """The script with its arguments, which a SlurmJob has no field for: `set --` before its first command."""
-    if not arguments:
-        return script
-    if not SHELLS.match(script.text):
-        interpreter = script.text.split("\n", 1)[0]
-        raise BadUsage(
-            f"arguments can only be given to scripts of a shell, and this one has {interpreter}: give it "
-            "variables by --export=NAME=VALUE"
-        )
-    lines = script.text.split("\n")
-    commands = (n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
-    first = next(commands, len(lines))  # sbatch reads #SBATCH lines up to there
-    setting = f"set -- {shlex.join(arguments)}"
-    if first > 1 and not lines[first - 1].strip():
-        lines[first - 1] = setting  # in place of an empty line: the numbers of lines in errors stay true
-    else:
-        lines.insert(first, setting)
-    return BatchScript("\n".join(lines), script.source)
 
 
 @dataclass(frozen=True)
@@ -155,6 +139,16 @@ def dependency_ids(value: str | None) -> Iterator[str]:
     for dependency in _dependencies(value):
         if dependency.is_job_id and dependency.name.isdecimal():  # a task of an array is no SlurmJob
             yield dependency.name
+
+
+def in_options(text: str) -> str:
+    """A sentence about fields of a SlurmJob, with the options that were typed for them."""
+
+    def option(found: re.Match[str]) -> str:
+        field = found[1] or found[2]
+        return f"--{OPTIONS[field]}" if field in OPTIONS else found[0]
+
+    return FIELD.sub(option, text)
 
 
 def stem_of(name: str) -> str:
@@ -215,13 +209,11 @@ def _of_this_command(
     requested: Requested, options: dict[str, str | None], names_of_ids: dict[str, str]
 ) -> Object:
     spec: Object = {}
+    if requested.arguments and requested.last("container") is None:
+        spec["arguments"] = requested.arguments
     if "hold" in requested.flags:
         spec["hold"] = True
-    for kind, name, is_job_id in _dependencies(options.get("dependency")):
-        field, value = "dependsOn", {"name": names_of_ids.get(name, name)}
-        if is_job_id and name not in names_of_ids:
-            field, value = "dependsOnJobs", {"jobID": name}
-        spec.setdefault(field, []).append({**value, **({} if kind == "afterok" else {"type": kind})})
+    spec |= _depends(options.get("dependency") or "", names_of_ids)
     if env := _environment(requested):
         spec["env"] = [{"name": name, "value": value} for name, value in env.items()]
     if account := requested.last("service-account"):
@@ -235,6 +227,21 @@ def _of_this_command(
     return spec
 
 
+def _depends(value: str, names_of_ids: dict[str, str]) -> Object:
+    """The fields for --dependency."""
+    spec: Object = {}
+    for kind, name, is_job_id in _dependencies(value):
+        field, other = "dependsOn", {"name": names_of_ids.get(name, name)}
+        if is_job_id and name not in names_of_ids:
+            field, other = "dependsOnJobs", {"jobID": name}
+        spec.setdefault(field, []).append({**other, **({} if kind == "afterok" else {"type": kind})})
+    if "?" in value:
+        spec["dependsOnAny"] = True
+        if others := spec.get("dependsOnJobs"):
+            raise BadUsage(f"--dependency: with ? each is a SlurmJob, and {others[0]['jobID']} is none")
+    return spec
+
+
 class _NamedDependency(NamedTuple):
     kind: str
     name: str
@@ -242,14 +249,12 @@ class _NamedDependency(NamedTuple):
 
 
 def _dependencies(value: str | None) -> Iterator[_NamedDependency]:
-    """Each of `afterok:a:b,afterany:12`."""
-    if value is None:
+    """Each of `afterok:a:b,afterany:12`, or of `afterok:a?afterok:b`."""
+    if not value:
         return
-    if "?" in value:
-        raise BadUsage(
-            "--dependency: SlurmJobs wait for all that they depend on: separate them by a comma, not ?"
-        )
-    for part in value.split(","):
+    if "?" in value and "," in value:
+        raise BadUsage("--dependency: all by a comma, or any by ?, not both")
+    for part in re.split("[,?]", value):
         kind, *names = part.split(":")
         if kind not in DEPENDENCY_TYPES or not names or not all(names):
             raise BadUsage(

@@ -10,14 +10,19 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from kubectl_slurm.errors import JobTrouble, NotAnswered, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.errors import BadUsage, JobTrouble, NotAnswered, NotPermitted, ObjectNotFound, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
-from kubectl_slurm.kubectl.refusals import refusal_of
+from kubectl_slurm.kubectl.refusals import LISTED, refusal_of
 from kubectl_slurm.slurmjobs.job import SlurmJobView, without_kind
+from redbox_shared.requested_actions import MOST_TASKS
 
 GONE = 410
 WATCH_S = 240
-ARRAY_ID = re.compile(r"([0-9]+)_(?:([0-9]+)|\[.*\])")
+TASK = re.compile(r"(.+)_([0-9]{1,10})")
+PART = re.compile(r"(.+)_(?:([0-9]{1,10})|\[(.*)\])")
+"""No name of Kubernetes has a `_`."""
+RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+OF_TASKS = "logs, shell, exec, cp, forward and cancel"
 MOST_REFUSALS = 6
 """In a row: an API server that has just started refuses for a moment; an expired login does for ever."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
@@ -29,16 +34,57 @@ def list_jobs(kubectl: Kubectl, *, everywhere: bool = False) -> list[SlurmJobVie
     """SlurmJobs of the namespace, or of all that the user may see; the oldest first."""
     scope = ["--all-namespaces"] if everywhere else []
     found = kubectl.json("get", SLURMJOBS, *scope)["items"]
-    jobs = [SlurmJobView(obj) for obj in found]
-    return sorted(jobs, key=lambda job: (job.metadata.get("creationTimestamp", ""), job.name))
+    return sorted(map(SlurmJobView, found), key=oldest_first)
+
+
+def oldest_first(job: SlurmJobView) -> tuple[str, str]:
+    """For a sort."""
+    return job.metadata.get("creationTimestamp", ""), job.name
 
 
 def get_job(kubectl: Kubectl, text: str) -> SlurmJobView:
     """The SlurmJob of this name, or of this Slurm job id, also as `queue` shows that of an array."""
     name = without_kind(text)
-    if name == text and (name.isdecimal() or ARRAY_ID.fullmatch(name)):
+    if text.startswith("pod/"):
+        raise BadUsage(f"{text} is no SlurmJob: use kubectl itself, as in `kubectl describe {text}`")
+    if PART.fullmatch(text) or (name == text and name.isdecimal()):
         return pick_job(kubectl, list_jobs(kubectl), text)
     return SlurmJobView(kubectl.json("get", SLURMJOBS, "--", name))
+
+
+def get_job_or_task(kubectl: Kubectl, text: str) -> tuple[SlurmJobView, int | None]:
+    """As get_job, or of NAME_3 or 4711_3 the array, and the index of the task."""
+    found = TASK.fullmatch(text)
+    return get_job(kubectl, found[1] if found else text), int(found[2]) if found else None
+
+
+def get_part(kubectl: Kubectl, text: str) -> tuple[SlurmJobView, list[int]]:
+    """Of NAME_3 and 4711_[1-3,7] the array and its tasks; none where `queue` shows the whole of it so."""
+    part = PART.fullmatch(text)
+    job = get_job(kubectl, part[1] if part else text)
+    if part is None or is_whole(job, part):
+        return job, []
+    if not job.is_array:
+        raise BadUsage(f"{job.name} is not an array, so it has no tasks")
+    return job, indexes_in(part[2] or part[3])
+
+
+def is_whole(array: SlurmJobView, part: re.Match[str]) -> bool:
+    return part[3] is not None and part[3] == str(array.spec.get("array"))
+
+
+def indexes_in(text: str) -> list[int]:
+    """Of `1-3,7`."""
+    found: list[int] = []
+    for word in text.split(","):
+        bounds = RANGE.fullmatch(word)
+        first, last = (int(bounds[1]), int(bounds[2] or bounds[1])) if bounds else (1, 0)
+        if last < first:
+            raise BadUsage(f"{text!r} are not tasks of an array: 3, 1-3 or 1,7")
+        found += range(first, min(last, first + MOST_TASKS) + 1)
+    if len(found) > MOST_TASKS:
+        raise BadUsage(f"{text} is more than {MOST_TASKS} tasks: cancel the whole array, or fewer at a time")
+    return found
 
 
 def pick_job(kubectl: Kubectl, jobs: Sequence[SlurmJobView], text: str) -> SlurmJobView:
@@ -47,13 +93,14 @@ def pick_job(kubectl: Kubectl, jobs: Sequence[SlurmJobView], text: str) -> Slurm
     A SlurmJob may have a number for its name, which is somebody else's job id: such a number names neither.
     """
     name = without_kind(text)
-    if array := ARRAY_ID.fullmatch(text):
-        if array[2]:
-            raise Refusal(
-                f"{name} is a task, a SlurmJob is a whole array: name that, {array[1]}; logs, shell, exec "
-                f"and cp take --task {array[2]}"
-            )
-        return _of_id(kubectl, jobs, array[1])
+    if part := PART.fullmatch(text):
+        array = pick_job(kubectl, jobs, part[1])
+        if is_whole(array, part):
+            return array
+        raise BadUsage(
+            f"{text} is a part of an array, and this is about whole SlurmJobs: name the array, {part[1]}; "
+            f"{OF_TASKS} take a task"
+        )
     named = [job for job in jobs if job.name == name]
     of_id = [job for job in jobs if job.job_id == text and job not in named]
     if named and of_id:
@@ -64,17 +111,14 @@ def pick_job(kubectl: Kubectl, jobs: Sequence[SlurmJobView], text: str) -> Slurm
     if named:
         return named[0]
     if text.isdecimal():
-        return _of_id(kubectl, jobs, text)
+        return job_of_id(kubectl, jobs, text)
     raise ObjectNotFound(f"there is no SlurmJob {name} in namespace {kubectl.namespace}")
 
 
-def job_of_id(kubectl: Kubectl, job_id: str) -> SlurmJobView:
-    """The SlurmJob that has this job id, whatever has it for a name."""
-    return _of_id(kubectl, list_jobs(kubectl), job_id)
+def job_of_id(kubectl: Kubectl, jobs: Sequence[SlurmJobView], job_id: str) -> SlurmJobView:
+    """The SlurmJob that has this job id, whatever has it for a name.
 
-
-def _of_id(kubectl: Kubectl, jobs: Sequence[SlurmJobView], job_id: str) -> SlurmJobView:
-    """Of one Slurm cluster, which uses ids again, the job that has not ended, or else the newest.
+    Of one Slurm cluster, which uses ids again, the job that has not ended, or else the newest.
 
     Jobs of two clusters are refused, also where all but one have ended: a SlurmEndpoint is a tenant's own
     server, which may report the id of another's job.
@@ -82,10 +126,7 @@ def _of_id(kubectl: Kubectl, jobs: Sequence[SlurmJobView], job_id: str) -> Slurm
     same = [job for job in jobs if job.job_id == job_id]
     unfinished = [job for job in same if not job.finished]
     if not same:
-        raise ObjectNotFound(
-            f"no SlurmJob of namespace {kubectl.namespace} is Slurm job {job_id}: `kubectl slurm queue "
-            "--states all` lists them with their ids"
-        )
+        raise ObjectNotFound(f"no SlurmJob of namespace {kubectl.namespace} is Slurm job {job_id}: {LISTED}")
     if len({job.cluster_key for job in same}) > 1 or len(unfinished) > 1:
         found = ", ".join(f"{job.name} (of {job.cluster or job.endpoint})" for job in same)
         raise Refusal(f"Slurm job {job_id} is more than one SlurmJob: write the name of one of {found}")

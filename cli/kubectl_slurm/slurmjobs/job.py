@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
@@ -15,6 +16,10 @@ from redbox_shared.wire import HELD_BY_SLURM, HELD_BY_USER
 Object = dict[str, Any]
 
 REFUSED_EXIT = 65
+ON_A_LOGIN_NODE = (
+    (re.compile("`sinfo [^`]*`"), "`kubectl slurm info -o wide`"),
+    (re.compile("`sacctmgr [^`]*`"), "`kubectl slurm doctor`"),
+)
 FINAL = frozenset({"Succeeded", "Failed", "Cancelled"})
 COMPACT = {
     "PENDING": "PD", "RUNNING": "R", "SUSPENDED": "S", "COMPLETING": "CG", "CONFIGURING": "CF",
@@ -91,7 +96,11 @@ class SlurmJobView:
 
     @property
     def message(self) -> str:
-        return self._text("message")
+        """With commands of this plugin: its user may have no login where red-box's advice can be typed."""
+        text = self._text("message")
+        for of_slurm, ours in ON_A_LOGIN_NODE:
+            text = of_slurm.sub(ours, text)
+        return text
 
     @property
     def job_id(self) -> str:

@@ -16,7 +16,7 @@ CURES = {
     "--time lets Slurm fit it into gaps.",
     "Priority": "nothing: it starts in its turn. A shorter --time and fewer resources let Slurm fit it in.",
     "Dependency": "nothing: it starts when the jobs below have ended as required.",
-    "DependencyNeverSatisfied": "cancel it; submit it again once what it needs has succeeded.",
+    "DependencyNeverSatisfied": "cancel it; submit it again once the jobs below have ended as required.",
     "JobHeldUser": "`kubectl slurm release {name}`, or `kubectl slurm resume {name}` where it is suspended.",
     "JobHeldAdmin": "ask the administrators of the cluster why they hold it.",
     "BeginTime": "nothing: its begin time has not come.",
@@ -72,17 +72,19 @@ def limits_met(job: SlurmJobView, partition: ListedPartition | None) -> list[str
     asked_s, longest = seconds_of(job.time_limit), partition.limit("maxTimeS")
     if asked_s is not None and longest is not None and asked_s > longest:
         found.append(
-            f"it asks for {job.time_limit} of time; partition {partition.name} allows {limit(longest)}"
+            f"it asks for --time={job.time_limit}; partition {partition.name} allows {limit(longest)}"
         )
     nodes, most = resources.get("nodes"), partition.limit("maxNodes")
     if nodes and most is not None and int(nodes) > most:
-        found.append(f"it asks for {nodes} nodes; partition {partition.name} allows {most}")
+        found.append(f"it asks for --nodes={nodes}; partition {partition.name} allows {most}")
     total = partition.amount("total", "nodes")
     if nodes and total is not None and int(nodes) > total:
-        found.append(f"it asks for {nodes} nodes; partition {partition.name} has {total}")
+        found.append(f"it asks for --nodes={nodes}; partition {partition.name} has {total}")
     per_task, largest = resources.get("cpusPerTask"), partition.amount("largestNode", "cpus")
     if per_task and largest is not None and int(per_task) > largest:
-        found.append(f"it asks for {per_task} CPUs on a node; the largest of {partition.name} has {largest}")
+        found.append(
+            f"it asks for --cpus-per-task={per_task}; the largest node of {partition.name} has {largest}"
+        )
     return [*found, *_memory(job, partition)]
 
 
@@ -90,7 +92,7 @@ def _memory(job: SlurmJobView, partition: ListedPartition) -> list[str]:
     asked, largest = megabytes_of(job.resources.get("memPerNode")), partition.amount("largestNode", "memMb")
     if asked and largest is not None and asked > largest:
         has = megabytes(largest)
-        return [f"it asks for {megabytes(asked)} on a node; the largest of {partition.name} has {has}"]
+        return [f"it asks for --mem={megabytes(asked)}; the largest node of {partition.name} has {has}"]
     return []
 
 

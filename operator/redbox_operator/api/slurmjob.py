@@ -82,6 +82,14 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
                     "set exactly one of batch, batchFrom and container",
                 ),
                 rule("!(has(self.cluster) && has(self.endpoint))", "set only one of cluster and endpoint"),
+                rule(
+                    "!(has(self.container) && has(self.arguments))",
+                    "arguments are a script's: a container has container.args",
+                ),
+                rule(
+                    "!(has(self.dependsOnAny) && self.dependsOnAny && has(self.dependsOnJobs))",
+                    "with dependsOnAny name SlurmJobs alone",
+                ),
             ]
         }
     )
@@ -105,6 +113,11 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["jobID"]},
         description="Jobs of the Slurm cluster that are no SlurmJobs and that this one waits for in Slurm's "
         "queue. Slurm refuses an id that it does not have.",
+    )
+    depends_on_any: bool = Field(
+        default=False,
+        description="One of dependsOn is enough, as ? in sbatch --dependency; dependsOnJobs must be empty. "
+        "The job is submitted as soon as one is met.",
     )
     results: ResultsSpec | None = Field(
         None, description="Files of the job to copy into a volume when it ends."
@@ -161,6 +174,8 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
     def _has_one_program(self) -> Self:
         refuse_several(self, "batch", "batch_from", "container")
         refuse_several(self, "cluster", "endpoint")
+        refuse_several(self, "container", "arguments")
+        refuse_several(self, "depends_on_any", "depends_on_jobs")
         return self
 
 

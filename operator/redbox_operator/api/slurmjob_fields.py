@@ -52,7 +52,7 @@ OfKubernetes = Annotated[dict[str, Any], AfterValidator(bounded)]
 
 def refuse_several(model: KubeModel, *fields: str) -> None:
     """Of these fields at most one may be set, as the CRD requires: objects may be older than its rule."""
-    given = [to_camel(name) for name in fields if getattr(model, name) is not None]
+    given = [to_camel(name) for name in fields if getattr(model, name) not in (None, [], False)]
     if len(given) > 1:
         raise PydanticCustomError("one_source", "{named} are set: keep one", {"named": " and ".join(given)})
 

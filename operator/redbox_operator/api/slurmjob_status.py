@@ -133,6 +133,10 @@ class SlurmJobStatus(StatusPart):
     array: ArrayStatus | None = None
     results: ResultsStatus | None = None
     working_directory: str | None = None
+    stdout: str | None = Field(
+        None, description="The file of its stdout on the Slurm cluster; of an array each task has its own."
+    )
+    stderr: str | None = Field(None, description="Likewise of its stderr.")
     companion: CompanionStatus | None = None
     conditions: list[StatusCondition] = Field(
         default_factory=list,
@@ -160,7 +164,7 @@ class SlurmJobStatus(StatusPart):
         return {name: value for name, value in written.items() if value != []}
 
 
-DETAILS = ("state", "partition", "user", "run", "working_directory", "submitted_at")
+DETAILS = ("state", "partition", "user", "run", "working_directory", "stdout", "stderr", "submitted_at")
 QUEUE_DETAILS = ("reason", "message")
 """Slurm's reason for the wait of a job in its queue; in other phases these say more than the phase."""
 

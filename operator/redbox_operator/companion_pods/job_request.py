@@ -13,7 +13,7 @@ from redbox_operator.api.slurmjob import SlurmJob
 # The order of a stored request's keys: older operators' texts are compared with it. New keys come last.
 KEYS = (
     *("batch", "container", "name", "partition", "account", "qos", "resources", "env", "workingDirectory"),
-    *("output", "error", "array", "dependencies", "begin", "hold", "options", "specDigest"),
+    *("output", "error", "array", "dependencies", "begin", "hold", "options", "specDigest", "arguments"),
 )
 LARGEST_REQUEST = 1_000_000  # of a ConfigMap's 1 MiB, beside the CA
 

@@ -208,10 +208,12 @@ class RedboxLink:
         """What red-box permits the operator."""
         return (await self._call_slurm(self.client.whoami)).roles
 
-    async def act(self, key: RowKey, act: str, *, run: int | None = None) -> Job:
-        """Hold or release a pending job, or requeue this run of a running one."""
+    async def act(self, key: RowKey, act: str, *, run: int | None = None, task: int | None = None) -> Job:
+        """Hold or release a pending job, requeue this run of a running one, or cancel a task of an array."""
         return await self._call_slurm(
-            lambda: self.client.act_on_job(key.key, act, attempt=key.attempt, run=run, owner=_owner(key))
+            lambda: self.client.act_on_job(
+                key.key, act, attempt=key.attempt, run=run, task=task, owner=_owner(key)
+            )
         )
 
     async def _call_slurm(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:

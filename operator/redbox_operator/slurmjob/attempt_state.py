@@ -218,6 +218,14 @@ def requested_requeue(job: SlurmJob, row: Job) -> str | None:
     return requested if requested_actions.asks_for(requested, row.job_id, row.run) else None
 
 
+def requested_task_cancels(job: SlurmJob, row: Job) -> str | None:
+    """Likewise of tasks that are to be cancelled, while some of the array wait or run."""
+    requested = job.annotations.get(requested_actions.CANCEL_TASKS)
+    if requested is None or row.job_id is None or row.array is None:
+        return None
+    return requested if requested_actions.asks_for(requested, row.job_id, row.run) else None
+
+
 def cancel_requested(job: SlurmJob) -> bool:
     """Whether the SlurmJob's annotation requests that it is cancelled, and stays."""
     return job.annotations.get(requested_actions.CANCEL) == requested_actions.REQUESTED

@@ -127,8 +127,8 @@ def release_cure(name: str, spec: SlurmJobSpec, row: Job) -> str:
     used = f"The retries of its backoffLimit ({limit}) are used. " if limit else ""
     by_itself = "" if limit else " With a backoffLimit the operator does so by itself, as a retry."
     return (
-        f"{used}`kubectl slurm release {name}`, or `scontrol release {row.job_id}` on the login node, lets "
-        f"it start.{by_itself}"
+        f"{used}`kubectl slurm release {name}`, or with a login on the cluster `scontrol release "
+        f"{row.job_id}`, lets it start.{by_itself}"
     )
 
 

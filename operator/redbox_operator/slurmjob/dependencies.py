@@ -18,6 +18,11 @@ from redbox_operator.slurmjob.attempts import is_suspended_to_restart
 
 SHOWN = 10
 """Of a cycle so many are named: it may have thousands, and each of them says so."""
+APPLY_AGAIN = "Delete it, and apply it again after the other SlurmJob has ended as needed"
+FORGETS = (
+    "Slurm forgets jobs some minutes after their end (MinJobAge): should it have forgotten job {} by then, "
+    "it refuses this one"
+)
 Lookup = Callable[[str], SlurmJob | None]
 """A SlurmJob of the same namespace, by name."""
 Names = Callable[[str], Sequence[str]]
@@ -38,6 +43,8 @@ def resolve(
         path = " -> ".join([*shown, job.name])
         message = f"the SlurmJob depends on itself ({path}): delete one of these SlurmJobs"
         return [], StatusProblem("DependencyCycle", message, final=True)
+    if job.spec.depends_on_any:
+        return [], _until_any_is_met(job, lookup)
     for_slurm = [Dependency(type=other.type.value, job_id=other.job_id) for other in job.spec.depends_on_jobs]
     for wanted in job.spec.depends_on:
         other = lookup(wanted.name)
@@ -52,10 +59,24 @@ def resolve(
             return [], StatusProblem("DependencyFailed", _can_never_start(wanted, other.status), final=True)
         if fulfilled is None and not _slurm_can_wait(job, cluster, other):
             message = f"waits for SlurmJob {wanted.name} (`{wanted.type}`); it is submitted afterwards"
+            message += "".join(f". {FORGETS.format(other.job_id)}" for other in job.spec.depends_on_jobs[:1])
             return [], StatusProblem("DependencyWaiting", message)
         if fulfilled is None:
             for_slurm.append(Dependency(type=wanted.type.value, key=other.uid))
     return for_slurm, None
+
+
+def _until_any_is_met(job: SlurmJob, lookup: Lookup) -> StatusProblem | None:
+    """Of `dependsOnAny`: the SlurmJob is submitted as soon as one dependency is met, and not before."""
+    others = {wanted: lookup(wanted.name) for wanted in job.spec.depends_on}
+    met = [_fulfilled(wanted, other.status) if other else None for wanted, other in others.items()]
+    if True in met or not met:
+        return None
+    names = ", ".join(f"{wanted.name} (`{wanted.type}`)" for wanted in others)
+    if all(is_met is False for is_met in met):
+        message = f"depends on one of {names}, and none ended as needed: it can never start. {APPLY_AGAIN}"
+        return StatusProblem("DependencyFailed", message, final=True)
+    return StatusProblem("DependencyWaiting", f"waits for one of {names}; it is submitted afterwards")
 
 
 def _fulfilled(wanted: DependsOn, status: SlurmJobStatus) -> bool | None:
@@ -83,7 +104,7 @@ def _can_never_start(wanted: DependsOn, status: SlurmJobStatus) -> str:
     needed = "failure" if wanted.type is DependencyType.AFTERNOTOK else "success"
     return (
         f"depends on the {needed} of SlurmJob {wanted.name}, which ended {status.phase}: it can never start. "
-        "Delete it, and apply it again after the other SlurmJob has ended as needed"
+        f"{APPLY_AGAIN}"
     )
 
 

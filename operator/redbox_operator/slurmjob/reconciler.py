@@ -59,6 +59,7 @@ from redbox_operator.slurmjob.attempt_state import (
     next_attempt_in,
     pending_action,
     requested_requeue,
+    requested_task_cancels,
     status_inputs,
 )
 from redbox_operator.slurmjob.deletion import Deletion
@@ -362,6 +363,8 @@ class Reconciler:
                     self.queue.add(state.job.ref)  # its status announces the release
             elif requested := requested_requeue(state.job, row):
                 await self._requested.requeue(state, link, row, requested)
+            elif requested := requested_task_cancels(state.job, row):
+                await self._requested.cancel_tasks(state, link, requested)
         except (NoSuchJob, Conflict, Busy) as refusal:
             log.info("action refused by red-box", slurmjob=state.job.ref.full_name, error=str(refusal))
             self.queue.add_later(state.job.ref, AWAY_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Actions that SlurmJobs request by an annotation: requeue or release a run, and cancel the SlurmJob.
+"""Actions that SlurmJobs request by an annotation: requeue or release a run, cancel tasks or the SlurmJob.
 
 The annotation of a requeue names the run, and red-box requeues that run alone. So a request that is sent
 twice, or by the next operator, is harmless. One that was refused is not sent again: another annotation asks
@@ -31,19 +31,28 @@ from redbox_operator.slurmjob.attempt_state import (
 )
 from redbox_operator.slurmjob.attempts import CancelState
 from redbox_shared import requested_actions
-from redbox_shared.requested_actions import RELEASE_REFUSED, REQUEUE_REFUSED, asks_for, of_run
+from redbox_shared.requested_actions import (
+    CANCEL_TASKS_REFUSED,
+    RELEASE_REFUSED,
+    REQUEUE_REFUSED,
+    TASKS_CANCELLED,
+    asks_for,
+    of_run,
+    tasks_in,
+)
 
-REQUEUE, RELEASE = "requeue", "release"
+REQUEUE, RELEASE, CANCEL_TASK = "requeue", "release", "cancel-task"
 REQUEUED = "Requeued"
 SUBMITTING = "the one that is being submitted"
 
 
 class RequestedActions:
-    """Sends what annotations request, and remembers what has its outcome: requeues, and refused releases."""
+    """Sends what annotations request, and remembers what has its outcome, such as a requeue."""
 
     def __init__(self, writer: StatusWriter) -> None:
         self._writer = writer
         self._settled: dict[str, str] = {}  # by the SlurmJob's uid
+        self._settled_tasks: dict[str, str] = {}  # likewise
         self._refused_releases: dict[str, str] = {}  # likewise
 
     async def requeue(self, state: AttemptState, link: RedboxLink, row: Job, requested: str) -> None:
@@ -58,6 +67,22 @@ class RequestedActions:
         else:
             await self._publish(state, REQUEUE, requested, REQUEUED, "Slurm has it in its queue again.")
         self._settled[uid] = requested
+
+    async def cancel_tasks(self, state: AttemptState, link: RedboxLink, requested: str) -> None:
+        """Raises what may succeed later, as above: those that are cancelled already are so again."""
+        uid = state.job.uid
+        if self._settled_tasks.get(uid) == requested:
+            return
+        refused = {}
+        for task in tasks_in(requested):
+            try:
+                await link.act(state.row_key, CANCEL_TASK, task=task)
+            except (Conflict, NotAccepted, NotAllowed, NoSuchJob) as refusal:
+                refused[task] = refusal.detail
+        words = "; ".join(f"task {task}: {why}" for task, why in refused.items())
+        reason = CANCEL_TASKS_REFUSED if refused else TASKS_CANCELLED
+        await self._publish(state, CANCEL_TASK, requested, reason, words or "Slurm has cancelled them.")
+        self._settled_tasks[uid] = requested
 
     async def hold_or_release(self, state: AttemptState, link: RedboxLink, row: Job, action: str) -> bool:
         """False: Slurm holds it, and its release was refused. Raises what may succeed later."""
@@ -80,6 +105,7 @@ class RequestedActions:
     def forget(self, uid: str) -> None:
         """The SlurmJob is gone."""
         self._settled.pop(uid, None)
+        self._settled_tasks.pop(uid, None)
         self._refused_releases.pop(uid, None)
 
     async def _publish(
@@ -90,7 +116,7 @@ class RequestedActions:
             about=path_of(job.ref),
             uid=job.uid,
             change=f"{reason}|{requested}",
-            severity=NORMAL if reason == REQUEUED else WARNING,
+            severity=NORMAL if reason in {REQUEUED, TASKS_CANCELLED} else WARNING,
             reason=reason,
             message=f"{requested}: {words}",
             action=action,

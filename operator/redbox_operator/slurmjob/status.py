@@ -59,6 +59,7 @@ ROW_FIELDS = (
     *("state", "job_id", "partition", "user", "nodes", "exit_code", "signal", "submitted_at", "started_at"),
     *("ended_at", "stale_since", "run", "array", "working_directory"),
 )
+LOG_FIELDS = ("stdout", "stderr")
 CANCELLING = "Cancelling"
 CANCELLED = "Cancelled"
 LIVES_AGAIN = "LivesAgain"
@@ -202,8 +203,8 @@ def _advice(inputs: StatusInputs, row: Job) -> str:
         advice = again + "attempt is submitted at once."
     else:
         advice = (
-            "See `kubectl logs {2}` and `sacct -D -j {1}` on the login node. To run it again, `kubectl "
-            "delete slurmjob {0}` and apply it again; retryLost with a backoffLimit does so by itself."
+            "See `kubectl logs {2}`, with a login on the cluster also `sacct -D -j {1}`. To run it again, "
+            "`kubectl delete slurmjob {0}` and apply it again; retryLost with a backoffLimit does so itself."
         )
     pod = pod_name(job.name, inputs.attempt.number)
     return f"{row.message} {advice.format(job.name, row.job_id, pod)}"
@@ -270,6 +271,7 @@ def _previous_outcome(before: SlurmJobStatus) -> JobOutcome:
 def _fields_of(row: Job) -> dict[str, object]:
     """The row as status fields; Kubernetes stores times to the second."""
     fields = {name: getattr(row, name) for name in ROW_FIELDS}
+    fields |= {name: getattr(row.logs, name) for name in LOG_FIELDS}
     times = {name: at.replace(microsecond=0) for name, at in fields.items() if isinstance(at, datetime)}
     array = ArrayStatus.model_validate(row.array.model_dump()) if row.array else None
     return {**fields, **times, "array": array, "node_list": fold(row.nodes) or None}
@@ -277,7 +279,7 @@ def _fields_of(row: Job) -> dict[str, object]:
 
 def _previous_fields(inputs: StatusInputs) -> dict[str, object]:
     """What the status has of this attempt already."""
-    names = (*ROW_FIELDS, "node_list")
+    names = (*ROW_FIELDS, *LOG_FIELDS, "node_list")
     return {name: getattr(inputs.before, name) for name in names} if inputs.same_attempt else {}
 
 

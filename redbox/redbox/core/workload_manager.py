@@ -101,6 +101,7 @@ class JobAction(StrEnum):
     """The actions on a job that exists."""
 
     CANCEL = "cancel"
+    CANCEL_TASK = "cancel-task"  # of an array: its handle has the task's id, 4711_3
     HOLD = "hold"
     RELEASE = "release"
     REQUEUE = "requeue"

@@ -18,8 +18,9 @@ import structlog
 from redbox.core.domain import Caller, JobKey, Role
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, JobStates, Observation
 from redbox.jobs.context import Context, JobsComponent
-from redbox.jobs.errors import Forbidden
+from redbox.jobs.errors import Forbidden, JobConflict, JobsBusy, NotAcceptable
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
+from redbox.jobs.record.messages import HELD_FOR_DEPENDENCY
 from redbox.jobs.record.record import JobRecord, Lineage, Stage, lineage
 from redbox.observability.job_audit import REDBOX, AuditEntry
 from redbox_api.models import FINAL_PHASES, Phase
@@ -121,12 +122,29 @@ class JobActions(JobsComponent):
 def may_act_for_others(caller: Caller, act: JobAction) -> bool:
     """Whether an operator does this to jobs of others, beside cancelling them."""
     if act is not JobAction.REQUEUE or not caller.may(Role.OPERATOR):
-        return act in {JobAction.HOLD, JobAction.RELEASE}
+        return act in {JobAction.HOLD, JobAction.RELEASE, JobAction.CANCEL_TASK}
     if not caller.may(Role.REQUEUE):
         raise Forbidden(
             f"{caller.identity} may not requeue jobs of others: its roles do not include requeue."
         )
     return True
+
+
+def handle_for(record: JobRecord, act: JobAction, task: int | None) -> JobHandle:
+    """To act on the job, or on a task of it; raises what refuses that."""
+    if (handle := record.handle) is None:
+        raise JobConflict("The job is still being submitted: there is nothing to act on yet.")
+    if record.held_retry and act is JobAction.RELEASE:
+        raise JobsBusy(
+            "red-box itself holds this job until it is certain that it is the only one.", retry_after=10
+        )
+    if record.held_for_dependency and act is JobAction.RELEASE:
+        raise NotAcceptable(HELD_FOR_DEPENDENCY)
+    if task is None:
+        return handle
+    if not record.status.array_size:
+        raise NotAcceptable(f"The job is not an array: it has no task {task}.")
+    return replace(handle, job_id=f"{handle.job_id}_{task}")
 
 
 def has_grace(record: JobRecord, now: datetime) -> bool:

@@ -24,11 +24,10 @@ from redbox.jobs.errors import (
     JobNotFound,
     JobsBusy,
     JobsError,
-    NotAcceptable,
     RateLimited,
     RefusedBySlurm,
 )
-from redbox.jobs.job_actions import JobActions, may_act_for_others
+from redbox.jobs.job_actions import JobActions, handle_for, may_act_for_others
 from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.poll.cancelled_jobs import CancelledJobs
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
@@ -43,7 +42,6 @@ from redbox.jobs.query.watch import JobView, Watcher
 from redbox.jobs.record.api_view import job_view, visible
 from redbox.jobs.record.listing import Filters, PageRequest, page_of
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.record.messages import HELD_FOR_DEPENDENCY
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Tombstone, lineage, shared
 from redbox.jobs.record.state_machine import StateMachine, is_new_cancel, to_cancel
@@ -350,9 +348,12 @@ class JobService:
         *,
         signal: str | None = None,
         run: int | None = None,
+        task: int | None = None,
         owner: Owner | None = None,
     ) -> Job:
         """Hold, release, requeue or signal an own job, or by its owner one of an operator's cluster.
+
+        Of an array one task may be cancelled.
 
         Slurm's refusal is RefusedBySlurm.
         """
@@ -360,14 +361,7 @@ class JobService:
             submitter_of(caller)
             owner = None
         record = await self._access.record(caller, key, attempt, owner)
-        if (handle := record.handle) is None:
-            raise JobConflict("The job is still being submitted: there is nothing to act on yet.")
-        if record.held_retry and act is JobAction.RELEASE:
-            raise JobsBusy(
-                "red-box itself holds this job until it is certain that it is the only one.", retry_after=10
-            )
-        if record.held_for_dependency and act is JobAction.RELEASE:
-            raise NotAcceptable(HELD_FOR_DEPENDENCY)
+        handle = handle_for(record, act, task)
         try:
             outcome = await self._actions.act(handle, act, signal=signal, run=run)
         except (WorkloadManagerError, TimeoutError) as fault:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class LocalJob:
     stderr: str
     env: dict[str, str]
     time_limit_s: int | None = None
+    arguments: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

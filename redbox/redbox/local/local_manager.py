@@ -116,6 +116,7 @@ class LocalManager:
             stderr=stdout if merged else posixpath.join(directory, request.error or "local-%j.err"),
             env={**account_environment(self._account, DIRECTORIES), **env},
             time_limit_s=read_duration(limit) if limit is not None else None,
+            arguments=request.arguments,
         )
         return job, encode_script(script)
 

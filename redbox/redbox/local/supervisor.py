@@ -40,7 +40,7 @@ class RunningScript:
         stdout = open_output(job["stdout"])
         stderr = stdout if job["stderr"] == job["stdout"] else open_output(job["stderr"])
         self._process = subprocess.Popen(
-            [str(directory / SCRIPT)],
+            [str(directory / SCRIPT), *job.get("arguments", ())],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

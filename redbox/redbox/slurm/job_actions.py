@@ -69,7 +69,7 @@ class SlurmActions:
         for pause in (*PAUSES_S, None):
             rows = await self._queries.rows_of(job.user, [job.job_id])
             if shows(action, rows, before):
-                return ActionResult(done=True)
+                return ActionResult(done=True, detail=job.job_id if action is JobAction.CANCEL_TASK else "")
             if pause is not None:
                 await self._commands.clock.sleep(pause)
         states = ", ".join(sorted({row.state for row in rows}))
@@ -85,7 +85,7 @@ def reason_not_to_act(job: JobHandle, rows: Sequence[QueueRow], action: JobActio
         detail = f"Slurm has reused the id {job.job_id} for another job, which was not touched."
         return ActionResult(done=False, gone=True, detail=detail)
     if all(has_ended(row.state) for row in rows) and action is not JobAction.REQUEUE:
-        wanted_its_end = action in {JobAction.CANCEL, JobAction.STOP}
+        wanted_its_end = action in {JobAction.CANCEL, JobAction.CANCEL_TASK, JobAction.STOP}
         return ActionResult(done=wanted_its_end, detail=f"Job {job.job_id} had already ended.")
     return None
 
@@ -97,7 +97,7 @@ def run_of(rows: Sequence[QueueRow]) -> int:
 
 def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[str]:
     match action:
-        case JobAction.CANCEL:
+        case JobAction.CANCEL | JobAction.CANCEL_TASK:
             return scancel.cancel_argv(job.job_id, job.user.name, job.job_name)
         case JobAction.SIGNAL:
             return scancel.signal_argv(job.job_id, job.user.name, job.job_name, signal or "")
@@ -111,7 +111,7 @@ def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow
     """Whether the job is as the action should have left it; one that is gone from the queue has ended."""
     waiting = [row for row in rows if has_not_begun(row.state)]
     match action:
-        case JobAction.CANCEL:
+        case JobAction.CANCEL | JobAction.CANCEL_TASK:
             return all(has_ended(row.state) or row.state == "COMPLETING" for row in rows)
         case JobAction.HOLD:
             return any(row.reason in JOB_STATES.held_reasons for row in waiting)

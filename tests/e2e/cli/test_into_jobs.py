@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,4 +85,15 @@ def test_with_virtual_delivery_the_commands_are_the_same(plugin: Plugin, bed: Be
         plugin.well("cp", f"{name}:/tmp/{name}.txt", str(tmp_path / "out.txt"))
         assert (tmp_path / "out.txt").read_text() == "hello"
         assert f"of {_job_id(plugin, name)}" in _forwarded(plugin, name)
-        plugin.well("cancel", "--wait", name)
+        two, array = (
+            plugin.submitted("-t", "20", *options, "--wrap", "sleep 600")
+            for options in (("-N", "2", "--nodelist=n1,n2"), ("-c", "1", "-a", "3-4"))
+        )
+        for node in ("n1", "n2"):
+            entered = partial(plugin, "exec", two, "--node", node, "--", "hostname")
+            assert eventually(lambda entered=entered: entered().stdout) == f"{node}\n"
+        command = ("--", "printenv", "SLURM_ARRAY_TASK_ID")
+        assert eventually(lambda: plugin("exec", f"{array}_4", *command).stdout) == "4\n"
+        unnamed = plugin("exec", array, *command)
+        assert "name one of its tasks" in unnamed.stderr
+        plugin.well("cancel", "--wait", name, two, array)

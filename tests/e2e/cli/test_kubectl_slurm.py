@@ -114,6 +114,36 @@ def test_one_task_of_an_array_is_shown(plugin: Plugin) -> None:
     assert (missing.returncode, missing.stdout) == (1, "")
 
 
+def test_arguments_reach_a_script_in_any_language(plugin: Plugin, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("#!/usr/bin/env python3\n#SBATCH -J trains\nimport sys\nprint(sys.argv[1:])\n")
+    arguments = ["--lr", "0.1", "it's $HOME", "", "--hold"]
+    ended = plugin("submit", "--follow", str(script), *arguments)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == str(arguments)
+
+
+def test_one_task_of_an_array_is_cancelled_and_explain_names_those_that_failed(nearby: Plugin) -> None:
+    script = "#!/bin/sh\n[ $SLURM_ARRAY_TASK_ID = 0 ] && exit 7\nexec sleep 600\n"
+    name = nearby.submitted("-a", "0-3%3", "-c", "1", "-t", "20", stdin=script)
+    job_id = eventually(lambda: nearby.well("queue", "-o", "%A|%t", name).splitlines()[1].rpartition("|R")[0])
+    failed = rf"Failed tasks: +0 \(FAILED, exit code 7\); `kubectl slurm logs {name}_0`"
+    eventually(lambda: re.search(failed, nearby.well("explain", name)))
+    assert "task 1, 3 is cancelled" in nearby.well("cancel", f"{job_id}_1", f"{name}_3")
+    login = nearby.bed.host("login")
+    left = ("squeue", "--noheader", "--array", "--format=%K", f"--jobs={job_id}", "--states=PD,R")
+    assert login.run(*left, user="alice").stdout.split() == ["2"]
+    nearby.well("cancel", "--wait", name)
+
+
+def test_any_of_several_dependencies_is_enough(plugin: Plugin) -> None:
+    held = plugin.submitted("-H", "--wrap", "true")
+    first = plugin.submitted("--wait", "--wrap", "true")
+    either = plugin("submit", "--wait", "-d", f"afterok:{held}?afterok:{first}", "--wrap", "echo either")
+    assert either.returncode == 0, either.stderr
+    plugin.well("cancel", held)
+
+
 def test_results_are_asked_for_by_path_and_claim(plugin: Plugin) -> None:
     shown = plugin.well("submit", "--dry-run", "-o", "yaml", "--collect", "plots=claim", "--wrap", "true")
     kubectl = [str(plugin.bed.places.state / "bin/kubectl"), "create", "--dry-run=server", "--filename=-"]
@@ -143,7 +173,9 @@ def test_a_job_is_held_released_and_cancelled(plugin: Plugin) -> None:
     assert "only waiting jobs are held" in refused.stderr
     cancelled = plugin.well("cancel", "--wait", name)
     assert re.fullmatch(rf"{name} \(.*\) is cancelled\n{name} \(.*\) ended CANCELLED\n", cancelled)
-    assert "ended CANCELLED" in plugin.well("explain", name)
+    explained = plugin.well("explain", name)
+    assert "ended CANCELLED" in explained
+    assert re.search(r"Stdout: +/\S+/slurm-\d+\.out\n", explained)
     assert name in plugin.well("history")
     assert "CANCELLED AT" in plugin.well("logs", name)
     assert "has ended" in plugin("cancel", name).stderr
@@ -224,6 +256,8 @@ def test_usage_and_the_start_of_the_job_behind_are_slurms_own(nearby: Plugin, ru
     eventually(measured)
     expected = rf"Starts: +Slurm expects it to start at \S+, in about \d+ min, on {node} \("
     eventually(lambda: re.search(expected, nearby.well("explain", behind)))
+    listed = rf"{behind} +alice +PD +20\S+ +1 +{node} +\("
+    assert re.search(listed, nearby.well("queue", "--start"))
     nearby.well("cancel", behind)
 
 

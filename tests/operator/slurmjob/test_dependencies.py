@@ -132,3 +132,47 @@ def test_a_long_chain_is_looked_through_without_unpacking_it(monkeypatch: pytest
     assert problem is not None
     assert "(n0 -> n1 -> " in problem.message
     assert "-> n9 -> 990 more -> n0)" in problem.message
+
+
+def of_several(**statuses: SlurmJobStatus) -> Lookup:
+    first = slurm_job()
+
+    def lookup(name: str) -> SlurmJob | None:
+        metadata = {**first.metadata, "name": name, "uid": name}
+        status = statuses.get(name)
+        return first.model_copy(update={"metadata": metadata, "status": status}) if status else None
+
+    return lookup
+
+
+def any_of(*names: str, kind: str = "afterok") -> Any:
+    return slurm_job(dependsOnAny=True, dependsOn=[{"name": name, "type": kind} for name in names])
+
+
+def test_one_of_several_that_is_met_is_enough() -> None:
+    """Whatever became of the others, and of one that does not exist yet."""
+    lookup = of_several(a=FAILED, b=SUCCEEDED, c=SUBMITTED)
+    assert resolved(any_of("a", "b", "c", "ghost"), "hpc1", lookup) == ([], None)
+
+
+def test_until_one_of_several_is_met_it_is_not_submitted() -> None:
+    noted, problem = resolved(any_of("a", "b"), "hpc1", of_several(a=FAILED, b=SUBMITTED))
+    assert (noted, problem.reason, problem.final) == ([], "DependencyWaiting", False)
+    assert "one of a (`afterok`), b (`afterok`)" in problem.message
+
+
+def test_where_none_of_several_can_be_met_any_more_it_is_the_end() -> None:
+    _, problem = resolved(any_of("a", "b"), "hpc1", of_several(a=FAILED, b=FAILED))
+    assert (problem.reason, problem.final) == ("DependencyFailed", True)
+
+
+def test_a_wait_that_may_outlive_a_job_of_slurm_says_so() -> None:
+    job = slurm_job(dependsOn=[{"name": "first"}], dependsOnJobs=[{"jobID": "4711"}])
+    _, problem = resolved(job, "hpc1", others(status_of(status_inputs())))
+    assert problem.reason == "DependencyWaiting"
+    assert "should it have forgotten job 4711 by then" in problem.message
+
+
+def test_any_of_several_does_not_go_with_jobs_of_slurm() -> None:
+    with pytest.raises(ValueError, match="dependsOnAny and dependsOnJobs are set"):
+        slurm_job(dependsOnAny=True, dependsOnJobs=[{"jobID": "4711"}])

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from redbox_api.errors import Busy, Conflict, NotAllowed, Refused
-from redbox_api.models import Phase, Problem
-from redbox_shared.requested_actions import CANCEL, REQUEUE, REQUEUE_REFUSED, of_run
+from redbox_api.models import ArrayCounts, Phase, Problem
+from redbox_shared.requested_actions import (
+    CANCEL,
+    CANCEL_TASKS,
+    CANCEL_TASKS_REFUSED,
+    REQUEUE,
+    REQUEUE_REFUSED,
+    of_run,
+)
 from tests.operator.harness import Stand
 
 
@@ -228,3 +235,42 @@ async def test_nothing_else_is_done_to_a_job_that_is_being_cancelled(stand: Stan
     await stand.look()
     assert set(stand.link.done) == {"cancel farm/default all"}
     assert stand.status["reason"] == "Cancelling"
+
+
+ARRAY = ArrayCounts(total=9, running=2, pending=7)
+
+
+async def test_tasks_of_an_array_are_cancelled_once_each(stand: Stand) -> None:
+    await stand.apply(array="0-8")
+    await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
+    await stand.change(annotations={CANCEL_TASKS: of_run("7", 1, "3,5/x")})
+    await stand.look()
+    assert stand.link.done == ["cancel-task 1 task 3", "cancel-task 1 task 5"]
+    (event,) = [event for event in stand.api.of_kind("Event") if event["reason"] == "TasksCancelled"]
+    assert event["message"].startswith("7/1/3,5/x: ")
+    await stand.change(annotations={CANCEL_TASKS: of_run("7", 1, "6/y")})
+    assert stand.link.done[2:] == ["cancel-task 1 task 6"]
+
+
+async def test_a_task_that_is_not_cancelled_is_named_with_the_reason(stand: Stand) -> None:
+    await stand.apply(array="0-8")
+    await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
+    stand.link.refusal = refusal(Conflict, 409)
+    await stand.change(annotations={CANCEL_TASKS: of_run("7", 1, "3/x")})
+    (event,) = [event for event in stand.api.of_kind("Event") if event["reason"] == CANCEL_TASKS_REFUSED]
+    assert event["message"] == "7/1/3/x: task 3: no role requeue"
+
+
+@pytest.mark.parametrize("value", ["7/2/3", "8/1/3", "7/1", "7/1/", "7/1/x,-1", "3"])
+async def test_tasks_of_another_run_and_what_are_none_are_left_alone(stand: Stand, value: str) -> None:
+    await stand.apply(array="0-8")
+    await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
+    await stand.change(annotations={CANCEL_TASKS: value})
+    assert stand.link.done == []
+
+
+async def test_a_job_that_is_no_array_has_no_tasks(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING, run=1)
+    await stand.change(annotations={CANCEL_TASKS: of_run("7", 1, "3/x")})
+    assert stand.link.done == []

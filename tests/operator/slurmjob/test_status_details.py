@@ -23,11 +23,24 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
 
 
 @pytest.mark.parametrize(
-    "change", [{"state": "PENDING"}, {"partition": "gpu"}, {"reason": "Priority", "message": "It waits."}]
+    "change",
+    [
+        {"state": "PENDING"},
+        {"partition": "gpu"},
+        {"stdout": "/home/alice/slurm-7.out"},
+        {"reason": "Priority", "message": "It waits."},
+    ],
 )
 def test_what_slurm_adds_to_a_job_in_its_queue_is_a_detail(change: dict[str, Any]) -> None:
     before = SUBMITTED.model_copy(update={"state": None})
     assert is_detail(before, before.model_copy(update=change))
+
+
+def test_a_status_has_the_files_of_the_jobs_output_and_keeps_them() -> None:
+    row = job_row(Phase.RUNNING, logs={"stdout": "/home/alice/7.out", "stderr": "/home/alice/7.err"})
+    status = status_of(status_inputs(row))
+    assert (status.stdout, status.stderr) == ("/home/alice/7.out", "/home/alice/7.err")
+    assert status_of(status_inputs(None, before=status)).stdout == status.stdout
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,13 @@ async def test_a_script_runs_with_its_env_in_its_directory_with_its_outputs_apar
     assert end.ended_at is not None
 
 
+async def test_a_script_has_its_arguments_as_they_were_given(manager: LocalManager, tmp_path: Path) -> None:
+    script = '#!/bin/sh\nprintf "%s|" "$@"\n'
+    handle = await submit(manager, submission(tmp_path, script, arguments=["a b", "$HOME", "", "--x"]))
+    await ended(manager, handle)
+    assert (tmp_path / "work" / f"local-{handle.job_id}.out").read_text() == "a b|$HOME||--x|"
+
+
 @pytest.mark.parametrize(
     ("script", "expected"),
     [

@@ -153,3 +153,11 @@ async def test_the_dependencies_of_a_stranger_are_not_touched() -> None:
     outcome = await SlurmManager(agents, REDBOX).depend(HANDLE, ["afterok:8"])
     assert (outcome.done, outcome.gone) == (False, True)
     assert not agents.called("scontrol update")
+
+
+async def test_one_task_of_an_array_is_cancelled() -> None:
+    task = job("9", ArrayJobID="7", ArrayTaskID="3", State="RUNNING")
+    agents = ScriptedAgents({"squeue": [queue(task), GONE], "scancel": done()})
+    handle = JobHandle("7_3", "rb1.mark", "name", ALICE)
+    assert await act(agents, JobAction.CANCEL_TASK, handle) == ActionResult(done=True, detail="7_3")
+    assert agents.called("scancel") == [["scancel", "--user=alice", "--name=name", "7_3"]]

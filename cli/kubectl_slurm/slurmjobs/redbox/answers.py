@@ -54,6 +54,31 @@ class StartOfJob:
 
 
 @dataclass(frozen=True)
+class TaskOfArray:
+    """Of /v1/jobs/{key}: one of its tasks."""
+
+    index: int
+    phase: str
+    state: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+
+    @property
+    def words(self) -> str:
+        """How it ended."""
+        if self.signal:
+            return f"{self.state}, signal {self.signal}"
+        return f"{self.state}, exit code {self.exit_code}" if self.exit_code else self.state
+
+
+@dataclass(frozen=True)
+class JobTasks:
+    """Of /v1/jobs/{key}, of an array whose tasks red-box lists."""
+
+    tasks: tuple[TaskOfArray, ...] = ()
+
+
+@dataclass(frozen=True)
 class StartEstimate:
     """Of /v1/check."""
 

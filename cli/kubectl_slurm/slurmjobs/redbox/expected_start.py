@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 
@@ -10,7 +12,15 @@ from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
 from kubectl_slurm.slurmjobs.redbox.answers import StartEstimate, StartOfJob
-from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess, RedboxRefused, access_of
+from kubectl_slurm.slurmjobs.redbox.requests import (
+    RedboxAccess,
+    RedboxRefused,
+    access_of,
+    access_of_job,
+    by_account,
+    names_of,
+)
+from kubectl_slurm.terminal.screen import note
 from kubectl_slurm.terminal.times import clock, roughly
 from redbox_shared.wire import HELD_BY_SLURM, HELD_REASONS
 
@@ -19,28 +29,51 @@ REQUESTED = (
     *("begin", "options"),
 )
 """Fields that a SlurmJob and a request to red-box have in common."""
+UNKNOWN = "Slurm's estimate is not known: {}"
+MOST_ASKED = 20
+"""In one command: red-box lets an account ask so often in a row, then once a second."""
 ESTIMATE = "an estimate: it changes when jobs end early, or others come first"
 
 
 def expected_start(kubectl: Kubectl, job: SlurmJobView, cluster: ClusterView | None) -> str:
-    """A sentence, always: without red-box it is how to ask Slurm by hand."""
-    by_hand = f"`squeue --start -j {job.job_id}` on the login node shows Slurm's estimate"
+    """A sentence, always: without red-box it is why there is no estimate."""
     if cluster is None:
-        return by_hand
+        return UNKNOWN.format("the SlurmCluster cannot be read")
     try:
-        return _ask(access_of(kubectl, cluster, job.service_account), job, by_hand)
-    except PluginError:
-        return by_hand
+        return _ask(access_of(kubectl, cluster, job.service_account), job)
+    except PluginError as error:
+        return UNKNOWN.format(error)
 
 
-def _ask(access: RedboxAccess, job: SlurmJobView, by_hand: str) -> str:
+def expected_starts(kubectl: Kubectl, jobs: Iterable[SlurmJobView]) -> dict[str, StartOfJob]:
+    """Slurm's estimates of waiting jobs, by their uids; a note says of which there are none, and why."""
+    starts = {}
+    for its_jobs in by_account(jobs):
+        asked, more = its_jobs[:MOST_ASKED], len(its_jobs) - MOST_ASKED
+        try:
+            access = access_of_job(kubectl, asked[0])
+            for job in asked:
+                with suppress(RedboxRefused):  # it has started meanwhile, or is not known there
+                    starts[job.uid] = access.get(StartOfJob, _path(job))
+        except PluginError as error:
+            note(f"{names_of(asked)}: {UNKNOWN.format(error)}")
+        if more > 0:
+            note(f"The first {MOST_ASKED} jobs have their start, {more} others do not: name those you want.")
+    return starts
+
+
+def _path(job: SlurmJobView) -> str:
+    return f"/v1/jobs/{job.uid}/expected-start?attempt={job.attempt}"
+
+
+def _ask(access: RedboxAccess, job: SlurmJobView) -> str:
     try:
-        expected = access.get(StartOfJob, f"/v1/jobs/{job.uid}/expected-start?attempt={job.attempt}")
+        expected = access.get(StartOfJob, _path(job))
     except RedboxRefused as refusal:
         if refusal.status == HTTPStatus.CONFLICT:  # its status in Kubernetes is a moment old
             return f"Slurm job {job.job_id} does not wait any more: ask again in a moment"
         if refusal.status == HTTPStatus.NOT_FOUND:  # an older red-box: it has estimates of new jobs only
-            return _of_a_job_like_it(access, job, by_hand)
+            return _of_a_job_like_it(access, job)
         raise
     return in_words(expected, datetime.now(UTC))
 
@@ -74,13 +107,13 @@ def _from_now(time: datetime, now: datetime) -> str:
     return f"in about {roughly(seconds)}" if seconds >= 1 else "at any moment"
 
 
-def _of_a_job_like_it(access: RedboxAccess, job: SlurmJobView, by_hand: str) -> str:
+def _of_a_job_like_it(access: RedboxAccess, job: SlurmJobView) -> str:
     """By Slurm's calculation for a new job with the same request."""
     request = {name: job.spec[name] for name in REQUESTED if name in job.spec}
     if "batch" not in request:
-        return by_hand
+        return UNKNOWN.format("this red-box is too old to be asked")
     checked = access.post(StartEstimate, "/v1/check", request)
     expected = clock(read_time(checked.would_start_at))
     if not expected:
-        return f"Slurm has no estimate: {checked.detail or by_hand}"
-    return f"a job like it, submitted now, would start at {expected}; {by_hand}"
+        return f"Slurm has no estimate: {checked.detail}".rstrip(": ")
+    return f"a job like it, submitted now, would start at {expected}"

@@ -13,14 +13,15 @@ import queue
 import re
 import ssl
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 from kubectl_slurm.errors import BadUsage, PluginError, Refusal
 from kubectl_slurm.kubectl.program import Kubectl
-from kubectl_slurm.slurmjobs.clusters import ClusterView
+from kubectl_slurm.slurmjobs.clusters import ClusterView, cluster_of
+from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.redbox.answers import MOST, Answer, AnswerInvalid, read_answer
 from kubectl_slurm.terminal.screen import one_line
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
@@ -197,9 +198,7 @@ def _read(status: int, body: bytes) -> dict[str, object]:
     if not isinstance(document, dict):
         raise AnswerInvalid(f"red-box answered {status}, and no JSON object")
     if status != OK:
-        raise RedboxRefused(
-            f"red-box refuses: {one_line(document.get('detail') or document.get('title') or status)}", status
-        )
+        raise RedboxRefused(one_line(document.get("detail") or document.get("title") or status), status)
     return document
 
 
@@ -227,3 +226,20 @@ def access_of(kubectl: Kubectl, cluster: ClusterView, service_account: str) -> R
     words = ["create", "token", service_account, f"--audience={audience}", f"--duration={LIFETIME}"]
     token = kubectl.text(*words).strip()
     return RedboxAccess(endpoint, authority, token)
+
+
+def access_of_job(kubectl: Kubectl, job: SlurmJobView) -> RedboxAccess:
+    """As the identity of this job, at its red-box."""
+    return access_of(kubectl, cluster_of(kubectl, job), job.service_account)
+
+
+def by_account(jobs: Iterable[SlurmJobView]) -> Iterator[list[SlurmJobView]]:
+    """Those that one access serves."""
+    groups: dict[tuple[str, str], list[SlurmJobView]] = {}
+    for job in jobs:
+        groups.setdefault((job.cluster_key, job.service_account), []).append(job)
+    yield from groups.values()
+
+
+def names_of(jobs: Iterable[SlurmJobView]) -> str:
+    return ", ".join(job.name for job in jobs)

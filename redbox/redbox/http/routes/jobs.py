@@ -102,6 +102,18 @@ async def requeue(
     return await services.jobs.act(ref.caller, ref.key, ref.attempt, JobAction.REQUEUE, run=run, owner=owner)
 
 
+@router.post("/v1/jobs/{key}/cancel-task", response_model_exclude_none=True, responses=ACTS)
+async def cancel_task(
+    ref: JobRefDep,
+    services: ServicesDep,
+    owner: OwnerDep,
+    task: Annotated[int, Query(ge=0, le=2**31 - 1, description="its index")],
+) -> Job:
+    """Cancel one task of a job array; the others go on."""
+    act = JobAction.CANCEL_TASK
+    return await services.jobs.act(ref.caller, ref.key, ref.attempt, act, task=task, owner=owner)
+
+
 @router.post("/v1/jobs/{key}/signal", response_model_exclude_none=True, responses=ACTS)
 async def send_signal(ref: JobRefDep, services: ServicesDep, signal: SignalName) -> Job:
     """Send a signal to a job's processes."""

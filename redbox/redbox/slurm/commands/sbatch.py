@@ -1,8 +1,9 @@
 """sbatch: from a submission to a call, and from sbatch's output to an outcome. Pure.
 
 sbatch's own environment is empty: SBATCH_* in it would be options, and any variable would win over
---export-file, which passes the job's environment exact to the byte. The script is sbatch's stdin. Options
-that red-box sets come last, and so win; the comment, which no request can give, comes first.
+--export-file, which passes the job's environment exact to the byte. The script is sbatch's stdin; where
+arguments follow, by its path, behind which sbatch reads no options. Options that red-box sets come last, and
+so win; the comment, which no request can give, comes first.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def build_call(
         *_limited("partition", request.partition, in_script, limits.partitions),
         *_limited("account", request.account, in_script, limits.accounts),
         *_enforced_options(submission, in_script, placeholder),
+        *(["/dev/stdin", *request.arguments] if request.arguments else []),
     ]
     of_job = {
         # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
@@ -101,8 +103,8 @@ def build_check_call(call: SbatchCall) -> SbatchCall:
 
     With --export-file sbatch drops its own environment, and with it the format of times.
     """
-    argv = [word for word in call.argv if not word.startswith("--export-file=")]
-    return replace(call, argv=(*argv, "--test-only"), export=b"")
+    program, *argv = (word for word in call.argv if not word.startswith("--export-file=/proc/self/fd/"))
+    return replace(call, argv=(program, "--test-only", *argv), export=b"")
 
 
 def encode_environment(env: Mapping[str, str]) -> bytes:

@@ -48,6 +48,10 @@ REMEDIES = (
         "`sinfo --format='%P %D %c %m %f %G'` lists what the nodes of each partition have.",
     ),
     (
+        "dependency problem",
+        "Slurm has no such job, or forgot it some minutes after its end: leave it out if it ended well.",
+    ),
+    (
         "violates accounting/QOS policy",
         "A limit of your account or QOS is reached: ask for less, or again once others of your jobs end.",
     ),

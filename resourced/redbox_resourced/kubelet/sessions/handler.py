@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
 
@@ -33,6 +33,7 @@ from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
 from redbox_resourced.kubelet.sessions.open_sessions import OpenSessions
 from redbox_resourced.kubelet.sessions.port_forward import PortForward
 from redbox_resourced.kubelet.sessions.remote_command import Body, RemoteCommand, serve_streams
+from redbox_resourced.kubelet.sessions.session_command import SessionCommand, read_session_command
 from redbox_resourced.kubelet.sessions.statuses import (
     SUCCESS,
     internal_error,
@@ -138,8 +139,7 @@ class SessionHandler:
     async def _exec(self, request: SessionRequest) -> web.StreamResponse:
         options = StreamOptions.read(request.http.query)
         protocol = negotiate(request.http, client_streams.PROTOCOLS)
-        container = request.container if request.pod.role is BoundPodKind.POD else None
-        wanted = _read_request(request.http.query.getall("command", []), options, container)
+        wanted = _read_request(request, options)
         return await self._run(request, protocol, options, wanted)
 
     async def _run(
@@ -194,13 +194,24 @@ class SessionHandler:
         return response
 
 
-def _read_request(command: list[str], options: StreamOptions, container: str | None) -> ExecRequest:
-    if not command:
+def _read_request(request: SessionRequest, options: StreamOptions) -> ExecRequest:
+    words = request.http.query.getall("command", [])
+    if not words:
         raise RequestRejected("a command is required")
+    is_pod = request.pod.role is BoundPodKind.POD
+    wanted = SessionCommand(words) if is_pod else read_session_command(words)
     try:
-        return ExecRequest(command=tuple(command), tty=options.tty, stdin=options.stdin, container=container)
+        return ExecRequest.model_validate(
+            {
+                **asdict(wanted),
+                "tty": options.tty,
+                "stdin": options.stdin,
+                "container": request.container if is_pod else None,
+            }
+        )
     except ValidationError as error:
-        raise RequestRejected(f"the command is refused: {error.errors()[0]['msg']}") from None
+        first = error.errors()[0]
+        raise RequestRejected(f"{'.'.join(map(str, first['loc']))} is refused: {first['msg']}") from None
 
 
 async def _serve(

@@ -242,7 +242,7 @@ def test_beyond_the_limits_nothing_is_submitted() -> None:
 def test_a_check_is_the_same_call_without_the_jobs_environment() -> None:
     call = plan(env={"A": "1"}, partition="debug")
     check = build_check_call(call)
-    assert check.argv[-1] == "--test-only"
+    assert check.argv[1] == "--test-only"
     assert set(call.argv) - set(check.argv) == {"--export-file=/proc/self/fd/{export}"}
     assert check.export == b""
 
@@ -304,3 +304,19 @@ def test_where_a_job_writes_is_known_before_slurm_shows_it(
 ) -> None:
     call = plan(script, **fields)
     assert (call.stdout, call.stderr) == outputs
+
+
+def test_arguments_follow_the_script_which_is_then_named_by_its_path() -> None:
+    """sbatch reads no option behind a script's name."""
+    call = plan(arguments=["--lr", "0.1", "--export-file=/etc/passwd"])
+    assert call.argv[-4:] == ("/dev/stdin", "--lr", "0.1", "--export-file=/etc/passwd")
+    assert "/dev/stdin" not in plan().argv
+    check = build_check_call(call)
+    assert check.argv[:2] == ("sbatch", "--test-only")
+    assert check.argv[-4:] == call.argv[-4:]
+
+
+@pytest.mark.parametrize("program", [{"container": {"image": "x"}}, {"pod": {"containers": []}}])
+def test_only_a_script_has_arguments(program: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"arguments are those of a batch script|containers"):
+        JobRequest.model_validate({**program, "arguments": ["x"]})
