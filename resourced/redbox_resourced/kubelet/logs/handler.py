@@ -60,8 +60,7 @@ class LogHandler:
         except TooManyOpen as busy:
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=str(busy))
         except Refused as refused:
-            message = f"red-box refuses this log: {refused}"
-            return web.Response(status=HTTPStatus.BAD_REQUEST, text=message)
+            return web.Response(status=HTTPStatus.BAD_REQUEST, text=refused.problem.detail)
         except (RedboxError, ApiError, TimeoutError) as error:
             message = f"red-box cannot be reached for this log: {why(error)}"
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=message)

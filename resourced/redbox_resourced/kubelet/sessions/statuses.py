@@ -69,4 +69,4 @@ def refused_by_redbox(error: RedboxError) -> web.Response:
         case _:
             message = f"red-box cannot be reached for this session: {error}"
             return status_response(HTTPStatus.SERVICE_UNAVAILABLE, message)
-    return status_response(status, f"red-box refuses this session: {error}")
+    return status_response(status, error.problem.detail)
