@@ -109,7 +109,7 @@ class Kubectl:
 
     def when(self, pattern: str, shell: str) -> None:
         """Where its words match the pattern of a shell, it does this instead."""
-        self.becomes(self.program.read_text().replace(' in\n', f' in\n    {pattern}) {shell} ;;\n', 1))
+        self.becomes(self.program.read_text().replace(" in\n", f" in\n    {pattern}) {shell} ;;\n", 1))
 
     def becomes(self, program: str) -> None:
         """Another program, from its next call on."""

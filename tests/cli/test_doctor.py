@@ -42,7 +42,7 @@ class Fault:
 
 def unseen(**more: Any) -> dict[str, Any]:
     """A held job that is not in Slurm."""
-    return {**slurmjob("doctor-x", "Pending", jobID=None, user=None, **more), "status": {**more}}
+    return {**slurmjob("doctor-x", "Pending"), "status": more}
 
 
 def on_its_way(message: str = "It is on its way to red-box.", reason: str = "Waiting") -> dict[str, Any]:
@@ -55,10 +55,24 @@ def refused(message: str) -> dict[str, Any]:
     return unseen(phase="Failed", reason="Refused", message=message, conditions=ended)
 
 
-def cluster(kind: str, message: str) -> list[dict[str, Any]]:
+def broken(kind: str, message: str) -> ClusterView:
     """With one condition that is False."""
     others = [condition(name, "True", "Well") for name in ("Reachable", "Current") if name != kind]
-    return [slurmcluster(conditions=[*others, {**condition(kind, "False", "Broken"), "message": message}])]
+    return ClusterView(
+        slurmcluster(conditions=[*others, {**condition(kind, "False", "Broken"), "message": message}])
+    )
+
+
+def served(**status: Any) -> dict[str, Any]:
+    """A SlurmCluster for whose red-box the user may create no token."""
+    spec = {"endpoint": "https://127.0.0.1:1", "caBundle": "", "audience": "redbox"}
+    return {**slurmcluster(**status), "spec": spec}
+
+
+@pytest.fixture
+def kubectl(kubectl: Kubectl) -> Kubectl:
+    kubectl.answers("clusters", [served()])
+    return kubectl
 
 
 def stuck_pod() -> list[dict[str, Any]]:
@@ -90,7 +104,10 @@ FAULTS = {
         {"*resourcequotas*": "cat $ANSWERS/quotas"},
         {
             "quotas": [
-                {"metadata": {"name": "few"}, "status": {"used": {"count/pods": 3}, "hard": {"count/pods": 3}}}
+                {
+                    "metadata": {"name": "few"},
+                    "status": {"used": {"count/pods": 3}, "hard": {"count/pods": 3}},
+                }
             ]
         },
     ),
@@ -107,7 +124,7 @@ FAULTS = {
         "!! operator: it has not written the status of hpc1",
         "deployment/redbox-operator",
         {},
-        {"clusters": [slurmcluster(conditions=[])]},
+        {"clusters": [served(conditions=[])]},
     ),
     "operator ended": Fault(
         "!! submit to hpc1: the operator has not seen SlurmJob doctor-x in 1 s",
@@ -119,73 +136,7 @@ FAULTS = {
         "!! operator: red-box of hpc1 does not give it the role operator",
         "adds operator to the roles",
         {},
-        {"clusters": [slurmcluster(operatorRoles=["reader"])]},
-    ),
-    "red-box down": Fault(
-        "!! SlurmCluster hpc1: [Errno 111] Connect call failed",
-        "systemctl status redbox",
-        {},
-        {"clusters": cluster(REACHABLE, "[Errno 111] Connect call failed ('10.0.0.1', 8443)")},
-    ),
-    "login node cut off": Fault(
-        "!! SlurmCluster hpc1: no connection in time",
-        "firewall",
-        {},
-        {"clusters": cluster(REACHABLE, "no connection in time")},
-    ),
-    "red-box hangs": Fault(
-        "!! SlurmCluster hpc1: /v1/jobs: no answer within 30 s",
-        "journalctl -u redbox",
-        {},
-        {"clusters": cluster(REACHABLE, "/v1/jobs: no answer within 30 s")},
-    ),
-    "name not in DNS": Fault(
-        "!! SlurmCluster hpc1: [Errno -2] Name or service not known",
-        "redbox init … --host",
-        {},
-        {"clusters": cluster(REACHABLE, "[Errno -2] Name or service not known")},
-    ),
-    "CA wrong": Fault(
-        "!! SlurmCluster hpc1: certificate verify failed",
-        "apply again what `redbox init` prints",
-        {},
-        {"clusters": cluster(REACHABLE, "certificate verify failed: self-signed certificate")},
-    ),
-    "certificate expired": Fault(
-        "!! SlurmCluster hpc1: certificate verify failed: certificate has expired",
-        "renews the site's own certificate",
-        {},
-        {"clusters": cluster(REACHABLE, "certificate verify failed: certificate has expired")},
-    ),
-    "operator's token refused": Fault(
-        "!! SlurmCluster hpc1: The caller is not known",
-        "redbox check",
-        {},
-        {"clusters": cluster(REACHABLE, "The caller is not known: unknown key")},
-    ),
-    "operator has no rule": Fault(
-        "!! SlurmCluster hpc1: The caller may not do this",
-        "mapping.rules",
-        {},
-        {"clusters": cluster(REACHABLE, "The caller may not do this: no mapping rule matches it")},
-    ),
-    "Slurm never answered": Fault(
-        "!! SlurmCluster hpc1: Not now: red-box is not ready",
-        "redbox check",
-        {},
-        {"clusters": cluster(REACHABLE, "Not now: red-box is not ready: Slurm has never answered it, so")},
-    ),
-    "another server answers": Fault(
-        "!! SlurmCluster hpc1: HTTP 404: the response did not come from red-box",
-        "how it forwards requests",
-        {},
-        {"clusters": cluster(REACHABLE, "HTTP 404: the response did not come from red-box")},
-    ),
-    "slurmctld away, as the polls show": Fault(
-        "!! SlurmCluster hpc1: Slurm has not answered red-box since",
-        "scontrol ping",
-        {},
-        {"clusters": cluster("Current", "Slurm has not answered red-box since 2026-11-24 12:00:00 UTC")},
+        {"clusters": [served(operatorRoles=["reader"])]},
     ),
     "SlurmJob refused by a policy": Fault(
         "!! submit to hpc1: Kubernetes does not allow this: you may not create pods",
@@ -196,26 +147,26 @@ FAULTS = {
         },
     ),
     "user denied": Fault(
-        "!! submit to hpc1: The caller may not do this: alice:default may not use this red-box",
+        "!! submit to hpc1: alice:default may not use this red-box",
         "adds the rule or the role",
         {},
         {"job": refused("The caller may not do this: alice:default may not use this red-box: no rule")},
     ),
     "Slurm refuses the user": Fault(
-        "!! submit to hpc1: This cannot work: sbatch: Invalid account",
+        "!! submit to hpc1: sbatch: Invalid account",
         "Fix what the message names",
         {},
         {"job": refused("This cannot work: sbatch: Invalid account or account/partition combination")},
     ),
     "sudo refused": Fault(
-        "!! submit to hpc1: Not now: sudo does not allow alice",
+        "!! submit to hpc1: sudo does not allow alice",
         "redbox check",
         {},
         {"job": on_its_way()},
         "redbox: waiting for red-box: Not now: sudo does not allow alice on this host\n",
     ),
     "slurmctld away": Fault(
-        "!! submit to hpc1: Not now: Slurm does not answer",
+        "!! submit to hpc1: Slurm does not answer",
         "redbox check",
         {},
         {"job": on_its_way()},
@@ -228,7 +179,7 @@ FAULTS = {
         {"job": on_its_way("red-box has it, and Slurm has not answered yet.")},
     ),
     "journal's disk full": Fault(
-        "!! submit to hpc1: Not now: the journal cannot be written",
+        "!! submit to hpc1: the journal cannot be written",
         "redbox check",
         {},
         {"job": on_its_way()},
@@ -250,6 +201,50 @@ FAULTS = {
 }
 
 
+AT_THE_CLUSTER = {
+    "red-box down": (
+        REACHABLE,
+        "[Errno 111] Connect call failed ('10.0.0.1', 8443)",
+        "systemctl status redbox",
+    ),
+    "login node cut off": (REACHABLE, "no connection in time", "firewall"),
+    "red-box hangs": (REACHABLE, "/v1/jobs: no answer within 30 s", "journalctl -u redbox"),
+    "name not in DNS": (REACHABLE, "[Errno -2] Name or service not known", "redbox init … --host"),
+    "CA wrong": (
+        REACHABLE,
+        "certificate verify failed: self-signed certificate",
+        "apply again what `redbox init` prints",
+    ),
+    "certificate expired": (
+        REACHABLE,
+        "certificate verify failed: certificate has expired",
+        "renews the site's own certificate",
+    ),
+    "operator's token refused": (REACHABLE, "The caller is not known: unknown key", "redbox check"),
+    "operator has no rule": (
+        REACHABLE,
+        "The caller may not do this: no mapping rule matches it",
+        "mapping.rules",
+    ),
+    "Slurm never answered": (
+        REACHABLE,
+        "Not now: red-box is not ready: Slurm has never answered it, so",
+        "redbox check",
+    ),
+    "another server answers": (
+        REACHABLE,
+        "HTTP 404: the response did not come from red-box",
+        "how it forwards requests",
+    ),
+    "slurmctld away, as the polls show": (
+        "Current",
+        "Slurm has not answered red-box since 2026-11-24 12:00:00 UTC",
+        "scontrol ping",
+    ),
+}
+"""The condition that is False, its message, and the cure."""
+
+
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in FAULTS.items()])
 def test_each_fault_is_the_only_bad_line_with_its_cure(kubectl: Kubectl, fault: Fault) -> None:
     kubectl.answers("job", slurmjob("doctor-x", "Submitted"))
@@ -266,6 +261,19 @@ def test_each_fault_is_the_only_bad_line_with_its_cure(kubectl: Kubectl, fault: 
     assert lines[bad[0]].startswith(fault.line)
     assert lines[bad[0] + 1].startswith("   cure: ")
     assert fault.cure in lines[bad[0] + 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "cure"), [pytest.param(*fault, id=name) for name, fault in AT_THE_CLUSTER.items()]
+)
+def test_each_fault_that_the_operator_sees_has_its_cure(kind: str, message: str, cure: str) -> None:
+    (line,) = [
+        line
+        for line in cluster_lines(Program("none"), broken(kind, message))
+        if line.health is not Health.WELL
+    ]
+    assert (line.health, line.what, line.found) == (Health.NOT_WELL, "SlurmCluster hpc1", message)
+    assert cure in line.cure
 
 
 def test_a_held_job_proves_that_a_submit_works_and_is_deleted(kubectl: Kubectl) -> None:
@@ -326,14 +334,24 @@ def problem(title: str, detail: str) -> bytes:
 @pytest.mark.parametrize(
     ("status", "body", "line", "cure"),
     [
-        (403, problem("The caller may not do this", "no rule matches it"), "no rule matches it", "maps namespace"),
+        (
+            403,
+            problem("The caller may not do this", "no rule matches it"),
+            "no rule matches it",
+            "maps namespace",
+        ),
         (503, problem("Not now", "the keys are not available"), "the keys are not available", "redbox check"),
         (200, whoami(), "red-box maps it to no Unix user", "adds a rule"),
-        (200, whoami(user="alice", roles=["operator"]), "it is alice, and may not submit", "adds the role submit"),
+        (
+            200,
+            whoami(user="alice", roles=["operator"]),
+            "it is alice, and may not submit",
+            "adds the role submit",
+        ),
         (200, b"<html>", "red-box answered 200, and no JSON object", "which server answers"),
     ],
 )
-def test_a_user_whom_red_box_refuses_is_not_well(  # noqa: PLR0913, PLR0917
+def test_a_user_whom_red_box_refuses_is_not_well(  # noqa: PLR0917
     kubectl: Kubectl, tmp_path: Path, status: int, body: bytes, line: str, cure: str
 ) -> None:
     """Whatever the last job of the account was."""
@@ -357,9 +375,6 @@ def doctor_at(kubectl: Kubectl, redbox: RedboxInPlace) -> list[str]:
 
 
 def test_a_service_account_that_does_not_exist_is_not_well(kubectl: Kubectl) -> None:
-    obj = slurmcluster()
-    obj["spec"] = {"endpoint": "https://127.0.0.1:1", "caBundle": "", "audience": "redbox"}
-    kubectl.answers("clusters", [obj])
     kubectl.when(
         "*create*token*", "echo 'error: failed to create token: serviceaccounts \"x\" not found' >&2; exit 1"
     )

@@ -48,6 +48,8 @@ def test_messages_have_their_place(errors: ErrorsPage) -> None:
     lines = errors.render().splitlines()
     answers = lines.index("### The caller may not do this")
     assert any("lacks the role submit" in line for line in lines[answers : answers + 60])
-    assert any(line.startswith("| `ScriptMissing`<br>`there is no …, which batchFrom names.") for line in lines)
+    assert any(
+        line.startswith("| `ScriptMissing`<br>`there is no …, which batchFrom names.") for line in lines
+    )
     ports = "| `… differs from the rule that red-box needs` | `replace its content by: …` |"
     assert ports in lines[lines.index("## redbox check") :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubectl_slurm.checks.report import Examined, not_well, unknown, well
-from kubectl_slurm.errors import NotPermitted, PluginError
+from kubectl_slurm.errors import NotPermitted, ObjectNotFound, PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.redbox.answers import AnswerInvalid, IdentityAtRedbox
@@ -131,7 +131,9 @@ def _cure_without_identity(kubectl: Kubectl, account: str, error: PluginError) -
             return (
                 "its administrator checks which server answers at its `endpoint`, and that server's release"
             )
-    return f"`kubectl get serviceaccounts --namespace={kubectl.namespace}` lists those that there are"
+        case ObjectNotFound():
+            return f"`kubectl get serviceaccounts --namespace={kubectl.namespace}` lists those that there are"
+    return "the administrators apply again the SlurmCluster that `redbox init` prints"
 
 
 def _rights_in_slurm(whoami: IdentityAtRedbox) -> str:

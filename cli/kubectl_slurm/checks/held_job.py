@@ -16,7 +16,7 @@ from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from redbox_shared.explanations.clusters import UNREACHABLE
 from redbox_shared.explanations.explanation import Explanation, explanation_of
-from redbox_shared.explanations.redbox_problems import REDBOX_PROBLEMS
+from redbox_shared.explanations.redbox_problems import REDBOX_PROBLEMS, title_of, without_title
 from redbox_shared.explanations.slurmjobs import SLURMJOB_REASONS
 from redbox_shared.own_lines import PREFIX
 
@@ -81,9 +81,9 @@ def _found(kubectl: Kubectl, what: str, job: SlurmJobView, within: timedelta) ->
         found = waits
     explanation = _explanation_of(found) or SLURMJOB_REASONS.get(reason)
     if explanation is None:
-        found = f"after {within.seconds} s: {found}"
-        explanation = Explanation("", f"see its pod: kubectl describe pod {job.pod}")
-    return not_well(what, found, explanation.cure)
+        cure = f"see its pod: kubectl describe pod {job.pod}"
+        return not_well(what, f"after {within.seconds} s: {found}", cure)
+    return not_well(what, without_title(found), explanation.cure)
 
 
 def _why_it_waits(kubectl: Kubectl, job: SlurmJobView) -> str:
@@ -97,5 +97,5 @@ def _why_it_waits(kubectl: Kubectl, job: SlurmJobView) -> str:
 
 def _explanation_of(text: str) -> Explanation | None:
     """By the words of a connection's error, or by the title of red-box's answer."""
-    title = next((each for each in REDBOX_PROBLEMS if text.startswith(each)), "")
+    title = title_of(text)
     return REDBOX_PROBLEMS[title] if title else explanation_of(text, UNREACHABLE)

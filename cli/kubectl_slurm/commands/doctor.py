@@ -88,7 +88,9 @@ class _Checks:
             yield from self._submit(None, may_submit=may_submit)
             return
         if not clusters:
-            cure = "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints; or run "
+            cure = (
+                "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints; or run "
+            )
             cure += "a red-box of your own: docs/users/personal.md"
             yield not_well("SlurmClusters", "none exists, and no SlurmEndpoint here", cure)
         for cluster in clusters:

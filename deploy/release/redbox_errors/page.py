@@ -11,7 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from redbox_errors.kinds import AGENTS, COMPANION, INTERNAL, LOGIN_NODE, OPERATOR, PLUGIN, PODS, SHOWN_AS, Group
+from redbox_errors.kinds import (
+    AGENTS,
+    COMPANION,
+    INTERNAL,
+    LOGIN_NODE,
+    OPERATOR,
+    PLUGIN,
+    PODS,
+    SHOWN_AS,
+    Group,
+)
 from redbox_errors.source_texts import CalledKind, Source
 from redbox_shared.explanations.clusters import CLUSTER_REASONS, PODS_READY_REASONS, UNREACHABLE
 from redbox_shared.explanations.explanation import ExplainedText, Explanation
@@ -163,7 +173,9 @@ class ErrorsPage:
             "Pods of a SlurmCluster", "Reasons of the condition `PodsReady`.", PODS_READY_REASONS, {}
         )
         waits = POD_WAITS | POD_FAILURES | POD_EVENTS
-        yield from self._reasons("Pods on virtual nodes", "Reasons of pods, containers and events.", waits, {})
+        yield from self._reasons(
+            "Pods on virtual nodes", "Reasons of pods, containers and events.", waits, {}
+        )
         yield from self._groups("Messages of pods on virtual nodes", PODS)
         ended: dict[str, list[str]] = {}
         for call in self._raised["SessionEnded"]:

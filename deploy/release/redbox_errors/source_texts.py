@@ -132,9 +132,7 @@ def _constants_of(module: ast.Module) -> dict[str, list[str]]:
 
 def _scopes(module: ast.Module) -> Iterator[ast.AST]:
     yield module
-    yield from (
-        node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
+    yield from (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:

@@ -58,3 +58,14 @@ REDBOX_PROBLEMS = {
     ),
 }
 """Problems are not-authenticated (401) to unavailable (503): see docs/reference/openapi.json."""
+
+
+def title_of(text: str) -> str:
+    """The title with which an answer of red-box begins, if it is one."""
+    return next((title for title in REDBOX_PROBLEMS if text.startswith(f"{title}: ")), "")
+
+
+def without_title(text: str) -> str:
+    """The sentence behind the title: where a person reads it, the title adds nothing."""
+    title = title_of(text)
+    return text.removeprefix(f"{title}: ") if title else text

@@ -118,7 +118,9 @@ def quota_used_up(bed: Bed) -> Iterator[None]:
         (sudo_refuses, "submit to hpc1: .*sudo", "redbox check"),
         (operator_away, "submit to hpc1: the operator has not seen", "deployment/redbox-operator"),
         (quota_used_up, "quota none: count/slurmjobs", "delete SlurmJobs that have ended"),
-        pytest.param(user_denied, "submit to hpc1: .*role submit", "mapping.rules", marks=pytest.mark.nightly),
+        pytest.param(
+            user_denied, "submit to hpc1: .*role submit", "mapping.rules", marks=pytest.mark.nightly
+        ),
         pytest.param(
             authority_wrong, "SlurmCluster hpc1: .*certificate", "redbox init", marks=pytest.mark.nightly
         ),
@@ -136,7 +138,9 @@ def test_each_fault_of_the_chain_is_a_line_with_its_cure(
 def test_who_lacks_a_right_is_told_the_role(plugin: Plugin) -> None:
     ended = plugin("doctor", "--as=eve")
     assert ended.returncode == 1
-    assert re.search(r"^!! rights: you may not create slurmjobs.*\n   cure: .*redbox-editor", ended.stdout, re.M)
+    assert re.search(
+        r"^!! rights: you may not create slurmjobs.*\n   cure: .*redbox-editor", ended.stdout, re.MULTILINE
+    )
 
 
 def test_after_all_that_a_submit_works_and_nothing_is_left(bed: Bed, plugin: Plugin) -> None:
