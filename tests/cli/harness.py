@@ -31,7 +31,7 @@ case "$*" in
     *api-resources*) echo slurmjobs.redbox.dev slurmclusters.redbox.dev ;;
     *can-i*) echo yes ;;
     *" nodes "*)
-        echo 'Error from server (Forbidden): nodes is forbidden: User "a" cannot list resource "nodes" in API group' >&2
+        echo 'Error from server (Forbidden): nodes is forbidden: User "a" cannot list' >&2
         exit 1 ;;
     *" logs --tail"*) cat "$ANSWERS/said" 2>/dev/null ;;
     *resourcequotas* | *"get --output=json pods"* | *"get --output=json events"*) echo '{"items": []}' ;;

@@ -1,4 +1,4 @@
-"""One SlurmCluster or SlurmEndpoint: its operator, its red-box, resourced, and who a service account is there."""
+"""One SlurmCluster or SlurmEndpoint: operator, red-box, resourced, and the service account's Unix user."""
 
 from __future__ import annotations
 

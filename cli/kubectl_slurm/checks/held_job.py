@@ -41,12 +41,12 @@ def submit_lines(
     except Refusal as refusal:
         yield not_well(what, str(refusal), "run doctor again once the cluster answers")
     finally:
-        code, _, error = kubectl.outcome(
+        code, _, why = kubectl.outcome(
             "delete", SLURMJOBS, "--wait=false", "--ignore-not-found", "--", job.name
         )
         if code:
             cure = f"kubectl slurm cancel --delete {job.name}"
-            yield unknown(what, f"SlurmJob {job.name} is left: {error.strip()}", cure)
+            yield unknown(what, f"SlurmJob {job.name} is left: {why.strip()}", cure)
 
 
 def _held(cluster: ClusterView | None, account: str) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def _why_it_waits(kubectl: Kubectl, job: SlurmJobView) -> str:
     if job.finished:
         return ""
     code, out, _ = kubectl.outcome("logs", f"--tail={LOG_LINES}", "--", job.pod)
-    said = [line.removeprefix(WAITS) for line in out.splitlines() if line.startswith(WAITS)]
-    return said[-1] if said and not code else ""
+    waits = [line.removeprefix(WAITS) for line in out.splitlines() if line.startswith(WAITS)]
+    return waits[-1] if waits and not code else ""
 
 
 def _explanation_of(text: str) -> Explanation | None:

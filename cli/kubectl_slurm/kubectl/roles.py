@@ -1,4 +1,4 @@
-"""The role that gives a right in Kubernetes: of Red Box's chart for its kinds, of Kubernetes for pods. Pure."""
+"""The role that gives a right: of Red Box's chart for its kinds, of Kubernetes for pods. Pure."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ COMPANION = (
 OPERATOR = (
     _group(
         "The API server refuses the operator or resourced",
-        "A right of the chart is missing, an admission policy refuses it, or the API server is down. Retried.",
+        "A right is missing, an admission policy refuses it, or the API server is down. Retried.",
         "Apply the chart again; exempt its service accounts from the policy that the message names.",
         "ApiError",
         "ApiRefused",

@@ -158,7 +158,7 @@ def _assigned(nodes: Sequence[ast.AST], known: Known, before: int) -> Known:
     return found
 
 
-def _texts(node: ast.expr, known: Known) -> list[str]:
+def _texts(node: ast.expr, known: Known) -> list[str]:  # noqa: PLR0911 (one for each form)
     """The texts that an expression may have; none where it is computed."""
     match node:
         case ast.Constant(value=str(text)):

@@ -72,7 +72,8 @@ UNREACHABLE = (
         r"may not see jobs",
         "The caller may not do this: … may not see jobs here",
         "The operator's mapping rule lacks the role operator.",
-        "The HPC administrator adds the role `operator` to that rule in `mapping.rules`, and reloads red-box.",
+        "The HPC administrator adds the role `operator` to that rule in `mapping.rules`, and reloads "
+        "red-box.",
     ),
     _text(
         r"The caller may not do this",

@@ -19,7 +19,7 @@ SLURMJOB_REASONS = {
         "Name another SlurmCluster in a new SlurmJob.",
     ),
     "ClusterMisconfigured": Explanation(
-        "The spec of the SlurmCluster or SlurmEndpoint cannot be used, or the operator has not connected yet.",
+        "The spec of the SlurmCluster or SlurmEndpoint cannot be used, or the operator has not connected.",
         "The Kubernetes administrator fixes the field that the message names; the owner does so for a "
         "SlurmEndpoint. The job then continues.",
     ),
@@ -130,8 +130,8 @@ SLURMJOB_END_REASONS = {
         "administrator reads slurmd's log there.",
     ),
     "LaunchFailed": Explanation(
-        "A prolog failed on the node, or the node still had a job of that id, and the job may not be requeued.",
-        "`backoffLimit` submits it again. The HPC administrator reads `Could not launch job` in slurmd's log.",
+        "A prolog failed, or the node still had a job of that id, and the job may not be requeued.",
+        "`backoffLimit` submits it again. In slurmd's log `Could not launch job` has the cause.",
     ),
     "LivesAgain": Explanation(
         "Slurm shows a job alive that it had shown as ended.", "Wait: the status follows Slurm."
