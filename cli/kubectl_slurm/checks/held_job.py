@@ -9,7 +9,7 @@ from typing import Any
 
 from kubectl_slurm.checks.clusters import OPERATOR_CURE
 from kubectl_slurm.checks.report import Examined, not_well, unknown, well
-from kubectl_slurm.errors import PluginError, Refusal
+from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
 from kubectl_slurm.slurmjobs.access import watch_job
 from kubectl_slurm.slurmjobs.clusters import ClusterView
@@ -38,8 +38,8 @@ def submit_lines(
     try:
         job = _in_slurm(kubectl, job, within)
         yield _found(kubectl, what, job, within)
-    except Refusal as refusal:
-        yield not_well(what, str(refusal), "run doctor again once the cluster answers")
+    except PluginError as error:
+        yield not_well(what, str(error), "run doctor again once the cluster answers")
     finally:
         code, _, why = kubectl.outcome(
             "delete", SLURMJOBS, "--wait=false", "--ignore-not-found", "--", job.name
