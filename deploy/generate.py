@@ -23,6 +23,7 @@ import yaml
 
 from redbox_bed.core.places import Places
 from redbox_bed.programs.helm import ensure_helm
+from redbox_errors.page import errors_page
 from redbox_operator.api.crds import all_crds
 from redbox_operator.api.schemas.reference_page import kinds_page
 from redbox_resourced.translation.reference_page import pods_page
@@ -38,6 +39,7 @@ MADE_FROM_CHART = "{{/* Made by `make generate` from deploy/chart; do not edit. 
 MANIFESTS = DEPLOY / "manifests.yaml"
 KINDS = DEPLOY.parent / "docs/reference/kinds.md"
 PODS = DEPLOY.parent / "docs/reference/pods.md"
+ERRORS = DEPLOY.parent / "docs/administrators/errors.md"
 DASHBOARDS = DEPLOY / "dashboards.yaml"
 DATA_SOURCE = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
 EXAMPLES = DEPLOY.parent / "tests" / "deploy" / "chart"
@@ -236,6 +238,7 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
     yield from (
         (KINDS, kinds),
         (PODS, pods_page),
+        (ERRORS, partial(errors_page, DEPLOY.parent)),
         (CRDS, crds),
         (SCHEMA, schema),
         (README, readme),

@@ -31,10 +31,17 @@ case "$*" in
     *api-resources*) echo slurmjobs.redbox.dev slurmclusters.redbox.dev ;;
     *can-i*) echo yes ;;
     *"get --output=json pods"*) cat "$ANSWERS/pods" 2>/dev/null || echo '{"items": []}' ;;
+    *" nodes "*)
+        echo 'Error from server (Forbidden): nodes is forbidden: User "a" cannot list' >&2
+        exit 1 ;;
+    *" logs --tail"*) cat "$ANSWERS/said" 2>/dev/null ;;
     *resourcequotas* | *"get --output=json events"*) echo '{"items": []}' ;;
     *current-context*) echo bed ;;
     *"config view"*) printf '%s' "${NAMESPACE:-alice}" ;;
-    *"--raw"*"watch=true"*) cat "$ANSWERS/watch" 2>/dev/null; exec sleep 300 ;;
+    *"--raw"*"watch=true"*)
+        cat "$ANSWERS/watch" 2>/dev/null
+        rest=${*##*timeoutSeconds=}
+        exec sleep "${rest%%&*}" ;;
     *get*slurmjobs*" -- "*)
         cat "$ANSWERS/job" 2>/dev/null && exit
         echo 'Error from server (NotFound): slurmjobs.redbox.dev "x" not found' >&2
@@ -101,6 +108,10 @@ class Kubectl:
         new.write_text(json.dumps(whole))
         new.replace(self._answers / name)  # a program may be reading it
 
+    def when(self, pattern: str, shell: str) -> None:
+        """Where its words match the pattern of a shell, it does this instead."""
+        self.becomes(self.program.read_text().replace(" in\n", f" in\n    {pattern}) {shell} ;;\n", 1))
+
     def becomes(self, program: str) -> None:
         """Another program, from its next call on."""
         new = self.program.with_suffix(".new")
@@ -111,6 +122,10 @@ class Kubectl:
     def watched(self, kind: str, document: Any) -> None:
         """The only event of each watch."""
         (self._answers / "watch").write_text(json.dumps({"type": kind, "object": document}) + "\n")
+
+    def says(self, text: str) -> None:
+        """Lines of our own in the log of each pod."""
+        (self._answers / "said").write_text(text)
 
     def logs(self, pod: str, text: str) -> None:
         """The log of a pod that there is."""

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from kubectl_slurm.commands.doctor import Health, is_used_up, operator_roles
+from kubectl_slurm.checks.clusters import operator_roles
+from kubectl_slurm.checks.kubernetes import is_used_up
+from kubectl_slurm.checks.report import Health
 from kubectl_slurm.commands.history import point_in_time
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from redbox_shared.requested_actions import CANCEL, REQUESTED
@@ -247,19 +249,7 @@ def test_a_right_on_slurmclusters_in_a_namespace_alone_is_none(kubectl: Kubectl)
     ended = run(kubectl, "doctor")
     assert "?? rights: you may not list slurmclusters.redbox.dev, which info needs" in ended.stdout
     assert "redbox-cluster-viewer" in ended.stdout
-    assert re.search(r"ok service account default: its last SlurmJob, \S+, was Unix user alice", ended.stdout)
-
-
-def test_whose_last_job_was_refused_is_not_well(kubectl: Kubectl) -> None:
-    """Who may create no tokens learns of a missing rule by that alone, also where earlier jobs ran."""
-    refused = slurmjob("second", "Failed", jobID=None, user=None, message="red-box maps it to no user.")
-    kubectl.forgets("clusters")
-    kubectl.answers("jobs", [slurmjob("first", "Succeeded"), refused])
-    ended = run(kubectl, "doctor")
-    assert ended.returncode == 1
-    assert "!! service account default: its last SlurmJob, second, was refused" in ended.stdout
-    assert "red-box maps it to no user." in ended.stdout
-    assert "cure: `kubectl slurm explain second`" in ended.stdout
+    assert "ok submit: a held job was Slurm job 12 of Unix user alice, and is deleted" in ended.stdout
 
 
 def test_a_very_long_time_ago_is_all_of_the_history() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -24,6 +25,16 @@ FORBIDDEN = (
     'Error from server (Forbidden): slurmjobs.redbox.dev is forbidden: User "eve" cannot list resource '
     '"slurmjobs" in API group "redbox.dev" in the namespace "alice"'
 )
+CLUSTERS = (
+    'Error from server (Forbidden): slurmclusters.redbox.dev "hpc1" is forbidden: User "eve" cannot get '
+    'resource "slurmclusters" in API group "redbox.dev" at the cluster scope'
+)
+EXEC = (
+    'Error from server (Forbidden): pods "x" is forbidden: User "eve" cannot create resource "pods/exec" in '
+    'API group "" in the namespace "alice"'
+)
+QUOTA = 'Error from server (Forbidden): slurmjobs.redbox.dev "x" is forbidden: exceeded quota: few, used: 1'
+FROM_KUBELET = "Error from server: Sessions are off at this red-box"
 INVALID = 'The SlurmJob "x" is invalid: spec.resources.nodes: Invalid value: 0: should be >= 1'
 NO_KINDS = 'error: the server doesn\'t have a resource type "slurmjobs"'
 NOT_FOUND = 'Error from server (NotFound): slurmjobs.redbox.dev "train" not found'
@@ -55,7 +66,20 @@ CONFLICT = "Error from server (Conflict): the job is an array: name one of its t
         (EXPIRED, Refusal, "log in again"),
         (NOT_FOUND, ObjectNotFound, MISSING),
         ('Error from server (NotFound): namespaces "ghost" not found', ObjectNotFound, "no namespace ghost"),
-        (FORBIDDEN, NotPermitted, "redbox-editor"),
+        (
+            FORBIDDEN,
+            NotPermitted,
+            "eve may not list slurmjobs in namespace alice: a RoleBinding to redbox-viewer",
+        ),
+        (FORBIDDEN.replace("list", "delete"), NotPermitted, "a RoleBinding to redbox-editor gives"),
+        (
+            CLUSTERS,
+            NotPermitted,
+            "may not get slurmclusters: a ClusterRoleBinding to redbox-cluster-viewer",
+        ),
+        (EXEC, NotPermitted, "a RoleBinding to edit gives"),
+        (QUOTA, NotPermitted, "Kubernetes does not allow this: exceeded quota: few"),
+        (FROM_KUBELET, Refusal, "^Sessions are off at this red-box$"),
         (INVALID, Refusal, "SlurmJob x is not valid: spec.resources.nodes"),
         (
             "Unable to connect to the server: dial tcp 10.0.0.1:6443: i/o timeout",
@@ -64,7 +88,11 @@ CONFLICT = "Error from server (Conflict): the job is an array: name one of its t
         ),
         (RESET, NotAnswered, "does not answer: read tcp 127.0.0.1:2->127.0.0.1:1: connection reset by peer"),
         ("Error from server (Timeout): the server was unable to return", NotAnswered, "cannot answer now"),
-        (NO_TOKEN, NotPermitted, 'does not allow this: serviceaccounts "default" is forbidden'),
+        (
+            NO_TOKEN,
+            NotPermitted,
+            "may not create serviceaccounts/token in namespace alice: a RoleBinding to edit",
+        ),
         (NO_ACCOUNT, ObjectNotFound, "there is no serviceaccount ghost in namespace alice"),
         (DENIED, NotPermitted, "does not allow this: you may not create pods in namespace alice"),
         (CONFLICT, Refusal, "the job is an array: name one of its tasks"),
@@ -75,7 +103,7 @@ CONFLICT = "Error from server (Conflict): the job is an array: name one of its t
 def test_each_failure_of_kubectl_has_its_cure(words: str, kind: type[Refusal], sentence: str) -> None:
     refusal = refusal_of(words, "alice")
     assert type(refusal) is kind
-    assert sentence in str(refusal)
+    assert re.search(sentence, str(refusal)) or sentence in str(refusal)
     assert "\n" not in str(refusal)
 
 

@@ -14,8 +14,6 @@ from tests.lint.sources import ROOT, sources
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").glob("*/README.md")])
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
-TROUBLESHOOTERS = ("users", "administrators")
-PROBLEM = re.compile(r'Problem\(\s*"([A-Za-z]+)"')
 
 
 def anchors(page: Path) -> set[str]:
@@ -38,11 +36,6 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
     assert aim.exists(), f"{page.name}: {target}"
     if anchor:
         assert anchor in anchors(aim), f"{page.name}: {target}"
-
-
-def troubleshooting() -> str:
-    """For users, and for administrators."""
-    return "".join((ROOT / f"docs/{reader}/troubleshooting.md").read_text() for reader in TROUBLESHOOTERS)
 
 
 PATH = re.compile(r"(?<![\w/.~$}-])(?:docs|deploy|examples)/[\w.-]+(?:/[\w.-]+)*")
@@ -83,29 +76,6 @@ def test_a_path_that_does_not_exist_is_found() -> None:
     assert missing_paths("see docs/nowhere/a.md.") == {"docs/nowhere/a.md"}
     assert missing_paths("\n".join(literals("ERROR = 'see docs/nowhere/b.md'"))) == {"docs/nowhere/b.md"}
     assert missing_paths("see docs/README.md, or https://example.org/docs/a.md, or ../docs/a.md") == set()
-
-
-def test_every_reason_of_the_operator_is_in_the_troubleshooting() -> None:
-    sources = (ROOT / "operator" / "redbox_operator").rglob("*.py")
-    reasons = {reason for source in sources for reason in PROBLEM.findall(source.read_text())}
-    assert len(reasons) > 10
-    assert not {reason for reason in reasons if f"`{reason}`" not in troubleshooting()}
-
-
-def titles_of_problems() -> Iterator[str]:
-    """What red-box's refusals begin with: `status, slug, title = ...` of each class."""
-    module = ROOT / "redbox" / "redbox" / "http" / "answers" / "problems.py"
-    for said in ast.walk(ast.parse(module.read_text())):
-        if isinstance(said, ast.Assign) and isinstance(said.value, ast.Tuple):
-            names = ast.unparse(said.targets[0]).strip("()").split(", ")
-            if "title" in names:
-                yield ast.literal_eval(said.value.elts[names.index("title")])
-
-
-def test_every_title_of_red_boxs_problems_is_in_the_troubleshooting() -> None:
-    titles = set(titles_of_problems())
-    assert len(titles) > 10
-    assert not {title for title in titles if f"`{title}`" not in troubleshooting()}
 
 
 MAPS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"])

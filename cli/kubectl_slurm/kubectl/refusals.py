@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from kubectl_slurm.errors import KindsMissing, NotAnswered, NotPermitted, ObjectNotFound, Refusal
+from kubectl_slurm.kubectl.roles import role_for
 
 REQUEST = r'(?:Get|Post|Put|Patch|Delete) "https?://[^"]*": '
 OWN_LINE = re.compile(
@@ -31,6 +32,9 @@ LOGIN = re.compile(
     r"|getting credentials|token has expired"
 )
 POLICY = re.compile(r"ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: (.*)", re.DOTALL)
+NO_RIGHT = re.compile(r'User "([^"]*)" cannot (\S+) resource "([^"]+)" in API group "[^"]*"(.*)', re.DOTALL)
+IN_NAMESPACE = re.compile(r'in the namespace "([^"]*)"')
+IS_FORBIDDEN = re.compile(r'^\S+(?: "[^"]*")? is forbidden: ')
 TOKEN = re.compile(r"^error: failed to create token: (.*)", re.DOTALL)
 """The server's words, without their reason."""
 ANOTHER_NAMESPACE = "--namespace names another namespace"
@@ -121,14 +125,23 @@ def _refused(reason: str, message: str, namespace: str | None) -> Refusal:
         cure = f": {LISTED}" if kind == "slurmjob" else ""
         return ObjectNotFound(f"there is no {kind} {name}{where}{cure}")
     if reason == "Forbidden":
-        cure = ""
-        if " cannot " in message and "redbox.dev" in message:
-            cure = "; a role such as redbox-editor of Red Box's chart gives this right"
-            cure += "" if namespace else f", or {ANOTHER_NAMESPACE}"
-        return NotPermitted(f"Kubernetes does not allow this: {message}{cure}")
+        return NotPermitted(_forbidden(message))
     if reason in FOR_NOW:
         return NotAnswered(f"the API server cannot answer now: {message}")
-    return Refusal(message)
+    return Refusal(message or "the API server refused this, and gave no reason")
+
+
+def _forbidden(message: str) -> str:
+    """With the role that gives the right that is missing."""
+    if found := NO_RIGHT.search(message):
+        cure = role_for(found[2], found[3], everywhere=" at the cluster scope" in message)
+        return f"user {found[1]} may not {found[2]} {found[3]}{_where(found[4])}: {cure}"
+    return f"Kubernetes does not allow this: {IS_FORBIDDEN.sub('', message)}"
+
+
+def _where(rest: str) -> str:
+    namespace = IN_NAMESPACE.search(rest)
+    return f" in namespace {namespace[1]}" if namespace else ""
 
 
 def _words(stderr: str) -> str:

@@ -12,6 +12,7 @@ from kubectl_slurm.slurmjobs.access import watch_job
 from kubectl_slurm.slurmjobs.clusters import list_clusters
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.terminal.screen import note, one_line
+from redbox_shared.explanations.redbox_problems import without_title
 
 MISSING_DEPENDENCY = "DependencyMissing"
 SUBMITTED_WITHIN = timedelta(seconds=60)
@@ -28,7 +29,7 @@ def until_submitted(kubectl: Kubectl, job: SlurmJobView) -> SlurmJobView:
             break  # somebody has to create it
         if current.message and current.message != last:
             last = current.message
-            note(f"{current.name} waits: {one_line(current.message)}")
+            note(f"{current.name} waits: {without_title(one_line(current.message))}")
     return current
 
 
@@ -86,7 +87,7 @@ def end_of(job: SlurmJobView) -> str:
 
 def with_partitions(kubectl: Kubectl, job: SlurmJobView) -> str:
     """Slurm's refusal; where it is about the partition, with those that there are."""
-    text = one_line(job.message)
+    text = without_title(one_line(job.message))
     if "partition" not in text.lower():
         return text
     with contextlib.suppress(PluginError):

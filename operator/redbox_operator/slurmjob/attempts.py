@@ -121,15 +121,12 @@ def _relaunched_run(status: SlurmJobStatus, attempt: Attempt) -> int | None:
     return status.relaunched_run if (status.attempts or FIRST) == attempt.number else None
 
 
-def release_cure(name: str, spec: SlurmJobSpec, row: Job) -> str:
+def release_cure(name: str, spec: SlurmJobSpec) -> str:
     """What to type for a job that Slurm holds."""
     limit = spec.backoff_limit
     used = f"The retries of its backoffLimit ({limit}) are used. " if limit else ""
     by_itself = "" if limit else " With a backoffLimit the operator does so by itself, as a retry."
-    return (
-        f"{used}`kubectl slurm release {name}`, or with a login on the cluster `scontrol release "
-        f"{row.job_id}`, lets it start.{by_itself}"
-    )
+    return f"{used}`kubectl slurm release {name}` lets it start.{by_itself}"
 
 
 def pause_after(attempt: Attempt) -> float:

@@ -165,7 +165,7 @@ async def cancel_all(job: SlurmJob, link: RedboxLink) -> tuple[CancelState, Sequ
         # Its journal was lost, or this is another red-box than the one that submitted it.
         obstacle = (
             f"{red_box} has no record of it, though it was submitted as Slurm's job {status.job_id}. "
-            "`redbox recover` on the login node restores the record"
+            "The HPC administrator restores the record by `redbox recover`"
         )
         return CancelState(obstacle, "has the record"), ()
     except RedboxUnavailable as away:
@@ -179,7 +179,7 @@ async def cancel_all(job: SlurmJob, link: RedboxLink) -> tuple[CancelState, Sequ
         if status.job_id and not status.finished and all(row.attempt != newest for row in rows):
             obstacle = (
                 f"{red_box} does not name Slurm's job {status.job_id} among those that it cancels. If its "
-                "record was lost, `redbox recover` on the login node restores it"
+                "record was lost, the HPC administrator restores it by `redbox recover`"
             )
             return CancelState(obstacle, "names it"), rows
         return waiting_for(rows, _alive_by_watch(job, link, first)), rows

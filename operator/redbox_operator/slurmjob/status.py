@@ -157,7 +157,7 @@ def _outcome(inputs: StatusInputs) -> JobOutcome:
 def _while_it_lives(inputs: StatusInputs, row: Job) -> JobOutcome:
     phase = JobPhase.SUSPENDED if inputs.job.spec.suspend else PHASES[row.phase]
     if inputs.hold is HoldState.BY_SLURM:
-        cure = release_cure(inputs.job.name, inputs.job.spec, row)
+        cure = release_cure(inputs.job.name, inputs.job.spec)
         return JobOutcome(JobPhase.SUSPENDED, row.reason, f"{row.message} {cure}")
     if inputs.hold is HoldState.RELEASING and is_held_by_slurm(row):
         return JobOutcome(phase, row.reason, f"{row.message} It is being released.")
@@ -203,11 +203,11 @@ def _advice(inputs: StatusInputs, row: Job) -> str:
         advice = again + "attempt is submitted at once."
     else:
         advice = (
-            "See `kubectl logs {2}`, with a login on the cluster also `sacct -D -j {1}`. To run it again, "
-            "`kubectl delete slurmjob {0}` and apply it again; retryLost with a backoffLimit does so itself."
+            "`kubectl logs {1}` has its output. To run it again, `kubectl delete slurmjob {0}` and apply it "
+            "again; retryLost with a backoffLimit does so by itself."
         )
     pod = pod_name(job.name, inputs.attempt.number)
-    return f"{row.message} {advice.format(job.name, row.job_id, pod)}"
+    return f"{row.message} {advice.format(job.name, pod)}"
 
 
 def _without_row(inputs: StatusInputs) -> JobOutcome:

@@ -125,7 +125,7 @@ def may_act_for_others(caller: Caller, act: JobAction) -> bool:
         return act in {JobAction.HOLD, JobAction.RELEASE, JobAction.CANCEL_TASK}
     if not caller.may(Role.REQUEUE):
         raise Forbidden(
-            f"{caller.identity} may not requeue jobs of others: its roles do not include requeue."
+            f"{caller.identity} may not requeue jobs of others: its mapping rule lacks the role requeue."
         )
     return True
 

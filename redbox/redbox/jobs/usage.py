@@ -252,7 +252,7 @@ class UsageOfJobs:
 
 def _user_of(caller: Caller) -> UnixUser:
     if caller.user is None or not caller.may(Role.SUBMIT):
-        raise Forbidden(f"{caller.identity} has no jobs here: its mapping gives it no such role.")
+        raise Forbidden(f"{caller.identity} has no jobs here: its mapping rule lacks the role submit.")
     return caller.user
 
 

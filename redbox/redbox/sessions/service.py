@@ -109,7 +109,7 @@ class SessionService:
                 f"The workload manager {self._workload.name} has no sessions in running jobs."
             )
         if caller.user is None or not any(caller.may(Role(role)) for role in self._settings.roles):
-            raise Forbidden(f"{caller.identity} may not enter jobs: its mapping gives it no such role.")
+            raise Forbidden(f"{caller.identity} may not enter jobs: its mapping rule lacks the role exec.")
         record = await self._jobs.locate(caller, ref.key, ref.attempt)
         check_running(record, self._workload.states)
         if self._open[caller.user] >= self._settings.max_sessions_per_user:

@@ -87,7 +87,7 @@ class VolumeService:
         user = caller.user
         if user is None or not caller.may(Role.SUBMIT):
             raise VolumeForbidden(
-                f"{caller.identity} may not make volumes here (its roles do not include submit)."
+                f"{caller.identity} may not make volumes here: its mapping rule lacks the role submit."
             )
         self._limit.charge(caller.owner, self._clock.monotonic())
         async with self._next_turn(handle):
@@ -229,7 +229,7 @@ def _refusal(caller: Caller, record: VolumeRecord | None) -> VolumesError:
     """An operator, who may see the volume, is shown which role is missing."""
     if record is not None and _may_in_cluster(caller, record, Role.OPERATOR):
         return VolumeForbidden(
-            f"{caller.identity} may not delete the volumes of others (its roles do not include volumes)."
+            f"{caller.identity} may not delete the volumes of others: its mapping rule lacks the role volumes."
         )
     return VolumeNotFound()
 

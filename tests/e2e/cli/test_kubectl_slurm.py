@@ -319,7 +319,7 @@ def test_a_login_programs_words_are_shown_and_its_failure_is_a_sentence(
 def test_without_rights_the_missing_one_is_named(plugin: Plugin) -> None:
     ended = plugin("queue", "--as=eve")
     assert ended.returncode == 1
-    assert "redbox-editor" in ended.stderr
+    assert "redbox-viewer" in ended.stderr
 
 
 # ---------------------------------------------------------------------------------------------- completion

@@ -153,7 +153,7 @@ def test_without_a_retry_a_job_that_its_node_could_not_launch_has_failed_and_say
 
 @pytest.mark.parametrize(
     ("no_sign_of_start", "said"),
-    [(True, "kubectl delete slurmjob j` and apply it again"), (False, "sacct -D -j 7")],
+    [(True, "kubectl delete slurmjob j` and apply it again"), (False, "retryLost with a backoffLimit")],
 )
 def test_without_a_retry_the_user_is_told_what_to_type(no_sign_of_start: bool, said: str) -> None:  # noqa: FBT001
     row = job_row(Phase.LOST, **FORGOTTEN, no_sign_of_start=no_sign_of_start)

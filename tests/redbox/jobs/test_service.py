@@ -91,7 +91,7 @@ def test_an_operator_holds_and_releases_by_naming_the_owner_and_does_nothing_els
 
 def test_an_operator_requeues_only_with_the_role_for_it(world: World) -> None:
     put(world)
-    with pytest.raises(Forbidden, match="roles do not include requeue"):
+    with pytest.raises(Forbidden, match="lacks the role requeue"):
         world.run(world.jobs.act(operator(), KEY, 1, JobAction.REQUEUE, owner=HERS))
     assert world.slurm.acts == []
     requeuer = replace(operator(), roles=operator().roles | {Role.REQUEUE})

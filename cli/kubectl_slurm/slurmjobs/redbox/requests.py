@@ -53,9 +53,10 @@ class RedboxNotReached(PluginError):
 class RedboxRefused(PluginError):
     """red-box answered with a problem."""
 
-    def __init__(self, message: str, status: int = OK) -> None:
+    def __init__(self, message: str, status: int = OK, title: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.title = title
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,10 @@ def _read(status: int, body: bytes) -> dict[str, object]:
     if not isinstance(document, dict):
         raise AnswerInvalid(f"red-box answered {status}, and no JSON object")
     if status != OK:
-        raise RedboxRefused(one_line(document.get("detail") or document.get("title") or status), status)
+        title = one_line(document.get("title") or "")
+        raise RedboxRefused(
+            one_line(document.get("detail") or title or f"red-box answered {status}"), status, title
+        )
     return document
 
 

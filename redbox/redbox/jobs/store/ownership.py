@@ -31,7 +31,7 @@ def addressed_owner(caller: Caller, owner: Owner | None) -> Owner:
             return caller.owner
         if owner is None:
             raise Forbidden(
-                f"{caller.identity} has no jobs of its own here (its roles do not include submit)."
+                f"{caller.identity} has no jobs of its own here: its mapping rule lacks the role submit."
             )
     if caller.may(Role.OPERATOR) and owner.cluster == caller.owner.cluster:
         return owner

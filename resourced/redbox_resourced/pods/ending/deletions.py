@@ -156,7 +156,7 @@ class PodDeletions:
             return
         why = f"the red-box of {cluster} has no record of {pod.submitted or 'its job'}"
         if self._left_s(pod) + LOST_AFTER_S > 0:
-            await self._report_late(pod, f"{why}. `redbox recover` on the login node restores the record")
+            await self._report_late(pod, f"{why}. The HPC administrator restores it by `redbox recover`")
             raise SubmissionPending("NotKnown", why)
         await self.events.warn(pod, ABANDONED, f"{why}: it was not cancelled, and may run on in Slurm")
         log.warning("pod without its job's end", namespace=pod.namespace, name=pod.name, abandoned=why)

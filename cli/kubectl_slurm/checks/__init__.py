@@ -1,0 +1,1 @@
+"""The checks of `doctor`, in the order of the chain from this terminal to Slurm."""
