@@ -125,16 +125,17 @@ def _refused(reason: str, message: str, namespace: str | None) -> Refusal:
         cure = f": {LISTED}" if kind == "slurmjob" else ""
         return ObjectNotFound(f"there is no {kind} {name}{where}{cure}")
     if reason == "Forbidden":
-        return NotPermitted(_forbidden(message))
+        return NotPermitted(_forbidden(message, namespace))
     if reason in FOR_NOW:
         return NotAnswered(f"the API server cannot answer now: {message}")
     return Refusal(message or "the API server refused this, and gave no reason")
 
 
-def _forbidden(message: str) -> str:
+def _forbidden(message: str, namespace: str | None) -> str:
     """With the role that gives the right that is missing."""
     if found := NO_RIGHT.search(message):
         cure = role_for(found[2], found[3], everywhere=" at the cluster scope" in message)
+        cure += "" if namespace else f", or {ANOTHER_NAMESPACE}"
         return f"user {found[1]} may not {found[2]} {found[3]}{_where(found[4])}: {cure}"
     return f"Kubernetes does not allow this: {IS_FORBIDDEN.sub('', message)}"
 
