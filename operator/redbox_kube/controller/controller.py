@@ -25,6 +25,7 @@ from redbox_kube.api.objects import ApiError
 from redbox_kube.controller.kube_object import KubeObject
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.steps import (
+    DEADLINE_S,
     ReconcileStep,
     Reports,
     StepFailed,
@@ -60,6 +61,7 @@ class Reconciliation(Generic[ItemT, WorldT]):
     """The steps for an object that is being deleted; the last one lifts its finalizer."""
     report: Callable[[ItemT, WorldT, Reports], Awaitable[None]] | None = None
     """Writes the status."""
+    observe_within_s: float = DEADLINE_S
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
@@ -112,7 +114,7 @@ class Controller(Generic[ItemT, WorldT]):
         try:
             reports = await self._reconcile(item)
         except (ApiError, OSError, TimeoutError, StepFailed) as error:
-            reports = {OUTSIDE: StepReport(StepState.FAILED, str(error))}
+            reports = {OUTSIDE: StepReport(StepState.FAILED, str(error) or "not observed in time")}
         except Exception as error:
             # A defect that one object triggers must not stop the others.
             log.exception("defect", controller=self._name, object="/".join(place))
@@ -122,7 +124,8 @@ class Controller(Generic[ItemT, WorldT]):
 
     async def _reconcile(self, item: ItemT) -> Reports:
         how = self._reconciliation
-        world = await how.observe(item)
+        async with asyncio.timeout(how.observe_within_s):
+            world = await how.observe(item)
         is_going = isinstance(item, KubeObject) and item.being_deleted
         reports = await run_steps(how.deletion if is_going else how.steps, world)
         if how.report is not None:

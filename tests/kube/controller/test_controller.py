@@ -46,7 +46,7 @@ async def controlled(
     registry: CollectorRegistry | None = None,
     **options: Any,
 ) -> AsyncIterator[None]:
-    report = StatusReport(status_writer(api), FARMS, lambda *_: (ConditionedStatus(), []))
+    report = StatusReport[KubeObject](status_writer(api), FARMS, lambda *_: (ConditionedStatus(), []))
     farms = WatchedKind(api.client, FARMS, reduced=partial(read_object, KubeObject))
     metrics = ControllerMetrics(registry or CollectorRegistry())
     how = Reconciliation(observe, steps, deletion, report)
@@ -184,3 +184,24 @@ async def test_repeats_of_an_event_are_one_event_that_counts() -> None:
             lambda: {event["reason"]: event["count"] for event in api.events}.get("FenceFailed") == 3
         )
     assert len(api.events) == 2
+
+
+async def test_a_look_that_hangs_is_a_failure_and_tried_again() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    looks = 0
+
+    async def hangs_once(item: KubeObject) -> KubeObject:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            await asyncio.Event().wait()
+        return item
+
+    step = Counted()
+    how = Reconciliation(hangs_once, [ReconcileStep("Fence", step)], observe_within_s=0.01)
+    farms = WatchedKind(api.client, FARMS, reduced=partial(read_object, KubeObject))
+    metrics = ControllerMetrics(CollectorRegistry())
+    task = asyncio.create_task(run_controllers([Controller("farms", farms, how, metrics)]))
+    await eventually(lambda: step.calls == ["cows"])
+    task.cancel()
