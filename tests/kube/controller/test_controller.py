@@ -124,22 +124,35 @@ async def test_a_defect_in_one_object_stops_no_other() -> None:
         if item.name == "cows":
             raise KeyError(item.name)
 
-    async with controlled(api, [ReconcileStep("Fence", breaks_for_cows)], workers=1):
+    async with controlled(api, [ReconcileStep("Fence", breaks_for_cows)], at_once=1):
         await eventually(lambda: conditions(api, OTHER) == {"Fence": "Done"})
         await eventually(lambda: conditions(api) == {"Fence": "Failed"})
 
 
-async def test_an_object_that_hangs_leaves_workers_to_others() -> None:
-    api = FakeApiServer()
+async def test_a_tenant_whose_objects_hang_delays_no_other_tenant() -> None:
+    api, bobs = FakeApiServer(), ResourcePath(FARMS, "goats", "bob")
     api.put(FARM)
     api.put(OTHER)
+    api.put(bobs)
 
-    async def hangs_for_cows(item: KubeObject) -> None:
-        if item.name == "cows":
+    async def hangs_for_alice(item: KubeObject) -> None:
+        if item.namespace == "alice":
             await asyncio.Event().wait()
 
-    async with controlled(api, [ReconcileStep("Fence", hangs_for_cows)], workers=2):
+    steps = [ReconcileStep("Fence", hangs_for_alice)]
+    async with controlled(api, steps, at_once=2, of_a_namespace=1):
+        await eventually(lambda: conditions(api, bobs) == {"Fence": "Done"})
+
+
+async def test_nothing_is_done_to_an_object_that_goes_if_there_is_nothing_to_end() -> None:
+    api = FakeApiServer()
+    api.put(FARM, metadata={"deletionTimestamp": "now", "finalizers": ["of others"]})
+    api.put(OTHER)
+    step = Counted()
+    async with controlled(api, [ReconcileStep("Fence", step)], at_once=1):
         await eventually(lambda: conditions(api, OTHER) == {"Fence": "Done"})
+    assert step.calls == ["pigs"]
+    assert conditions(api) == {}
 
 
 async def test_a_status_that_cannot_be_written_is_tried_again() -> None:
