@@ -4,9 +4,10 @@
                                     ^                               │
                                     └────── back-off or resync ─────┘
 
-No object is reconciled by two workers, and there are `workers` of them. After a failure the pauses grow, with
-jitter; otherwise each object is reconciled again after `resync_s`, whatever the watches showed. Between two
-reconciliations only the number of failures is kept, so a crash in the middle of one needs no clean-up.
+One reconciliation of an object runs at a time, `at_once` of all objects, and `of_a_namespace` of those of one
+tenant, whose objects may hang. After a failure the pauses grow, with jitter; otherwise each object is
+reconciled again after `resync_s`, whatever the watches showed. Between two reconciliations only the number of
+failures is kept, so a crash in the middle of one needs no clean-up.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from redbox_kube.api.objects import ApiError
 from redbox_kube.controller.kube_object import KubeObject
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.steps import (
+    DEADLINE_S,
     ReconcileStep,
     Reports,
     StepFailed,
@@ -35,6 +37,7 @@ from redbox_kube.controller.steps import (
     run_steps,
 )
 from redbox_kube.controller.watched import Concerns, ItemT, WatchedKind
+from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_shared.backoff import Backoff
@@ -42,7 +45,7 @@ from redbox_shared.backoff import Backoff
 log = structlog.get_logger(__name__)
 BACKOFF = Backoff(1.0, 60.0)
 RESYNC_S = 60.0
-WORKERS = 8
+AT_ONCE, OF_A_NAMESPACE = 16, 4
 OUTSIDE = "-"
 """In place of a step's name: observing or reporting failed."""
 Watch = tuple[WatchedKind[Any], Concerns[Any]]
@@ -60,6 +63,7 @@ class Reconciliation(Generic[ItemT, WorldT]):
     """The steps for an object that is being deleted; the last one lifts its finalizer."""
     report: Callable[[ItemT, WorldT, Reports], Awaitable[None]] | None = None
     """Writes the status."""
+    observe_within_s: float = DEADLINE_S
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
@@ -77,7 +81,8 @@ class Controller(Generic[ItemT, WorldT]):
         metrics: ControllerMetrics,
         *,
         watches: Sequence[Watch] = (),
-        workers: int = WORKERS,
+        at_once: int = AT_ONCE,
+        of_a_namespace: int = OF_A_NAMESPACE,
         resync_s: float = RESYNC_S,
     ) -> None:
         self.queue: WorkQueue[Place] = WorkQueue()
@@ -86,22 +91,26 @@ class Controller(Generic[ItemT, WorldT]):
         self._kind = kind
         self._reconciliation = reconciliation
         self._metrics = metrics
-        self._workers = workers
+        self._slots = FairSlots(at_once, of_a_namespace)
         self._resync_s = resync_s
         self._failures: dict[Place, int] = {}
         self._warnings = GroupedWarnings(f"{kind.kind} not reconciled")
         kind.follow(self.queue.add, input_of=_input_of)
         for watched, concerns in watches:
             watched.follow(self.queue.add, concerns)
-        metrics.follow_queue(name, self.queue.__len__)
+        metrics.follow_queue(name, lambda: self.queue.unfinished)
 
     async def run(self) -> None:
         """Reconcile until cancelled; nothing is reconciled before all watches have listed."""
         for watched in self.watched:
             await watched.listed()
-        await self.queue.run(self._handle, workers=self._workers)
+        await self.queue.run(self._handle, workers=None)
 
     async def _handle(self, place: Place) -> None:
+        async with self._slots.of(place[0]):
+            await self._handle_now(place)
+
+    async def _handle_now(self, place: Place) -> None:
         self.queue.forget(place)
         item = self._kind.get(place)
         if item is None:
@@ -112,7 +121,7 @@ class Controller(Generic[ItemT, WorldT]):
         try:
             reports = await self._reconcile(item)
         except (ApiError, OSError, TimeoutError, StepFailed) as error:
-            reports = {OUTSIDE: StepReport(StepState.FAILED, str(error))}
+            reports = {OUTSIDE: StepReport(StepState.FAILED, str(error) or "not observed in time")}
         except Exception as error:
             # A defect that one object triggers must not stop the others.
             log.exception("defect", controller=self._name, object="/".join(place))
@@ -122,8 +131,11 @@ class Controller(Generic[ItemT, WorldT]):
 
     async def _reconcile(self, item: ItemT) -> Reports:
         how = self._reconciliation
-        world = await how.observe(item)
         is_going = isinstance(item, KubeObject) and item.being_deleted
+        if is_going and not how.deletion:
+            return {}  # nothing of ours keeps it
+        async with asyncio.timeout(how.observe_within_s):
+            world = await how.observe(item)
         reports = await run_steps(how.deletion if is_going else how.steps, world)
         if how.report is not None:
             await how.report(item, world, reports)

@@ -14,7 +14,10 @@ class ControllerMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._waiting = Gauge(
-            "redbox_controller_queue_depth", "Objects in the queue.", ("controller",), registry=registry
+            "redbox_controller_queue_depth",
+            "Objects that wait or are reconciled now.",
+            ("controller",),
+            registry=registry,
         )
         self._seconds = Histogram(
             "redbox_controller_reconcile_seconds",

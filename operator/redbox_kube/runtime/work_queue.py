@@ -27,6 +27,11 @@ class WorkQueue(Generic[KeyT]):
         return len(self._queued)
 
     @property
+    def unfinished(self) -> int:
+        """How many keys are queued or worked on."""
+        return len(self._queued | self._working)
+
+    @property
     def is_idle(self) -> bool:
         """Whether no key is queued or worked on; alarms may be set."""
         return not self._queued and not self._working

@@ -7,21 +7,15 @@ operator, or the same one after a restart, does not create it again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
 from http import HTTPStatus
 
-import structlog
 from prometheus_client import Counter
 
 from redbox_kube.api.events import Event
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_kube.runtime.paces import Pace
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.status.conditions import ConditionEvent
+from redbox_kube.status.event_writer import EventWriter
 
-log = structlog.get_logger(__name__)
-EVENTS_AT_ONCE, EVENT_EVERY_S = 25, 300.0
-"""Of one object, as kubelets limit theirs: a red-box of a namespace may report changes without an end."""
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
@@ -29,7 +23,7 @@ class StatusWriter:
     """A controller's writes to the API server, counted by kind and verb."""
 
     def __init__(self, objects: ObjectClient, writes: Counter) -> None:
-        self._events = Pace(EVENTS_AT_ONCE, EVENT_EVERY_S)
+        self._events = EventWriter(objects, lambda: self.count("Event", "create"))
         self.objects = objects
         self._writes = writes
 
@@ -68,24 +62,7 @@ class StatusWriter:
             await self.publish_event(event_of(where, uid, condition_event, self.objects.field_manager))
 
     async def publish_event(self, event: Event) -> None:
-        """Create it, or count it again; after a number for one object few. A failure is only logged."""
-        if self._events.take(event.uid):
-            return
-        body = event.body(datetime.now(UTC))
-        try:
-            created = await self.objects.create(event.where, body)
-            if created is None and event.repeats:
-                await self._count_again(event, body)
-        except ApiError as error:
-            log.warning("event not written", about=event.about.path(), reason=event.reason, error=str(error))
-        else:
-            self.count("Event", "create")
-
-    async def _count_again(self, event: Event, body: Object) -> None:
-        where = replace(event.where, name=event.name)
-        if (found := await self.objects.get(where)) is not None:
-            times = {"count": int(found.get("count") or 1) + 1, "lastTimestamp": body["lastTimestamp"]}
-            await self.objects.merge(where, times)
+        await self._events.publish(event)
 
     def count(self, kind: str, verb: str) -> None:
         self._writes.labels(kind, verb).inc()

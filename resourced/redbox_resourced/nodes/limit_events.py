@@ -12,7 +12,8 @@ import structlog
 
 from redbox_clusters.slurm_cluster import SLURM_CLUSTERS, SlurmCluster
 from redbox_kube.api.events import WARNING, Event
-from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ObjectClient, ResourcePath
+from redbox_kube.status.event_writer import EventWriter
 from redbox_resourced.nodes.node_view import MANAGER
 
 log = structlog.get_logger(__name__)
@@ -23,7 +24,7 @@ class NodeLimitEvents:
     """Remembers what was reported for each SlurmCluster."""
 
     def __init__(self, objects: ObjectClient) -> None:
-        self._objects = objects
+        self._writer = EventWriter(objects)
         self._logged: dict[str, int] = {}
         self._events: dict[str, str] = {}
 
@@ -34,15 +35,11 @@ class NodeLimitEvents:
             log.warning("too many partitions", cluster=cluster.name, without_node=without_node, most=limit)
         if not without_node:
             return
-        now = datetime.now(UTC)
-        event = limit_event(cluster, without_node, limit, now)
+        event = limit_event(cluster, without_node, limit, datetime.now(UTC))
         if self._events.get(cluster.name) == event.name:
             return
         self._events[cluster.name] = event.name
-        try:
-            await self._objects.create(event.where, event.body(now))  # None: it exists already
-        except ApiError as error:
-            log.warning("event not written", cluster=cluster.name, error=str(error))
+        await self._writer.publish(event)
 
 
 def limit_event(cluster: SlurmCluster, without_node: int, limit: int, now: datetime) -> Event:

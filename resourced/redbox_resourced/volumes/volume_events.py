@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import structlog
 
 from redbox_kube.api.events import NORMAL, WARNING, Event
-from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ObjectClient, ResourcePath
+from redbox_kube.status.event_writer import EventWriter
 from redbox_resourced.nodes.node_view import MANAGER
 
 log = structlog.get_logger(__name__)
@@ -18,7 +17,7 @@ class VolumeEvents:
     """Remembers the last event of each object: retries of one failure are one event."""
 
     def __init__(self, objects: ObjectClient) -> None:
-        self._objects = objects
+        self._writer = EventWriter(objects)
         self._last: dict[ResourcePath, str] = {}
 
     async def report(self, about: ResourcePath, uid: str, reason: str, message: str) -> None:
@@ -36,10 +35,7 @@ class VolumeEvents:
             return
         self._last[about] = event.name
         log.info("volume", reason=reason, name=about.name, namespace=about.namespace, message=message)
-        try:
-            await self._objects.create(event.where, event.body(datetime.now(UTC)))  # None: it exists already
-        except ApiError as error:
-            log.warning("event not written", name=about.name, error=str(error))
+        await self._writer.publish(event)
 
     def forget(self, about: ResourcePath) -> None:
         self._last.pop(about, None)

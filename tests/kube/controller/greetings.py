@@ -14,7 +14,7 @@ from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.kube_object import ConditionedStatus, KubeObject, read_object
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.owned import DesiredObject, OwnedObjects
-from redbox_kube.controller.status_report import StatusReport, StatusVerdict
+from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepOutcome
 from redbox_kube.controller.watched import WatchedKind
 from redbox_kube.status.models import KubeModel
@@ -48,7 +48,7 @@ class Greetings:
         self._owned = OwnedObjects(writer, GREETINGS, [CONFIG_MAP])
         greetings = WatchedKind(writer.objects, GREETINGS, reduced=partial(read_object, Greeting))
         steps = [ReconcileStep("ConfigMap", self._apply)]
-        how = Reconciliation(self._observe, steps, report=StatusReport(writer, GREETINGS, status_of))
+        how = Reconciliation(self._observe, steps, report=StatusReporter(writer, GREETINGS, status_of))
         self.controller = Controller("greetings", greetings, how, metrics, watches=self._owned.watches)
 
     async def _observe(self, greeting: Greeting) -> World:

@@ -17,7 +17,7 @@ from redbox_kube.controller.controller import Controller, Reconciliation, run_co
 from redbox_kube.controller.finalizer import Finalizer
 from redbox_kube.controller.kube_object import ConditionedStatus, KubeObject, read_object
 from redbox_kube.controller.metrics import ControllerMetrics
-from redbox_kube.controller.status_report import StatusReport
+from redbox_kube.controller.status_reporter import StatusReporter
 from redbox_kube.controller.steps import ReconcileStep, StepOutcome
 from redbox_kube.controller.watched import WatchedKind
 from redbox_shared.backoff import Backoff
@@ -46,7 +46,7 @@ async def controlled(
     registry: CollectorRegistry | None = None,
     **options: Any,
 ) -> AsyncIterator[None]:
-    report = StatusReport(status_writer(api), FARMS, lambda *_: (ConditionedStatus(), []))
+    report = StatusReporter[KubeObject](status_writer(api), FARMS, lambda *_: (ConditionedStatus(), []))
     farms = WatchedKind(api.client, FARMS, reduced=partial(read_object, KubeObject))
     metrics = ControllerMetrics(registry or CollectorRegistry())
     how = Reconciliation(observe, steps, deletion, report)
@@ -124,22 +124,40 @@ async def test_a_defect_in_one_object_stops_no_other() -> None:
         if item.name == "cows":
             raise KeyError(item.name)
 
-    async with controlled(api, [ReconcileStep("Fence", breaks_for_cows)], workers=1):
+    async with controlled(api, [ReconcileStep("Fence", breaks_for_cows)], at_once=1):
         await eventually(lambda: conditions(api, OTHER) == {"Fence": "Done"})
         await eventually(lambda: conditions(api) == {"Fence": "Failed"})
 
 
-async def test_an_object_that_hangs_leaves_workers_to_others() -> None:
-    api = FakeApiServer()
+async def test_a_tenant_whose_objects_hang_delays_no_other_tenant() -> None:
+    api, bobs = FakeApiServer(), ResourcePath(FARMS, "goats", "bob")
     api.put(FARM)
     api.put(OTHER)
+    hanging: list[str] = []
 
-    async def hangs_for_cows(item: KubeObject) -> None:
-        if item.name == "cows":
+    async def hangs_for_alice(item: KubeObject) -> None:
+        if item.namespace == "alice":
+            hanging.append(item.name)
             await asyncio.Event().wait()
 
-    async with controlled(api, [ReconcileStep("Fence", hangs_for_cows)], workers=2):
+    steps = [ReconcileStep("Fence", hangs_for_alice)]
+    async with controlled(api, steps, at_once=2, of_a_namespace=1):
+        await eventually(lambda: bool(hanging))
+        api.put(bobs)
+        await eventually(lambda: conditions(api, bobs) == {"Fence": "Done"})
+
+
+async def test_nothing_is_done_to_an_object_that_goes_if_there_is_nothing_to_end() -> None:
+    api = FakeApiServer()
+    since = {"lastTransitionTime": "2026-01-01T00:00:00Z", "status": "True"}
+    status = {"conditions": [{"type": "Fence", "reason": "Done", **since}]}
+    api.put(FARM, metadata={"deletionTimestamp": "now", "finalizers": ["of others"]}, status=status)
+    api.put(OTHER)
+    step = Counted()
+    async with controlled(api, [ReconcileStep("Fence", step)], at_once=1):
         await eventually(lambda: conditions(api, OTHER) == {"Fence": "Done"})
+    assert step.calls == ["pigs"]
+    assert conditions(api) == {"Fence": "Done"}
 
 
 async def test_a_status_that_cannot_be_written_is_tried_again() -> None:
@@ -184,3 +202,24 @@ async def test_repeats_of_an_event_are_one_event_that_counts() -> None:
             lambda: {event["reason"]: event["count"] for event in api.events}.get("FenceFailed") == 3
         )
     assert len(api.events) == 2
+
+
+async def test_a_look_that_hangs_is_a_failure_and_tried_again() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    looks = 0
+
+    async def hangs_once(item: KubeObject) -> KubeObject:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            await asyncio.Event().wait()
+        return item
+
+    step = Counted()
+    how = Reconciliation(hangs_once, [ReconcileStep("Fence", step)], observe_within_s=0.01)
+    farms = WatchedKind(api.client, FARMS, reduced=partial(read_object, KubeObject))
+    metrics = ControllerMetrics(CollectorRegistry())
+    task = asyncio.create_task(run_controllers([Controller("farms", farms, how, metrics)]))
+    await eventually(lambda: step.calls == ["cows"])
+    task.cancel()

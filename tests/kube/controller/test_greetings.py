@@ -17,7 +17,6 @@ from redbox_kube.schemas.crd import crd_of
 from redbox_kube.status.status_writer import StatusWriter
 from tests.kube.controller.greetings import GREETINGS, Greeting, Greetings, config_map_of
 from tests.kube.fakes import FakeApiServer
-from tests.lint.sources import ROOT
 
 HELLO = ResourcePath(GREETINGS, "hello", "farm")
 OWNED = ResourcePath(CONFIG_MAP, "hello-text", "farm")
@@ -78,8 +77,3 @@ def test_its_crd() -> None:
     assert crd["metadata"]["name"] == "greetings.example.dev"
     (version,) = crd["spec"]["versions"]
     assert version["schema"]["openAPIV3Schema"]["properties"]["spec"]["required"] == ["text"]
-
-
-def test_the_page_has_the_example() -> None:
-    page = (ROOT / "docs/developers/controllers.md").read_text()
-    assert f"```python\n{(ROOT / 'tests/kube/controller/greetings.py').read_text()}```" in page

@@ -26,7 +26,7 @@ StatusOf = Callable[[WorldT_contra, Reports], StatusVerdict]
 """Pure."""
 
 
-class StatusReport(Generic[WorldT_contra]):
+class StatusReporter(Generic[WorldT_contra]):
     """Writes the status of objects of one kind."""
 
     def __init__(
