@@ -153,11 +153,11 @@ def test_a_user_of_many_owners_whose_agent_hangs_leaves_calls_to_others(
 
     monkeypatch.setattr(world.slurm, "usage", hang_for_alice)
     monkeypatch.setattr(world.slurm, "past_usage", read_nothing_for_alice)
-    waiting = [world.begin(used.of_caller(who)) for who in owners]
-    waiting += [world.begin(used.of_ended(who, [(f"e{number}", 1)])) for number, who in enumerate(owners)]
+    measured = [world.begin(used.of_caller(who)) for who in owners]
+    read = [world.begin(used.of_ended(who, [(f"e{number}", 1)])) for number, who in enumerate(owners)]
     assert told(world, used, bob) == {"theirs": (5.0, 200)}
     assert past(world, used, "past", who=bob).keys() == {"past"}
-    assert not any(task.done() for task in waiting)
+    assert not any(task.done() for task in (*measured, *read))
 
 
 def test_a_slurm_that_is_away_is_said(world: World, used: UsageOfJobs) -> None:

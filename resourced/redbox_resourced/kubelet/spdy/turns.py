@@ -17,7 +17,7 @@ TURN_S = 0.002
 
 
 class Turn:
-    """Connections take it one after the other; whoever uses it up has the others wait for the next round."""
+    """Connections take it one after the other; once it is used up the others wait for the next round."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
