@@ -39,7 +39,7 @@ def as_job(pod: Object) -> SlurmJobView | None:
     phase = str(status.get("phase", "Pending"))
     job, containers = JOB.match(submitted.get("message", "")), status.get("containerStatuses") or ()
     states = [container.get("state") or {} for container in containers]
-    waiting = next((state["waiting"] for state in states if "waiting" in state), {})
+    waiting: Object = next((state["waiting"] for state in states if "waiting" in state), {})
     started = [state["running"]["startedAt"] for state in states if "running" in state]
     ended = [state["terminated"].get("finishedAt") or "" for state in states if "terminated" in state]
     cluster, _, partition = str(spec.get("nodeName", "")).partition(".")
