@@ -166,7 +166,7 @@ def test_tasks_of_an_array_are_cancelled_in_one_request(kubectl: Kubectl) -> Non
     kubectl.answers("job", slurmjob("wait-def34", jobID="13", run=2, spec={"array": "0-9"}))
     ended = run(kubectl, "cancel", "13_4", "wait-def34_[1-2,7]", "train-abc12")
     assert ended.returncode == 0, ended.stderr
-    assert "task 1, 2, 4, 7 is cancelled" in ended.stdout
+    assert "tasks 1, 2, 4, 7 are cancelled" in ended.stdout
     assert TASKS.findall("\n".join(kubectl.calls))[0][0] == "13/1/1,2,4,7"
     assert cancelled(kubectl) == ["wait-def34"]  # as the fake answers for any name
     whole = run(kubectl, "cancel", "13_[0-9]")

@@ -125,9 +125,12 @@ def _cancel_parts(call: Invocation, options: argparse.Namespace) -> bool:
     for job, tasks in arrays.values():
         try:
             _refuse_ended(job)
-            request_task_cancels(call.kubectl, job, sorted({*tasks}))
-            shown = ", ".join(map(str, sorted({*tasks})))
-            call.screen.write(one_line(f"{_title(job)}: task {shown} is cancelled"))
+            wanted = sorted({*tasks})
+            request_task_cancels(call.kubectl, job, wanted)
+            which, are = ("task", "is") if len(wanted) == 1 else ("tasks", "are")
+            call.screen.write(
+                one_line(f"{_title(job)}: {which} {', '.join(map(str, wanted))} {are} cancelled")
+            )
         except PluginError as error:
             well = False
             note(f"kubectl slurm: {error}")

@@ -97,8 +97,10 @@ def run_of(rows: Sequence[QueueRow]) -> int:
 
 def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[str]:
     match action:
-        case JobAction.CANCEL | JobAction.CANCEL_TASK:
+        case JobAction.CANCEL:
             return scancel.cancel_argv(job.job_id, job.user.name, job.job_name)
+        case JobAction.CANCEL_TASK:
+            return scancel.cancel_task_argv(job.job_id)
         case JobAction.SIGNAL:
             return scancel.signal_argv(job.job_id, job.user.name, job.job_name, signal or "")
         case JobAction.STOP:

@@ -155,9 +155,10 @@ async def test_the_dependencies_of_a_stranger_are_not_touched() -> None:
     assert not agents.called("scontrol update")
 
 
-async def test_one_task_of_an_array_is_cancelled() -> None:
+async def test_one_task_of_an_array_is_cancelled_and_no_other_that_waits_beside_it() -> None:
+    """Which scancel does where it is given a user or a name as well."""
     task = job("9", ArrayJobID="7", ArrayTaskID="3", State="RUNNING")
     agents = ScriptedAgents({"squeue": [queue(task), GONE], "scancel": done()})
     handle = JobHandle("7_3", "rb1.mark", "name", ALICE)
     assert await act(agents, JobAction.CANCEL_TASK, handle) == ActionResult(done=True, detail="7_3")
-    assert agents.called("scancel") == [["scancel", "--user=alice", "--name=name", "7_3"]]
+    assert agents.called("scancel") == [["scancel", "7_3"]]

@@ -19,6 +19,11 @@ def cancel_argv(job_id: str, user: str, name: str) -> list[str]:
     return ["scancel", *_filters(user, name), job_id]
 
 
+def cancel_task_argv(task_id: str) -> list[str]:
+    """Without filters: beside them `scancel 7_3` cancels all tasks that still wait in one record, 7_[2-9]."""
+    return ["scancel", task_id]
+
+
 def signal_argv(job_id: str, user: str, name: str, signal_name: str) -> list[str]:
     """With --full the batch script, its steps and all their children get the signal."""
     return ["scancel", f"--signal={read_signal(signal_name)}", "--full", *_filters(user, name), job_id]

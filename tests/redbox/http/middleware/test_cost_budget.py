@@ -131,7 +131,7 @@ async def test_what_an_operator_deletes_for_one_namespace_delays_no_other(stand:
         ("PUT", "/v1/volumes/v1"),
         ("DELETE", "/v1/jobs/k1"),
         ("DELETE", "/v1/volumes/v1"),
-        *[("POST", f"/v1/jobs/k1/{act}") for act in ("hold", "release", "requeue", "signal")],
+        *[("POST", f"/v1/jobs/k1/{act}") for act in ("hold", "release", "requeue", "signal", "cancel-task")],
         ("POST", "/v1/check"),
         ("POST", "/v1/streams/s1/renew"),
     ],
