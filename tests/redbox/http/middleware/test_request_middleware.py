@@ -1,4 +1,4 @@
-"""A request that is left over when red-box stops: uvicorn cancels it, and logs a traceback of what it raises."""
+"""A request that is left when red-box stops: uvicorn cancels it, and logs a traceback of what it raises."""
 
 from __future__ import annotations
 
