@@ -29,7 +29,9 @@ ReadT = TypeVar("ReadT")
 PageT = TypeVar("PageT", ListPage, MetadataPage)
 DEADLINE_S = 30.0
 WATCH_S = 300
-WATCH_SILENT_S = 100.0  # bookmarks arrive every minute: a longer silence is a broken connection
+WATCH_SILENT_S = 100.0
+"""Then a watch ends, and the next request shows whether the API server is there. Bookmarks come every minute,
+but of a kind that has not changed since the API server started there are none."""
 PAGE = 500
 OF_EVENTS = AnswerLimits()
 MOST_BYTES = 16 << 20  # of a response: a page has fewer objects where tenants have made large ones
@@ -232,7 +234,7 @@ class ObjectClient:
     async def watch(
         self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[Object]:
-        """Events after a resourceVersion, with bookmarks; ends after some minutes."""
+        """Events after a resourceVersion, with bookmarks; ends after some minutes, or a silence."""
         query = {
             "watch": "true",
             "resourceVersion": since,
@@ -248,6 +250,8 @@ class ObjectClient:
             try:
                 async for line in lines(answer.response.content, OF_EVENTS, all_end=True):
                     yield _read(line, as_event)
+            except aiohttp.SocketTimeoutError:
+                return
             except CONNECTION_ERRORS as error:
                 raise _unreachable(error) from error
             except ValueError as error:

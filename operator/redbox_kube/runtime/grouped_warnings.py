@@ -46,7 +46,7 @@ class GroupedWarnings:
 
     def failed(self, name: str, error: Exception | str) -> None:
         """This object failed, for the first time or again."""
-        why = str(error) or "no answer in time"  # a TimeoutError has no message
+        why = str(error) or _without_message(error)
         key = _without_name(why, name)
         if self._cause_of.get(name) != key:
             self.recovered(name)
@@ -76,6 +76,10 @@ class GroupedWarnings:
         if not cause.failing and not cause.is_gathering:
             del self._causes[key]
             log.info(self._event_over, count=len(cause.affected), error=cause.error)
+
+
+def _without_message(error: Exception | str) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 def _without_name(why: str, name: str) -> str:

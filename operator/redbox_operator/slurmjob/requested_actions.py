@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError
+from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, NotAllowed, RedboxError, Refused
 from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.api.events import NORMAL, WARNING, Event
@@ -63,7 +63,7 @@ class RequestedActions:
         try:
             await link.act(state.row_key, REQUEUE, run=row.run)
         except (Conflict, NotAccepted, NotAllowed) as refusal:
-            await self._publish(state, REQUEUE, requested, REQUEUE_REFUSED, str(refusal))
+            await self._publish(state, REQUEUE, requested, REQUEUE_REFUSED, refusal.problem.detail)
         else:
             await self._publish(state, REQUEUE, requested, REQUEUED, "Slurm has it in its queue again.")
         self._settled[uid] = requested
@@ -92,7 +92,7 @@ class RequestedActions:
             if action != RELEASE or not (is_held_by_slurm(state, row) or asks_release(state, row)):
                 raise
             requested = _release_of(state.job, row)
-            await self._publish(state, RELEASE, requested, RELEASE_REFUSED, str(refusal))
+            await self._publish(state, RELEASE, requested, RELEASE_REFUSED, refusal.problem.detail)
             self._refused_releases[state.job.uid] = requested
             return False
         return True
@@ -172,8 +172,10 @@ async def cancel_all(job: SlurmJob, link: RedboxLink) -> tuple[CancelState, Sequ
         if not away.until_return:
             raise
         obstacle, continues = f"{red_box} is away ({away})", "is back"
-    except RedboxError as refusal:
-        obstacle, continues = f"{red_box} answers: {refusal}", "accepts the cancel"
+    except Refused as refusal:
+        obstacle, continues = f"{red_box} answers: {refusal.problem.detail}", "accepts the cancel"
+    except RedboxError as error:
+        obstacle, continues = f"{red_box} answers: {error}", "accepts the cancel"
     else:
         newest = attempts.current(status).number
         if status.job_id and not status.finished and all(row.attempt != newest for row in rows):

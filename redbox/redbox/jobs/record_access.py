@@ -15,16 +15,16 @@ from redbox.jobs.store.record_store import RecordStore
 def submitter_of(caller: Caller) -> UnixUser:
     """The Unix user of a caller who may submit."""
     if caller.user is None or not caller.may(Role.SUBMIT):
-        raise Forbidden(f"{caller.identity} may not submit jobs: its mapping rule lacks the role submit.")
+        raise Forbidden(
+            f"{caller.identity} may not submit jobs here: its mapping rule lacks the role submit."
+        )
     return caller.user
 
 
 def require_reader(caller: Caller) -> None:
     """Refuse a caller who may see no jobs."""
     if not (caller.may(Role.SUBMIT) or caller.may(Role.OPERATOR)):
-        raise Forbidden(
-            f"{caller.identity} may not see jobs: its mapping rule lacks the role submit or operator."
-        )
+        raise Forbidden(f"{caller.identity} may not see jobs here: its mapping rule lacks the role submit.")
 
 
 class RecordAccess:

@@ -133,6 +133,7 @@ class Server:
 
     def stop(self) -> None:
         """Shut down: take no more connections, and end those that are open."""
+        self.application.reauthorization.end_all()
         for listener in self.listeners:
             listener.should_exit = True
 

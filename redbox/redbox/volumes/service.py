@@ -229,7 +229,7 @@ def _refusal(caller: Caller, record: VolumeRecord | None) -> VolumesError:
     """An operator, who may see the volume, is shown which role is missing."""
     if record is not None and _may_in_cluster(caller, record, Role.OPERATOR):
         return VolumeForbidden(
-            f"{caller.identity} may not delete others' volumes: its mapping rule lacks the role volumes."
+            f"{caller.identity} may not delete volumes of others: its mapping rule lacks the role volumes."
         )
     return VolumeNotFound()
 

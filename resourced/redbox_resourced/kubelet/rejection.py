@@ -15,4 +15,4 @@ class RequestRejected(Exception):
 
 def why(error: BaseException) -> str:
     """A TimeoutError has no message."""
-    return str(error) or "no answer in time"
+    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)

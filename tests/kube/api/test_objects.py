@@ -329,3 +329,21 @@ async def test_an_answer_that_lacks_what_it_is_asked_for_is_no_answer(body: byte
 async def test_a_list_of_nothing_may_have_no_items() -> None:
     async with sending(whole(b'{"items":null,"metadata":{"resourceVersion":"7"}}')) as (objects, _):
         assert [found async for found in objects.pages(ResourcePath(kinds.POD))] == [([], "7")]
+
+
+async def test_a_watch_of_a_kind_without_changes_ends_without_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The API server sends no bookmarks of a kind that has not changed since it started."""
+    monkeypatch.setattr(objects_module, "WATCH_SILENT_S", 0.05)
+    left = asyncio.Event()
+
+    async def silent(request: web.Request) -> web.Response:
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await left.wait()
+        return stream  # type: ignore[return-value]
+
+    async with answering(silent) as objects:
+        assert [event async for event in objects.watch(ResourcePath(kinds.POD), "8")] == []
+        left.set()

@@ -101,7 +101,12 @@ async def test_what_never_failed_has_nothing_to_be_told(logged: list[EventDict])
     assert logged == []
 
 
-async def test_a_timeout_which_has_no_words_is_told_in_ours(logged: list[EventDict]) -> None:
-    GroupedWarnings("missed", gathers_s=0).failed("n0", TimeoutError())
+@pytest.mark.parametrize(
+    ("error", "words"), [(TimeoutError(), "no answer in time"), (BrokenPipeError(), "BrokenPipeError")]
+)
+async def test_an_error_without_a_message_is_a_timeout_only_where_it_is_one(
+    logged: list[EventDict], error: Exception, words: str
+) -> None:
+    GroupedWarnings("missed", gathers_s=0).failed("n0", error)
     await gathered()
-    assert logged[0]["error"] == "no answer in time"
+    assert logged[0]["error"] == words

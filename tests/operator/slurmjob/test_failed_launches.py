@@ -118,7 +118,7 @@ async def test_a_refused_release_is_an_event_and_is_sent_again_for_another_reque
     assert "being released" not in stand.status["message"]
     await stand.look()
     (event,) = [event for event in stand.api.events if event["reason"] == "ReleaseRefused"]
-    assert event["message"] == "7/2: Slurm refused it: no such node"
+    assert event["message"] == "7/2: no such node"
     stand.link.fault = None
     await stand.look()
     assert stand.link.done == []

@@ -69,7 +69,7 @@ async def test_a_refusal_is_an_event_with_its_words_and_is_not_repeated(
     await stand.change(annotations={REQUEUE: of_run("7", 1, "again")})
     assert stand.link.done == ["requeue 1 run 1"] * 2
     (event, _) = [event for event in stand.api.of_kind("Event") if event["reason"] == REQUEUE_REFUSED]
-    assert event["message"] == "7/1: The caller may not do this: no role requeue"
+    assert event["message"] == "7/1: no role requeue"
 
 
 async def test_what_may_succeed_later_is_sent_again(stand: Stand) -> None:
@@ -215,7 +215,7 @@ async def test_a_cancel_that_redbox_refuses_is_said_and_sent_again(stand: Stand)
     await stand.at_redbox(Phase.RUNNING)
     stand.link.refusal = refusal(NotAllowed, 403)
     await stand.change(annotations=WISH)
-    assert "The caller may not do this" in stand.status["message"]
+    assert "answers: no role requeue" in stand.status["message"]
     assert await stand.look() is not None
 
 

@@ -19,7 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from redbox.callers.peers import connection_in
-from redbox.http.answers.problems import ContentTooLargeProblem, RequestTimeoutProblem, problem_response
+from redbox.http.answers.problems import (
+    ContentTooLargeProblem,
+    RequestTimeoutProblem,
+    UnavailableProblem,
+    problem_response,
+)
 from redbox.http.metrics import ServerMetrics
 from redbox.http.middleware.caller_budget import CallerBudget
 
@@ -33,6 +38,8 @@ MIN_BYTES_PER_S = 65_536
 READ_GRACE_S = 60.0
 """For a client to read what is already sent; and a second more for each MIN_BYTES_PER_S of the rest."""
 PIECE = 65_536
+STOPS_S = 5.0
+"""Within which a stopped red-box is usually back."""
 STREAMS = "/v1/streams/"
 
 
@@ -60,6 +67,9 @@ class RequestMiddleware:
         with bound_contextvars(request_id=identifier):
             try:
                 await self._handle(scope, receive, response)
+            except asyncio.CancelledError:  # uvicorn's only, after its grace: it would log a traceback
+                log.warning("request ended: red-box stops", method=scope["method"], path=scope["path"])
+                await _end_response(scope, receive, response)
             finally:
                 self._record(scope, response.status, time.monotonic() - started)
 
@@ -128,6 +138,16 @@ class _Response:
         except TimeoutError:
             log.warning("slow reader disconnected", why="it did not read its response in time")
             connection.end()  # a close would wait for it to read the rest
+
+
+async def _end_response(scope: Scope, receive: Receive, response: _Response) -> None:
+    """Where it has not begun, it is a problem; else no reader takes the broken connection for its end."""
+    if not response.status:
+        problem = UnavailableProblem("red-box stops, and is usually restarted", retry_after=STOPS_S)
+        await problem_response(problem, scope[ID_KEY])(scope, receive, response)
+    elif (connection := connection_in(scope)) is not None:
+        connection.end()
+        await asyncio.sleep(0)  # uvicorn sees then that the connection is lost
 
 
 def _pieces(message: Message) -> Iterator[Message]:

@@ -61,6 +61,20 @@ class StreamReauthorization:
         self._tick_s = tick_s
         self._streams: set[_Stream] = set()
         self._rules = authenticator.rules_in_force()
+        self._is_stopping = False
+
+    def end_all(self) -> None:
+        """The server stops: streams without an end of their own end cleanly, and so do those that begin now.
+
+        uvicorn would cancel them after its grace. Sessions see the stop themselves, and downloads may finish.
+        """
+        self._is_stopping = True
+        for stream in self._streams:
+            if self._ends_with_server(stream):
+                stream.term.reschedule(0)
+
+    def _ends_with_server(self, stream: _Stream) -> bool:
+        return self._is_stopping and not stream.has_end and stream.opened_by.scope["type"] == "http"
 
     async def run(self) -> None:
         while True:
@@ -82,6 +96,8 @@ class StreamReauthorization:
         try:
             async with term:
                 self._streams.add(stream)
+                if self._ends_with_server(stream):
+                    term.reschedule(0)
                 try:
                     yield term.expired
                 finally:

@@ -169,3 +169,16 @@ async def test_a_check_that_fails_unexpectedly_ends_neither_the_stream_nor_the_s
         await asyncio.sleep(0.01)
         goes_on = True
     assert goes_on
+
+
+@pytest.mark.parametrize("path", ENDLESS)
+async def test_a_stop_ends_streams_cleanly_also_those_that_begin_then(stand: Stand, path: str) -> None:
+    """What uvicorn cancels after its grace is a traceback in the log."""
+    await stand.writing("k1", b"a line\n")
+    async with stand.by_token("alice") as http:
+        async with streaming(http, path) as pieces:
+            assert await anext(pieces)
+            stand.services.reauthorization.end_all()
+            await drain(pieces)
+        async with streaming(http, path) as pieces:
+            await drain(pieces)
