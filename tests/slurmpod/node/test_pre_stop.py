@@ -18,7 +18,7 @@ class Hook:
 
     def __init__(self, *steps: int) -> None:
         self.steps = list(steps)
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
         PreStop("w-0", OURS, steps=lambda: self.steps, pauses=QUICK).run()
@@ -30,7 +30,7 @@ class Hook:
             yield self
         finally:
             self.steps.clear()
-            self._thread.join()
+            self._thread.join(10)
 
     @property
     def ended(self) -> bool:

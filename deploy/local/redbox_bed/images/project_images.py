@@ -20,7 +20,7 @@ from redbox_bed.core.build_cache import contents_of, ensure_built, forget_unused
 from redbox_bed.core.commands import run_command
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_bed.core.progress import Progress
-from redbox_bed.hosts.roots import DEBIAN_KEYS, machine_mirror, machine_proxy
+from redbox_bed.hosts.roots import DEBIAN_KEYS, UNSTABLE, machine_mirror, machine_proxy
 from redbox_bed.images.contents import FOLDER, ImageList, Program, read_image_list
 from redbox_bed.images.node_images import REGISTRY, architecture
 from redbox_bed.images.oci import Entry, Image, read_layer, write_layer
@@ -119,6 +119,7 @@ def debian_command(
         *(f"--dpkgopt=path-exclude=/usr/share/{kind}/*" for kind in _WITHOUT),
         "--dpkgopt=path-include=/usr/share/doc/*/copyright",
         *([f'--aptopt=Acquire::http::Proxy "{proxy}"'] if proxy else []),
+        *(['--aptopt=Acquire::Check-Valid-Until "false"'] if suite == UNSTABLE else []),
         suite,
         str(tree),
         *([mirror] if mirror else []),
