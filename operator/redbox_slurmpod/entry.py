@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from redbox_slurmpod.pod import ThisPod
 from redbox_slurmpod.projected_files import copy_private
 from redbox_slurmpod.supervision.supervisor import SupervisedDaemon
 
@@ -16,22 +16,13 @@ RUN = Path("/run")
 _OURS = (sys.executable, "-I", "-m", "redbox_slurmpod")
 
 
-@dataclass(frozen=True)
-class Pod:
-    """This pod, from the downward API. Without a uid there is no instance id."""
-
-    node: str
-    uid: str = ""
-    address: str = ""
-
-
 def slurmctld(options: Sequence[str], *, run: Path = RUN) -> SupervisedDaemon:
     """A slurmctld that ends ends its container, which Kubernetes starts again and counts."""
     _make_folder(run / "slurmctld")
     return SupervisedDaemon(("/usr/sbin/slurmctld", "--systemd", *options), restarts=False)
 
 
-def slurmd(pod: Pod, options: Sequence[str], *, started: float, run: Path = RUN) -> SupervisedDaemon:
+def slurmd(pod: ThisPod, options: Sequence[str], *, started: float, run: Path = RUN) -> SupervisedDaemon:
     """A slurmd of a dynamic node (-Z).
 
     -b reports SLURMD_BOOT_TIME as the boot, which is the container's start: a slurmd that dies alone comes

@@ -24,7 +24,6 @@ from redbox_slurmpod.projected_files import digests, version_folder
 from redbox_slurmpod.supervision.supervisor import DaemonStatus
 
 log = logging.getLogger(__name__)
-POKE_SOCKET = Path("/run/redbox/poke.sock")
 _REQUEST_S = 10
 _LONGEST_WAIT_S = 60
 # The kubelet replaces projected files, and nothing reports it.
@@ -127,12 +126,3 @@ def receive_pokes(path: Path, poked: Callable[[], None]) -> socket.socket:
 
     asyncio.get_running_loop().add_reader(receiver, read)
     return receiver
-
-
-def poke(path: Path = POKE_SOCKET) -> None:
-    """Never fails: slurmctld logs each failure of ResumeProgram, and the operator polls anyway."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
-        try:
-            sender.sendto(b"1", str(path))
-        except OSError as error:
-            log.warning("the status endpoint was not poked: %s", error)

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from redbox_slurmpod import entry
+from redbox_slurmpod.pod import ThisPod
 from tests.slurmpod.kubelet import project
 
 
@@ -15,7 +16,7 @@ def test_slurmctld_ends_its_container_when_it_ends(tmp_path: Path) -> None:
 
 
 def test_every_slurmd_of_a_container_reports_the_containers_start_as_its_boot(tmp_path: Path) -> None:
-    pod = entry.Pod("w-0", "uid-1", "10.0.0.1")
+    pod = ThisPod("w-0", "uid-1", "10.0.0.1")
     daemon = entry.slurmd(pod, ["--conf-server", "ctl:6817"], started=1_700_000_000.9, run=tmp_path)
     assert daemon.command == (
         *("/usr/sbin/slurmd", "--systemd", "-Z", "-b", "--instance-id=uid-1"),
@@ -27,7 +28,7 @@ def test_every_slurmd_of_a_container_reports_the_containers_start_as_its_boot(tm
 
 
 def test_a_pod_that_does_not_know_its_uid_sets_none(tmp_path: Path) -> None:
-    daemon = entry.slurmd(entry.Pod("w-0"), [], started=0, run=tmp_path)
+    daemon = entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path)
     assert daemon.command == ("/usr/sbin/slurmd", "--systemd", "-Z", "-b")
     assert daemon.when_ready == ()
 

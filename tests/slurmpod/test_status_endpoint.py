@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from redbox_slurmpod.status_endpoint import StatusEndpoint, parse_request, poke, receive_pokes, wait_of
+from redbox_slurmpod.poke import poke
+from redbox_slurmpod.status_endpoint import StatusEndpoint, parse_request, receive_pokes, wait_of
 from redbox_slurmpod.supervision.supervisor import DaemonStatus
 from redbox_slurmpod.tls.certificate import ReloadedCertificate
 from redbox_slurmpod.tls.server import TlsServer, listen

@@ -25,7 +25,6 @@ from redbox_slurmpod.projected_files import version_folder
 from redbox_slurmpod.sack.tokens import KeysUnusable, SackKeys, claims_of, read_keys
 
 log = logging.getLogger(__name__)
-SOCKET = Path("/run/slurm/sack.socket")
 _CREATE, _VERIFY = 64001, 64002
 _CREDENTIALS = struct.Struct("iII")
 _HEADER, _COUNTED = struct.Struct("!HII"), 8

@@ -24,7 +24,7 @@ _SHORTEST_KEY = 16
 _CONTEXTS = frozenset({"auth", "sack"})
 
 
-class KeysUnusable(Exception):
+class KeysUnusable(OSError):
     """The folder has no key, or a slurm.jwks that Slurm itself would refuse."""
 
 

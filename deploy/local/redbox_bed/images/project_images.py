@@ -132,7 +132,7 @@ def _build_dependencies(listed: ImageList, locked: Path, base: Path, folder: Pat
     _run(dependencies_command(listed, locked, library), f"the dependencies in {locked}")
     # Scripts of dependencies: their first line names this machine's Python, and nothing calls them.
     shutil.rmtree(library / "bin", ignore_errors=True)
-    _compile(base, library, listed)
+    compile_library(base / "tree", library, listed.library)
     write_layer(folder / "layer.tar", folder / "tree")
     shutil.rmtree(folder / "tree")
 
@@ -159,7 +159,7 @@ def _build_project(listed: ImageList, base: Path, folder: Path) -> None:
     library = folder / "tree" / listed.library
     with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
         wheel.extractall(library)
-    _compile(base, library, listed)
+    compile_library(base / "tree", library, listed.library)
     metadata = next(library.glob("*.dist-info/entry_points.txt"))
     write_layer(folder / "layer.tar", folder / "tree", console_scripts(metadata.read_text()))
     shutil.rmtree(folder / "tree")
@@ -188,12 +188,12 @@ def _script(module: str, function: str) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------- running tools
-def _compile(base: Path, library: Path, listed: ImageList) -> None:
+def compile_library(tree: Path, library: Path, name: str) -> None:
     """Compile with the image's own Python, so that no container has to at its start."""
-    inside = base / "tree" / listed.library
+    inside = tree / name
     inside.mkdir(parents=True, exist_ok=True)
     script = 'mount --bind "$1" "$2" && shift 2 && exec chroot "$@"'
-    command = [str(base / "tree"), *COMPILE, f"/{listed.library}"]
+    command = [str(tree), *COMPILE, f"/{name}"]
     _run(
         ["unshare", "--mount", "sh", "-ec", script, "compile", str(library), str(inside), *command],
         f"the compiled code of {library}",

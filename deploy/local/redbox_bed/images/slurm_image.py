@@ -6,6 +6,7 @@ our own files under a hash of theirs.
 
 from __future__ import annotations
 
+import shutil
 import time
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from redbox_bed.hosts.roots import ISOLATED, machine_mirror, machine_proxy
 from redbox_bed.images.contents import FOLDER
 from redbox_bed.images.node_images import REGISTRY, architecture
 from redbox_bed.images.oci import Entry, Image, read_layer, write_layer
-from redbox_bed.images.project_images import CLEAN, COMPILE, PATH, debian_command
+from redbox_bed.images.project_images import CLEAN, COMPILE, PATH, compile_library, debian_command
 
 SLURM_FOLDER = FOLDER / "slurm"
 FILES = SLURM_FOLDER / "files"
@@ -75,7 +76,8 @@ def slurm_image(places: Places, progress: Progress, release: str) -> Image:
         raise NotPossibleError(f"there is no Slurm image {release}; its releases are: {', '.join(releases)}")
     listed = releases[release]
     shelf = places.cache / "images"
-    layers = (_debian(listed, shelf, progress), _our_files(listed, shelf))
+    debian = _debian(listed, shelf, progress)
+    layers = (debian, _our_files(listed, shelf, debian))
     return Image(
         name=f"{REGISTRY}/{listed.name}:{release}",
         architecture=architecture(),
@@ -113,13 +115,23 @@ def _build_debian(listed: SlurmRelease, folder: Path) -> None:
     write_layer(folder / "layer.tar", tree)
 
 
-def _our_files(listed: SlurmRelease, shelf: Path) -> Path:
+def _our_files(listed: SlurmRelease, shelf: Path, debian: Path) -> Path:
     entries = our_files(listed.library)
-    key = key_of(*(f"{entry.path} {entry.mode}".encode() + entry.content for entry in entries))
+    key = key_of(debian.name, *(f"{entry.path} {entry.mode}".encode() + entry.content for entry in entries))
     forget_unused(shelf, "slurmpod-*", time.time() - _KEPT_SECONDS)
-    return ensure_built(
-        shelf / f"slurmpod-{key}", lambda folder: write_layer(folder / "layer.tar", entries=entries)
-    )
+    return ensure_built(shelf / f"slurmpod-{key}", partial(_build_ours, listed, debian, entries))
+
+
+def _build_ours(listed: SlurmRelease, debian: Path, entries: Iterable[Entry], folder: Path) -> None:
+    tree = folder / "tree"
+    for entry in entries:
+        file = tree / entry.path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(entry.content)
+        file.chmod(entry.mode)
+    compile_library(debian / "tree", tree / listed.library, listed.library)
+    write_layer(folder / "layer.tar", tree)
+    shutil.rmtree(tree)
 
 
 def our_files(library: str) -> list[Entry]:
