@@ -44,6 +44,10 @@ def test_the_companion_needs_only_the_standard_library_and_what_all_parts_share(
     assert foreign_imports(ROOT / "companion/redbox_companion", "redbox_shared") == []
 
 
+def test_what_runs_in_slurms_pods_needs_only_the_standard_library() -> None:
+    assert foreign_imports(ROOT / "operator/redbox_slurmpod") == []
+
+
 def test_what_all_parts_share_needs_only_the_standard_library() -> None:
     assert foreign_imports(ROOT / "redbox/redbox_shared") == []
 

@@ -18,6 +18,7 @@ PACKAGES = {
     "operator/redbox_clusters",
     "operator/redbox_kube",
     "operator/redbox_operator",
+    "operator/redbox_slurmpod",
     "resourced/redbox_resourced",
     "cli/kubectl_slurm",
 }

@@ -37,10 +37,10 @@ from redbox_kube.controller.steps import (
     run_steps,
 )
 from redbox_kube.controller.watched import Concerns, ItemT, WatchedKind
-from redbox_kube.runtime.fair_slots import FairSlots
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_shared.backoff import Backoff
+from redbox_shared.keyed_semaphores import FairSlots
 
 log = structlog.get_logger(__name__)
 BACKOFF = Backoff(1.0, 60.0)

@@ -9,7 +9,7 @@ import pytest
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.images.contents import FOLDER, Program, read_image_list
 from redbox_bed.images.node_images import present_images
-from redbox_bed.images.project_images import base_command, console_scripts, dependencies_command
+from redbox_bed.images.project_images import console_scripts, debian_command, dependencies_command
 
 LISTED = read_image_list()
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()
@@ -67,7 +67,9 @@ def test_dependencies_are_for_the_images_python_and_are_checked() -> None:
 
 
 def test_the_base_has_the_listed_packages_from_the_machines_mirror() -> None:
-    command = base_command(LISTED, Path("/tree"), "http://mirror.example/debian", None)
+    command = debian_command(
+        LISTED.suite, LISTED.packages, Path("/tree"), "http://mirror.example/debian", None
+    )
     assert f"--include={','.join(LISTED.packages)}" in command
     assert command[-3:] == [LISTED.suite, "/tree", "http://mirror.example/debian"]
 

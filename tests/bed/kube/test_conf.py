@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 import yaml
 
+from redbox_bed.core.places import PACKAGE
 from redbox_bed.core.plan import Options, make_plan
-from redbox_bed.kube.conf import AUTHORITIES, Machine, Setup, identities, kubeconfig
+from redbox_bed.images.node_images import COREDNS
+from redbox_bed.kube.conf import (
+    AUTHORITIES,
+    CLUSTER_DOMAIN,
+    DNS_SERVICE,
+    Machine,
+    Setup,
+    identities,
+    kubeconfig,
+)
 from redbox_bed.kube.control_plane import control_plane, roles
 from redbox_bed.kube.daemons import digest_of, unready_nodes
 from redbox_bed.kube.node import node
@@ -36,6 +46,22 @@ def file_of(setup: Setup, name: str) -> Any:
 
 def node_setup(name: str, machine: Machine = FREE) -> Setup:
     return node(PLAN, PLAN.host(name), machine, PKI)
+
+
+def test_pods_have_the_clusters_own_dns_only_where_there_is_one() -> None:
+    with_dns = file_of(node(PLAN, PLAN.host("k1"), FREE, PKI, has_dns=True), "kubelet.yaml")
+    assert (with_dns["clusterDNS"], with_dns["clusterDomain"]) == (["10.96.0.10"], "cluster.local")
+    assert "clusterDNS" not in file_of(node_setup("k1"), "kubelet.yaml")
+
+
+def test_coredns_serves_where_kubelets_send_pods() -> None:
+    objects = list(yaml.safe_load_all((PACKAGE.parent / "coredns" / "coredns.yaml").read_text()))
+    service = next(each for each in objects if each["kind"] == "Service")
+    deployment = next(each for each in objects if each["kind"] == "Deployment")
+    assert service["spec"]["clusterIP"] == DNS_SERVICE
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == COREDNS
+    corefile = next(each for each in objects if each["kind"] == "ConfigMap")["data"]["Corefile"]
+    assert CLUSTER_DOMAIN in corefile
 
 
 def test_every_file_that_the_control_plane_is_told_of_is_there() -> None:

@@ -27,7 +27,7 @@ UNSTABLE = "sid"
 DEBIAN_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # mmdebstrap mounts /proc, /sys and parts of /dev in the tree that it makes. With mounts and processes of its
 # own a build that dies with `up` leaves none behind, and what is left of the tree can be removed safely.
-_ISOLATED = (
+ISOLATED = (
     "setpriv", "--pdeathsig", "KILL", "--",
     "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
 )  # fmt: skip
@@ -161,7 +161,7 @@ def _build(recipe: Recipe, tree: Path) -> None:
         with log.open("wb") as output:
             for argv in _steps(recipe, tree):
                 subprocess.run(
-                    [*_ISOLATED, *argv],
+                    [*ISOLATED, *argv],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -21,6 +21,7 @@ from redbox_bed.images.oci import Entry, Image, image_digest, read_layer, write_
 REGISTRY = "bed.local"
 PAUSE = f"{REGISTRY}/pause:1"
 BUSYBOX = f"{REGISTRY}/busybox:1"
+COREDNS = f"{REGISTRY}/coredns:1"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _IMPORT_SECONDS = 300
 
@@ -38,6 +39,17 @@ def pause_image(places: Places, programs: Path) -> Image:
         lambda unfinished: write_layer(unfinished / "layer.tar", entries=[Entry("pause", program, 0o755)]),
     )
     return Image(PAUSE, architecture(), (read_layer(folder / "layer.tar"),), ("/pause",), user="65535:65535")
+
+
+def coredns_image(places: Places, program: Path) -> Image:
+    """The cluster's DNS, alone: it needs no files but those that Kubernetes mounts."""
+    content = program.read_bytes()
+    folder = ensure_built(
+        places.cache / "images" / f"coredns-{key_of(content)}",
+        lambda unfinished: write_layer(unfinished / "layer.tar", entries=[Entry("coredns", content, 0o755)]),
+    )
+    layer = read_layer(folder / "layer.tar")
+    return Image(COREDNS, architecture(), (layer,), ("/coredns",), user="65532:65532")
 
 
 def busybox_image(places: Places) -> Image:

@@ -20,7 +20,7 @@ from redbox_bed.core.build_cache import contents_of, ensure_built, forget_unused
 from redbox_bed.core.commands import run_command
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_bed.core.progress import Progress
-from redbox_bed.hosts.roots import DEBIAN_KEYS, machine_mirror, machine_proxy
+from redbox_bed.hosts.roots import DEBIAN_KEYS, UNSTABLE, machine_mirror, machine_proxy
 from redbox_bed.images.contents import FOLDER, ImageList, Program, read_image_list
 from redbox_bed.images.node_images import REGISTRY, architecture
 from redbox_bed.images.oci import Entry, Image, read_layer, write_layer
@@ -32,10 +32,10 @@ _SOURCES = ("redbox", "companion", "operator", "resourced")
 # Newest first; pip takes a wheel of any of them.
 _GLIBC_VERSIONS = ("2_34", "2_28", "2_17", "2_12", "2_5")
 # By content, not by time: the layers have no times.
-_COMPILE = ["python3", "-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash"]
+COMPILE = ["python3", "-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash"]
 # What a build leaves behind: none of it is the same twice, none is of use in a container.
-_CLEAN = 'rm -rf "$1"/dev/* "$1"/var/log/* "$1"/var/cache/* "$1"/var/lib/apt "$1"/etc/machine-id'
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CLEAN = 'rm -rf "$1"/dev/* "$1"/var/log/* "$1"/var/cache/* "$1"/var/lib/apt "$1"/etc/machine-id'
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WITHOUT = ("man", "locale", "doc", "info", "lintian", "bug")
 
 
@@ -63,14 +63,14 @@ class Workshop:
             layers=tuple(read_layer(folder / "layer.tar") for folder in (base, *needs, project)),
             entrypoint=program.entrypoint,
             user=self.listed.user,
-            environment={"PATH": _PATH, **self.listed.environment},
+            environment={"PATH": PATH, **self.listed.environment},
             labels={**self.listed.labels, "org.opencontainers.image.title": program.title},
         )
 
     def base(self) -> Path:
         """Debian with Python; `tree` in it is also where layers above are compiled."""
         listed = self.listed
-        key = key_of(repr((listed.suite, listed.packages, listed.account, _WITHOUT, _CLEAN, _COMPILE)))
+        key = key_of(repr((listed.suite, listed.packages, listed.account, _WITHOUT, CLEAN, COMPILE)))
         return self._ensure(f"base-{key}", partial(_build_base, listed), f"the images' Debian {listed.suite}")
 
     def dependencies(self, locked: Path, base: Path) -> Path:
@@ -93,30 +93,34 @@ class Workshop:
 # ---------------------------------------------------------------------------------------------- Debian
 def _build_base(listed: ImageList, folder: Path) -> None:
     tree = folder / "tree"
-    _run(base_command(listed, tree, machine_mirror(), machine_proxy()), "the images' Debian root")
-    _run(["sh", "-ec", _CLEAN, "clean", str(tree)], "the images' Debian root")
+    _run(
+        debian_command(listed.suite, listed.packages, tree, machine_mirror(), machine_proxy()),
+        "the images' Debian root",
+    )
+    _run(["sh", "-ec", CLEAN, "clean", str(tree)], "the images' Debian root")
     for file, line in zip(("passwd", "group"), listed.account, strict=True):
         with (tree / "etc" / file).open("a") as accounts:
             accounts.write(f"{line}\n")
-    _run(
-        ["chroot", str(tree), *_COMPILE, f"/usr/lib/python{listed.python}"], "Python's library in the images"
-    )
+    _run(["chroot", str(tree), *COMPILE, f"/usr/lib/python{listed.python}"], "Python's library in the images")
     write_layer(folder / "layer.tar", tree)
 
 
-def base_command(listed: ImageList, tree: Path, mirror: str | None, proxy: str | None) -> list[str]:
-    """Essential packages and those of the list; no package manager, no manuals, no translations."""
+def debian_command(
+    suite: str, packages: Sequence[str], tree: Path, mirror: str | None, proxy: str | None
+) -> list[str]:
+    """Essential packages and these; no package manager, no manuals, no translations."""
     return [
         "mmdebstrap",
         "--variant=essential",
         "--mode=root",
         "--format=directory",
         f"--keyring={DEBIAN_KEYS}",
-        f"--include={','.join(listed.packages)}",
+        f"--include={','.join(packages)}",
         *(f"--dpkgopt=path-exclude=/usr/share/{kind}/*" for kind in _WITHOUT),
         "--dpkgopt=path-include=/usr/share/doc/*/copyright",
         *([f'--aptopt=Acquire::http::Proxy "{proxy}"'] if proxy else []),
-        listed.suite,
+        *(['--aptopt=Acquire::Check-Valid-Until "false"'] if suite == UNSTABLE else []),
+        suite,
         str(tree),
         *([mirror] if mirror else []),
     ]
@@ -128,7 +132,7 @@ def _build_dependencies(listed: ImageList, locked: Path, base: Path, folder: Pat
     _run(dependencies_command(listed, locked, library), f"the dependencies in {locked}")
     # Scripts of dependencies: their first line names this machine's Python, and nothing calls them.
     shutil.rmtree(library / "bin", ignore_errors=True)
-    _compile(base, library, listed)
+    compile_library(base / "tree", library, listed.library)
     write_layer(folder / "layer.tar", folder / "tree")
     shutil.rmtree(folder / "tree")
 
@@ -155,7 +159,7 @@ def _build_project(listed: ImageList, base: Path, folder: Path) -> None:
     library = folder / "tree" / listed.library
     with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
         wheel.extractall(library)
-    _compile(base, library, listed)
+    compile_library(base / "tree", library, listed.library)
     metadata = next(library.glob("*.dist-info/entry_points.txt"))
     write_layer(folder / "layer.tar", folder / "tree", console_scripts(metadata.read_text()))
     shutil.rmtree(folder / "tree")
@@ -184,12 +188,12 @@ def _script(module: str, function: str) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------- running tools
-def _compile(base: Path, library: Path, listed: ImageList) -> None:
+def compile_library(tree: Path, library: Path, name: str) -> None:
     """Compile with the image's own Python, so that no container has to at its start."""
-    inside = base / "tree" / listed.library
+    inside = tree / name
     inside.mkdir(parents=True, exist_ok=True)
     script = 'mount --bind "$1" "$2" && shift 2 && exec chroot "$@"'
-    command = [str(base / "tree"), *_COMPILE, f"/{listed.library}"]
+    command = [str(tree), *COMPILE, f"/{name}"]
     _run(
         ["unshare", "--mount", "sh", "-ec", script, "compile", str(library), str(inside), *command],
         f"the compiled code of {library}",

@@ -19,6 +19,8 @@ CONFIGURATION = "/etc/kubernetes"
 """Own to each host: a node must not see the control plane's keys."""
 SERVICE_NETWORK = "10.96.0.0/16"
 KUBERNETES_SERVICE = "10.96.0.1"
+DNS_SERVICE = "10.96.0.10"
+CLUSTER_DOMAIN = "cluster.local"
 POD_NETWORK = "10.244.0.0/16"
 API_PORT = 6443
 TOKEN_ISSUER = "https://kubernetes.default.svc.cluster.local"  # noqa: S105

@@ -52,7 +52,7 @@ def up(bed: Bed, progress: Progress) -> None:
             setup = control_plane(bed.plan, machine, pki)
             control = pool.submit(start_control_plane, control_host, setup, machine.programs)
             needed = (pause_image(bed.places, programs), busybox_image(bed.places))
-            setups = [node(bed.plan, host.spec, machine, pki) for host in nodes]
+            setups = [node(bed.plan, host.spec, machine, pki, has_dns=has_dns(bed)) for host in nodes]
             starts = [
                 pool.submit(start_node, *each, bed.places, needed) for each in zip(nodes, setups, strict=True)
             ]
@@ -78,6 +78,20 @@ def status(bed: Bed) -> list[PartStatus]:
     ]
 
 
+def has_dns(bed: Bed) -> bool:
+    """Whether kubelets give pods the address of the cluster's own DNS: `cluster_dns` has it added."""
+    return _dns_mark(bed).exists()
+
+
+def add_dns(bed: Bed) -> None:
+    """For the next `up`."""
+    _dns_mark(bed).touch()
+
+
+def _dns_mark(bed: Bed) -> Path:
+    return bed.places.state / "kube" / "dns"
+
+
 # ------------------------------------------------------------------- keys, and what the machine allows
 def _pki(bed: Bed) -> dict[str, bytes]:
     folder = bed.places.state / "kube" / "pki"
@@ -87,8 +101,12 @@ def _pki(bed: Bed) -> dict[str, bytes]:
 
 def _machine(bed: Bed, programs: Path) -> Machine:
     version = 2 if bed.cgroups.description == "v2" else 1
-    seen_by_hosts = f"{CACHE}/{programs.relative_to(bed.places.cache)}"
+    seen_by_hosts = programs_seen_by_hosts(bed, programs)
     return Machine(seen_by_hosts, version, may_raise_limits(Path("/proc/self/status").read_text()))
+
+
+def programs_seen_by_hosts(bed: Bed, programs: Path) -> str:
+    return f"{CACHE}/{programs.relative_to(bed.places.cache)}"
 
 
 def may_raise_limits(process_status: str) -> bool:

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from redbox_bed.core.plan import HostSpec, Plan
 from redbox_bed.hosts.host import Daemon
 from redbox_bed.kube.conf import (
+    CLUSTER_DOMAIN,
     CONFIGURATION,
+    DNS_SERVICE,
     PAUSE_IMAGE,
     POD_NETWORK,
     File,
@@ -28,8 +30,10 @@ _CNI = f"{CONFIGURATION}/cni"
 _PKI = f"{CONFIGURATION}/pki"
 
 
-def node(plan: Plan, spec: HostSpec, machine: Machine, pki: Mapping[str, bytes]) -> Setup:
-    """Files and daemons of one node."""
+def node(
+    plan: Plan, spec: HostSpec, machine: Machine, pki: Mapping[str, bytes], *, has_dns: bool = False
+) -> Setup:
+    """Files and daemons of one node; `has_dns` if the cluster has a DNS of its own."""
     identity = f"kubelet-{spec.name}"
     return Setup(
         files=(
@@ -39,7 +43,7 @@ def node(plan: Plan, spec: HostSpec, machine: Machine, pki: Mapping[str, bytes])
             File(f"{CONFIGURATION}/kubelet.conf", kubeconfig(api_url(plan), identity, pki), 0o600),
             File(f"{CONFIGURATION}/proxy.conf", kubeconfig(api_url(plan), "proxy", pki), 0o600),
             File(f"{CONFIGURATION}/containerd.toml", _containerd(machine)),
-            File(f"{CONFIGURATION}/kubelet.yaml", _kubelet(machine)),
+            File(f"{CONFIGURATION}/kubelet.yaml", _kubelet(machine, has_dns=has_dns)),
             File(f"{CONFIGURATION}/proxy.yaml", _proxy(spec)),
             File(f"{_CNI}/10-pods.conflist", _pod_network(spec)),
         ),
@@ -79,7 +83,7 @@ state = "/run/containerd"
 """
 
 
-def _kubelet(machine: Machine) -> str:
+def _kubelet(machine: Machine, *, has_dns: bool) -> str:
     configuration: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -98,6 +102,8 @@ def _kubelet(machine: Machine) -> str:
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     }
+    if has_dns:
+        configuration |= {"clusterDNS": [DNS_SERVICE], "clusterDomain": CLUSTER_DOMAIN}
     gates = {}
     if machine.cgroup_version == 1:
         configuration |= {"failCgroupV1": False, "cgroupsPerQOS": False, "enforceNodeAllocatable": []}

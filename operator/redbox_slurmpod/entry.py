@@ -1,0 +1,57 @@
+"""What each role of the image prepares before its daemon starts, and the daemon's command; `cli` runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from redbox_slurmpod.pod import ThisPod
+from redbox_slurmpod.projected_files import copy_private
+from redbox_slurmpod.supervision.supervisor import SupervisedDaemon
+
+CONFIGURATION = Path("/etc/slurm")
+RUN = Path("/run")
+_OURS = (sys.executable, "-I", "-m", "redbox_slurmpod")
+
+
+def slurmctld(options: Sequence[str], *, run: Path = RUN) -> SupervisedDaemon:
+    """A slurmctld that ends ends its container, which Kubernetes starts again and counts."""
+    _make_folder(run / "slurmctld")
+    return SupervisedDaemon(("/usr/sbin/slurmctld", "--systemd", *options), restarts=False)
+
+
+def slurmd(pod: ThisPod, options: Sequence[str], *, started: float, run: Path = RUN) -> SupervisedDaemon:
+    """A slurmd of a dynamic node (-Z).
+
+    -b reports SLURMD_BOOT_TIME as the boot, which is the container's start: a slurmd that dies alone comes
+    back without harm to its jobs, and a new container is a reboot, after which Slurm requeues what was lost.
+    """
+    _make_folder(run / "slurm")
+    identity = (f"--instance-id={pod.uid}",) if pod.uid else ()
+    return SupervisedDaemon(
+        ("/usr/sbin/slurmd", "--systemd", "-Z", "-b", *identity, *options),
+        restarts=True,
+        environment={"SLURMD_BOOT_TIME": str(int(started))},
+        when_ready=(*_OURS, "instance-id") if pod.uid else (),
+    )
+
+
+def slurmdbd(
+    options: Sequence[str], *, configuration: Path = CONFIGURATION, run: Path = RUN
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Command and environment.
+
+    slurmdbd refuses a slurmdbd.conf that is not its own account's with mode 0600, as a projected one never
+    is.
+    """
+    own = run / "slurmdbd" / "conf"
+    _make_folder(run / "slurmdbd")
+    copy_private(configuration, own)
+    return ("/usr/sbin/slurmdbd", "-D", *options), {**os.environ, "SLURM_CONF": str(own / "slurm.conf")}
+
+
+def _make_folder(folder: Path) -> None:
+    """The daemon ends if it cannot make its own folder for its socket."""
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)

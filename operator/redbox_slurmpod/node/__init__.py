@@ -1,0 +1,1 @@
+"""This pod's node in Slurm: its record, and the hooks that write to it."""

@@ -1,0 +1,1 @@
+"""Slurm's authentication socket, for the release whose packages lack sackd."""

@@ -1,0 +1,65 @@
+"""The processes of this container: adopting and reaping them, and finding Slurm's steps among them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SIGNALED = 128
+PROC = Path("/proc")
+
+
+def become_subreaper() -> None:
+    """Adopt what the daemon's processes leave behind, even if this process is not PID 1."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "this process cannot become a child subreaper")
+
+
+def reap() -> dict[int, int]:
+    """The children that ended since the last call, with their exit status as a shell counts it."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        code = os.waitstatus_to_exitcode(status)
+        ended[pid] = code if code >= 0 else _SIGNALED - code
+
+
+def exists(pid: int) -> bool:
+    return (PROC / str(pid)).exists()
+
+
+def step_daemons(proc: Path = PROC) -> list[int]:
+    """The slurmstepd processes that run a step.
+
+    Left out are the helper `slurmstepd infinity`, which holds a cgroup and never ends; zombies; and programs
+    of jobs that carry the name: slurmstepd has the real uid of slurmd, which is also that of this process.
+    """
+    return [int(folder.name) for folder in proc.glob("[0-9]*") if _runs_step(folder)]
+
+
+def _runs_step(folder: Path) -> bool:
+    try:
+        status = _fields((folder / "status").read_text())
+        arguments = (folder / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it ended meanwhile
+        return False
+    return (
+        status.get("Name") == "slurmstepd"
+        and not status.get("State", "").startswith(("Z", "X"))
+        and status.get("Uid", "").split()[:1] == [str(os.getuid())]
+        and b"infinity" not in arguments
+    )
+
+
+def _fields(status: str) -> Mapping[str, str]:
+    rows = (line.partition(":") for line in status.splitlines())
+    return {name: value.strip() for name, _, value in rows}

@@ -1,0 +1,1 @@
+"""TLS listeners with client certificates, limits and renewal."""

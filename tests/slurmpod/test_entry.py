@@ -1,0 +1,44 @@
+"""What each role prepares, and the commands of its daemon."""
+
+import sys
+from pathlib import Path
+
+from redbox_slurmpod import entry
+from redbox_slurmpod.pod import ThisPod
+from tests.slurmpod.kubelet import project
+
+
+def test_slurmctld_ends_its_container_when_it_ends(tmp_path: Path) -> None:
+    daemon = entry.slurmctld(["-v"], run=tmp_path)
+    assert daemon.command == ("/usr/sbin/slurmctld", "--systemd", "-v")
+    assert not daemon.restarts
+    assert (tmp_path / "slurmctld").stat().st_mode & 0o777 == 0o755
+
+
+def test_every_slurmd_of_a_container_reports_the_containers_start_as_its_boot(tmp_path: Path) -> None:
+    pod = ThisPod("w-0", "uid-1", "10.0.0.1")
+    daemon = entry.slurmd(pod, ["--conf-server", "ctl:6817"], started=1_700_000_000.9, run=tmp_path)
+    assert daemon.command == (
+        *("/usr/sbin/slurmd", "--systemd", "-Z", "-b", "--instance-id=uid-1"),
+        *("--conf-server", "ctl:6817"),
+    )
+    assert daemon.environment == {"SLURMD_BOOT_TIME": "1700000000"}
+    assert daemon.restarts
+    assert daemon.when_ready == (sys.executable, "-I", "-m", "redbox_slurmpod", "instance-id")
+
+
+def test_a_pod_that_does_not_know_its_uid_sets_none(tmp_path: Path) -> None:
+    daemon = entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path)
+    assert daemon.command == ("/usr/sbin/slurmd", "--systemd", "-Z", "-b")
+    assert daemon.when_ready == ()
+
+
+def test_slurmdbd_reads_copies_that_are_its_own(tmp_path: Path) -> None:
+    project(tmp_path / "etc", {"slurmdbd.conf": b"StoragePass=x", "slurm.key": b"k"})
+    command, environment = entry.slurmdbd(["-v"], configuration=tmp_path / "etc", run=tmp_path / "run")
+    assert command == ("/usr/sbin/slurmdbd", "-D", "-v")
+    own = Path(environment["SLURM_CONF"]).parent
+    assert {path.name: path.stat().st_mode & 0o777 for path in own.iterdir()} == {
+        "slurmdbd.conf": 0o600,
+        "slurm.key": 0o600,
+    }
