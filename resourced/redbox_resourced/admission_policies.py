@@ -22,6 +22,7 @@ from redbox_kube.redbox_token import ServiceAccountName
 log = structlog.get_logger(__name__)
 PROBE_AUDIENCE = "probe.invalid"
 PROBE_NAME = "redbox-probe"
+DISCOVERY = "discovery.k8s.io/v1"
 SHORTEST_S = 600
 RETRY_S = 30.0
 TOKENS_MISSING = (
@@ -35,6 +36,12 @@ PODS_MISSING = (
 VOLUMES_MISSING = (
     "Pods do not run: the ValidatingAdmissionPolicy redbox-volumes, which limits which PersistentVolumes "
     "resourced may write, is not in force; install it with the chart (resourced.pods.enabled: true)"
+)
+
+SLICES_MISSING = (
+    "Services do not lead to pods with dynamic ports: the ValidatingAdmissionPolicy redbox-slices, which "
+    "limits which EndpointSlices resourced may write, is not in force; install it with the chart "
+    "(resourced.pods.enabled: true)"
 )
 
 
@@ -112,6 +119,20 @@ def volume_policy(objects: ObjectClient, account: ServiceAccountName) -> Admissi
     }
     probe = partial(objects.create, ResourcePath("PersistentVolume"), volume, dry_run=True)
     return AdmissionPolicy("redbox-volumes", account.namespace, VOLUMES_MISSING, probe)
+
+
+def slice_policy(objects: ObjectClient, account: ServiceAccountName) -> AdmissionPolicy:
+    """EndpointSlices are of resourced's pods: the probe creates one of any Service."""
+    body = {
+        "apiVersion": DISCOVERY,
+        "kind": "EndpointSlice",
+        "metadata": {"name": PROBE_NAME, "namespace": account.namespace},
+        "addressType": "IPv4",
+        "endpoints": [],
+    }
+    where = ResourcePath("EndpointSlice", namespace=account.namespace, api_version=DISCOVERY)
+    probe = partial(objects.create, where, body, dry_run=True)
+    return AdmissionPolicy("redbox-slices", account.namespace, SLICES_MISSING, probe)
 
 
 async def _label_some_pod(objects: ObjectClient, namespace: str) -> None:

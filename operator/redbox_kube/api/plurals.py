@@ -12,6 +12,8 @@ PLURALS = {
     "ConfigMap": "configmaps",
     "Secret": "secrets",
     "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Service": "services",
+    "EndpointSlice": "endpointslices",
     "PersistentVolume": "persistentvolumes",
     "Event": "events",
     "Lease": "leases",
