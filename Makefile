@@ -62,6 +62,12 @@ lock: venv ## choose anew the versions in requirements.lock from pyproject.toml 
 	@.venv/bin/uv pip compile tests/e2e/recipes/snakemake.in --quiet --python-version 3.13 --python-platform linux \
 		--only-binary :all: --no-binary connection-pool --generate-hashes --no-emit-index-url \
 		--custom-compile-command 'make lock' --output-file tests/e2e/recipes/snakemake.lock
+	@.venv/bin/uv pip compile tests/e2e/recipes/jupyter.in --quiet --python-version 3.13 --python-platform linux \
+		--only-binary :all: --generate-hashes --no-emit-index-url \
+		--custom-compile-command 'make lock' --output-file tests/e2e/recipes/jupyter.lock
+	@.venv/bin/uv pip compile tests/e2e/recipes/browser.in --quiet --python-version 3.11 --python-platform linux \
+		--only-binary :all: --generate-hashes --no-emit-index-url \
+		--custom-compile-command 'make lock' --output-file tests/e2e/recipes/browser.lock
 
 docs: venv ## the site of the documentation, in build/site/site, every link checked (needs npm the first time)
 	@.venv/bin/python -m redbox_release site

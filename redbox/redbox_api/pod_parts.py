@@ -15,6 +15,7 @@ from pydantic import Base64Bytes, BeforeValidator, Field, model_validator
 from redbox_api.job_parts import EnvName, EnvValue, Path, RegistryCredentials, RequestModel
 
 MAX_CONTAINERS, MAX_VOLUMES, MAX_MOUNTS = 64, 256, 256
+MAX_DYNAMIC_PORTS = 64
 DnsLabel = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 DnsName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 FILE_PATH_PATTERN = r"^[^\x00/][^\x00]*$"
@@ -31,11 +32,13 @@ class PodEnv(RequestModel):
     name: EnvName
     value: EnvValue | None = None
     from_node: Literal["podIP", "podIPs", "hostIP", "hostIPs", "nodeName"] | None = None
+    from_port: Port | None = None
+    """The port that the runner has chosen for this declared one."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> PodEnv:
-        if (self.value is None) == (self.from_node is None):
-            raise ValueError("a variable has exactly one of value and fromNode")
+        if sum(source is not None for source in (self.value, self.from_node, self.from_port)) != 1:
+            raise ValueError("a variable has exactly one of value, fromNode and fromPort")
         return self
 
 
@@ -217,6 +220,8 @@ class PodProgram(RequestModel):
     """From the job's start, by the runner; the request's time limit is later."""
     scratch: Annotated[Path, Field(pattern=ABSOLUTE_PATTERN)] = "/tmp"  # noqa: S108 (a folder of the job's own is made there)
     gpus: Literal["nvidia", "rocm"] | None = None
+    dynamic_ports: bool = False
+    """Whether a free port of its node takes the place of each declared one, in probes too."""
     mpi: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")
     registries: Annotated[dict[str, RegistryCredentials | RegistryLogins], Field(max_length=64)] = {}
     """By registry, as imagePullSecrets give them; several of one are tried in turn."""
@@ -227,6 +232,7 @@ class PodProgram(RequestModel):
         volumes = [volume.name for volume in self.volumes]
         if len(set(names)) < len(names) or len(set(volumes)) < len(volumes):
             raise ValueError("names of containers, and of volumes, are unique in a pod")
+        self._check_dynamic_ports()
         for container in (*self.init_containers, *self.containers):
             if self.mpi is not None and (container.stdin or container.tty):
                 raise ValueError(
@@ -243,3 +249,12 @@ class PodProgram(RequestModel):
                     f"container {container.name} mounts {', '.join(sorted(unknown))}, which no volume is"
                 )
         return self
+
+    def _check_dynamic_ports(self) -> None:
+        containers = (*self.init_containers, *self.containers)
+        declared = {port for container in containers for port in container.ports}
+        if self.dynamic_ports and len(declared) > MAX_DYNAMIC_PORTS:
+            raise ValueError(f"a pod with dynamic ports declares at most {MAX_DYNAMIC_PORTS}")
+        wanted = {variable.from_port for container in containers for variable in container.env} - {None}
+        if wanted and not (self.dynamic_ports and wanted <= declared):
+            raise ValueError("fromPort is a declared port of a pod with dynamic ports")

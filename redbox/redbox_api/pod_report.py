@@ -93,6 +93,14 @@ class PodEvent(ReportModel):
     at: Time
 
 
+class ChosenPort(ReportModel):
+    """A declared port of the pod, and the one of the node that took its place."""
+
+    port: Annotated[int, Field(ge=1, le=65535)]
+    node_port: Annotated[int, Field(ge=1024, le=65535)]
+    """Never one that a service of the node itself may have."""
+
+
 class PodReport(ReportModel):
     """The pod."""
 
@@ -115,6 +123,13 @@ class PodReport(ReportModel):
     message: Sentence = ""
     node_name: Annotated[str, Field(max_length=253)] = ""
     host_ip: Annotated[str, Field(alias="hostIP", max_length=64)] = ""
+    ports: Annotated[list[ChosenPort], Field(max_length=64)] = []
+    """Of a pod with dynamic ports."""
     containers: Annotated[list[ContainerReport], Field(max_length=128)] = []
     events: Annotated[list[PodEvent], Field(max_length=MAX_EVENTS)] = []
     """The last ones."""
+
+    @property
+    def chosen_ports(self) -> dict[int, int]:
+        """The ports of the node, by those that the pod declares."""
+        return {each.port: each.node_port for each in self.ports}

@@ -38,6 +38,12 @@ VOLUMES_MISSING = (
     "resourced may write, is not in force; install it with the chart (resourced.pods.enabled: true)"
 )
 
+SLICES_MISSING = (
+    "Services do not lead to pods with dynamic ports: the ValidatingAdmissionPolicy redbox-slices, which "
+    "limits which EndpointSlices resourced may write, is not in force; install it with the chart "
+    "(resourced.pods.enabled: true)"
+)
+
 
 @dataclass
 class AdmissionPolicy:
@@ -113,6 +119,20 @@ def volume_policy(objects: ObjectClient, account: ServiceAccountName) -> Admissi
     }
     probe = partial(objects.create, ResourcePath(kinds.PERSISTENT_VOLUME), volume, dry_run=True)
     return AdmissionPolicy("redbox-volumes", account.namespace, VOLUMES_MISSING, probe)
+
+
+def slice_policy(objects: ObjectClient, account: ServiceAccountName) -> AdmissionPolicy:
+    """EndpointSlices are of resourced's pods: the probe creates one of any Service."""
+    body = {
+        "apiVersion": kinds.ENDPOINT_SLICE.api_version,
+        "kind": "EndpointSlice",
+        "metadata": {"name": PROBE_NAME, "namespace": account.namespace},
+        "addressType": "IPv4",
+        "endpoints": [],
+    }
+    where = ResourcePath(kinds.ENDPOINT_SLICE, namespace=account.namespace)
+    probe = partial(objects.create, where, body, dry_run=True)
+    return AdmissionPolicy("redbox-slices", account.namespace, SLICES_MISSING, probe)
 
 
 async def _label_some_pod(objects: ObjectClient, namespace: str) -> None:

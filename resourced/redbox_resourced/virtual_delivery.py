@@ -10,7 +10,7 @@ from pathlib import Path
 from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.objects import ObjectClient
-from redbox_resourced.admission_policies import pod_policy, token_policy, volume_policy
+from redbox_resourced.admission_policies import pod_policy, slice_policy, token_policy, volume_policy
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.certificate_expiry import (
     NOT_SIGNED,
@@ -26,6 +26,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import TOO_OLD, PodSubmitter, too_old_message
 from redbox_resourced.pods.tolerations import TolerationLifter
+from redbox_resourced.service_endpoints.reconciler import ServiceEndpoints
 from redbox_resourced.translation.pod import translate
 
 NOT_INSTALLED = (
@@ -75,6 +76,10 @@ class VirtualDelivery:
         self._pod_policies = (pod_policy(objects, account), volume_policy(objects, account))
         self._lifter = TolerationLifter(objects, self._pods.informer.pods.values, self._runs_pods)
         self._pods.why_no_pods = self.why_no_pods
+        self._endpoints = ServiceEndpoints(objects)
+        self._pods.on_shown.append(self._endpoints.pod_shown)
+        self._pods.on_delete.append(self._endpoints.pod_deleted)
+        self._slice_policy = slice_policy(objects, account)
         self._started_at: float | None = None
 
     @property
@@ -149,4 +154,7 @@ class VirtualDelivery:
             await asyncio.sleep(POLL_S)
         for policy in self._pod_policies:
             await policy.wait()
-        await self._lifter.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lifter.run())
+            await self._slice_policy.wait()
+            group.create_task(self._endpoints.run())

@@ -4,7 +4,7 @@ It stores JSON objects by their ResourcePath, counts resource versions, keeps ob
 the last one is lifted, serves lists by page and watches from a version, and fails where a test says so:
 
     api = FakeApiServer()
-    api.put(ResourcePath("Pod", "cow-job", "farm"), {"spec": {}})
+    api.put(ResourcePath(kinds.POD, "cow-job", "farm"), {"spec": {}})
     api.fail(ApiUnreachable("the API server does not answer"), verb="get", kind="Pod", times=1)
     Writer(api.client, metrics)
 """

@@ -12,10 +12,12 @@ from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ObjectCl
 from redbox_resourced import admission_policies
 from redbox_resourced.admission_policies import (
     PODS_MISSING,
+    SLICES_MISSING,
     TOKENS_MISSING,
     VOLUMES_MISSING,
     AdmissionPolicy,
     pod_policy,
+    slice_policy,
     token_policy,
     volume_policy,
 )
@@ -111,6 +113,12 @@ async def test_a_volume_that_may_be_any_path_is_a_problem_and_is_not_created() -
     api = FakeApiServer()
     assert await first_problem(volume_policy(api.client, ACCOUNT)) == VOLUMES_MISSING
     assert api.names("PersistentVolume") == []
+
+
+async def test_a_slice_of_any_service_is_a_problem_and_is_not_created() -> None:
+    api = FakeApiServer()
+    assert await first_problem(slice_policy(api.client, ACCOUNT)) == SLICES_MISSING
+    assert api.names("EndpointSlice") == []
 
 
 async def test_without_a_pod_in_its_namespace_another_one_does() -> None:

@@ -40,6 +40,13 @@
 - apiGroups: [storage.k8s.io]
   resources: [storageclasses]
   verbs: [list, watch]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [list, watch]
+# Which ones, is limited by the policy redbox-slices.
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch, create, patch, delete]
 # The condition PodsReady.
 - apiGroups: [redbox.dev]
   resources: [slurmclusters/status]

@@ -43,6 +43,7 @@ SERVICE_ACCOUNT = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment")
 STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet")
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
+ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", is_namespaced=False)
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False

@@ -16,6 +16,7 @@ MODULES = (
     "consoles",
     "processes",
     "handlers",
+    "ports",
     "steps",
     "starts",
     "containers",

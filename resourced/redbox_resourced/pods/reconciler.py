@@ -91,6 +91,8 @@ class PodReconciler:
         self.job_feeds: dict[str, PodJobFeed] = {}
         """By SlurmCluster."""
         self.on_delete: list[Callable[[BoundPod], None]] = []
+        self.on_shown: list[Callable[[BoundPod, Job, SlurmCluster], None]] = []
+        """After each reconciliation that has shown a job."""
         self.why_no_pods: Callable[[], str] = lambda: ""
         """Why pods other than companions are not submitted now: a policy of the chart is not in force."""
         self._objects = objects
@@ -309,9 +311,12 @@ class PodReconciler:
             await self._events.warn(pod, CONTRADICTION, job.message or "")
         if has_ended:
             await self._events.publish(pod, job)
+        is_routed = pod.role is BoundPodKind.POD and connection.cluster.spec.pods.routed
         if status is not None:
-            is_routed = pod.role is BoundPodKind.POD and connection.cluster.spec.pods.routed
-            await self._statuses.write(pod, run_status.with_pod_address(status) if is_routed else status)
+            has_address = is_routed and not (job.pod and job.pod.ports)
+            await self._statuses.write(pod, run_status.with_pod_address(status) if has_address else status)
+        for shown in self.on_shown:
+            shown(pod, job, connection.cluster)
         await self._events.publish(pod, job)
         if feed := self.job_feeds.get(connection.cluster.name):
             feed.drop_events(job)

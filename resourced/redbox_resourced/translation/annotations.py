@@ -23,6 +23,7 @@ class JobOptions(NamedTuple):
     resources: dict[str, object]
     options: list[str]
     mpi: str | None
+    dynamic_ports: bool = False
 
     @property
     def has_several_nodes(self) -> bool:
@@ -54,6 +55,8 @@ MEANINGS = {
     "exclusive": "true: as sbatch --exclusive",
     "mpi": "the main container is started by srun --mpi on all nodes: pmix",
     "options": "as `spec.options`, one on each line",
+    "dynamic-ports": "true: each declared TCP port stands for a free port of the node, which all containers "
+    "find in `$PORT` (the pod's first) and `$PORT_NAME`",
 }
 
 
@@ -63,10 +66,14 @@ def job_options(pod: Object) -> JobOptions:
     resources: dict[str, object] = {name: given[name] for name in RESOURCES if name in given}
     resources |= {ours: _number(name, given[name]) for name, ours in NUMBERS.items() if name in given}
     options = [f"--{name}={given[name]}" for name in OPTIONS if name in given]
-    options += _exclusive(given.get("exclusive", NO))
+    options += ["--exclusive"] if _is_true(given, "exclusive") else []
     options += [line.strip() for line in given.get("options", "").splitlines() if line.strip()]
     found = JobOptions(
-        {name: given[name] for name in FIELDS if name in given}, resources, options, given.get("mpi")
+        {name: given[name] for name in FIELDS if name in given},
+        resources,
+        options,
+        given.get("mpi"),
+        _is_true(given, "dynamic-ports"),
     )
     if found.has_several_nodes and not found.mpi:
         raise Unsupported(f"{path_of('nodes')}: the containers run on the first node alone: add {PREFIX}mpi")
@@ -107,7 +114,8 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-def _exclusive(text: str) -> list[str]:
+def _is_true(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, NO)
     if text not in {YES, NO}:
-        raise Unsupported(f"{path_of('exclusive')}: {text!r} is neither true nor false: write one of them")
-    return ["--exclusive"] if text == YES else []
+        raise Unsupported(f"{path_of(name)}: {text!r} is neither true nor false: write one of them")
+    return text == YES

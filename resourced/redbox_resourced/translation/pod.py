@@ -19,6 +19,7 @@ from redbox_resourced.translation.annotations import (
     path_of,
 )
 from redbox_resourced.translation.api_tokens import api_server_env
+from redbox_resourced.translation.containers.ports import port_variables
 from redbox_resourced.translation.containers.programs import containers
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
@@ -92,6 +93,8 @@ def _program(
 ) -> PodProgram:
     metadata, spec = pod["metadata"], pod["spec"]
     first_env = api_server_env(references, settings)
+    if options.dynamic_ports:
+        first_env = [*first_env, *port_variables(pod)]
     return PodProgram(
         name=metadata["name"],
         namespace=metadata["namespace"],
@@ -107,6 +110,7 @@ def _program(
         active_deadline_s=_deadline_s(spec),
         scratch=settings.scratch,
         gpus=amounts.gpu_make or options.gpu_make,
+        dynamic_ports=options.dynamic_ports,
         mpi=options.mpi,
         registries=registries((name, references.secret(name)) for name in _pull_secrets(spec)),
     )

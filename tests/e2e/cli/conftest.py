@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 import yaml
 
 from redbox_bed.bed import Bed
-from tests.e2e.harness.kubectl_slurm import PROGRAMS, SERVES, Plugin, allow_sessions_and_requeues
-from tests.e2e.harness.redbox_settings import settings_changed
-from tests.e2e.harness.slurmjobs import SlurmJobs
+from tests.e2e.harness.kubectl_slurm import SERVES, Plugin, plugin_on
 from tests.e2e.harness.waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def plugin(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
-    """Red Box is installed; sessions and requeues are allowed, as the HPC administrator would."""
-    SlurmJobs.on(bed)
-    folder = tmp_path_factory.mktemp("home")
-    path = f"{bed.places.state / 'bin'}:{PROGRAMS}:{os.environ['PATH']}"
-    env = {"PATH": path, "HOME": str(folder), "KUBECONFIG": str(bed.places.kubeconfig), "LANG": "C.UTF-8"}
-    plugin = Plugin(bed, {**env, "TERM": "xterm"})
-    with settings_changed(bed.host("login"), allow_sessions_and_requeues):
+    with plugin_on(bed, tmp_path_factory.mktemp("home")) as plugin:
         yield plugin
-        plugin("cancel", "--all", "--wait")
-        kubectl = str(bed.places.state / "bin/kubectl")
-        words = [kubectl, "delete", "slurmjobs", "--all", "--namespace=alice", "--timeout=60s"]
-        subprocess.run(words, check=True, env=plugin.env, capture_output=True)
 
 
 @pytest.fixture(scope="module")

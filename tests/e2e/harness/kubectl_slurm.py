@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from redbox_bed.bed import Bed
-from tests.e2e.harness.redbox_settings import put_rule_first
+from tests.e2e.harness.redbox_settings import put_rule_first, settings_changed
+from tests.e2e.harness.slurmjobs import SlurmJobs
 
 WITHIN_S = 120
 PROGRAMS = Path(sys.executable).parent
@@ -53,6 +57,21 @@ class Plugin:
     def submitted(self, *words: str, stdin: str = "") -> str:
         """The name of a new SlurmJob that Slurm has."""
         return self.well("submit", "--parsable", *words, stdin=stdin).strip()
+
+
+@contextmanager
+def plugin_on(bed: Bed, home: Path) -> Iterator[Plugin]:
+    """Red Box is installed; sessions and requeues are allowed, as the HPC administrator would."""
+    SlurmJobs.on(bed)
+    path = f"{bed.places.state / 'bin'}:{PROGRAMS}:{os.environ['PATH']}"
+    env = {"PATH": path, "HOME": str(home), "KUBECONFIG": str(bed.places.kubeconfig), "LANG": "C.UTF-8"}
+    plugin = Plugin(bed, {**env, "TERM": "xterm"})
+    with settings_changed(bed.host("login"), allow_sessions_and_requeues):
+        yield plugin
+        plugin("cancel", "--all", "--wait")
+        kubectl = str(bed.places.state / "bin/kubectl")
+        words = [kubectl, "delete", "slurmjobs", "--all", "--namespace=alice", "--timeout=60s"]
+        subprocess.run(words, check=True, env=plugin.env, capture_output=True)
 
 
 def allow_sessions_and_requeues(settings: dict[str, Any]) -> None:

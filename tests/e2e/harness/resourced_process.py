@@ -25,7 +25,7 @@ from tests.e2e.harness.redbox_server import AUDIENCE, PlayedCluster, RedboxServe
 NAME = "redbox-resourced"
 CLUSTER = "hpc1"
 TEMPLATES = ("resourced-rbac", "admission-nodes", "admission-leases", "admission-tokens")
-OF_PODS = ("admission-pods", "admission-volumes", "storage")
+OF_PODS = ("admission-pods", "admission-slices", "admission-volumes", "storage")
 
 
 @dataclass(frozen=True)

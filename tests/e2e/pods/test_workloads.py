@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.places import CHECKOUT
+from redbox_bed.delivery import SLURM_CLUSTER
+from tests.e2e.harness.container_image import IMAGE
 from tests.e2e.harness.left_behind import NODES, left_behind
 from tests.e2e.harness.slurm_nodes import resume_what_slurm_drained
 from tests.e2e.harness.slurm_pods import (
@@ -19,6 +23,7 @@ from tests.e2e.harness.slurm_pods import (
     container,
     ended,
     on_slurm,
+    upgrade,
 )
 from tests.e2e.harness.slurm_settings import configured
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
@@ -26,6 +31,7 @@ from tests.e2e.harness.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 Object = dict[str, Any]
+SERVICE = CHECKOUT / "examples/pods/service.yaml"
 IGNORES_DISRUPTION = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
@@ -228,6 +234,42 @@ def test_a_deployment_gets_ready_is_scaled_and_rolled_to_another_revision(pods: 
     for pod in scaled:
         assert not pods.of(pod["metadata"]["name"]).manifest
         pods.of(pod["metadata"]["name"]).has_no_live_job()
+
+
+def test_a_service_leads_to_two_servers_with_one_port_on_one_node(bed: Bed, pods: SlurmPods) -> None:
+    """The example, with the tests' image and one node."""
+    upgrade(bed, f"slurmClusters.{SLURM_CLUSTER}.pods.routed=true")
+    deployment, service = yaml.safe_load_all(SERVICE.read_text())
+    template = deployment["spec"]["template"]
+    template["metadata"]["annotations"]["redbox.dev/options"] = "--nodelist=n1"
+    template["spec"]["containers"][0]["image"] = IMAGE
+    for each in (deployment, service):
+        each["metadata"]["namespace"] = USER
+    pods.apply_all(deployment, service)
+    is_rolled_out(pods, "web")
+    names = {pod["metadata"]["name"] for pod in pods.kubectl.list("pods", USER, labels="app=web")}
+    assert len(names) == 2
+    pages = {f"I am {name}" for name in names}
+    address = pods.kubectl.get("service", "web", USER)["spec"]["clusterIP"]
+    answered: set[str] = set()
+
+    def all_have_answered() -> bool:
+        ask = ("curl", "--silent", "--fail", "--max-time", "10", f"http://{address}/")
+        answered.add(bed.host("k1").run(*ask, check=False).stdout.strip())
+        return answered >= pages
+
+    eventually(all_have_answered, what="both pages")
+    slices = pods.kubectl.list("endpointslices", USER, labels="kubernetes.io/service-name=web")
+    ends = {
+        (endpoint["addresses"][0], port["port"])
+        for each in slices
+        for endpoint in each["endpoints"] or ()
+        for port in each["ports"]
+    }
+    assert len({node for node, _ in ends}) == 1
+    assert len(ends) == 2
+    for name in names:
+        pods.of(name).has_event("PortsChosen", "port 8080 is ")
 
 
 def is_rolled_out(pods: SlurmPods, name: str) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.core.build_cache import ensure_built, key_of
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness import python_environment
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.slurmjobs import SlurmJobs
 from tests.e2e.harness.waiting import eventually
@@ -26,7 +24,6 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]  # Snakemake is fet
 LOCK = Path(__file__).with_name("snakemake.lock")
 ENVIRONMENT, STUDY, USER = "/home/alice/snakemake", "/home/alice/study", "alice"
 PLUGIN = f"#!{ENVIRONMENT}/bin/python3 -I\nfrom kubectl_slurm.__main__ import main\nmain()\n"
-SNAKEMAKE = f"#!{ENVIRONMENT}/bin/python3\nfrom snakemake.cli import main\nmain()\n"
 WITHIN_S = 400
 
 
@@ -35,21 +32,12 @@ def study(bed: Bed) -> Iterator[Host]:
     """The login node with Snakemake, kubectl, `kubectl slurm` and the recipe in alice's home."""
     SlurmJobs.on(bed)
     host, kubectl = bed.host("login"), Kubernetes(bed)
-    host.run("rm", "-rf", ENVIRONMENT, STUDY)
-    python = login_node.python_of(host)
-    library = f"{ENVIRONMENT}/lib/python{python}/site-packages"
-    built = ensure_built(
-        bed.places.cache / "recipes" / f"snakemake-{python}-{key_of(LOCK.read_bytes())}",
-        partial(_install, python),
-    )
-    login_node.copy(host, built, library)
+    host.run("rm", "-rf", STUDY)
+    library = python_environment.install(host, bed.places, LOCK, ENVIRONMENT)
     for package in ("cli/kubectl_slurm", "redbox/redbox_shared"):
         login_node.copy(host, CHECKOUT / package, f"{library}/{Path(package).name}")
-    host.run("mkdir", f"{ENVIRONMENT}/bin")
-    host.run("ln", "-s", "/usr/bin/python3", f"{ENVIRONMENT}/bin/python3")
-    host.write(f"{ENVIRONMENT}/pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n")
     kubectl_program = (bed.places.state / "bin/kubectl").read_bytes()
-    for name, content in (("kubectl", kubectl_program), ("kubectl-slurm", PLUGIN), ("snakemake", SNAKEMAKE)):
+    for name, content in (("kubectl", kubectl_program), ("kubectl-slurm", PLUGIN)):
         host.write(f"{ENVIRONMENT}/bin/{name}", content, mode=0o755)
     host.write(f"{ENVIRONMENT}/kubeconfig", yaml.safe_dump(_kubeconfig(bed, kubectl)))
     login_node.copy(host, CHECKOUT / "examples/recipes/snakemake", STUDY)
@@ -58,31 +46,6 @@ def study(bed: Bed) -> Iterator[Host]:
     kubectl("delete", "rolebinding", "snakemake", f"--namespace={USER}")
     kubectl("delete", "slurmjobs", "--all", f"--namespace={USER}", "--timeout=90s")
     host.run("rm", "-rf", ENVIRONMENT, STUDY)
-
-
-def _install(python: str, folder: Path) -> None:
-    """Of the lock, for the host's Python; one of its packages has no wheel, and is Python alone."""
-    platforms = (
-        "manylinux2014_x86_64",
-        "manylinux_2_28_x86_64",
-        "manylinux_2_17_x86_64",
-        "manylinux_2_24_x86_64",
-    )
-    command = [
-        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"),
-        *(
-            "--no-deps",
-            "--require-hashes",
-            "--no-compile",
-            "--requirement",
-            str(LOCK),
-            "--target",
-            str(folder),
-        ),
-        *("--implementation", "cp", "--python-version", python),
-        *(option for platform in platforms for option in ("--platform", platform)),
-    ]
-    subprocess.run(command, check=True, timeout=WITHIN_S)
 
 
 def _kubeconfig(bed: Bed, kubectl: Kubernetes) -> dict[str, Any]:

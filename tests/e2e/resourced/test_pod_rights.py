@@ -21,7 +21,7 @@ RESOURCED = f"system:serviceaccount:{NAMESPACE}:redbox-resourced"
 AS_RESOURCED = (f"--as={RESOURCED}", "--dry-run=server", "--output=json")
 NAMES_TAINT = {"key": "redbox.dev/slurm", "operator": "Exists"}
 UNREADY, AWAY = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
-POLICIES = ("redbox-pods", "redbox-volumes", "redbox-tokens")
+POLICIES = ("redbox-pods", "redbox-slices", "redbox-volumes", "redbox-tokens")
 Object = dict[str, Any]
 
 
@@ -33,7 +33,7 @@ def kubectl(bed: Bed) -> Iterator[Kubernetes]:
     volume = volume_of({"hostPath": {"path": "/var/empty"}})
     eventually(lambda: "redbox.dev/directory only" in refusal(kubectl, *CREATE, stdin=volume))
     yield kubectl
-    kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", *POLICIES[:2])
+    kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", *POLICIES[:3])
     kubectl("delete", "clusterrolebinding,clusterrole", "redbox-resourced-runs-pods")
     kubectl("delete", "storageclass/redbox-directory", "csidriver/directory.redbox.dev")
     install(bed, kubectl)
@@ -146,6 +146,24 @@ def test_volumes_are_of_its_own_driver(kubectl: Kubernetes) -> None:
     kubectl(*CREATE, stdin=volume_of(own))
     for other in ({"hostPath": {"path": "/etc"}}, {"csi": {"driver": "example.org", "volumeHandle": "h"}}):
         assert "redbox.dev/directory only" in refusal(kubectl, *CREATE, stdin=volume_of(other))
+
+
+def test_endpoint_slices_are_its_own_and_of_pods(kubectl: Kubernetes) -> None:
+    own = {"endpointslice.kubernetes.io/managed-by": "resourced.redbox.dev"}
+    pod = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+    kubectl(*CREATE, stdin=slice_of(labels=own, ownerReferences=pod))
+    others: tuple[Object, ...] = ({"labels": own}, {"ownerReferences": pod}, {})
+    for other in others:
+        assert "its own EndpointSlices only" in refusal(kubectl, *CREATE, stdin=slice_of(**other))
+    apply = ("apply", "--server-side", "--force-conflicts", "--validate=false", *CREATE[1:])
+    taken = slice_of(name="kubernetes", labels=own, ownerReferences=pod)
+    assert "its own EndpointSlices only" in refusal(kubectl, *apply, stdin=taken)
+
+
+def slice_of(**metadata: Any) -> str:
+    body = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4"}
+    name = {"name": f"t-{uuid4().hex[:6]}", "namespace": "default"}
+    return json.dumps({**body, "metadata": {**name, **metadata}, "endpoints": []})
 
 
 def test_the_api_server_finds_no_fault_in_these_policies(kubectl: Kubernetes) -> None:

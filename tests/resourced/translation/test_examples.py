@@ -27,6 +27,7 @@ KINDS = {
     "Deployment": "apps/v1",
     "Job": "batch/v1",
     "CronJob": "batch/v1",
+    "Service": "v1",
 }
 
 
@@ -35,7 +36,7 @@ def objects(file: Path) -> list[dict[str, Any]]:
 
 
 def template_of(given: dict[str, Any]) -> dict[str, Any] | None:
-    """The pod that the object is, or makes; None for a claim."""
+    """The pod that the object is, or makes; None for a claim or a Service."""
     spec = given["spec"]
     if given["kind"] == "CronJob":
         spec = spec["jobTemplate"]["spec"]

@@ -297,7 +297,8 @@ def test_a_refusal_names_the_pods_own_field_and_the_cure(given: dict[str, Any], 
 
 @pytest.mark.parametrize("name", MEANINGS)
 def test_each_annotation_of_the_page_changes_the_job(name: str) -> None:
-    values = {"tasks-per-node": "2", "nodes": "1", "exclusive": "true", "time": "1", "options": "--nice"}
+    values = {"tasks-per-node": "2", "nodes": "1", "time": "1", "options": "--nice"}
+    values |= dict.fromkeys(("exclusive", "dynamic-ports"), "true")
     assert requested(annotated(**{name: values.get(name, "x")})) != requested(pod())
 
 

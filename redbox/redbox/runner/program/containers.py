@@ -200,7 +200,9 @@ class ContainerLife:
                 whose = "this user's" if listener.uid == os.getuid() else "another user's"
                 raise StartFailed(
                     "port {} of container {} is in use on node {} by {} process: the network is the node's "
-                    "own".format(port, self.name, self._context.node_name, whose),
+                    "own; with the annotation redbox.dev/dynamic-ports each pod gets a free port".format(
+                        port, self.name, self._context.node_name, whose
+                    ),
                     reason="PortInUse",
                 )
 

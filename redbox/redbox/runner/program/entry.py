@@ -15,6 +15,7 @@ from redbox.runner.program.command_lines import step_environment
 from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import DELETED, PASSED_SIGNALS, STOP_SIGNALS, PodRunner
+from redbox.runner.program.ports import choose_ports, shown_ports
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document, in_letters_of_node
 from redbox.runner.program.starts import (
@@ -119,6 +120,16 @@ def prepare(context: PodContext) -> None:
     )
 
 
+def report_ports(context: PodContext) -> None:
+    """Choose ports if the pod asks for that, and show them."""
+    chosen = choose_ports(context.pod)
+    if not chosen:
+        return
+    context.report.change_pod(ports=shown_ports(chosen))
+    pairs = ["{} is {}".format(port, chosen[port]) for port in sorted(chosen)]
+    context.report.event("PortsChosen", "On node {} port {}".format(context.node_name, ", ".join(pairs)))
+
+
 def run_pod(folder: str) -> int:
     for number in STOP_SIGNALS:
         signal.signal(number, raise_deleted)
@@ -143,6 +154,7 @@ def run_pod(folder: str) -> int:
     deleted_early = False
     try:
         os.makedirs(context.logs, exist_ok=True)
+        report_ports(context)
         prepare(context)
         runner = PodRunner(context, report_file)
         return runner.run()

@@ -85,6 +85,13 @@ class StatusReport:
             self._changed = True
         self.on_change()
 
+    def change_pod(self, **fields: object) -> None:
+        """Change fields of the pod itself."""
+        with self._lock:
+            self._pod.update(fields)
+            self._changed = True
+        self.on_change()
+
     def state(self, container: str) -> Fields:
         with self._lock:
             return dict(self._containers[container]["state"])

@@ -112,7 +112,7 @@ def pod_environment(entries: List[Document], node_values: Dict[str, str]) -> Dic
     """Return the pod's own variables; each may refer to those before it."""
     values: Dict[str, str] = {}
     for entry in entries:
-        source = entry.get("fromNode")
+        source = entry.get("fromNode")  # of `fromPort` the value is there by now
         values[entry["name"]] = node_values[source] if source else expand(entry.get("value") or "", values)
     return values
 

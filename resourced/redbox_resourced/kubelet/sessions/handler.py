@@ -189,7 +189,8 @@ class SessionHandler:
         response = web.StreamResponse()
         async with upgraded(request.http, response, protocol, request.turn) as session:
             taken = partial(self._open.connections.taken, request.pod.namespace)
-            forward = PortForward(session, request.jobs, taken)
+            ports = job.pod.chosen_ports if job.pod else {}
+            forward = PortForward(session, request.jobs, taken, ports)
             await unless(forward.serve(), request.interrupt.happened)
         return response
 

@@ -6,7 +6,7 @@ Any text on an error stream ends kubectl's whole forward, as it does with kubele
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
@@ -44,12 +44,17 @@ class PortForward:
     """All connections of one client."""
 
     def __init__(
-        self, session: SpdySession, jobs: JobSessions, taken: Callable[[], AbstractContextManager[None]]
+        self,
+        session: SpdySession,
+        jobs: JobSessions,
+        taken: Callable[[], AbstractContextManager[None]],
+        chosen_ports: Mapping[int, int],
     ) -> None:
-        """`taken` counts a connection, or raises TooManyOpen."""
+        """`taken` counts a connection, or raises TooManyOpen; `chosen_ports` are by declared ones."""
         self._session = session
         self._jobs = jobs
         self._taken = taken
+        self._chosen_ports = chosen_ports
         self._pairs: dict[str, StreamPair] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._forward: RunningForward | None = None
@@ -119,7 +124,8 @@ class PortForward:
             return ""
         try:
             with self._taken():
-                job = await (await self._running_forward()).connect(pair.port)
+                port = self._chosen_ports.get(pair.port, pair.port)
+                job = await (await self._running_forward()).connect(port)
                 try:
                     return await _copy(pair.streams["data"], job)
                 finally:

@@ -174,11 +174,11 @@ def with_pod_address(status: Object) -> Object:
 
 def _address(job: Job) -> Object:
     """The Slurm node's."""
-    address = _usable(job.pod.host_ip) if job.pod else ""
+    address = usable_address(job.pod.host_ip) if job.pod else ""
     return {"hostIP": address, "hostIPs": [{"ip": address}]} if address else {}
 
 
-def _usable(address: str) -> str:
+def usable_address(address: str) -> str:
     """The user's own text: Services must not be led to addresses that no node has."""
     try:
         found = ip_address(address)

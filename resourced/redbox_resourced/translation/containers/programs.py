@@ -12,6 +12,7 @@ from redbox_kube.api.objects import Object
 from redbox_resourced.translation.containers.environment import environment
 from redbox_resourced.translation.containers.handlers import hook, probe
 from redbox_resourced.translation.containers.images import complete_image, pull_policy
+from redbox_resourced.translation.containers.ports import declared_ports
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
@@ -62,7 +63,7 @@ def _container(
         working_dir=given.get("workingDir") or "",
         env=[*first_env, *environment(pod, given, references, field)],
         mounts=_mounts(pod, given, references, field),
-        ports=_ports(given, field),
+        ports=declared_ports(given, field),
         always_restarts=given.get("restartPolicy") == "Always",
         stdin=bool(given.get("stdin")),
         stdin_once=bool(given.get("stdinOnce")),
@@ -123,21 +124,6 @@ def _volume_users(spec: Object) -> Counter[str]:
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
     mounted = ({mount["name"] for mount in given.get("volumeMounts") or ()} for given in containers)
     return Counter(chain.from_iterable(mounted))
-
-
-def _ports(given: Object, field: str) -> list[int]:
-    """Those of TCP: of other protocols no listener can be found in advance."""
-    declared = []
-    for port in given.get("ports") or ():
-        number = port["containerPort"]
-        if port.get("hostPort") not in {None, 0, number}:
-            raise Unsupported(
-                f"{field}.ports[{number}].hostPort: the network is the node's: "
-                f"leave it out, or let it be {number}"
-            )
-        if port.get("protocol") in {None, "", "TCP"}:
-            declared.append(number)
-    return declared
 
 
 def _memory_limit(given: Object, field: str) -> int | None:

@@ -94,9 +94,12 @@ ENV_FROM: FieldTable = {
     "secretRef": honoured("", NAME_REF),
 }
 PORT: FieldTable = {
-    "containerPort": honoured("The network is the node's: a port that is taken is reported as PortInUse."),
+    "containerPort": honoured(
+        "The network is the node's: a port that is taken is reported as PortInUse. With the annotation "
+        "redbox.dev/dynamic-ports it stands for a free port of the node."
+    ),
     "hostIP": refused("the network is the node's, with all its addresses: leave it out"),
-    "hostPort": honoured("It must be containerPort: the network is the node's."),
+    "hostPort": honoured("It must be containerPort: the network is the node's; refused with dynamic ports."),
     "name": honoured("For probes and hooks."),
     "protocol": honoured(),
 }

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
+from redbox_api.pod_report import PodReport
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.sessions import open_sessions, port_forward
 from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
@@ -15,7 +16,7 @@ from redbox_shared.wire import CONNECTION_RESET, MESSAGE_COST, PORTS_WINDOW
 from tests.resourced.kubelet.sessions.harness import SUCCESS, Client, RedboxSide, echo, kubelet_api
 from tests.resourced.kubelet.spdy import harness
 from tests.resourced.kubelet.spdy.harness import data, pair
-from tests.resourced.pods.factories import pod_job, running_pod
+from tests.resourced.pods.factories import STARTED_AT, pod_job, running_pod
 
 
 def connect(client: Client, request: str, port: str = "8888") -> tuple[int, int]:
@@ -38,6 +39,18 @@ async def test_connections_interleave_and_end_by_themselves() -> None:
         await client.until(lambda peer: peer.data_of(second) == b"twomore")
         assert [side.request for side in stand.redbox.connections] == [{"port": 8888}, {"port": 9999}]
         assert stand.redbox.forwards == 1
+
+
+async def test_a_declared_port_leads_to_the_one_that_was_chosen_on_the_node() -> None:
+    report = PodReport.model_validate({"at": STARTED_AT, "ports": [{"port": 8888, "nodePort": 23456}]})
+    async with kubelet_api() as stand:
+        stand.redbox.job = stand.redbox.job.model_copy(update={"pod": report})
+        client = await stand.forward()
+        for request, port in (("0", "8888"), ("1", "9999")):
+            _, stream = connect(client, request, port)
+            client.send(data(stream, b"x"))
+            await client.until(lambda peer, stream=stream: peer.data_of(stream) == b"x")
+        assert [side.request for side in stand.redbox.connections] == [{"port": 23456}, {"port": 9999}]
 
 
 async def test_a_port_without_a_server_is_a_sentence_on_the_error_stream() -> None:

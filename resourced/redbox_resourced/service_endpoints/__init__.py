@@ -1,0 +1,1 @@
+"""Services in front of pods whose ports the runner chooses."""

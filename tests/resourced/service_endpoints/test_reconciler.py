@@ -1,0 +1,133 @@
+"""EndpointSlices follow pods and Services."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from redbox_api.models import Job
+from redbox_api.pod_report import PodReport
+from redbox_kube.api import kinds
+from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
+from redbox_resourced.pods.pod_view import BoundPod, read_pod
+from redbox_resourced.service_endpoints import reconciler
+from redbox_resourced.service_endpoints.reconciler import ServiceEndpoints
+from redbox_resourced.service_endpoints.slices import MANAGED_BY, MANAGER
+from tests.kube.fakes import FakeApiServer
+from tests.resourced.factories import slurm_cluster
+from tests.resourced.pods.factories import pod_job
+
+POD = ResourcePath(kinds.POD, "web-1", "alice")
+SERVICE = ResourcePath(kinds.SERVICE, "web", "alice")
+SELECTS: Object = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}
+ROUTED, ELSEWHERE = (slurm_cluster(pods={"enabled": True, "routed": routed}) for routed in (True, False))
+PORTS = [{"name": "http", "containerPort": 8080}]
+
+
+def stored_pod(api: FakeApiServer, *, phase: str = "Running") -> BoundPod:
+    body: Object = {
+        "metadata": {"labels": {"app": "web"}, "creationTimestamp": "2026-11-28T00:00:00Z"},
+        "spec": {"nodeName": "hpc1.debug", "containers": [{"name": "web", "ports": PORTS}]},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return read_pod(api.put(POD, body))
+
+
+def job(node_port: int = 23456) -> Job:
+    ports = [{"port": 8080, "nodePort": node_port}]
+    report = {"at": "2026-11-28T00:00:00Z", "hostIP": "10.0.0.1", "ports": ports}
+    return pod_job(pod=PodReport.model_validate(report))
+
+
+@asynccontextmanager
+async def running(api: FakeApiServer) -> AsyncIterator[ServiceEndpoints]:
+    endpoints = ServiceEndpoints(api.client)
+    task = asyncio.create_task(endpoints.run())
+    try:
+        async with asyncio.timeout(60):
+            yield endpoints
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+def numbers(api: FakeApiServer) -> list[int]:
+    return [port["port"] for body in api.of_kind("EndpointSlice") for port in body["ports"]]
+
+
+async def test_a_slice_comes_with_the_pod_and_goes_with_its_end() -> None:
+    api = FakeApiServer()
+    api.put(SERVICE, spec=SELECTS)
+    async with running(api) as endpoints:
+        pod = stored_pod(api)
+        endpoints.pod_shown(pod, job(), ROUTED)
+        await until(lambda: numbers(api) == [23456])
+        stored_pod(api, phase="Failed")
+        endpoints.pod_shown(pod, job(), ROUTED)
+        await until(lambda: not numbers(api))
+
+
+async def test_a_slice_comes_and_goes_with_its_service() -> None:
+    api = FakeApiServer()
+    async with running(api) as endpoints:
+        endpoints.pod_shown(stored_pod(api), job(), ROUTED)
+        api.put(SERVICE, spec=SELECTS)
+        await until(lambda: numbers(api) == [23456])
+        api.put(SERVICE, spec=SELECTS | {"selector": {"app": "other"}})
+        await until(lambda: not numbers(api))
+
+
+async def test_a_slice_that_somebody_deletes_is_written_again() -> None:
+    api = FakeApiServer()
+    api.put(SERVICE, spec=SELECTS)
+    async with running(api) as endpoints:
+        endpoints.pod_shown(stored_pod(api), job(), ROUTED)
+        await until(lambda: numbers(api) == [23456])
+        await until(lambda: endpoints._slices.items)
+        api.remove(next(where for where in api.objects if where.kind == "EndpointSlice"))
+        await until(lambda: numbers(api) == [23456])
+
+
+async def test_a_slice_from_before_a_restart_stays_until_its_pods_job_is_read() -> None:
+    api = FakeApiServer()
+    pod = stored_pod(api)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+    metadata = {"labels": {MANAGED_BY: MANAGER}, "ownerReferences": [owner]}
+    old = ResourcePath(kinds.ENDPOINT_SLICE, f"web-{pod.uid}", "alice")
+    api.put(old, {"metadata": metadata, "ports": [{"port": 1}], "endpoints": []})
+    async with running(api) as endpoints:
+        await until(lambda: ("get", POD) in api.requests)
+        assert numbers(api) == [1]
+        api.put(SERVICE, spec=SELECTS)
+        endpoints.pod_shown(pod, job(), ROUTED)
+        await until(lambda: numbers(api) == [23456])
+
+
+async def test_a_pod_whose_node_is_not_reached_has_none() -> None:
+    api = FakeApiServer()
+    api.put(SERVICE, spec=SELECTS)
+    async with running(api) as endpoints:
+        pod = stored_pod(api)
+        endpoints.pod_shown(pod, job(), ROUTED)
+        await until(lambda: numbers(api) == [23456])
+        endpoints.pod_shown(pod, job(), ELSEWHERE)
+        await until(lambda: not numbers(api))
+
+
+async def test_a_write_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "RETRY_S", 0.0)
+    api = FakeApiServer()
+    api.put(SERVICE, spec=SELECTS)
+    api.fail(ApiUnreachable("it does not answer"), verb="apply", kind="EndpointSlice", times=2)
+    async with running(api) as endpoints:
+        endpoints.pod_shown(stored_pod(api), job(), ROUTED)
+        await until(lambda: numbers(api) == [23456])
