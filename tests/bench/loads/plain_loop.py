@@ -12,5 +12,5 @@ sys.path.insert(0, library)
 from redbox.__main__ import main  # noqa: E402 (found there)
 from redbox.commands import serve  # noqa: E402
 
-serve.FairEventLoop = asyncio.SelectorEventLoop  # type: ignore[misc]
+vars(serve)["FairEventLoop"] = asyncio.SelectorEventLoop
 main()

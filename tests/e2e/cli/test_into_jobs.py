@@ -69,6 +69,10 @@ def _forwarded(plugin: Plugin, name: str) -> str:
             process.terminate()
 
 
+def _output(plugin: Plugin, *words: str) -> str:
+    return plugin(*words).stdout
+
+
 def _job_id(plugin: Plugin, name: str) -> str:
     return plugin.well("queue", "--noheader", name).split()[0]
 
@@ -90,8 +94,8 @@ def test_with_virtual_delivery_the_commands_are_the_same(plugin: Plugin, bed: Be
             for options in (("-N", "2", "--nodelist=n1,n2"), ("-c", "1", "-a", "3-4"))
         )
         for node in ("n1", "n2"):
-            entered = partial(plugin, "exec", two, "--node", node, "--", "hostname")
-            assert eventually(lambda entered=entered: entered().stdout) == f"{node}\n"
+            hostname = partial(_output, plugin, "exec", two, "--node", node, "--", "hostname")
+            assert eventually(hostname) == f"{node}\n"
         command = ("--", "printenv", "SLURM_ARRAY_TASK_ID")
         assert eventually(lambda: plugin("exec", f"{array}_4", *command).stdout) == "4\n"
         unnamed = plugin("exec", array, *command)

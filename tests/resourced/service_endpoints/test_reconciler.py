@@ -93,7 +93,7 @@ async def test_a_slice_that_somebody_deletes_is_written_again() -> None:
         endpoints.pod_shown(stored_pod(api), job(), ROUTED)
         await until(lambda: numbers(api) == [23456])
         await until(lambda: endpoints._slices.items)
-        api.remove(next(where for where in api.objects if where.kind == "EndpointSlice"))
+        api.remove(next(where for where in api.objects if where.kind == kinds.ENDPOINT_SLICE))
         await until(lambda: numbers(api) == [23456])
 
 

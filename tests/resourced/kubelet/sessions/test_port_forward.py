@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,6 +42,10 @@ async def test_connections_interleave_and_end_by_themselves() -> None:
         assert stand.redbox.forwards == 1
 
 
+def has_echo(stream: int, peer: harness.Peer) -> bool:
+    return peer.data_of(stream) == b"x"
+
+
 async def test_a_declared_port_leads_to_the_one_that_was_chosen_on_the_node() -> None:
     report = PodReport.model_validate({"at": STARTED_AT, "ports": [{"port": 8888, "nodePort": 23456}]})
     async with kubelet_api() as stand:
@@ -49,7 +54,7 @@ async def test_a_declared_port_leads_to_the_one_that_was_chosen_on_the_node() ->
         for request, port in (("0", "8888"), ("1", "9999")):
             _, stream = connect(client, request, port)
             client.send(data(stream, b"x"))
-            await client.until(lambda peer, stream=stream: peer.data_of(stream) == b"x")
+            await client.until(partial(has_echo, stream))
         assert [side.request for side in stand.redbox.connections] == [{"port": 23456}, {"port": 9999}]
 
 
