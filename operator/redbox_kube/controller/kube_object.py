@@ -79,7 +79,7 @@ ObjectT = TypeVar("ObjectT", bound=KubeObject)
 
 
 def read_object(model: type[ObjectT], raw: Mapping[str, Any]) -> ObjectT:
-    """The object without its managed fields; a status that the model cannot read is written anew."""
+    """The object without its managed fields; a status that the model cannot read is left out."""
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
     try:
         return model.model_validate({**raw, "metadata": metadata})

@@ -184,7 +184,7 @@ def projection(existing: Any, wanted: Any) -> Any:  # noqa: ANN401 (any JSON)
     if isinstance(existing, dict) and isinstance(wanted, dict):
         return {key: projection(existing[key], value) for key, value in wanted.items() if key in existing}
     if isinstance(existing, list) and isinstance(wanted, list) and len(existing) == len(wanted):
-        return [projection(one, other) for one, other in zip(existing, wanted, strict=True)]
+        return [projection(item, part) for item, part in zip(existing, wanted, strict=True)]
     return existing
 
 

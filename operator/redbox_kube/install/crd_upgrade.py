@@ -45,7 +45,7 @@ def with_stored_versions(crd: Object, before: Object) -> tuple[Object, list[str]
 async def _await_established(objects: ObjectClient, where: ResourcePath) -> None:
     async def is_established() -> bool:
         crd = await objects.get(where) or {}
-        conditions = crd.get("status", {}).get("conditions", [])
+        conditions = crd.get("status", {}).get("conditions") or ()  # null at first
         return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
 
     if not await becomes_true(is_established, ESTABLISHED_WITHIN_S):

@@ -183,7 +183,7 @@ async def test_a_finalizer_is_added_first_and_lifted_when_the_end_is_done() -> N
     assert len(ended.calls) == 2
 
 
-async def test_an_unreadable_status_is_written_anew() -> None:
+async def test_an_unreadable_status_is_replaced() -> None:
     api = FakeApiServer()
     api.put(FARM, status={"conditions": "none"})
     async with controlled(api, [ReconcileStep("Fence", Counted())]):
