@@ -13,6 +13,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 PEM = serialization.Encoding.PEM
+KEY_USAGE = {
+    "digital_signature": True,
+    **dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False),
+    "encipher_only": False,
+    "decipher_only": False,
+}
 SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 
 
@@ -64,6 +70,12 @@ def signed(
         .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        # Clients on Python 3.13, which the images have, refuse certificates without these three.
+        .add_extension(x509.KeyUsage(**KEY_USAGE, key_cert_sign=ca, crl_sign=ca), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuers_key.public_key()), critical=False
+        )
     )
     if usage:
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
