@@ -36,7 +36,12 @@ from tests.e2e.harness.resourced_process import rendered
 from tests.e2e.harness.virtual_delivery import TOLERATIONS, InBed, install
 
 OF_PODS = (
-    ("validatingadmissionpolicybinding,validatingadmissionpolicy", "redbox-pods", "redbox-slices", "redbox-volumes"),
+    (
+        "validatingadmissionpolicybinding,validatingadmissionpolicy",
+        "redbox-pods",
+        "redbox-slices",
+        "redbox-volumes",
+    ),
     ("clusterrolebinding,clusterrole", "redbox-resourced-runs-pods"),
     ("storageclass", "redbox-directory"),
     ("csidriver", "directory.redbox.dev"),

@@ -46,10 +46,9 @@ async def test_a_declared_port_leads_to_the_one_that_was_chosen_on_the_node() ->
     async with kubelet_api() as stand:
         stand.redbox.job = stand.redbox.job.model_copy(update={"pod": report})
         client = await stand.forward()
-        for request, port in (("0", "8888"), ("1", "9999")):
-            _, stream = connect(client, request, port)
-            client.send(data(stream, b"x"))
-            await client.until(lambda peer, stream=stream: peer.data_of(stream) == b"x")
+        (_, first), (_, second) = connect(client, "0"), connect(client, "1", "9999")
+        client.send(data(second, b"two") + data(first, b"one"))
+        await client.until(lambda peer: peer.data_of(first) == b"one" and peer.data_of(second) == b"two")
         assert [side.request for side in stand.redbox.connections] == [{"port": 23456}, {"port": 9999}]
 
 
