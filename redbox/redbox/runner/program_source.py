@@ -16,7 +16,6 @@ MODULES = (
     "consoles",
     "processes",
     "handlers",
-    "ports",
     "steps",
     "starts",
     "containers",

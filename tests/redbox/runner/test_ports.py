@@ -6,7 +6,7 @@ import socket
 import sys
 from typing import Any
 
-from redbox.runner.program.ports import CHOSEN_FROM
+from redbox.node.program.listeners import CHOSEN_FROM
 from tests.redbox.runner.harness import Node, container, end_of, reasons, state_of
 
 SERVES = f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PORT_WEB"

@@ -1,5 +1,6 @@
 """Which servers listen on a port of this node, and whose they are: all users share its network."""
 
+import os
 import socket
 import struct
 from typing import Iterator, List, NamedTuple, Tuple
@@ -11,6 +12,8 @@ REQUEST_DUMP = 0x301
 NETLINK_HEAD = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 SOCKET_ID = struct.Struct("=HH16s16sIQ")  # ports, addresses, interface, cookie
 KERNEL_S = 5.0
+CHOSEN_FROM = range(20000, 30000)
+"""Below the ports that Linux gives to clients (32768), and that Kubernetes gives to Services (30000)."""
 V4_IN_V6 = "::ffff:"
 
 
@@ -22,6 +25,15 @@ class PortListener(NamedTuple):
     uid: int
     inode: int
     """Of its socket."""
+
+
+def free_port(taken: List[int]) -> int:
+    """One on which nothing listens now; whether that is still so is checked when its container starts."""
+    for _ in CHOSEN_FROM:
+        port = CHOSEN_FROM[int.from_bytes(os.urandom(4), "big") % len(CHOSEN_FROM)]
+        if port not in taken and not find_listeners(port):
+            return port
+    raise OSError("No port of {} to {} is free on this node.".format(CHOSEN_FROM[0], CHOSEN_FROM[-1]))
 
 
 def find_listeners(port: int) -> List[PortListener]:

@@ -197,12 +197,11 @@ class ContainerLife:
     def _check_ports(self) -> None:
         for port in self.spec.get("ports") or []:
             for listener in find_listeners(port):
+                node = self._context.node_name
                 whose = "this user's" if listener.uid == os.getuid() else "another user's"
                 raise StartFailed(
                     "port {} of container {} is in use on node {} by {} process: the network is the node's "
-                    "own; with the annotation redbox.dev/dynamic-ports each pod gets a free port".format(
-                        port, self.name, self._context.node_name, whose
-                    ),
+                    "own; redbox.dev/dynamic-ports gives pods free ports".format(port, self.name, node, whose),
                     reason="PortInUse",
                 )
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from types import CodeType
 from typing import List, Optional
 
+from redbox.node.program.listeners import free_port
 from redbox.runner.program.command_lines import step_environment
 from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import DELETED, PASSED_SIGNALS, STOP_SIGNALS, PodRunner
-from redbox.runner.program.ports import choose_ports, shown_ports
 from redbox.runner.program.reports import ReportFile, StatusReport
-from redbox.runner.program.rules import Document, in_letters_of_node
+from redbox.runner.program.rules import Document, in_letters_of_node, replace_ports, shown_ports
 from redbox.runner.program.starts import (
     DEFAULT_SCRATCH,
     PodContext,
@@ -122,7 +122,7 @@ def prepare(context: PodContext) -> None:
 
 def report_ports(context: PodContext) -> None:
     """Choose ports if the pod asks for that, and show them."""
-    chosen = choose_ports(context.pod)
+    chosen = replace_ports(context.pod, free_port)
     if not chosen:
         return
     context.report.change_pod(ports=shown_ports(chosen))

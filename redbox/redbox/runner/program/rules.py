@@ -6,7 +6,7 @@ command replaces ENTRYPOINT and drops CMD, and an empty list of arguments counts
 
 import os
 import re
-from typing import Any, Dict, List, Match, Optional
+from typing import Any, Callable, Dict, List, Match, Optional
 
 Document = Dict[str, Any]
 Part = Any
@@ -106,6 +106,43 @@ def expand_strictly(text: str, values: Dict[str, str]) -> str:
     if missing:
         raise ConfigRefused("missing value for {} in {!r}".format(", ".join(missing), text))
     return expand(text, values)
+
+
+HANDLERS = ("startupProbe", "livenessProbe", "readinessProbe", "postStart", "preStop")
+
+
+def replace_ports(pod: Document, find_free: Callable[[List[int]], int]) -> Dict[int, int]:
+    """Put free ports in the place of those that the pod declares; they are returned by the declared ones.
+
+    Pods share their node's network: a declared port of theirs is only a name.
+    """
+    if not pod.get("dynamicPorts"):
+        return {}
+    specs = [*(pod.get("initContainers") or []), *pod["containers"]]
+    chosen: Dict[int, int] = {}
+    for spec in specs:
+        for port in spec.get("ports") or []:
+            if port not in chosen:
+                chosen[port] = find_free(list(chosen.values()))
+    for spec in specs:
+        put_ports_in(spec, chosen)
+    return chosen
+
+
+def put_ports_in(spec: Document, chosen: Dict[int, int]) -> None:
+    spec["ports"] = [chosen[port] for port in spec.get("ports") or []]
+    for entry in spec.get("env") or []:
+        if entry.get("fromPort"):
+            entry["value"] = str(chosen[entry["fromPort"]])
+    for handler in filter(None, (spec.get(name) for name in HANDLERS)):
+        for name in ("httpPort", "tcpPort"):
+            if handler.get(name) in chosen:
+                handler[name] = chosen[handler[name]]
+
+
+def shown_ports(chosen: Dict[int, int]) -> List[Dict[str, Any]]:
+    """As the report has them."""
+    return [{"port": port, "nodePort": chosen[port]} for port in sorted(chosen)]
 
 
 def pod_environment(entries: List[Document], node_values: Dict[str, str]) -> Dict[str, str]:
