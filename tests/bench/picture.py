@@ -1,7 +1,7 @@
 """Draws figures beside their baselines: a bar to the right where Red Box is better, to the left where not.
 
-The scale is of factors: twice as good is as far to the right as half as good is to the left. It is as narrow as a
-telephone can show readably, so each name is above its bar, in lines that fit.
+The scale is of factors: twice as good is as far to the right as half as good is to the left. It is as narrow
+as a telephone can show readably, so each name is above its bar, in lines that fit.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""A registry in the bed that stands in for Docker Hub, which the hosts cannot reach, with the images of the examples.
+"""A registry in the bed that stands in for Docker Hub, which hosts cannot reach, with the examples' images.
 
-Hosts find it under Docker Hub's own name, so that `busybox:1.37` is pulled as it is anywhere else. Its busybox is
-Debian's.
+Hosts find it under Docker Hub's own names, so that `busybox:1.37` is pulled as it is anywhere else. Its
+busybox is Debian's.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def down(bed: Bed) -> None:
     host.run("rm", "-rf", FOLDER)
     for puller in _pullers(bed):
         # Not replaced as a file: it may be mounted.
-        puller.run("sh", "-c", f"hosts=$(grep -v {ADDRESS} /etc/hosts); echo \"$hosts\" >/etc/hosts; rm -f {TRUSTED}")
+        puller.run(
+            "sh", "-c", f'hosts=$(grep -v {ADDRESS} /etc/hosts); echo "$hosts" >/etc/hosts; rm -f {TRUSTED}'
+        )
         puller.run("update-ca-certificates", "--fresh")
 
 

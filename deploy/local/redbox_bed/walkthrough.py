@@ -1,7 +1,7 @@
 """What the pages for users need of the bed beyond an installation, as the demo gives it.
 
-Sessions and volumes at red-box, a default StorageClass with some volumes, images, and `kubectl slurm`. Pods are
-turned on by the chart, which the demo shows.
+Sessions and volumes at red-box, a default StorageClass with some volumes, images, and `kubectl slurm`. Pods
+are turned on by the chart, which the demo shows.
 """
 
 from __future__ import annotations
@@ -97,15 +97,18 @@ def _volumes(node: str) -> Iterator[tuple[str, dict[str, object]]]:
     here = [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]
     for number in range(VOLUMES):
         name = f"{STORAGE_CLASS}-{number}"
-        yield name, {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": name},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "storageClassName": STORAGE_CLASS,
-                "capacity": {"storage": "1Gi"},
-                "local": {"path": f"{FOLDER}/{name}"},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}},
+        yield (
+            name,
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": name},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
+                    "storageClassName": STORAGE_CLASS,
+                    "capacity": {"storage": "1Gi"},
+                    "local": {"path": f"{FOLDER}/{name}"},
+                    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}},
+                },
             },
-        }
+        )

@@ -1,4 +1,4 @@
-"""The demo, as README has a newcomer run it, then the pages for users, typed on its bed in the pages' order, as alice.
+"""The demo, as README has a newcomer run it, then the pages for users, typed on its bed in order, as alice.
 
 A block of `sh` is typed; a plain block after it is what was printed. Numbers and the width of columns differ
 from one time to the next, all else must be there.
@@ -26,12 +26,13 @@ from redbox_bed.walkthrough import VOLUMES_RULE, take_away_volumes
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.resourced_process import rendered
 from tests.e2e.harness.slurm_release import skip_without_pmix
+from tests.e2e.harness.waiting import eventually
 
 DOCS = CHECKOUT / "docs/users"
 EXAMPLES = CHECKOUT / "examples"
 WITHIN_S = 180
 DEMO_WITHIN_S = 800
-SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^##? (.+?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MINE = "slurmjobs,pods,jobs,cronjobs,services,persistentvolumeclaims,secrets,configmaps"
 FOLDERS = {
@@ -88,33 +89,50 @@ def lines_of(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def demo(bed: Bed) -> Iterator[str]:
-    """What it printed; in the end all is as it was delivered."""
+def _left_as_found(bed: Bed) -> Iterator[None]:
+    """The demo turns pods and sessions on."""
     skip_without_pmix(bed)  # its examples start ranks by srun
-    # Other files make resourced's account and rights without helm, which then refuses to take them for its own.
-    Kubernetes(bed)("delete", "--ignore-not-found", "--filename=-", stdin=rendered(bed))
-    Kubernetes(bed)("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
+    kubectl = Kubernetes(bed)
+    # Other files make resourced's account and rights without helm, which refuses to take them for its own.
+    kubectl("delete", "--ignore-not-found", "--filename=-", stdin=rendered(bed))
+    kubectl("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
+    yield
+    kubectl("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
+    (bed.places.state / "demo").unlink(missing_ok=True)
+    take_away_volumes(bed)
+    eventually(lambda: not folders_of_claims(kubectl), what="no folder of a claim")
+    docker_hub.down(bed)
+    turn_sessions_and_volumes_off(bed)
+    deliver(bed, Progress.silent())
+    kubectl("delete", "nodes", "--selector=redbox.dev/virtual", "--wait=false")
+
+
+def folders_of_claims(kubectl: Kubernetes) -> list[str]:
+    return [
+        volume["metadata"]["name"]
+        for volume in kubectl.list("persistentvolumes")
+        if volume["spec"].get("storageClassName") == "redbox-directory"
+    ]
+
+
+def turn_sessions_and_volumes_off(bed: Bed) -> None:
+    """In red-box's settings; `deliver` starts it again."""
+    login = bed.host("login")
+    settings = yaml.safe_load(login.read(login_node.SETTINGS))
+    settings["exec"] = {"enabled": False}
+    rules = settings["mapping"]["rules"]
+    settings["mapping"]["rules"] = [rule for rule in rules if rule != VOLUMES_RULE]
+    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def demo(_left_as_found: None) -> str:
+    """What it printed."""
     ended = subprocess.run(
         [CHECKOUT / "deploy/demo"], check=False, capture_output=True, text=True, timeout=DEMO_WITHIN_S
     )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
-    yield ended.stdout
-    Kubernetes(bed)("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
-    (bed.places.state / "demo").unlink(missing_ok=True)
-    take_away_volumes(bed)
-    docker_hub.down(bed)
-    without_extras(bed)
-    deliver(bed, Progress.silent())
-    Kubernetes(bed)("delete", "nodes", "--selector=redbox.dev/virtual", "--wait=false")
-
-
-def without_extras(bed: Bed) -> None:
-    """red-box's settings as `redbox init` writes them; `deliver` starts it again."""
-    login = bed.host("login")
-    settings = yaml.safe_load(login.read(login_node.SETTINGS))
-    settings["exec"] = {"enabled": False}
-    settings["mapping"]["rules"].remove(VOLUMES_RULE)
-    login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
+    return ended.stdout
 
 
 @pytest.fixture(scope="module")

@@ -30,4 +30,6 @@ def found(site: Path, *asked: str) -> dict[str, list[str]]:
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WITHIN_S)
     assert ended.returncode == 0, ended.stderr[-2000:]
     places = [section["location"] for section in json.loads(index.read_text())["items"]]
-    return {words: [places[number] for number in numbers] for words, numbers in json.loads(ended.stdout).items()}
+    return {
+        words: [places[number] for number in numbers] for words, numbers in json.loads(ended.stdout).items()
+    }

@@ -54,7 +54,8 @@ return {left: box.left, right: box.right, smallest: 12 * box.width / picture.nat
 OUTSIDE = """
 const svg = document.documentElement, width = svg.viewBox.baseVal.width;
 const boxes = [...svg.querySelectorAll("text")].map(text => [text.textContent, text.getBBox()]);
-return [boxes.length, boxes.filter(([, box]) => box.x < 0 || box.x + box.width > width).map(([text]) => text)];
+const outside = boxes.filter(([, box]) => box.x < 0 || box.x + box.width > width);
+return [boxes.length, outside.map(([text]) => text)];
 """
 READABLE_PX = 9
 

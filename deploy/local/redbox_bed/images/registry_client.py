@@ -42,4 +42,6 @@ class RegistryClient:
         limits = ("--silent", "--show-error", "--fail", "--max-time", "30")
         login = ("--user", self.login) if self.login else ()
         sent = ("--request", method, "--data-binary", "@-", *options)
-        return self.host.run("curl", *limits, *login, *sent, f"https://{self.address}{path}", stdin=body).stdout
+        return self.host.run(
+            "curl", *limits, *login, *sent, f"https://{self.address}{path}", stdin=body
+        ).stdout

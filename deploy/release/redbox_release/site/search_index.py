@@ -1,8 +1,9 @@
-"""Has the site's search show pages for users first, then those for administrators, and lists of everything last.
+"""Has the site's search show pages for users first, then those for administrators, lists of everything last.
 
-The search puts a section first whose title has the words, then one whose text has them early; the index's order decides
-between equals. Pages that list everything (the HTTP API, examples, figures, changes) have a title for each object, and
-decisions the same titles as what they are about: each of them becomes one section, with its titles as text.
+The search puts a section first whose title has the words, then one whose text has them early; the index's
+order decides between equals. Pages that list everything (the HTTP API, examples, figures, changes) have a
+title for each object, and decisions the same titles as what they are about: each of them becomes one
+section, with its titles as text.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def _page(section: Mapping[str, Any]) -> str:
 
 
 def _rank(page: str) -> int:
-    reader = next((reader for reader in READERS if reader and page.startswith(reader)), "" if not page else None)
+    reader = next(
+        (reader for reader in READERS if reader and page.startswith(reader)), "" if not page else None
+    )
     return len(READERS) if reader is None else READERS.index(reader)
 
 
