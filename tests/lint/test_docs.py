@@ -49,6 +49,28 @@ def missing_paths(text: str) -> set[str]:
     return {path for found in PATH.findall(text) if not (ROOT / (path := found.rstrip(".-"))).exists()}
 
 
+TYPED_ELSEWHERE = {
+    "personal.md": "tests/e2e/ssh/test_personal.py",
+    "recipes.md": "tests/e2e/recipes/test_recipes.py",
+    "moving-from-sylabs.md": "tests/e2e/slurmjobs/test_sylabs.py",
+}
+"""Pages for users that test_walkthroughs.py leaves to others."""
+
+
+def test_a_page_for_users_with_commands_is_typed_by_a_test() -> None:
+    walked = (ROOT / "tests/e2e/install/test_walkthroughs.py").read_text()
+    pages = {page.name for page in (ROOT / "docs/users").glob("*.md") if "```sh\n" in page.read_text()}
+    assert {name for name in pages if f'"{name}": ' not in walked} == TYPED_ELSEWHERE.keys()
+    assert all((ROOT / test).exists() for test in TYPED_ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_an_example_is_shown_as_it_is_or_linked(example: Path) -> None:
+    shown = f"```yaml\n{example.read_text()}```" in (ROOT / "docs/users/guide.md").read_text()
+    pages = "".join(page.read_text() for page in (ROOT / "docs/users").glob("*.md"))
+    assert shown or f"(../../examples/{example.name})" in pages
+
+
 def literals(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

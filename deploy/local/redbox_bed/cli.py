@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from redbox_bed import lifecycle, slow_home, status
+from redbox_bed import lifecycle, slow_home, status, walkthrough
 from redbox_bed.bed import Bed, saved_options
 from redbox_bed.core.errors import BedError, NotPossibleError
 from redbox_bed.core.places import Places
@@ -96,6 +96,14 @@ def redbox(
     check_root(os.geteuid())
     progress = _interruptible(Progress(), "`redbox` starts again")
     deliver(Bed.open(), progress, unless_current=unless_current)
+
+
+@app.command(name="walkthrough")
+def prepare_walkthrough() -> None:
+    """Give the bed what docs/users needs: sessions, claims, images, kubectl slurm."""
+    check_root(os.geteuid())
+    progress = _interruptible(Progress(), "`walkthrough` goes on from here")
+    walkthrough.prepare(Bed.open(), progress)
 
 
 @app.command()

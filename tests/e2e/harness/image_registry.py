@@ -6,7 +6,6 @@ its certificate as an administrator would have it: by the system's own list.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -24,7 +23,8 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import Daemon, Host
 from redbox_bed.hosts.waiting import wait_until
 from redbox_bed.images.node_images import architecture
-from redbox_bed.images.oci import Entry, Image, image_config, image_manifest, write_layer
+from redbox_bed.images.oci import Entry, Image, write_layer
+from redbox_bed.images.registry_client import RegistryClient
 from redbox_bed.programs.registry import ensure_registry
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 
@@ -61,28 +61,7 @@ class Registry:
 
     def push(self, name: str, image: Image) -> str:
         """The image's digest; `name` is as `app:1`."""
-        repository, _, tag = name.partition(":")
-        for layer in image.layers:
-            self._push_blob(repository, layer.digest, layer.file.read_bytes())
-        config, manifest = image_config(image), image_manifest(image)
-        self._push_blob(repository, digest_of(config), config)
-        kind = "Content-Type: application/vnd.oci.image.manifest.v1+json"
-        self._call("PUT", f"/v2/{repository}/manifests/{tag}", "--header", kind, body=manifest)
-        return digest_of(manifest)
-
-    def _push_blob(self, repository: str, digest: str, blob: bytes) -> None:
-        headers = self._call("POST", f"/v2/{repository}/blobs/uploads/", "--dump-header", "-")
-        place = re.search(r"^location: https://[^/]+(\S+)", headers, re.MULTILINE | re.IGNORECASE)
-        assert place is not None, headers
-        kind = "Content-Type: application/octet-stream"
-        self._call("PUT", f"{place[1]}&digest={digest}", "--header", kind, body=blob)
-
-    def _call(self, method: str, path: str, *options: str, body: bytes = b"") -> str:
-        """Curl's answer, from the registry's own host: what is in its argv is seen by nobody else."""
-        limits = ("--silent", "--show-error", "--fail", "--max-time", "30", "--user", f"{USER}:{PASSWORD}")
-        sent = ("--request", method, "--data-binary", "@-", *options)
-        url = f"https://{self.address}{path}"
-        return self.host.run("curl", *limits, *sent, url, stdin=body).stdout
+        return RegistryClient(self.host, self.address, f"{USER}:{PASSWORD}").push(name, image)
 
     def pulls(self, repository: str) -> int:
         """How often somebody was given a manifest of the repository."""
@@ -105,10 +84,6 @@ class Registry:
             yield
         finally:
             os.kill(process.pid, signal.SIGCONT)
-
-
-def digest_of(blob: bytes) -> str:
-    return "sha256:" + hashlib.sha256(blob).hexdigest()
 
 
 def busybox_image(folder: Path, host: Host, name: str, machine: int | None = None) -> Image:

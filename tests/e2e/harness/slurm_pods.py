@@ -18,9 +18,10 @@ import yaml
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_bed.delivery import CHART, KUBERNETES_NAME, NAMESPACE, RELEASE, SLURM_CLUSTER, Helm
+from redbox_bed.delivery import CHART, RELEASE, SLURM_CLUSTER, Helm
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube.conf import api_url
+from redbox_bed.walkthrough import VOLUMES_RULE
 from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.kubernetes import Kubernetes
@@ -303,15 +304,9 @@ def _is_served(kubectl: Kubernetes) -> bool:
 
 def _allow_volumes(login: Host) -> None:
     """The rule of docs/administrators/volumes.md, before the one of `redbox init`."""
-    rule = {
-        "cluster": KUBERNETES_NAME,
-        "namespaces": [NAMESPACE],
-        "service_accounts": ["redbox-resourced"],
-        "roles": ["operator", "reader", "volumes"],
-    }
     settings = yaml.safe_load(login.read(login_node.SETTINGS))
     rules = settings["mapping"]["rules"]
-    if rule not in rules:
-        settings["mapping"]["rules"] = [rule, *rules]
+    if VOLUMES_RULE not in rules:
+        settings["mapping"]["rules"] = [VOLUMES_RULE, *rules]
         login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
         login_node.restart(login)

@@ -14,12 +14,11 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from redbox_bed import docker_hub
 from redbox_bed.bed import Bed
-from redbox_bed.core.build_cache import ensure_built, key_of
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.plan import Options
-from redbox_bed.images.node_images import REGISTRY, architecture, import_missing
-from redbox_bed.images.oci import Entry, Image, read_layer, write_layer
+from redbox_bed.images.node_images import REGISTRY, import_missing
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 from tests.e2e.harness.waiting import eventually
 
@@ -60,14 +59,7 @@ def python_packages(bed: Bed) -> None:
 @pytest.fixture
 def kubectl_image(bed: Bed) -> str:
     """An image with kubectl, which the bed's nodes cannot pull; they have it by this name."""
-    program = (bed.places.state / "bin/kubectl").read_bytes()
-    folder = ensure_built(
-        bed.places.cache / "images" / f"kubectl-{key_of(program)}",
-        lambda unfinished: write_layer(unfinished / "layer.tar", entries=[Entry("kubectl", program, 0o755)]),
-    )
-    image = Image(
-        KUBECTL, architecture(), (read_layer(folder / "layer.tar"),), ("/kubectl",), user="65532:65532"
-    )
+    image = docker_hub.kubectl_image(bed.places, KUBECTL)
     for node in ("k1", "k2"):
         import_missing(bed.host(node), [image])
     return KUBECTL

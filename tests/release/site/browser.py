@@ -42,6 +42,10 @@ class Browser:
         """What a function body of JavaScript returns."""
         return self._post("execute/sync", script=source, args=list(arguments))
 
+    def before_each_page(self, source: str) -> None:
+        """A script that each page runs before its own."""
+        self._devtools("Page.addScriptToEvaluateOnNewDocument", source=source)
+
     def click(self, selector: str) -> None:
         self._post(f"element/{self._find(selector)}/click")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from redbox_bed.core.places import CHECKOUT
 from redbox_release.site.build import build_site
 from tests.release.site.browser import Browser, started
+from tests.release.site.search import found
 
 pytestmark = pytest.mark.timeout(900)  # Chromium and Mermaid are fetched first, once
 INSTALLS_WITHIN_S = 600
@@ -24,9 +26,38 @@ const links = hosts.flatMap(host => [...host.shadowRoot.querySelectorAll("a[href
 return links.length ? links : null;
 """
 LINKS = "return [...document.querySelectorAll('article a[href]')].map(link => link.href)"
-PICTURES = (
-    "return [...document.querySelectorAll('.mermaid')].map(drawn => [drawn.innerText, drawn.offsetHeight])"
-)
+OPEN_SHADOWS = """
+const attach = Element.prototype.attachShadow;
+Element.prototype.attachShadow = function () { return attach.call(this, {mode: "open"}) };
+"""
+PICTURES = """
+const drawn = [...document.querySelectorAll(".mermaid")].map(host => host.shadowRoot?.querySelector("svg"));
+if (!drawn.length || !drawn.every(svg => svg)) return null;
+return drawn.map(svg => {
+    const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width;
+    const labels = [...svg.querySelectorAll("foreignObject, text")].filter(label => label.textContent.trim());
+    const cut = label => label.firstElementChild
+        && label.firstElementChild.getBoundingClientRect().width > label.getBoundingClientRect().width + 1;
+    return {
+        left: box.left, right: box.right, labels: labels.length,
+        smallest: Math.min(...labels.map(label => scale * parseFloat(getComputedStyle(label).fontSize))),
+        cut: labels.filter(label => label.tagName != "text" && cut(label)).map(label => label.textContent),
+    };
+});
+"""
+FIGURES = """
+const picture = document.querySelector("article img");
+if (!picture.complete || !picture.naturalWidth) return null;
+const box = picture.getBoundingClientRect();
+return {left: box.left, right: box.right, smallest: 12 * box.width / picture.naturalWidth};
+"""
+OUTSIDE = """
+const svg = document.documentElement, width = svg.viewBox.baseVal.width;
+const boxes = [...svg.querySelectorAll("text")].map(text => [text.textContent, text.getBBox()]);
+const outside = boxes.filter(([, box]) => box.x < 0 || box.x + box.width > width);
+return [boxes.length, outside.map(([text]) => text)];
+"""
+READABLE_PX = 9
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -55,8 +86,18 @@ def browser() -> Iterator[Browser]:
         pytest.skip("Chromium is a package of Debian; here it is none")
     subprocess.run([CHECKOUT / "deploy/bootstrap", *packages], check=True, timeout=INSTALLS_WITHIN_S)
     with started() as browser:
+        browser.before_each_page(OPEN_SHADOWS)
         browser.resize(*WIDE)
         yield browser
+
+
+@contextmanager
+def screen(browser: Browser, width: int, height: int) -> Iterator[None]:
+    browser.resize(width, height)
+    try:
+        yield
+    finally:
+        browser.resize(*WIDE)
 
 
 def test_all_that_a_page_needs_is_its_own(site: str, browser: Browser) -> None:
@@ -79,12 +120,53 @@ def test_all_that_a_page_needs_is_its_own(site: str, browser: Browser) -> None:
     assert browser.errors() == []
 
 
-def test_pictures_are_drawn(site: str, browser: Browser) -> None:
-    browser.open(site + "developers/architecture/")
-    browser.eventually(PICTURES + ".every(([text, height]) => !text.includes('-->') && height > 100)")
-    assert len(browser.script(PICTURES)) == 2
-    browser.open(site + "reference/figures/")
-    assert browser.eventually("return document.querySelector('article img').naturalWidth") > 100
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("page", "count"), [("developers/architecture/", 2), ("administrators/ssh/", 1)])
+def test_a_diagram_fits_and_its_labels_are_whole_and_readable(
+    site: str, browser: Browser, page: str, count: int, width: int
+) -> None:
+    with screen(browser, width, 900):
+        browser.open(site + page)
+        drawn = browser.eventually(PICTURES)
+        assert len(drawn) == count
+        for picture in drawn:
+            assert picture["labels"] > 3
+            assert 0 <= picture["left"] < picture["right"] <= width, picture
+            assert picture["smallest"] >= READABLE_PX, picture
+            assert picture["cut"] == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_figures_fit_and_are_readable(site: str, browser: Browser, width: int) -> None:
+    with screen(browser, width, 900):
+        browser.open(site + "reference/figures/")
+        picture = browser.eventually(FIGURES)
+        assert 0 <= picture["left"] < picture["right"] <= width
+        assert picture["smallest"] >= READABLE_PX
+
+
+def test_a_label_of_the_figures_is_whole(site: str, browser: Browser) -> None:
+    browser.open(site + "reference/figures.svg")
+    count, outside = browser.script(OUTSIDE)
+    assert count > 20
+    assert outside == []
+
+
+@pytest.mark.parametrize(
+    ("words", "pages"),
+    [
+        ("jupyter", ("users/services/", "users/recipes/")),
+        ("gpu", ("users/guide/#gpus",)),
+        ("rotate", ("administrators/operations/#rotate",)),
+        ("uninstall", ("administrators/operations/#uninstall",)),
+        ("cancel", ("users/",)),
+        ("log", ("users/",)),
+        ("exit code", ("users/", "reference/companion/#exit-codes")),
+        ("requeue", ("users/", "administrators/")),
+    ],
+)
+def test_the_first_hit_is_the_page_that_answers(built: Path, words: str, pages: tuple[str, ...]) -> None:
+    assert found(built, words)[words][0].startswith(pages)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +205,8 @@ def test_the_tutorials_links_lead_on(site: str, browser: Browser) -> None:
 
 
 def test_no_page_scrolls_sideways_on_a_narrow_screen(site: str, browser: Browser, built: Path) -> None:
-    browser.resize(*NARROW)
     browser.refuse("*/search.json")  # each page has the whole site indexed for its search, which has no width
-    try:
+    with screen(browser, *NARROW):
         pages = [str(page.parent.relative_to(built)) for page in sorted(built.rglob("index.html"))]
         assert len(pages) > 40
         wide = {}
@@ -134,15 +215,12 @@ def test_no_page_scrolls_sideways_on_a_narrow_screen(site: str, browser: Browser
             width = browser.script("return document.documentElement.scrollWidth")
             if width > NARROW[0]:
                 wide[page] = width
-        assert wide == {}
-    finally:
         browser.refuse()
-        browser.resize(*WIDE)
+        assert wide == {}
 
 
 def test_a_reader_of_a_telephone_reaches_the_tutorial_by_the_menu(site: str, browser: Browser) -> None:
-    browser.resize(*NARROW)
-    try:
+    with screen(browser, *NARROW):
         browser.open(site)
         browser.click("label.md-header__button[for=__drawer]")
         entries = "[...document.querySelectorAll('.md-nav--primary a')]"
@@ -152,5 +230,3 @@ def test_a_reader_of_a_telephone_reaches_the_tutorial_by_the_menu(site: str, bro
         )
         browser.script(f"{entry}.click()")
         browser.eventually("return location.pathname == '/users/tutorial/'")
-    finally:
-        browser.resize(*WIDE)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 # Not compressed: it never leaves the machine, and the import is three times as fast.
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -134,8 +134,8 @@ def image_manifest(image: Image) -> bytes:
     return _json(
         {
             "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": {"mediaType": _CONFIG, "digest": _digest(config), "size": len(config)},
+            "mediaType": MANIFEST,
+            "config": {"mediaType": _CONFIG, "digest": digest_of(config), "size": len(config)},
             "layers": layers,
         }
     )
@@ -143,7 +143,7 @@ def image_manifest(image: Image) -> bytes:
 
 def image_digest(image: Image) -> str:
     """By which containerd knows the image."""
-    return _digest(image_manifest(image))
+    return digest_of(image_manifest(image))
 
 
 def write_archive(image: Image, output: IO[bytes], present: Collection[str] = ()) -> None:
@@ -151,13 +151,13 @@ def write_archive(image: Image, output: IO[bytes], present: Collection[str] = ()
     manifest, config = image_manifest(image), image_config(image)
     tag = image.name.rpartition(":")[2]
     annotations = {"io.containerd.image.name": image.name, "org.opencontainers.image.ref.name": tag}
-    descriptor = {"mediaType": _MANIFEST, "digest": _digest(manifest), "size": len(manifest)}
+    descriptor = {"mediaType": MANIFEST, "digest": digest_of(manifest), "size": len(manifest)}
     index = _json({"schemaVersion": 2, "manifests": [{**descriptor, "annotations": annotations}]})
     with tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_CHUNK) as archive:
         _add_bytes(archive, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
         _add_bytes(archive, "index.json", index)
         for blob in (manifest, config):
-            _add_bytes(archive, _blob_path(_digest(blob)), blob)
+            _add_bytes(archive, _blob_path(digest_of(blob)), blob)
         for layer in image.layers:
             if layer.digest not in present:
                 _add_layer(archive, layer)
@@ -180,7 +180,7 @@ def _blob_path(digest: str) -> str:
     return "blobs/" + digest.replace(":", "/")
 
 
-def _digest(blob: bytes) -> str:
+def digest_of(blob: bytes) -> str:
     return "sha256:" + hashlib.sha256(blob).hexdigest()
 
 

@@ -1,6 +1,6 @@
 """A registry of container images, built from the Go module beside this package.
 
-Only tests of images run one: it is built when the first of them asks, in a minute and a half on two cores.
+It is built when the demo or a test of images asks first, in a minute and a half on two cores.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from redbox_release.site.http_api import http_api_page
 from redbox_release.site.markdown import MERMAID, page_of
 from redbox_release.site.mermaid import mermaid_script
 from redbox_release.site.places import EXAMPLES, HTTP_API, pages, place_of
+from redbox_release.site.search_index import rank_for_readers
 from redbox_release.site.source_pages import examples_page, source_page
 
 SETTINGS = Path(__file__).resolve().parents[2] / "site"
@@ -47,6 +48,7 @@ def build_site(folder: Path) -> Path:
         said, _, _ = _COLOUR.sub("", ended.stdout).partition("Traceback (most recent call last)")
         raise BedError(f"Zensical could not build the site:\n{said}")
     site = folder / "site"
+    rank_for_readers(site)
     if faults := [*faults_of(site)]:
         raise BedError("the site was built, but:\n  " + "\n  ".join(faults))
     return site

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from redbox_release.site.places import anchor_of, place_of
 
@@ -30,7 +30,7 @@ def page_of(path: str, text: str, other_file: Callable[[str], None] = lambda _: 
         line if is_code else _with_links(line, path, other_file)
         for line, is_code in _with_code(_python_markdown(text.splitlines()))
     ]
-    lines = list(_with_pictures(_with_anchors(lines)))
+    lines = list(_with_anchors(lines))
     if "```mermaid" in text:
         # Beside the theme's script, which fetches Mermaid from elsewhere if the page has none.
         lines += ["", f'<script src="{relative(place_of(path), MERMAID)}"></script>']
@@ -80,19 +80,6 @@ def _with_anchors(lines: list[str]) -> Iterator[str]:
         number = counts[anchor]
         counts[anchor] += 1
         yield f"{line} {{: #{f'{anchor}-{number}' if number else anchor} }}"
-
-
-def _with_pictures(lines: Iterable[str]) -> Iterator[str]:
-    """Mermaid's pictures in a frame that scrolls."""
-    in_picture = False
-    for line in lines:
-        if line == "```mermaid":
-            in_picture = True
-            yield '<div class="picture" markdown>'
-        yield line
-        if in_picture and line == "```":
-            in_picture = False
-            yield "</div>"
 
 
 def _with_links(line: str, path: str, other_file: Callable[[str], None]) -> str:
