@@ -17,6 +17,7 @@ PACKAGES = {
     "companion/redbox_companion",
     "operator/redbox_clusters",
     "operator/redbox_kube",
+    "operator/redbox_hosting",
     "operator/redbox_operator",
     "resourced/redbox_resourced",
     "cli/kubectl_slurm",
