@@ -42,11 +42,11 @@ REFUSED: dict[str, str] = {
             *("storageport", "storagetype", "storageuser", "switchtype", "suspendexcnodes"),
             *("suspendexcparts", "suspendexcstates", "suspendrate", "suspendtime", "suspendtimeout"),
             *("taskplugin", "logfile", "usepam", "nodeaddr", "nodehostname", "port", "cpus", "realmemory"),
-            *("gres", "state", "oversubscribe"),
+            *("gres", "state"),
         ),
         RELIED_ON,
     ),
-    **dict.fromkeys(("prolog", "epilog", "prologslurmctld", "epilogslurmctld"), USE_FIELD),
+    **dict.fromkeys(("prolog", "epilog", "prologslurmctld", "epilogslurmctld", "oversubscribe"), USE_FIELD),
     **dict.fromkeys(("nodename", "downnodes", "frontendname"), STATIC_NODE),
     **dict.fromkeys(("topology", "topologyplugin", "topologyparam", "x11parameters", "prologflags"), NOT_BUILT),
 }

@@ -125,7 +125,7 @@ def cluster_files(inputs: ClusterInputs) -> ClusterFiles:
     settings = _settings(inputs) | _user_settings(dict(user.settings))
     lines = [f"{key}={value}" for key, value in settings.items()]
     scripts, refused_scripts = _scripts(inputs.scripts)
-    lines += [f"{key}={name}" for key, name, _ in scripts]
+    lines += [f"{key}={_script_path(key, name)}" for key, name, _ in scripts]
     lines += [str(line) for line in _node_sets(node_sets, own_sets, partitions.lines)]
     lines += [str(line) for line in partitions.lines]
     given, refused_files = _config_files(inputs.config_files)
@@ -136,9 +136,9 @@ def cluster_files(inputs: ClusterInputs) -> ClusterFiles:
         **{name: text for _, name, text in scripts},
     }
     text = "".join(f"{line}\n" for line in lines)
-    digest = _digest(files | {"slurm.conf": text})
-    marker = f"{MARKER}{digest}:1"
-    licenses = ",".join(filter(None, [dict(user.settings).get("Licenses", "").strip('"'), marker]))
+    licenses = dict(user.settings).get("Licenses", "").strip('"')
+    digest = _digest(files | {"slurm.conf": text + licenses})
+    licenses = ",".join(filter(None, [licenses, f"{MARKER}{digest}:1"]))
     return ClusterFiles(
         files={"slurm.conf": f"{text}Licenses={licenses}\n", **files},
         digest=digest,
@@ -247,6 +247,11 @@ def _scripts(
                 made.append((key, name, text))
             taken.add(name)
     return made, refused
+
+
+def _script_path(key: str, name: str) -> str:
+    """Scripts of workers come with the configuration if they have no path; those of slurmctld need one."""
+    return f"/etc/slurm/{name}" if key.endswith("Slurmctld") else name
 
 
 def _config_files(given: Mapping[str, str]) -> tuple[dict[str, str], list[ConfRefusal]]:
