@@ -14,7 +14,7 @@ from redbox_hosting.build.config.user_lines import SYNTAX, ConfRefusal, pairs_of
 MIB = 2**20
 LEAST_RESERVE = 256 * MIB
 RESERVED_SHARE, SHM_SHARE = Decimal("0.05"), Decimal("0.25")
-SUFFIXES = {
+SUFFIXES: dict[str, Decimal | int] = {
     **{"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")},
     **{"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18},
     **{"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60},
@@ -68,7 +68,8 @@ def worker_size(node_set: NodeSet) -> WorkerSize:
         shm = int(limit * SHM_SHARE) if limit else 0
     memory = None
     if limit is not None:
-        memory = int((limit - max(LEAST_RESERVE, limit * RESERVED_SHARE) - shm) // MIB)
+        reserve = max(Decimal(LEAST_RESERVE), limit * RESERVED_SHARE)
+        memory = int((limit - reserve - shm) // MIB)
         if memory < 1:
             raise BadSize(
                 f"slurmd.resources.limits.memory {limits['memory']} leaves nothing for jobs after 256Mi for "
