@@ -37,7 +37,7 @@ class WorkerSize:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeOptions:
+class WorkerOptions:
     """The value of `slurmd --conf`, and what was refused."""
 
     text: str
@@ -78,7 +78,7 @@ def worker_size(node_set: NodeSet) -> WorkerSize:
     return WorkerSize(cpus, memory, shm, gpus[1] if gpus else 0)
 
 
-def node_options(node_set: NodeSet, size: WorkerSize) -> NodeOptions:
+def node_options(node_set: NodeSet, size: WorkerSize) -> WorkerOptions:
     """Its feature is the NodeSet's name, which partitions select nodes by. No option is empty."""
     text = " ".join((node_set.spec.extra_conf or "").split())
     pairs = pairs_of(text)
@@ -97,4 +97,4 @@ def node_options(node_set: NodeSet, size: WorkerSize) -> NodeOptions:
         "Gres": f"gpu:{size.gpus}" if size.gpus else "",
         **given,
     }
-    return NodeOptions(" ".join(f"{key}={value}" for key, value in options.items() if value), tuple(refused))
+    return WorkerOptions(" ".join(f"{key}={value}" for key, value in options.items() if value), tuple(refused))

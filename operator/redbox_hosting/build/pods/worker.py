@@ -8,7 +8,7 @@ from typing import Any
 from redbox_hosting.api import names
 from redbox_hosting.api.fields import Profile
 from redbox_hosting.api.nodeset import NodeSet
-from redbox_hosting.build.config.node_conf import NodeOptions, WorkerSize, node_options, worker_size
+from redbox_hosting.build.config.node_conf import WorkerOptions, WorkerSize, node_options, worker_size
 from redbox_hosting.build.pods.parts import (
     MODE_OWNER,
     Manifest,
@@ -103,7 +103,7 @@ def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
     }
 
 
-def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: NodeOptions) -> Manifest:
+def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOptions) -> Manifest:
     node_set = plan.node_set
     is_privileged = cell.spec.redbox.profile is Profile.PRIVILEGED
     users, users_mount = users_volume(cell)
