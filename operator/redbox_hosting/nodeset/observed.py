@@ -16,7 +16,7 @@ class PodPhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Machine(StrEnum):
+class WorkerMachine(StrEnum):
     """The Kubernetes node of a pod."""
 
     WELL = "Well"
@@ -41,7 +41,7 @@ class WorkerPod:
     is_ending: bool = False
     is_protected: bool = True
     address: str = ""
-    machine: Machine = Machine.WELL
+    machine: WorkerMachine = WorkerMachine.WELL
     machine_reason: str = ""
     """Of the cordon, as its author wrote it."""
     condemned: str = ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from math import inf
 
-from redbox_hosting.nodeset.observed import Machine, PodPhase, WorkerPod
+from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine, WorkerPod
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 
 SCALE_IN = "scale-in"
@@ -32,7 +32,7 @@ def counts(pod: WorkerPod) -> bool:
 
 def is_replaced(pod: WorkerPod) -> bool:
     """A worker on a lost machine gets a replacement, unless its claim is bound to it."""
-    return pod.machine in {Machine.LOST, Machine.OFF} and not pod.has_claim
+    return pod.machine in {WorkerMachine.LOST, WorkerMachine.OFF} and not pod.has_claim
 
 
 def holds_place(pod: WorkerPod) -> bool:
@@ -66,8 +66,8 @@ def free_ordinals(number: int, taken: Collection[int]) -> tuple[int, ...]:
 def removal_order(pods: Sequence[WorkerPod], snapshot: SlurmSnapshot) -> list[WorkerPod]:
     """The first one is the first to go.
 
-    Condemned for another reason, unassigned, pending, not ready, lower deletion cost, idle before busy, earlier deadline, cordoned, higher
-    ordinal, newer. Without an answer of Slurm's every worker counts as busy.
+    Condemned for another reason, unassigned, pending, not ready, lower deletion cost, idle before busy,
+    earlier deadline, cordoned, higher ordinal, newer. Without an answer from Slurm every worker is busy.
     """
     return sorted(pods, key=lambda pod: _removal_key(pod, snapshot))
 
@@ -81,7 +81,7 @@ def _removal_key(pod: WorkerPod, snapshot: SlurmSnapshot) -> tuple[float, ...]:
         pod.deletion_cost,
         _is_busy(pod, snapshot),
         inf if pod.deadline is None else pod.deadline,
-        not (pod.cordon or pod.machine is Machine.CORDONED),
+        not (pod.cordon or pod.machine is WorkerMachine.CORDONED),
         -pod.ordinal,
         -pod.created,
     )

@@ -1,17 +1,19 @@
 """What each node should be, and the one act that brings it there.
 
-Levels, not events: the act follows from the snapshot alone, so that a missed or repeated event changes nothing.
+Levels, not events: the act follows from the snapshot alone, so that a missed or repeated event changes
+nothing.
 Unknown asks for no act.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from redbox_hosting.nodeset.drains import NOT_RESPONDING, DrainOwner, drain_owner, our_reason, plain_reason
 from redbox_hosting.nodeset.identity import Identity, identity_of
-from redbox_hosting.nodeset.observed import Machine, WorkerPod
+from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
 from redbox_hosting.slurm.answers import RestJob, RestNode
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 
@@ -60,7 +62,7 @@ def wanted_state(pod: WorkerPod) -> WantedState:
         return WantedState(our_reason(f"the pod was altered: {pod.altered}"))
     if pod.cordon:
         return WantedState(our_reason(f"cordoned: {pod.cordon}"))
-    if pod.machine is Machine.CORDONED:
+    if pod.machine is WorkerMachine.CORDONED:
         return WantedState(our_reason(f"Kubernetes node cordoned: {pod.machine_reason}".rstrip(": ")))
     return WantedState()
 
@@ -77,32 +79,34 @@ def next_act(
     `namesakes_end`: another pod of this name still ends. `lost_drain`: the reason of an administrator's drain
     that was seen before a power transition.
     """
-    if snapshot.unknown:
-        return NodeAct(None, f"Slurm's state is unknown: {snapshot.unknown}")
     node = snapshot.nodes.get(pod.name)
-    if node is None:
-        return NodeAct(None, "Slurm has no record of the node")
-    if pod.is_ending:
-        return NodeAct(None, "the pod ends; its preStop drains")
-    identity = identity_of(pod, node)
-    if identity is Identity.ANOTHER:
-        return NodeAct(None, "the node's record belongs to another pod")
+    if node is None or (obstacle := next(_obstacles(pod, node, snapshot), "")):
+        unknown = f"Slurm's state is unknown: {snapshot.unknown}"
+        missing = unknown if snapshot.unknown else "Slurm has no record of the node"
+        return NodeAct(None, missing if node is None else obstacle)
     if ghost := _ghost(pod, node, snapshot):
-        return NodeAct(
-            NodeVerb.DOWN, our_reason(f"job {ghost.job_id} began before this container and is lost")
-        )
+        words = f"job {ghost.job_id} began before this container and is lost"
+        return NodeAct(NodeVerb.DOWN, our_reason(words))
     owner = drain_owner(node)
     wanted = wanted_state(pod)
     if lost_drain and owner is DrainOwner.NOBODY and not _would_end_a_job(node):
         return NodeAct(NodeVerb.DRAIN, lost_drain)
     if not wanted.is_available:
         return _drain(pod, node, owner, wanted)
-    if owner in {DrainOwner.NOBODY, DrainOwner.ADMINISTRATOR}:
-        words = f"drained by an administrator: {plain_reason(node.reason)}"
-        return NodeAct(None, words if owner is DrainOwner.ADMINISTRATOR else "")
-    if plain_reason(node.reason) == NOT_RESPONDING:
-        return NodeAct(None, "slurmd does not respond")
-    return _resume(pod, node, identity, namesakes_end=namesakes_end)
+    if owner is DrainOwner.NOBODY:
+        return NodeAct(None)
+    reason = next(_reasons_to_wait(pod, node, owner, namesakes_end=namesakes_end), "")
+    return NodeAct(None, reason) if reason else NodeAct(NodeVerb.RESUME)
+
+
+def _obstacles(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> Iterator[str]:
+    """Why nothing may be written to the record."""
+    if snapshot.unknown:
+        yield f"Slurm's state is unknown: {snapshot.unknown}"
+    if pod.is_ending:
+        yield "the pod ends; its preStop drains"
+    if identity_of(pod, node) is Identity.ANOTHER:
+        yield "the node's record belongs to another pod"
 
 
 def _drain(pod: WorkerPod, node: RestNode, owner: DrainOwner, wanted: WantedState) -> NodeAct:
@@ -117,20 +121,27 @@ def _drain(pod: WorkerPod, node: RestNode, owner: DrainOwner, wanted: WantedStat
 
 
 def _would_end_a_job(node: RestNode) -> bool:
-    """slurmctld requeues the job of a node that is drained while it powers up."""
+    """Whether DRAIN would requeue its job, as slurmctld does while a node powers up."""
     return bool(node.state & BUSY) and bool(node.state & UNPOWERED)
 
 
-def _resume(pod: WorkerPod, node: RestNode, identity: Identity, *, namesakes_end: bool) -> NodeAct:
+def _reasons_to_wait(
+    pod: WorkerPod, node: RestNode, owner: DrainOwner, *, namesakes_end: bool
+) -> Iterator[str]:
+    """Why a node that is out of service is not resumed."""
+    reason = plain_reason(node.reason)
+    if owner is DrainOwner.ADMINISTRATOR:
+        yield f"drained by an administrator: {reason}"
+    if reason == NOT_RESPONDING:
+        yield "slurmd does not respond"
     if powering := sorted(node.state & POWER_FLAGS):
-        return NodeAct(None, f"the node is {', '.join(powering)}")
+        yield f"the node is {', '.join(powering)}"
     if namesakes_end:
-        return NodeAct(None, "the node's former pod still ends")
+        yield "the node's former pod still ends"
     if not pod.is_ready:
-        return NodeAct(None, "the pod is not ready")
-    if identity is not Identity.OWN:
-        return NodeAct(None, "whose record the node has is unknown")
-    return NodeAct(NodeVerb.RESUME)
+        yield "the pod is not ready"
+    if identity_of(pod, node) is not Identity.OWN:
+        yield "it is unknown which pod the node's record belongs to"
 
 
 def _ghost(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> RestJob | None:

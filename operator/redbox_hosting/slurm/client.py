@@ -38,8 +38,8 @@ from redbox_hosting.slurm.errors import (
     NO_SLURMCTLD,
     REFUSES_TOKENS,
     NotServed,
-    SlurmrestdError,
     SlurmRefusal,
+    SlurmrestdError,
     SlurmUnknown,
     SlurmUnreachable,
     TokenRefused,
@@ -135,7 +135,7 @@ class SlurmrestdClient:
     async def _set_node(self, name: str, fields: Mapping[str, Any]) -> None:
         await self._ask(Done, "POST", f"node/{_checked(name)}", fields)
 
-    # ------------------------------------------------------------------------------------------------ one request
+    # -------------------------------------------------------------------------------------------- one request
     async def version(self) -> int:
         """The newest served version of the API that this client reads, found once."""
         if self._version is None:

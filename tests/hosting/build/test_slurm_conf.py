@@ -70,6 +70,7 @@ CASES: dict[str, ClusterInputs] = {
     "partition-of-a-node-set-off": inputs(node_sets=(node_set(partition={"enabled": False}),)),
     "partition-in-extra-conf": inputs({"extraConf": "PartitionName=all Nodes=ALL Default=YES State=UP\n"}),
     "removed-partition-first-step": inputs(removed_partitions=(RemovedPartition(OLD),)),
+    "removed-partition-without-jobs-not-draining": inputs(removed_partitions=(RemovedPartition(OLD, jobs=0),)),
     "removed-partition-with-jobs": inputs(removed_partitions=(RemovedPartition(OLD, draining=True, jobs=1),)),
     "removed-partition-unknown": inputs(removed_partitions=(RemovedPartition(OLD, draining=True),)),
     "removed-partition-gone": inputs(removed_partitions=(RemovedPartition(OLD, draining=True, jobs=0),)),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redbox_hosting.nodeset.gate import GateState, gate
-from redbox_hosting.nodeset.observed import Machine, PodPhase
+from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine
 from redbox_hosting.slurm.answers import RestNode
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from tests.hosting.nodeset.rows import NOW, UNKNOWN, job, node, pod, snapshot
@@ -116,7 +116,7 @@ OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
             {},
             snapshot(node("IDLE+DRAIN", instance_id="", address="w-0")),
             UNSURE,
-            "whose record the node has is unknown",
+            "it is unknown which pod the node's record belongs to",
         ),
         # A worker that never registered: preStop's word is enough.
         ("never ready, no record", {"was_ready": False}, snapshot(), OPEN, "the worker never registered"),
@@ -151,7 +151,7 @@ OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
         # L9: a machine that does not answer, and L16.10: a phase that PodGC wrote.
         (
             "lost machine",
-            {"machine": Machine.LOST},
+            {"machine": WorkerMachine.LOST},
             snapshot(node("DOWN+DRAIN")),
             UNSURE,
             "the Kubernetes node does not answer, so its containers may run on",
@@ -170,7 +170,7 @@ OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
             OPEN,
             "drained",
         ),
-        ("machine proven off", {"machine": Machine.OFF}, UNKNOWN, OPEN, "the machine is off"),
+        ("machine proven off", {"machine": WorkerMachine.OFF}, UNKNOWN, OPEN, "the machine is off"),
         (
             "phase Failed",
             {"phase": PodPhase.FAILED},
@@ -178,7 +178,7 @@ OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
             UNSURE,
             "the pod's phase Failed does not say whether its containers run",
         ),
-        ("Nodes unreadable", {"machine": Machine.UNREADABLE}, snapshot(DRAINED), OPEN, "drained"),
+        ("Nodes unreadable", {"machine": WorkerMachine.UNREADABLE}, snapshot(DRAINED), OPEN, "drained"),
         # An administrator's word.
         ("forced", {"force_delete": "I know"}, snapshot(node("ALLOCATED"), job()), OPEN, "forced: I know"),
         ("forced, no answer", {"force_delete": "I know"}, UNKNOWN, OPEN, "forced: I know"),
@@ -223,7 +223,9 @@ ANY_FLAGS = st.sets(
     address=st.sampled_from(["10.0.0.0", "w-0"]),
     job_state=st.sampled_from(["RUNNING", "PENDING", "COMPLETED", "CANCELLED+COMPLETING"]),
     confirmed=st.sampled_from([None, NOW - 1, NOW, NOW + 1]),
-    machine=st.sampled_from([Machine.WELL, Machine.CORDONED, Machine.LOST, Machine.UNREADABLE]),
+    machine=st.sampled_from(
+        [WorkerMachine.WELL, WorkerMachine.CORDONED, WorkerMachine.LOST, WorkerMachine.UNREADABLE]
+    ),
 )
 def test_it_opens_only_for_a_node_that_is_drained_idle_and_free(
     flags: set[str],
@@ -231,7 +233,8 @@ def test_it_opens_only_for_a_node_that_is_drained_idle_and_free(
     address: str,
     job_state: str,
     confirmed: float | None,
-    machine: Machine,
+    *,
+    machine: WorkerMachine,
 ) -> None:
     record: RestNode = node("+".join(flags), instance_id=uid, address=address)
     given_pod = pod(condemned="scale-in", drain_confirmed=confirmed, machine=machine)
@@ -242,4 +245,4 @@ def test_it_opens_only_for_a_node_that_is_drained_idle_and_free(
         assert job_state == "COMPLETED"
         assert confirmed == NOW - 1
         assert uid != "uid-of-another"
-        assert machine is not Machine.LOST
+        assert machine is not WorkerMachine.LOST

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redbox_hosting.nodeset.observed import Machine, PodPhase, WorkerPod
+from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine, WorkerPod
 from redbox_hosting.nodeset.records import record_decision
 from redbox_hosting.nodeset.scaling import (
     SCALE_IN,
@@ -76,8 +76,8 @@ def test_the_lowest_free_ordinals_are_taken(taken: tuple[int, ...], ordinals: tu
         ("an update goes first", 1, [pod(0, condemned="update"), pod(1)], {"condemn": [0]}),
         ("a cordoned worker counts", 1, [pod(0, cordon="x")], {}),
         # L9: a replacement under another ordinal, never for a bound claim.
-        ("a lost machine", 2, [pod(0), pod(1, machine=Machine.LOST)], {"create": [2], "lost": [1]}),
-        ("a lost machine with a claim", 2, [pod(0), pod(1, machine=Machine.LOST, has_claim=True)], {}),
+        ("a lost machine", 2, [pod(0), pod(1, machine=WorkerMachine.LOST)], {"create": [2], "lost": [1]}),
+        ("a lost machine with a claim", 2, [pod(0), pod(1, machine=WorkerMachine.LOST, has_claim=True)], {}),
         ("a machine that came back", 2, [pod(0), pod(1), pod(2)], {"condemn": [2]}),
     ],
 )
@@ -99,7 +99,7 @@ def test_creation_does_not_need_slurm() -> None:
         ({"deadline": 5.0}, {"deadline": 6.0}),
         ({"deadline": 5.0}, {}),
         ({"cordon": "x"}, {}),
-        ({"machine": Machine.CORDONED}, {}),
+        ({"machine": WorkerMachine.CORDONED}, {}),
     ],
 )
 def test_the_order_of_removal(first: dict[str, Any], second: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ def test_a_deadline_is_the_end_of_the_last_job_unless_somebody_set_it() -> None:
         ({"is_ending": True}, False),
         ({"condemned": SCALE_IN}, False),
         ({"condemned": "update"}, False),
-        ({"machine": Machine.LOST}, False),
+        ({"machine": WorkerMachine.LOST}, False),
         ({"cordon": "x"}, True),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redbox_hosting.nodeset.drains import DrainOwner, drain_owner, our_reason, plain_reason
-from redbox_hosting.nodeset.observed import Machine
+from redbox_hosting.nodeset.observed import WorkerMachine
 from redbox_hosting.nodeset.wanted import NodeVerb, next_act, wanted_state
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from tests.hosting.nodeset.rows import NOW, UNKNOWN, job, node, pod, snapshot
@@ -22,15 +22,15 @@ REBOOTED = "Node unexpectedly rebooted"
         ({}, ""),
         ({"condemned": "scale-in"}, "red-box: scale-in"),
         ({"cordon": "disk\nfull"}, "red-box: cordoned: disk full"),
-        ({"machine": Machine.CORDONED}, "red-box: Kubernetes node cordoned"),
+        ({"machine": WorkerMachine.CORDONED}, "red-box: Kubernetes node cordoned"),
         (
-            {"machine": Machine.CORDONED, "machine_reason": "new kernel"},
+            {"machine": WorkerMachine.CORDONED, "machine_reason": "new kernel"},
             "red-box: Kubernetes node cordoned: new kernel",
         ),
         ({"altered": "limits.memory"}, "red-box: the pod was altered: limits.memory"),
         ({"condemned": "update", "cordon": "x"}, "red-box: update"),
-        ({"machine": Machine.LOST}, ""),
-        ({"machine": Machine.UNREADABLE}, ""),
+        ({"machine": WorkerMachine.LOST}, ""),
+        ({"machine": WorkerMachine.UNREADABLE}, ""),
     ],
 )
 def test_the_wanted_state(row: dict[str, Any], reason: str) -> None:
@@ -199,7 +199,7 @@ def test_a_reason_of_ours_is_one_short_line() -> None:
             {},
             snapshot(node("DOWN", reason=REBOOTED, instance_id="", address="w-0")),
             None,
-            "whose record the node has is unknown",
+            "it is unknown which pod the node's record belongs to",
         ),
         (
             "not responding",

@@ -15,8 +15,8 @@ from redbox_hosting.slurm.errors import (
     BadNodeState,
     NodesBusy,
     NotServed,
-    SlurmrestdError,
     SlurmRefusal,
+    SlurmrestdError,
     SlurmUnknown,
     SlurmUnreachable,
     TokenRefused,
@@ -274,7 +274,7 @@ async def test_a_name_that_would_ask_for_something_else_is_not_sent(name: str) -
     assert server.requests == []
 
 
-# ------------------------------------------------------------------------------------------------ the snapshot
+# ---------------------------------------------------------------------------------------- the snapshot
 def everything(_: str, path: str) -> bytes:
     ended = {**JOB, "job_id": 8, "job_state": ["COMPLETED"]}
     completing = {**JOB, "job_id": 9, "job_state": ["CANCELLED", "COMPLETING"]}
