@@ -24,6 +24,7 @@ import yaml
 from redbox_bed.core.places import Places
 from redbox_bed.programs.helm import ensure_helm
 from redbox_errors.page import errors_page
+from redbox_hosting.api.crds import hosting_crds
 from redbox_operator.api.crds import all_crds
 from redbox_operator.api.schemas.reference_page import kinds_page
 from redbox_resourced.translation.reference_page import pods_page
@@ -31,6 +32,8 @@ from redbox_resourced.translation.reference_page import pods_page
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY / "chart"
 CRDS = CHART / "crds" / "redbox.yaml"
+HOSTING_CRDS = CHART / "hosting" / "crds.yaml"
+"""Not in crds/, which Helm always installs."""
 SCHEMA = CHART / "values.schema.json"
 README = CHART / "README.md"
 POD = Path("templates/_redbox-pod.tpl")
@@ -38,6 +41,13 @@ PERSONAL_CHART = DEPLOY / "chart-personal"
 MADE_FROM_CHART = "{{/* Made by `make generate` from deploy/chart; do not edit. */}}\n"
 MANIFESTS = DEPLOY / "manifests.yaml"
 KINDS = DEPLOY.parent / "docs/reference/kinds.md"
+HOSTING_KINDS = DEPLOY.parent / "docs/reference/hosting-kinds.md"
+HOSTING_BEGIN = """\
+# The kinds of hosted Slurm, field by field
+
+Generated from the CRDs by `make generate`. Slurm clusters that Kubernetes runs are not part of a release
+yet: no chart installs these kinds.
+"""
 PODS = DEPLOY.parent / "docs/reference/pods.md"
 ERRORS = DEPLOY.parent / "docs/administrators/errors.md"
 DASHBOARDS = DEPLOY / "dashboards.yaml"
@@ -77,6 +87,26 @@ def crds() -> str:
 def kinds() -> str:
     """Every field of every kind, for people."""
     return kinds_page(all_crds())
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """Without anchors: not every reader of CRDs knows them."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+
+def crds_of_hosting() -> str:
+    """The CRDs of hosted Slurm, each leaf in one line: pods have many fields."""
+    return yaml.dump_all(
+        hosting_crds(), Dumper=_PlainDumper, sort_keys=False, default_flow_style=None, width=200
+    )
+
+
+def kinds_of_hosting() -> str:
+    """Every field of every kind of hosted Slurm, for people."""
+    return kinds_page(hosting_crds(), HOSTING_BEGIN)
 
 
 def schema() -> str:
@@ -237,6 +267,8 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
     """Each file and how it is made, after those that it is made from."""
     yield from (
         (KINDS, kinds),
+        (HOSTING_KINDS, kinds_of_hosting),
+        (HOSTING_CRDS, crds_of_hosting),
         (PODS, pods_page),
         (ERRORS, partial(errors_page, DEPLOY.parent)),
         (CRDS, crds),

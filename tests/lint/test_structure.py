@@ -17,6 +17,7 @@ PACKAGES = {
     "companion/redbox_companion",
     "operator/redbox_clusters",
     "operator/redbox_kube",
+    "operator/redbox_hosting",
     "operator/redbox_operator",
     "operator/redbox_slurmpod",
     "resourced/redbox_resourced",

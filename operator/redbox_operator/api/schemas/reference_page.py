@@ -79,10 +79,10 @@ class KindsPage:
             yield f"| `{row.path}` | {row.type} | {words} |"
 
 
-def kinds_page(crds: list[Schema]) -> str:
+def kinds_page(crds: list[Schema], begin: str = BEGIN) -> str:
     """All kinds, each with its spec and its status."""
     page = KindsPage()
-    return BEGIN + "".join(page.section(crd) for crd in crds)
+    return begin + "".join(page.section(crd) for crd in crds)
 
 
 def _head(part: str) -> list[str]:

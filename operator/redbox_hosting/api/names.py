@@ -1,0 +1,114 @@
+"""Public names of hosted Slurm: kinds, labels, annotations, ports, accounts, and names of objects."""
+
+from __future__ import annotations
+
+from redbox_kube.api.plurals import Resource
+
+GROUP = "slurm.redbox.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+CONTROLLERS = Resource(GROUP, VERSION, "controllers", "Controller")
+NODE_SETS = Resource(GROUP, VERSION, "nodesets", "NodeSet")
+LOGIN_SETS = Resource(GROUP, VERSION, "loginsets", "LoginSet")
+REST_APIS = Resource(GROUP, VERSION, "restapis", "RestApi")
+ACCOUNTINGS = Resource(GROUP, VERSION, "accountings", "Accounting")
+TOKENS = Resource(GROUP, VERSION, "tokens", "Token")
+
+LABEL_CLUSTER = f"{GROUP}/cluster"
+"""On every object of a cluster: the name of its Controller. NetworkPolicies select by it."""
+LABEL_ROLE = f"{GROUP}/role"
+"""On pods: slurmctld, slurmd, slurmdbd, slurmrestd, control, login, mariadb."""
+LABEL_NODE_SET = f"{GROUP}/nodeset"
+LABEL_ORDINAL = f"{GROUP}/ordinal"
+LABEL_PROTECTED = f"{GROUP}/protected"
+"""On a worker from its birth until the gate has passed: evictions and deletions are refused."""
+LABEL_POD_FORMAT = f"{GROUP}/pod-format"
+LABEL_REVISION = "controller-revision-hash"
+
+ANNOTATION_CONDEMNED = f"{GROUP}/condemned"
+"""On a pod: it is to be drained and deleted; the reason."""
+ANNOTATION_CORDON = f"{GROUP}/pod-cordon"
+ANNOTATION_DELETION_COST = f"{GROUP}/pod-deletion-cost"
+ANNOTATION_DEADLINE = f"{GROUP}/pod-deadline"
+ANNOTATION_FORCE_DELETE = f"{GROUP}/force-delete"
+"""On a protected pod: why it may be deleted although a job may run on it."""
+ANNOTATION_RESTARTED_AT = f"{GROUP}/restarted-at"
+ANNOTATION_CONFIG_HASH = f"{GROUP}/config-hash"
+"""On a pod: the configuration it is to have. A change makes the kubelet project the new files immediately."""
+
+POD_FORMAT = 1
+"""Of the pods that this operator makes; pods of the last two formats are kept."""
+SLURM_UID = 64030
+"""Debian's account slurm, which is SlurmUser."""
+NOBODY_UID = 65534
+MARIADB_UID, MARIADB_GID = 100, 101
+PORT_SLURMCTLD, PORT_SLURMD, PORT_SLURMDBD, PORT_SLURMRESTD = 6817, 6818, 6819, 6820
+PORT_SUPERVISOR, PORT_CONTROL, PORT_MARIADB = 6821, 6822, 3306
+REASON_PREFIX = "red-box: "
+"""Begins the reason of each drain that the operator sets; all others are an administrator's."""
+
+
+def controller_name(controller: str) -> str:
+    """The StatefulSet of slurmctld, and its headless Service."""
+    return f"{controller}-controller"
+
+
+def controller_host(controller: str) -> str:
+    """The only pod of slurmctld."""
+    return f"{controller_name(controller)}-0"
+
+
+def controller_address(controller: str) -> str:
+    """The Service that daemons and clients connect to."""
+    return f"{controller}-slurmctld"
+
+
+def mounted_config_name(controller: str) -> str:
+    """The ConfigMap that pods mount: a copy of one of the immutable ones."""
+    return f"{controller}-config"
+
+
+def config_name(controller: str, digest: str) -> str:
+    """The immutable ConfigMap of one configuration."""
+    return f"{controller}-config-{digest}"
+
+
+def keys_name(controller: str) -> str:
+    """The Secret with slurm.key or slurm.jwks, and jwt.key."""
+    return f"{controller}-keys"
+
+
+def tls_name(owner: str) -> str:
+    """The Secret with the certificate of a daemon's TLS endpoint, its key, and the authority of clients."""
+    return f"{owner}-tls"
+
+
+def control_name(controller: str) -> str:
+    """The operator's own way to slurmrestd."""
+    return f"{controller}-control"
+
+
+def workers_name(controller: str) -> str:
+    """The headless Service of all workers, their budget, and their ServiceAccount."""
+    return f"{controller}-workers"
+
+
+def accounting_name(accounting: str) -> str:
+    """The StatefulSet of slurmdbd, its Services and its configuration."""
+    return f"{accounting}-accounting"
+
+
+def database_name(accounting: str) -> str:
+    """The StatefulSet of MariaDB, its Service and its Secret."""
+    return f"{accounting}-database"
+
+
+def rest_api_name(rest_api: str) -> str:
+    """The Deployment of slurmrestd for users, and its Service."""
+    return f"{rest_api}-restapi"
+
+
+def node_name(prefix: str, ordinal: int, padding: int = 0) -> str:
+    """Of a worker: its pod, its host name and its node in Slurm."""
+    return f"{prefix}-{ordinal:0{padding}d}" if not prefix.endswith("-") else f"{prefix}{ordinal:0{padding}d}"

@@ -1,0 +1,90 @@
+"""Statuses of all kinds, and the types of their conditions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import Field
+
+from redbox_kube.schemas.openapi import Schema
+from redbox_kube.status.conditions import StatusCondition
+from redbox_kube.status.models import StatusPart
+
+KEYED_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+
+
+class HostingCondition(StrEnum):
+    """The conditions that every kind has. Argo CD and `helm --wait` read Ready."""
+
+    READY = "Ready"
+    PROGRESSING = "Progressing"
+    DEGRADED = "Degraded"
+
+
+UNBUILT_FIELDS = "UnbuiltFields"
+"""The reason of Degraded where a field is set that does nothing."""
+
+
+class HostingStatus(StatusPart):
+    """What every status has."""
+
+    observed_generation: int | None = Field(None, description="The generation that this status is about.")
+    conditions: list[StatusCondition] = Field(
+        default_factory=list,
+        max_length=32,
+        json_schema_extra=KEYED_BY_TYPE,
+        description="Ready, Progressing, Degraded, and those of the kind.",
+    )
+
+
+class ControllerStatus(HostingStatus):
+    """The status of a Controller."""
+
+    version: str | None = Field(None, max_length=32, description="The release of the running slurmctld.")
+    config_hash: str | None = Field(
+        None, max_length=64, description="The configuration that slurmctld was seen to run."
+    )
+    nodes: int | None = Field(None, description="How many nodes Slurm has.")
+
+
+class NodeSetStatus(HostingStatus):
+    """The status of a NodeSet."""
+
+    desired: int | None = Field(None, description="How many workers are wanted.")
+    replicas: int = Field(0, description="Workers that neither end nor are to go.")
+    updated_replicas: int = Field(0, description="Workers of the newest revision.")
+    ready_replicas: int = Field(0, description="Workers that are ready.")
+    available_replicas: int = Field(0, description="Workers that were ready for minReadySeconds.")
+    unavailable_replicas: int = Field(0, description="Wanted workers that are not available.")
+    slurm_idle: int = Field(0, description="Nodes that are IDLE in Slurm.")
+    slurm_allocated: int = Field(0, description="Nodes that are ALLOCATED or MIXED.")
+    slurm_down: int = Field(0, description="Nodes that are DOWN.")
+    slurm_drain: int = Field(0, description="Nodes that are drained or draining.")
+    node_set_hash: str | None = Field(None, max_length=64, description="The newest revision.")
+    collision_count: int | None = Field(None, description="For names of revisions.")
+    selector: str | None = Field(None, max_length=1024, description="Selects its pods, for autoscalers.")
+
+
+class LoginSetStatus(HostingStatus):
+    """The status of a LoginSet."""
+
+    replicas: int = Field(0, description="How many pods there are.")
+    selector: str | None = Field(None, max_length=1024, description="Selects its pods, for autoscalers.")
+
+
+class RestApiStatus(HostingStatus):
+    """The status of a RestApi."""
+
+
+class AccountingStatus(HostingStatus):
+    """The status of an Accounting."""
+
+    version: str | None = Field(None, max_length=32, description="The release of the running slurmdbd.")
+
+
+class TokenStatus(HostingStatus):
+    """The status of a Token."""
+
+    issued_at: datetime | None = Field(None, description="When the token was signed.")
+    expires_at: datetime | None = Field(None, description="When it ends.")

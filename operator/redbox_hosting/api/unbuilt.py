@@ -1,0 +1,64 @@
+"""Fields that the schema accepts and nothing implements. They are refused by name in a condition. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import singledispatch
+
+from redbox_hosting.api.controller import ControllerSpec
+from redbox_hosting.api.daemons import LoginSetSpec
+from redbox_hosting.api.nodeset import NodeSetSpec, UpdateType
+from redbox_kube.status.models import KubeModel
+
+NO_SIDECAR = "remove it: daemons log to stderr, so `kubectl logs` shows their log"
+
+
+@dataclass(frozen=True, slots=True)
+class UnbuiltField:
+    """A field that does nothing, and the cure."""
+
+    path: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is not built: {self.cure}"
+
+
+def unbuilt_fields(spec: KubeModel) -> list[UnbuiltField]:
+    """The fields of this spec that are set and do nothing."""
+    return [UnbuiltField(path, cure) for path, cure in _unbuilt(spec)]
+
+
+@singledispatch
+def _unbuilt(spec: KubeModel) -> Iterator[tuple[str, str]]:
+    del spec
+    yield from ()
+
+
+@_unbuilt.register
+def _(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
+    if spec.ha and spec.ha.enabled:
+        yield "spec.ha", "set enabled to false; Kubernetes starts slurmctld again elsewhere when it is lost"
+    if spec.reconfigure:
+        yield "spec.reconfigure", "remove it: the operator applies changes through slurmrestd"
+    if spec.logfile:
+        yield "spec.logfile", NO_SIDECAR
+
+
+@_unbuilt.register
+def _(spec: NodeSetSpec) -> Iterator[tuple[str, str]]:
+    if spec.update_strategy.type is UpdateType.SCHEDULED_UPDATE:
+        yield "spec.updateStrategy.type ScheduledUpdate", "use RollingUpdate or OnDelete"
+    if spec.redbox.on_demand:
+        yield "spec.redbox.onDemand", "remove it and set replicas"
+    if spec.ssh and spec.ssh.enabled:
+        yield "spec.ssh", "set enabled to false; users log in to a LoginSet"
+    if spec.logfile:
+        yield "spec.logfile", NO_SIDECAR
+
+
+@_unbuilt.register
+def _(spec: LoginSetSpec) -> Iterator[tuple[str, str]]:
+    if spec.initconf:
+        yield "spec.initconf", "remove it: the operator prepares each container's files"

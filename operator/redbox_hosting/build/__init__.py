@@ -1,0 +1,1 @@
+"""Pure builders: Slurm's files, and the objects of a cluster."""

@@ -1,0 +1,1 @@
+"""Slurm's configuration files, as text. Pure."""

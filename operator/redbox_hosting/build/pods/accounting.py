@@ -1,0 +1,155 @@
+"""The StatefulSets of slurmdbd and of MariaDB."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redbox_hosting.api import names
+from redbox_hosting.api.daemons import AccountingSpec
+from redbox_hosting.build.pods.parts import (
+    MODE_KEYS,
+    Manifest,
+    SlurmCell,
+    container,
+    daemon_container,
+    key_sources,
+    labels,
+    memory_volume,
+    metadata,
+    mount,
+    owner_reference,
+    pod_spec,
+    restricted_pod,
+    selector,
+    slurm_probe,
+    users_volume,
+    with_user_template,
+)
+
+SLURMDBD, MARIADB = "slurmdbd", "mariadb"
+PASSWORD_KEY = "password"  # noqa: S105 (the name of a key)
+START_DATABASE = """\
+[ -d /var/lib/mysql/mysql ] || mariadb-install-db --auth-root-authentication-method=socket \
+--auth-root-socket-user="$(id -un)" --skip-test-db --datadir=/var/lib/mysql >/dev/null
+printf "CREATE DATABASE IF NOT EXISTS slurm_acct_db;
+CREATE USER IF NOT EXISTS slurm@'%%' IDENTIFIED BY '%s';
+ALTER USER slurm@'%%' IDENTIFIED BY '%s';
+GRANT ALL ON slurm_acct_db.* TO slurm@'%%';
+" "$PASSWORD" "$PASSWORD" >/run/mysqld/init.sql
+exec mariadbd --init-file=/run/mysqld/init.sql
+"""
+"""The operator makes the password of letters and digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingCell:
+    """An Accounting as its builders see it."""
+
+    name: str
+    uid: str
+    spec: AccountingSpec
+    database_image: str
+    config_digest: str = ""
+
+    @property
+    def owner(self) -> Manifest:
+        return owner_reference("Accounting", self.name, self.uid)
+
+
+def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
+    """A StatefulSet of one. It is replaced when its configuration changes: slurmdbd re-reads no keys."""
+    name = names.accounting_name(accounting.name)
+    own = labels(cell.name, SLURMDBD, accounting.name)
+    users, users_mount = users_volume(cell)
+    daemon = container(
+        SLURMDBD,
+        cell.image,
+        args=[SLURMDBD],
+        ports=[{"name": SLURMDBD, "containerPort": names.PORT_SLURMDBD}],
+        readinessProbe=slurm_probe(cell, names.PORT_SLURMDBD),
+        volumeMounts=[
+            mount("etc", "/etc/slurm", read_only=True),
+            mount("run", "/run"),
+            mount("tmp", "/tmp"),  # noqa: S108 (ArchiveDir's default must be writable)
+            *users_mount,
+        ],
+    )
+    sources = [{"secret": {"name": name}}, *key_sources(cell, jwt=True)]
+    spec = pod_spec(
+        [daemon_container(daemon, accounting.spec.slurmdbd)],
+        [
+            {"name": "etc", "projected": {"defaultMode": MODE_KEYS, "sources": sources}},
+            memory_volume("run"),
+            {"name": "tmp", "emptyDir": {}},
+            *users,
+        ],
+        security=restricted_pod(names.SLURM_UID),
+    )
+    own_template = {
+        "metadata": {"labels": own, "annotations": {names.ANNOTATION_CONFIG_HASH: accounting.config_digest}},
+        "spec": spec,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(name, cell.namespace, own, accounting.owner),
+        "spec": {
+            "replicas": 1,
+            "serviceName": name,
+            "selector": {"matchLabels": selector(cell.name, SLURMDBD, accounting.name)},
+            "template": with_user_template(own_template, accounting.spec.template),
+        },
+    }
+
+
+def mariadb_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
+    """A StatefulSet of one, whose claim is kept."""
+    name = names.database_name(accounting.name)
+    own = labels(cell.name, MARIADB, accounting.name)
+    password = {"secretKeyRef": {"name": name, "key": PASSWORD_KEY}}
+    daemon = container(
+        MARIADB,
+        accounting.spec.redbox.database.image or accounting.database_image,
+        command=["/bin/sh", "-ec", START_DATABASE],
+        env=[{"name": "PASSWORD", "valueFrom": password}],
+        ports=[{"name": "mysql", "containerPort": names.PORT_MARIADB}],
+        readinessProbe={"tcpSocket": {"port": names.PORT_MARIADB}, "periodSeconds": 2},
+        volumeMounts=[
+            mount("data", "/var/lib/mysql"),
+            mount("run", "/run/mysqld"),
+            mount("tmp", "/tmp"),  # noqa: S108 (a path in the pod)
+        ],
+    )
+    spec = pod_spec(
+        [daemon],
+        [memory_volume("run"), {"name": "tmp", "emptyDir": {}}],
+        security=restricted_pod(names.MARIADB_UID, names.MARIADB_GID),
+        terminationGracePeriodSeconds=120,
+    )
+    asked = accounting.spec.redbox.database
+    claim: Manifest = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": asked.size}},
+    }
+    if asked.storage_class_name is not None:
+        claim["storageClassName"] = asked.storage_class_name
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(name, cell.namespace, own, accounting.owner),
+        "spec": {
+            "replicas": 1,
+            "serviceName": name,
+            "selector": {"matchLabels": selector(cell.name, MARIADB, accounting.name)},
+            "template": {"metadata": {"labels": own}, "spec": spec},
+            "volumeClaimTemplates": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": "data"},
+                    "spec": claim,
+                }
+            ],
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        },
+    }

@@ -1,0 +1,156 @@
+"""Services, NetworkPolicies, the workers' budget and ServiceAccounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redbox_hosting.api import names
+from redbox_hosting.build.pods.merge import strategic_merge
+from redbox_hosting.build.pods.parts import Manifest, SlurmCell, labels, metadata, selector
+
+EVERY_EVICTION = 2_147_483_647
+"""As minAvailable. With maxUnavailable 0 a budget opens in a scale-in, as it counts the owner's replicas."""
+SLURM_ROLES = ("slurmctld", "slurmd", "slurmdbd", "login", "control", "slurmrestd")
+
+
+def slurmctld_services(cell: SlurmCell) -> list[Manifest]:
+    """The address of clients, and the headless Service that gives the pod its name."""
+    pods = selector(cell.name, "slurmctld", cell.name)
+    own = labels(cell.name, "slurmctld", cell.name)
+    address = _service(cell, names.controller_address(cell.name), own, pods, names.PORT_SLURMCTLD)
+    address = _with_user_service(address, cell.spec.service)
+    headless = _service(cell, names.controller_name(cell.name), own, pods, names.PORT_SLURMCTLD, headless=True)
+    return [address, headless]
+
+
+def workers_service(cell: SlurmCell) -> Manifest:
+    """The names of all workers, also of those that are not ready: jobs run on them."""
+    own = labels(cell.name, "slurmd", cell.name)
+    pods = {names.LABEL_CLUSTER: cell.name, names.LABEL_ROLE: "slurmd"}
+    return _service(cell, names.workers_name(cell.name), own, pods, names.PORT_SLURMD, headless=True)
+
+
+def daemon_service(
+    cell: SlurmCell,
+    role: str,
+    instance: str,
+    *,
+    name: str,
+    port: int,
+    owner: Manifest,
+    user: Manifest | None = None,
+) -> Manifest:
+    """Of slurmdbd, MariaDB, control or slurmrestd."""
+    own = labels(cell.name, role, instance)
+    made = _service(cell, name, own, selector(cell.name, role, instance), port)
+    made["metadata"]["ownerReferences"] = [owner]
+    return _with_user_service(made, user or {})
+
+
+def _service(
+    cell: SlurmCell,
+    name: str,
+    own: dict[str, str],
+    pods: dict[str, str],
+    port: int,
+    *,
+    headless: bool = False,
+) -> Manifest:
+    spec: dict[str, Any] = {"selector": pods, "ports": [{"name": "slurm", "port": port, "targetPort": port}]}
+    if headless:
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(name, cell.namespace, own, cell.owner),
+        "spec": spec,
+    }
+
+
+def _with_user_service(made: Manifest, user: Manifest) -> Manifest:
+    """The user's spec merged in; the pods that it selects stay."""
+    spec = strategic_merge(made["spec"], user.get("spec", {})) | {"selector": made["spec"]["selector"]}
+    (port, *others) = spec["ports"]
+    own_port = {**port, **({"port": user["port"]} if "port" in user else {})}
+    own_port |= {"nodePort": user["nodePort"]} if "nodePort" in user else {}
+    given = user.get("metadata", {})
+    meta = {**made["metadata"], "labels": {**given.get("labels", {}), **made["metadata"]["labels"]}}
+    if given.get("annotations"):
+        meta["annotations"] = given["annotations"]
+    return {**made, "metadata": meta, "spec": {**spec, "ports": [own_port, *others]}}
+
+
+def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest]:
+    """One for each role. `operator` is the namespace and the name of the operator's pods' labels.
+
+    Daemons, stepds and srun use ephemeral ports, so pods of one cluster reach each other on all ports. The
+    database is for slurmdbd alone, and control for the operator.
+    """
+    cluster = {names.LABEL_CLUSTER: cell.name}
+    from_operator = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": operator["namespace"]}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": operator["name"]}},
+    }
+    slurm = {
+        "podSelector": {
+            "matchLabels": cluster,
+            "matchExpressions": [
+                {"key": names.LABEL_ROLE, "operator": "In", "values": list(SLURM_ROLES)},
+            ],
+        }
+    }
+    slurmdbd = {"podSelector": {"matchLabels": {names.LABEL_ROLE: "slurmdbd"}}}
+    rules: dict[str, list[Manifest]] = {
+        "slurmctld": [
+            {"from": [slurm]},
+            {"from": [from_operator], "ports": [{"port": names.PORT_SUPERVISOR, "protocol": "TCP"}]},
+        ],
+        "slurmd": [{"from": [slurm]}],
+        "slurmdbd": [{"from": [slurm]}],
+        "control": [
+            {"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}
+        ],
+        "mariadb": [{"from": [slurmdbd], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],
+    }
+    return [_policy(cell, role, ingress) for role, ingress in rules.items()]
+
+
+def _policy(cell: SlurmCell, role: str, ingress: list[Manifest]) -> Manifest:
+    pods = {names.LABEL_CLUSTER: cell.name, names.LABEL_ROLE: role}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(
+            f"{cell.name}-{role}", cell.namespace, labels(cell.name, role, cell.name), cell.owner
+        ),
+        "spec": {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": ingress},
+    }
+
+
+def workers_budget(cell: SlurmCell) -> Manifest:
+    """No eviction of a protected worker. Evictions do not ask admission policies, so this is essential."""
+    pods = {names.LABEL_CLUSTER: cell.name, names.LABEL_PROTECTED: "true"}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(
+            names.workers_name(cell.name), cell.namespace, labels(cell.name, "slurmd", cell.name), cell.owner
+        ),
+        "spec": {
+            "minAvailable": EVERY_EVICTION,
+            "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+            "selector": {"matchLabels": pods},
+        },
+    }
+
+
+def service_account(cell: SlurmCell, role: str) -> Manifest:
+    """Without rights and without a token."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(
+            f"{cell.name}-{role}", cell.namespace, labels(cell.name, role, cell.name), cell.owner
+        ),
+        "automountServiceAccountToken": False,
+    }

@@ -1,0 +1,107 @@
+"""Deployments of slurmrestd behind its TLS front: the operator's own, and those for users.
+
+slurmrestd runs as nobody, has no key of Slurm and serves a Unix socket. It asks slurmctld as the user of the
+token in each request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from redbox_hosting.api import names
+from redbox_hosting.build.pods.parts import (
+    MODE_KEYS,
+    OPERATOR_IN_TLS,
+    Manifest,
+    SlurmCell,
+    config_source,
+    container,
+    daemon_container,
+    labels,
+    memory_volume,
+    metadata,
+    mount,
+    pod_spec,
+    restricted_pod,
+    selector,
+    with_user_template,
+)
+
+SOCKET = "/run/slurmrestd/slurmrestd.sock"
+ENVIRONMENT = {
+    "SLURM_JWT": "daemon",
+    "SLURMRESTD_SECURITY": "disable_unshare_sysv,disable_unshare_files",
+    "MALLOC_ARENA_MAX": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RestDeployment:
+    """One Deployment of slurmrestd; `asks_clients`: only for the operator's certificate."""
+
+    name: str
+    role: str
+    instance: str
+    owner: Manifest
+    port: int
+    replicas: int = 1
+    asks_clients: bool = False
+    has_accounting: bool = False
+    container: Manifest = field(default_factory=dict)
+    template: Manifest = field(default_factory=dict)
+
+
+def control(cell: SlurmCell, *, has_accounting: bool) -> RestDeployment:
+    """The operator's own, of a Controller."""
+    return RestDeployment(
+        name=names.control_name(cell.name),
+        role="control",
+        instance=cell.name,
+        owner=cell.owner,
+        port=names.PORT_CONTROL,
+        asks_clients=True,
+        has_accounting=has_accounting,
+    )
+
+
+def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
+    """slurmrestd and the TLS front in one pod."""
+    own = labels(cell.name, asked.role, asked.instance)
+    plugins = "slurmctld,slurmdbd" if asked.has_accounting else "slurmctld"
+    run = mount("run", "/run/slurmrestd")
+    slurmrestd = container(
+        "slurmrestd",
+        cell.image,
+        args=["slurmrestd", "-a", "rest_auth/jwt", "-s", plugins, f"unix:{SOCKET}"],
+        env=[{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
+        volumeMounts=[mount("etc", "/etc/slurm", read_only=True), run, mount("tmp", "/tmp")],  # noqa: S108
+    )
+    asks = ["--ask-clients", "--client", OPERATOR_IN_TLS] if asked.asks_clients else []
+    front = container(
+        "front",
+        cell.image,
+        args=["front", "--port", str(asked.port), "--target", SOCKET, *asks],
+        ports=[{"name": "https", "containerPort": asked.port}],
+        readinessProbe={"tcpSocket": {"port": asked.port}, "periodSeconds": 2},
+        volumeMounts=[run, mount("tls", "/etc/redbox/tls", read_only=True)],
+    )
+    spec = pod_spec(
+        [daemon_container(slurmrestd, asked.container), front],
+        [
+            {"name": "etc", "projected": {"defaultMode": 0o444, "sources": [config_source(cell)]}},
+            memory_volume("run"),
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "tls", "secret": {"secretName": names.tls_name(asked.name), "defaultMode": MODE_KEYS}},
+        ],
+        security=restricted_pod(names.NOBODY_UID),
+    )
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(asked.name, cell.namespace, own, asked.owner),
+        "spec": {
+            "replicas": asked.replicas,
+            "selector": {"matchLabels": selector(cell.name, asked.role, asked.instance)},
+            "template": with_user_template({"metadata": {"labels": own}, "spec": spec}, asked.template),
+        },
+    }

@@ -1,0 +1,223 @@
+"""The pod of a worker: one slurmd, one node of Slurm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from redbox_hosting.api import names
+from redbox_hosting.api.fields import Profile
+from redbox_hosting.api.nodeset import NodeSet
+from redbox_hosting.build.config.node_conf import WorkerOptions, WorkerSize, node_options, worker_size
+from redbox_hosting.build.pods.parts import (
+    MODE_OWNER,
+    Manifest,
+    SlurmCell,
+    container,
+    daemon_container,
+    dns,
+    key_sources,
+    labels,
+    memory_volume,
+    mount,
+    owner_reference,
+    pod_spec,
+    users_volume,
+    with_user_template,
+)
+
+ROLE = "slurmd"
+CAPABILITIES = ["SETUID", "SETGID", "CHOWN", "KILL", "DAC_OVERRIDE", "FOWNER"]
+"""Without KILL cancelled jobs stay, without CHOWN no batch job starts; the last two are for `srun --mpi=pmix`."""
+PLAIN: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"], "add": CAPABILITIES},
+}
+PRIVILEGED: Manifest = {"privileged": True}
+DAY_S, HOUR_S = 86_400, 3_600
+LONGEST_GRACE_S = 30 * DAY_S
+NO_EVICTION = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable")
+"""Without a limit: Slurm decides what happens to the jobs of a lost node."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """One pod of a NodeSet."""
+
+    node_set: NodeSet
+    ordinal: int
+    revision: str
+    grace_s: int = LONGEST_GRACE_S + HOUR_S
+
+    @property
+    def name(self) -> str:
+        return names.node_name(
+            self.node_set.node_prefix, self.ordinal, self.node_set.spec.ordinal_padding
+        )
+
+
+def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
+    """It is born protected. Raises BadSize where its limits cannot be a node's size."""
+    node_set = plan.node_set
+    size = worker_size(node_set)
+    options = node_options(node_set, size)
+    own = {
+        **labels(cell.name, ROLE, node_set.name),
+        names.LABEL_NODE_SET: node_set.name,
+        names.LABEL_ORDINAL: str(plan.ordinal),
+        names.LABEL_POD_FORMAT: str(names.POD_FORMAT),
+        names.LABEL_PROTECTED: "true",
+        names.LABEL_REVISION: plan.revision,
+    }
+    template = with_user_template(
+        {
+            "metadata": {"labels": own, "annotations": NO_EVICTION},
+            "spec": _spec(cell, plan, size, options),
+        },
+        node_set.spec.template,
+    )
+    # The user's template cannot take these: they are the node's identity and the fence around its jobs.
+    template["spec"] |= {
+        "hostname": plan.name,
+        "subdomain": names.workers_name(cell.name),
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": plan.grace_s,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **template["metadata"],
+            "name": plan.name,
+            "namespace": cell.namespace,
+            "ownerReferences": [
+                owner_reference("NodeSet", node_set.name, str(node_set.metadata["uid"]))
+            ],
+        },
+        "spec": template["spec"],
+    }
+
+
+def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOptions) -> Manifest:
+    node_set = plan.node_set
+    is_privileged = cell.spec.redbox.profile is Profile.PRIVILEGED
+    users, users_mount = users_volume(cell)
+    shm = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(size.shm_bytes)}}]
+    keys = key_sources(cell, jwt=False, mode=MODE_OWNER)
+    has_shm = size.shm_bytes > 0
+    own = container(
+        ROLE,
+        cell.image,
+        args=[ROLE, "--", "--conf-server", cell.address, "--conf", options.text],
+        env=[
+            {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+        ports=[{"name": ROLE, "containerPort": names.PORT_SLURMD}],
+        # No liveness probe: a restart ends the node's jobs.
+        readinessProbe=_readiness(cell),
+        lifecycle={"preStop": {"exec": {"command": ["redbox-slurmpod", "pre-stop"]}}},
+        volumeMounts=[
+            mount("keys", "/etc/slurm", read_only=True),
+            mount("run", "/run"),
+            mount("spool", "/var/spool/slurmd"),
+            mount("tmp", "/tmp"),
+            *([mount("shm", "/dev/shm")] if has_shm else []),  # noqa: S108 (a path in the pod)
+            *users_mount,
+        ],
+    )
+    own["securityContext"] = PRIVILEGED if is_privileged else PLAIN
+    merged = daemon_container(own, node_set.spec.slurmd)
+    merged["lifecycle"] = own["lifecycle"]
+    merged["args"] = own["args"]
+    _ask_for_limits(merged)
+    volumes = [
+        {"name": "keys", "projected": {"defaultMode": MODE_OWNER, "sources": keys}},
+        memory_volume("run"),
+        {"name": "spool", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        *(shm if has_shm else []),
+        *users,
+        *_claims(plan),
+    ]
+    return pod_spec(
+        [merged],
+        volumes,
+        security={"seccompProfile": {"type": "Unconfined" if is_privileged else "RuntimeDefault"}},
+        dnsConfig=dns(cell),
+        tolerations=[{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in TOLERATED],
+        **({} if node_set.spec.oversubscribe_node else {"affinity": _APART}),
+    )
+
+
+_APART: Manifest = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {"matchLabels": {names.LABEL_ROLE: ROLE}},
+            }
+        ]
+    }
+}
+
+
+def _readiness(cell: SlurmCell) -> Manifest:
+    check: Manifest = (
+        {"httpGet": {"path": "/readyz", "port": names.PORT_SLURMD}}
+        if cell.release.has_metrics
+        else {"exec": {"command": ["test", "-S", "/run/slurm/sack.socket"]}}
+    )
+    return {**check, "periodSeconds": 2}
+
+
+def _ask_for_limits(merged: dict[str, Any]) -> None:
+    """Requests equal limits: else slurmd is the first that the kernel ends when a job takes too much."""
+    resources = merged.get("resources", {})
+    limits = resources.get("limits")
+    if limits:
+        merged["resources"] = {**resources, "requests": {**resources.get("requests", {}), **limits}}
+
+
+def _claims(plan: WorkerPlan) -> list[Manifest]:
+    """Of volumeClaimTemplates: each worker has its own claim, under the name that StatefulSets use."""
+    return [
+        {
+            "name": template["metadata"]["name"],
+            "persistentVolumeClaim": {"claimName": claim_name(template, plan)},
+        }
+        for template in plan.node_set.spec.volume_claim_templates
+    ]
+
+
+def claim_name(template: Manifest, plan: WorkerPlan) -> str:
+    """The claim of one worker."""
+    return f"{template['metadata']['name']}-{plan.name}"
+
+
+def grace_seconds(longest_job_s: int | None, drain_timeout_s: int | None) -> int:
+    """How long the kubelet waits for preStop. None: jobs have no limit."""
+    if drain_timeout_s is not None:
+        return max(drain_timeout_s, 1)
+    longest = LONGEST_GRACE_S if longest_job_s is None else min(longest_job_s, LONGEST_GRACE_S)
+    return longest + HOUR_S
+
+
+def time_limit_seconds(text: str) -> int | None:
+    """A time limit of Slurm: minutes, MM:SS, H:MM:SS, D-H, D-H:MM or D-H:MM:SS. None: unlimited."""
+    if text.upper() in {"UNLIMITED", "INFINITE"}:
+        return None
+    days, dash, rest = text.rpartition("-")
+    numbers = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    elif len(numbers) == 1:
+        hours, minutes, seconds = 0, numbers[0], 0
+    else:
+        hours, minutes, seconds = (0, 0, *numbers)[-3:]
+    return int(days or 0) * DAY_S + hours * HOUR_S + minutes * 60 + seconds

@@ -1,0 +1,60 @@
+"""A worker as Kubernetes shows it: its pod, and the machine under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class PodPhase(StrEnum):
+    """The phase of a pod. Failed by PodGC says nothing about its containers."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class WorkerMachine(StrEnum):
+    """The Kubernetes node of a pod."""
+
+    WELL = "Well"
+    CORDONED = "Cordoned"
+    LOST = "Lost"  # not ready or unreachable: its pods may run on
+    OFF = "Off"  # proven: the out-of-service taint, or the Node object is deleted
+    UNREADABLE = "Unreadable"  # the operator may not read Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPod:
+    """The pod of one worker."""
+
+    name: str
+    uid: str
+    ordinal: int
+    phase: PodPhase = PodPhase.RUNNING
+    is_assigned: bool = True
+    is_ready: bool = True
+    was_ready: bool = True
+    """Whether it ever was: a worker that never was has no record of its own in Slurm."""
+    is_ending: bool = False
+    is_protected: bool = True
+    address: str = ""
+    machine: WorkerMachine = WorkerMachine.WELL
+    machine_reason: str = ""
+    """Of the cordon, as its author wrote it."""
+    condemned: str = ""
+    """Why it is to go; empty: it is not."""
+    cordon: str = ""
+    """The reason of the pod's own annotation."""
+    force_delete: str = ""
+    altered: str = ""
+    """What differs from what was created; empty: nothing."""
+    deletion_cost: int = 0
+    deadline: float | None = None
+    created: float = 0.0
+    container_started: float | None = None
+    drain_confirmed: float | None = None
+    """When slurmrestd answered a DRAIN for this pod with 200 and without errors."""
+    has_claim: bool = False

@@ -1,0 +1,162 @@
+"""What each node should be, and the one act that brings it there.
+
+Levels, not events: the act follows from the snapshot alone, so that a missed or repeated event changes
+nothing.
+Unknown asks for no act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from redbox_hosting.nodeset.drains import NOT_RESPONDING, DrainOwner, drain_owner, our_reason, plain_reason
+from redbox_hosting.nodeset.identity import Identity, identity_of
+from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
+from redbox_hosting.slurm.answers import RestJob, RestNode
+from redbox_hosting.slurm.snapshot import SlurmSnapshot
+
+POWER_FLAGS = frozenset(
+    {"POWERING_UP", "POWERING_DOWN", "POWER_DOWN", "POWER_UP", "POWER_DRAIN", "REBOOT_ISSUED"}
+)
+"""RESUME then would undo what Slurm is doing. POWERED_DOWN is not among them."""
+BUSY = frozenset({"ALLOCATED", "MIXED"})
+UNPOWERED = frozenset({"POWERING_UP", "POWERED_DOWN"})
+GHOST_MARGIN_S = 60.0
+"""A job that began this long before its container cannot run in it. Clocks of two machines differ by less."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedState:
+    """Available, or drained for a reason."""
+
+    drained_for: str = ""
+
+    @property
+    def is_available(self) -> bool:
+        return not self.drained_for
+
+
+class NodeVerb(StrEnum):
+    """A write to a node's record."""
+
+    DRAIN = "Drain"
+    RESUME = "Resume"
+    DOWN = "Down"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAct:
+    """A write that is due, or why there is none."""
+
+    verb: NodeVerb | None
+    reason: str = ""
+
+
+def wanted_state(pod: WorkerPod) -> WantedState:
+    """What the operator wants of a worker's node; an administrator's drain stands besides."""
+    if pod.condemned:
+        return WantedState(our_reason(pod.condemned))
+    if pod.altered:
+        return WantedState(our_reason(f"the pod was altered: {pod.altered}"))
+    if pod.cordon:
+        return WantedState(our_reason(f"cordoned: {pod.cordon}"))
+    if pod.machine is WorkerMachine.CORDONED:
+        return WantedState(our_reason(f"Kubernetes node cordoned: {pod.machine_reason}".rstrip(": ")))
+    return WantedState()
+
+
+def next_act(
+    pod: WorkerPod,
+    snapshot: SlurmSnapshot,
+    *,
+    namesakes_end: bool = False,
+    lost_drain: str = "",
+) -> NodeAct:
+    """The write that is due for this pod's node.
+
+    `namesakes_end`: another pod of this name still ends. `lost_drain`: the reason of an administrator's drain
+    that was seen before a power transition.
+    """
+    node = snapshot.nodes.get(pod.name)
+    if node is None or (obstacle := next(_obstacles(pod, node, snapshot), "")):
+        unknown = f"Slurm's state is unknown: {snapshot.unknown}"
+        missing = unknown if snapshot.unknown else "Slurm has no record of the node"
+        return NodeAct(None, missing if node is None else obstacle)
+    if ghost := _ghost(pod, node, snapshot):
+        words = f"job {ghost.job_id} began before this container and is lost"
+        return NodeAct(NodeVerb.DOWN, our_reason(words))
+    owner = drain_owner(node)
+    wanted = wanted_state(pod)
+    if lost_drain and owner is DrainOwner.NOBODY and not _would_end_a_job(node):
+        return NodeAct(NodeVerb.DRAIN, lost_drain)
+    if not wanted.is_available:
+        return _drain(pod, node, owner, wanted)
+    if owner is DrainOwner.NOBODY:
+        return NodeAct(None)
+    reason = next(_reasons_to_wait(pod, node, owner, namesakes_end=namesakes_end), "")
+    return NodeAct(None, reason) if reason else NodeAct(NodeVerb.RESUME)
+
+
+def _obstacles(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> Iterator[str]:
+    """Why nothing may be written to the record."""
+    if snapshot.unknown:
+        yield f"Slurm's state is unknown: {snapshot.unknown}"
+    if pod.is_ending:
+        yield "the pod ends; its preStop drains"
+    if identity_of(pod, node) is Identity.ANOTHER:
+        yield "the node's record belongs to another pod"
+
+
+def _drain(pod: WorkerPod, node: RestNode, owner: DrainOwner, wanted: WantedState) -> NodeAct:
+    """An administrator's reason stays: the DRAIN that confirms it repeats it."""
+    is_draining = "DRAIN" in node.state
+    if is_draining and (pod.drain_confirmed is not None or not pod.condemned):
+        return NodeAct(None)
+    if _would_end_a_job(node):
+        return NodeAct(None, "a job waits for the node to power up: DRAIN would end it")
+    foreign = plain_reason(node.reason) if owner is DrainOwner.ADMINISTRATOR else ""
+    return NodeAct(NodeVerb.DRAIN, foreign or wanted.drained_for)
+
+
+def _would_end_a_job(node: RestNode) -> bool:
+    """Whether DRAIN would requeue its job, as slurmctld does while a node powers up."""
+    return bool(node.state & BUSY) and bool(node.state & UNPOWERED)
+
+
+def _reasons_to_wait(
+    pod: WorkerPod, node: RestNode, owner: DrainOwner, *, namesakes_end: bool
+) -> Iterator[str]:
+    """Why a node that is out of service is not resumed."""
+    reason = plain_reason(node.reason)
+    if owner is DrainOwner.ADMINISTRATOR:
+        yield f"drained by an administrator: {reason}"
+    if reason == NOT_RESPONDING:
+        yield "slurmd does not respond"
+    if powering := sorted(node.state & POWER_FLAGS):
+        yield f"the node is {', '.join(powering)}"
+    if namesakes_end:
+        yield "the node's former pod still ends"
+    if not pod.is_ready:
+        yield "the pod is not ready"
+    if identity_of(pod, node) is not Identity.OWN:
+        yield "it is unknown which pod the node's record belongs to"
+
+
+def _ghost(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> RestJob | None:
+    """A job that Slurm shows as running in a container that began after it.
+
+    Slurm finds out itself when the node registers, but not during a maintenance reservation.
+    """
+    if pod.container_started is None or "DOWN" in node.state:
+        return None
+    for job in snapshot.jobs_on(pod.name):
+        began = job.start_time
+        if (
+            job.job_state == {"RUNNING"}
+            and began
+            and began + GHOST_MARGIN_S < pod.container_started < snapshot.taken_at
+        ):
+            return job
+    return None

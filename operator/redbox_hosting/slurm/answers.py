@@ -1,0 +1,131 @@
+"""Answers of slurmrestd v0.0.40 to v0.0.45, as far as the operator reads them.
+
+Fields of later releases are ignored. A field that is read is required where its absence could be taken for a
+good sign: a node without states would not be busy.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from redbox_api.hostlists import expand
+
+
+def _number(given: object) -> object:
+    """A number that may be unset: {"set": true, "infinite": false, "number": 3}."""
+    if not isinstance(given, dict):
+        return given
+    return given.get("number") if given.get("set") and not given.get("infinite") else None
+
+
+def _names(given: object) -> object:
+    """A list, or the same as one text."""
+    return [name for name in given.split(",") if name] if isinstance(given, str) else given
+
+
+def _hosts(given: object) -> object:
+    return tuple(expand(given)) if isinstance(given, str) else given
+
+
+def _upper(given: object) -> object:
+    words = _names(given)
+    return frozenset(map(str.upper, words)) if isinstance(words, list) else words
+
+
+MaybeNumber = Annotated[int | None, BeforeValidator(_number)]
+States = Annotated[frozenset[str], BeforeValidator(_upper), Field(min_length=1)]
+Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class RestNode(_Row):
+    """A node's record."""
+
+    name: str = Field(min_length=1, max_length=255)
+    state: States
+    reason: str = ""
+    address: str = ""
+    instance_id: str = ""
+    boot_time: MaybeNumber = None
+    partitions: Words = ()
+    version: str = ""
+
+
+class RestJob(_Row):
+    """A job, or an element of an array."""
+
+    job_id: int
+    job_state: States
+    nodes: Hosts = ()
+    required_nodes: Hosts = ()
+    name: str = ""
+    user_name: str = ""
+    partition: str = ""
+    start_time: MaybeNumber = None
+    end_time: MaybeNumber = None
+
+
+class RestLicense(_Row):
+    """A license; one of them is the marker of the running configuration."""
+
+    name: str = Field(alias="LicenseName")
+
+
+class RestReservation(_Row):
+    """A reservation."""
+
+    name: str
+    node_list: Hosts = ()
+
+
+class RestError(_Row):
+    """One of `errors`; slurmrestd leaves out what it does not have."""
+
+    description: str | None = None
+    error: str | None = None
+    error_number: int | None = None
+    source: str | None = None
+
+
+class NodeList(_Row):
+    """GET nodes."""
+
+    nodes: tuple[RestNode, ...]
+
+
+class RestJobList(_Row):
+    """GET jobs."""
+
+    jobs: tuple[RestJob, ...]
+
+
+class LicenseList(_Row):
+    """GET licenses."""
+
+    licenses: tuple[RestLicense, ...]
+
+
+class ReservationList(_Row):
+    """GET reservations."""
+
+    reservations: tuple[RestReservation, ...]
+
+
+class Done(_Row):
+    """An answer that has nothing but its errors."""
+
+
+def errors_of(document: dict[str, Any]) -> list[RestError]:
+    """Raises ValueError where `errors` is not a list of errors: that is no answer."""
+    errors = document.get("errors")
+    if errors is None:
+        return []
+    if not isinstance(errors, list):
+        raise ValueError("its errors are not a list")  # noqa: TRY004 (as pydantic's)
+    return [RestError.model_validate(error) for error in errors]

@@ -1,0 +1,238 @@
+"""Requests to the slurmrestd of one cluster, each with one deadline and bounds on what is read.
+
+200 with `errors` is an error. A missing node, half an answer, and the answer about another node are unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Self, TypeVar
+
+from aiohttp import ClientError, TCPConnector
+from pydantic import BaseModel
+from pydantic_core import from_json
+
+from redbox_api.bodies import whole
+from redbox_api.connections import explain, plain_session, url_of
+from redbox_api.errors import Unreachable
+from redbox_api.limits.answer_limits import AnswerLimits, OutOfBounds
+from redbox_hosting.slurm.answers import (
+    Done,
+    LicenseList,
+    NodeList,
+    ReservationList,
+    RestError,
+    RestJob,
+    RestJobList,
+    RestNode,
+    RestReservation,
+    errors_of,
+)
+from redbox_hosting.slurm.errors import (
+    BY_NUMBER,
+    NO_SLURMCTLD,
+    REFUSES_TOKENS,
+    NotServed,
+    SlurmRefusal,
+    SlurmrestdError,
+    SlurmUnknown,
+    SlurmUnreachable,
+    TokenRefused,
+)
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+ANSWER_WITHIN_S = 5.0
+NEWEST, OLDEST = 45, 40
+LIMITS = AnswerLimits()
+CONNECTIONS = 4
+NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?")
+OK = range(200, 300)
+
+
+class SlurmrestdClient:
+    """The slurmrestd of one cluster, asked as SlurmUser."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        token: Callable[[], Awaitable[str]],
+        tls: ssl.SSLContext | None = None,
+        version: int | None = None,
+        within_s: float = ANSWER_WITHIN_S,
+    ) -> None:
+        """`token` is called before each request. Without `version` the newest one that is served is taken."""
+        self._endpoint = endpoint
+        self._token = token
+        self._version = version
+        self._within = within_s
+        self._session = plain_session(TCPConnector(ssl=tls or True, limit=CONNECTIONS))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    # ------------------------------------------------------------------------------------------------ reads
+    async def nodes(self) -> tuple[RestNode, ...]:
+        """All records. A node that is not among them is unknown, not drained."""
+        return (await self._ask(NodeList, "GET", "nodes/")).nodes
+
+    async def node(self, name: str) -> RestNode:
+        """One record; SlurmUnknown where the answer has none or another one."""
+        answer = await self._ask(NodeList, "GET", f"node/{_checked(name)}")
+        for row in answer.nodes:
+            if row.name == name:
+                return row
+        raise SlurmUnknown(f"node {name}: the answer does not have it")
+
+    async def jobs(self) -> tuple[RestJob, ...]:
+        return (await self._ask(RestJobList, "GET", "jobs/")).jobs
+
+    async def reservations(self) -> tuple[RestReservation, ...]:
+        return (await self._ask(ReservationList, "GET", "reservations/")).reservations
+
+    async def licenses(self) -> frozenset[str]:
+        answer = await self._ask(LicenseList, "GET", "licenses/")
+        return frozenset(row.name for row in answer.licenses)
+
+    async def ping(self) -> None:
+        await self._ask(Done, "GET", "ping/")
+
+    # ------------------------------------------------------------------------------------------------ writes
+    async def drain(self, name: str, reason: str) -> None:
+        await self._set_node(name, {"state": ["DRAIN"], "reason": reason})
+
+    async def down(self, name: str, reason: str) -> None:
+        """Its jobs are requeued, or end."""
+        await self._set_node(name, {"state": ["DOWN"], "reason": reason})
+
+    async def resume(self, name: str) -> None:
+        """BadNodeState where there is nothing to resume."""
+        await self._set_node(name, {"state": ["RESUME"]})
+
+    async def set_address(self, name: str, address: str) -> None:
+        await self._set_node(name, {"address": [address]})
+
+    async def delete_node(self, name: str) -> None:
+        """The record. NodesBusy while a job is on it; a pending job that asks for it by name is not seen."""
+        await self._ask(Done, "DELETE", f"node/{_checked(name)}")
+
+    async def new_node(self, options: str) -> None:
+        """A record from a line of options; NotServed before 25.11."""
+        await self._ask(Done, "POST", "new/node/", {"node_conf": options})
+
+    async def reconfigure(self) -> None:
+        """Refused by slurmctld where its files are bad; the old configuration then stays."""
+        await self._ask(Done, "GET", "reconfigure/")
+
+    async def _set_node(self, name: str, fields: Mapping[str, Any]) -> None:
+        await self._ask(Done, "POST", f"node/{_checked(name)}", fields)
+
+    # -------------------------------------------------------------------------------------------- one request
+    async def version(self) -> int:
+        """The newest served version of the API that this client reads, found once."""
+        if self._version is None:
+            for version in range(NEWEST, OLDEST - 1, -1):
+                try:
+                    await self._request("GET", f"/slurm/v0.0.{version}/ping/")
+                except NotServed:
+                    continue
+                self._version = version
+                break
+            else:
+                raise NotServed(f"slurmrestd serves none of v0.0.{OLDEST} to v0.0.{NEWEST}")
+        return self._version
+
+    async def _ask(
+        self, answer: type[AnswerT], method: str, path: str, fields: Mapping[str, Any] | None = None
+    ) -> AnswerT:
+        document = await self._request(method, f"/slurm/v0.0.{await self.version()}/{path}", fields)
+        try:
+            return answer.model_validate(document)
+        except ValueError as error:
+            raise SlurmUnknown(f"{method} {path}: the answer is not a {answer.__name__}") from error
+
+    async def _request(
+        self, method: str, path: str, fields: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The whole answer, if it has no errors."""
+        what = f"{method} {path}"
+        try:
+            async with asyncio.timeout(self._within):
+                status, body = await self._exchange(method, path, fields)
+        except TimeoutError as error:
+            raise SlurmUnknown(f"{what}: no answer within {self._within:g} s") from error
+        except (ClientError, OSError, OutOfBounds, Unreachable) as error:
+            raise SlurmUnknown(f"{what}: {explain(error)}") from error
+        return _checked_answer(what, status, body)
+
+    async def _exchange(self, method: str, path: str, fields: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        headers = {"x-slurm-user-token": await self._token()}
+        if fields is not None:
+            headers["content-type"] = "application/json"
+        async with self._session.request(
+            method,
+            url_of(self._endpoint, path, {}),
+            data=None if fields is None else json.dumps(fields),
+            headers=headers,
+            allow_redirects=False,
+        ) as response:
+            body = await whole(response.content, LIMITS)
+            LIMITS.check(body)
+            return response.status, body
+
+
+def _checked_answer(what: str, status: int, body: bytes) -> dict[str, Any]:
+    """Raises for everything but a success without errors."""
+    if status in NO_SLURMCTLD:
+        raise SlurmUnreachable(f"{what}: HTTP {status}: slurmctld does not answer")
+    if status in REFUSES_TOKENS:
+        raise TokenRefused(f"{what}: HTTP {status}: the token is not accepted")
+    if status == HTTPStatus.NOT_FOUND and not _has_errors(body):
+        raise NotServed(f"{what}: HTTP 404")
+    try:
+        document = from_json(body)
+        if not isinstance(document, dict):
+            raise SlurmUnknown(f"{what}: HTTP {status}: the answer is not an object")
+        errors = errors_of(document)
+    except ValueError as error:
+        raise SlurmUnknown(f"{what}: HTTP {status}: the answer cannot be read") from error
+    if errors:
+        raise _refusal(what, errors)
+    if status not in OK:
+        raise SlurmUnknown(f"{what}: HTTP {status} without a reason")
+    return document
+
+
+def _has_errors(body: bytes) -> bool:
+    """A path that is not served is answered without errors, an object that is missing with one."""
+    try:
+        document = from_json(body)
+        return isinstance(document, dict) and bool(errors_of(document))
+    except ValueError:
+        return False
+
+
+def _refusal(what: str, errors: list[RestError]) -> SlurmrestdError:
+    """By the first number that has a class of its own; else by the first error."""
+    numbers = [error.error_number or 0 for error in errors]
+    number = next((number for number in numbers if number in BY_NUMBER), numbers[0])
+    words = "; ".join(
+        " ".join(dict.fromkeys(filter(None, (error.error, error.description)))) or "no words"
+        for error in errors[:3]
+    )
+    return BY_NUMBER.get(number, SlurmRefusal)(f"{what}: {words} ({number})", number)
+
+
+def _checked(name: str) -> str:
+    """In a path, a name with / or ? would ask for another one."""
+    if not NODE_NAME.fullmatch(name):
+        raise SlurmUnknown(f"{name[:80]!r} is not a node's name")
+    return name

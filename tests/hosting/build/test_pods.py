@@ -1,0 +1,248 @@
+"""The objects of a cluster: snapshots, Pod Security, and what a user's template can and cannot change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from redbox_hosting.api.daemons import AccountingSpec
+from redbox_hosting.build.config.releases import SlurmRelease
+from redbox_hosting.build.pods.accounting import AccountingCell, mariadb_set, slurmdbd_set
+from redbox_hosting.build.pods.network import (
+    daemon_service,
+    network_policies,
+    service_account,
+    slurmctld_services,
+    workers_budget,
+    workers_service,
+)
+from redbox_hosting.build.pods.parts import owner_reference
+from redbox_hosting.build.pods.pod_security import beyond_baseline, beyond_plain, beyond_restricted
+from redbox_hosting.build.pods.slurmctld import config_maps, slurmctld_set
+from redbox_hosting.build.pods.slurmrestd import RestDeployment, control, rest_deployment
+from redbox_hosting.build.pods.worker import WorkerPlan, worker_pod
+from tests.hosting.factories import cell, node_set
+from tests.hosting.snapshots import check
+
+SNAPSHOTS = Path(__file__).with_name("snapshots")
+PRIVILEGED = {"redbox": {"profile": "Privileged"}}
+USERS = {"redbox": {"users": {"configMapRef": {"name": "people"}}}}
+KEYS = {
+    "slurmKeyRef": {"name": "mine", "key": "slurm"},
+    "jwtKeyRef": {"name": "mine", "key": "jwt"},
+    "jwksKeyRef": {"name": "idp", "key": "jwks"},
+}
+GPU = {"resources": {"limits": {"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 2}, "requests": {"cpu": 1}}}
+CLAIM = {"metadata": {"name": "scratch"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
+ACCOUNTING = AccountingCell(
+    name="acct",
+    uid="uid-of-acct",
+    spec=AccountingSpec.model_validate({"redbox": {"database": {"enabled": True}}}),
+    database_image="registry.example.org/mariadb:11.8",
+    config_digest="d1",
+)
+REST = RestDeployment(
+    name="api-restapi",
+    role="slurmrestd",
+    instance="api",
+    owner=owner_reference("RestApi", "api", "uid-of-api"),
+    port=6820,
+    replicas=2,
+    has_accounting=True,
+)
+OPERATOR = {"namespace": "redbox-system", "name": "redbox-hosting"}
+
+
+def worker(spec: dict[str, Any] | None = None, *, cluster: dict[str, Any] | None = None) -> dict[str, Any]:
+    return worker_pod(cell(cluster), WorkerPlan(node_set(**(spec or {})), 3, "rev1"))
+
+
+OBJECTS: dict[str, Any] = {
+    "slurmctld": slurmctld_set(cell(), "d1"),
+    "slurmctld-24.11": slurmctld_set(cell(release=SlurmRelease.R24_11), "d1"),
+    "slurmctld-own-keys-and-users": slurmctld_set(cell(KEYS | USERS), "d1"),
+    "slurmctld-existing-claim": slurmctld_set(cell({"persistence": {"existingClaim": "mine"}}), "d1"),
+    "slurmctld-without-state": slurmctld_set(cell({"persistence": {"enabled": False}}), "d1"),
+    "slurmctld-claim": slurmctld_set(
+        cell({"persistence": {"storageClassName": "fast", "resources": {"requests": {"storage": "9Gi"}}}}), "d1"
+    ),
+    "slurmctld-services": slurmctld_services(
+        cell({"service": {"spec": {"type": "NodePort"}, "nodePort": 30817, "metadata": {"labels": {"a": "b"}}}})
+    ),
+    "config-maps": config_maps(cell(), {"slurm.conf": "ClusterName=lab\n"}, "d1"),
+    "worker": worker(),
+    "worker-24.11": worker_pod(
+        cell(release=SlurmRelease.R24_11), WorkerPlan(node_set(ordinalPadding=3), 3, "rev1", grace_s=60)
+    ),
+    "worker-gpu": worker({"slurmd": GPU}),
+    "worker-privileged": worker(cluster=PRIVILEGED),
+    "worker-without-limits": worker({"slurmd": {}}),
+    "worker-claims": worker({"volumeClaimTemplates": [CLAIM], "oversubscribeNode": True}, cluster=USERS),
+    "worker-external": worker(
+        cluster={"external": True, "externalConfig": {"host": "ctl.example.org", "port": 26817}}
+    ),
+    "workers": [workers_service(cell()), workers_budget(cell()), service_account(cell(), "slurmd")],
+    "control": [
+        rest_deployment(cell(), control(cell(), has_accounting=False)),
+        daemon_service(
+            cell(), "control", "slurm", name="slurm-control", port=6822, owner=cell().owner
+        ),
+    ],
+    "restapi": rest_deployment(cell(), REST),
+    "slurmdbd": slurmdbd_set(cell(), ACCOUNTING),
+    "mariadb": mariadb_set(cell(), ACCOUNTING),
+    "network-policies": network_policies(cell(), OPERATOR),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects(name: str) -> None:
+    check(SNAPSHOTS / f"{name}.yaml", yaml.safe_dump(OBJECTS[name], sort_keys=False))
+
+
+def pod_of(made: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = made["spec"] if made["kind"] == "Pod" else made["spec"]["template"]["spec"]
+    return spec
+
+
+PODS = {
+    name: pod_of(each)
+    for name, made in OBJECTS.items()
+    for each in (made if isinstance(made, list) else [made])
+    if each["kind"] in {"Pod", "Deployment", "StatefulSet"}
+}
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_every_pod_but_slurmds_passes_restricted_and_slurmds_baseline(name: str) -> None:
+    pod = PODS[name]
+    if name == "worker-privileged":
+        assert "containers[slurmd].securityContext.privileged" in beyond_baseline(pod)
+    elif name.startswith("worker"):
+        assert beyond_plain(pod) == []
+        assert "securityContext.runAsUser" not in beyond_restricted(pod)
+    else:
+        assert beyond_restricted(pod) == []
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+
+
+def test_only_slurmd_is_no_restricted_pod_and_says_why() -> None:
+    place = "containers[slurmd].securityContext"
+    assert beyond_restricted(PODS["worker"]) == [f"{place}.runAsNonRoot", f"{place}.capabilities.add"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"hostNetwork": True}, "hostNetwork"),
+        ({"hostPID": True}, "hostPID"),
+        ({"securityContext": {"sysctls": [{"name": "a", "value": "b"}]}}, "securityContext.sysctls"),
+        ({"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}, "volumes[h].hostPath"),
+        ({"volumes": [{"name": "n", "nfs": {"server": "a", "path": "/"}}]}, "volumes[n].nfs"),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "securityContext.seccompProfile"),
+        (
+            {"initContainers": [{"name": "i", "securityContext": {"privileged": True}}]},
+            "initContainers[i].securityContext.privileged",
+        ),
+        (
+            {
+                "containers": [
+                    {"name": "slurmd", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}
+                ]
+            },
+            "containers[slurmd].securityContext.capabilities.add SYS_ADMIN",
+        ),
+        (
+            {"containers": [{"name": "x", "ports": [{"containerPort": 1, "hostPort": 1}]}]},
+            "containers[x].ports.hostPort",
+        ),
+        (
+            {"containers": [{"name": "x", "securityContext": {"procMount": "Unmasked"}}]},
+            "containers[x].securityContext.procMount",
+        ),
+    ],
+)
+def test_a_template_that_asks_for_more_is_named(change: dict[str, Any], field: str) -> None:
+    assert field in beyond_plain(pod_of(worker({"template": {"spec": change}})))
+
+
+def test_a_users_fields_win_where_they_may() -> None:
+    pod = worker(
+        {
+            "slurmd": {"image": "own:1", "env": [{"name": "POD_IP", "value": ""}]},
+            "template": {
+                "metadata": {"labels": {"team": "a"}, "annotations": {"note": "x"}},
+                "spec": {"enableServiceLinks": True, "priorityClassName": "low", "hostname": "gpu-"},
+            },
+        }
+    )
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "own:1"
+    assert {"name": "POD_IP", "value": "", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in container[
+        "env"
+    ]
+    assert pod["spec"]["enableServiceLinks"] is True
+    assert pod["spec"]["priorityClassName"] == "low"
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["metadata"]["name"] == pod["spec"]["hostname"] == "gpu-3"
+
+
+def test_a_user_cannot_take_the_fence_from_a_worker() -> None:
+    fence = "slurm.redbox.dev/protected"
+    pod = worker(
+        {
+            "slurmd": {"lifecycle": None, "args": ["sleep"], "name": "other"},
+            "template": {
+                "metadata": {
+                    "labels": {fence: "false", "slurm.redbox.dev/cluster": "other"},
+                    "annotations": {"karpenter.sh/do-not-disrupt": "false"},
+                },
+                "spec": {"terminationGracePeriodSeconds": 0, "tolerations": [], "subdomain": "x"},
+            },
+        }
+    )
+    (container,) = pod["spec"]["containers"]
+    assert container["name"] == "slurmd"
+    assert container["lifecycle"] == {"preStop": {"exec": {"command": ["redbox-slurmpod", "pre-stop"]}}}
+    assert container["args"][0] == "slurmd"
+    assert pod["metadata"]["labels"][fence] == "true"
+    assert pod["metadata"]["labels"]["slurm.redbox.dev/cluster"] == "slurm"
+    assert pod["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 30 * 86_400 + 3_600
+    assert len(pod["spec"]["tolerations"]) == 3
+    assert pod["spec"]["subdomain"] == "slurm-workers"
+
+
+def test_requests_of_a_worker_are_its_limits() -> None:
+    (container,) = worker({"slurmd": GPU})["spec"]["containers"]
+    limits = {"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 2}
+    assert container["resources"] == {"limits": limits, "requests": limits}
+
+
+def test_a_worker_has_no_liveness_probe() -> None:
+    """A restart would end its jobs."""
+    for name, pod in PODS.items():
+        for container in pod["containers"]:
+            assert "livenessProbe" not in container, name
+
+
+def test_the_operators_slurmrestd_has_no_key_and_asks_for_its_certificate() -> None:
+    pod = PODS["control"]
+    volumes = [volume["name"] for volume in pod["volumes"]]
+    assert volumes == ["etc", "run", "tmp", "tls"]
+    (etc,) = pod["volumes"][0]["projected"]["sources"]
+    assert etc == {"configMap": {"name": "slurm-config"}}
+    assert pod["containers"][1]["args"][-3:] == ["--ask-clients", "--client", "redbox-hosting"]
+
+
+def test_every_name_fits_into_a_label_of_dns() -> None:
+    names = [
+        each["metadata"]["name"]
+        for made in OBJECTS.values()
+        for each in (made if isinstance(made, list) else [made])
+    ]
+    assert all(len(name) + 35 <= 63 for name in names), "a Controller's name has 40 characters, ours has 5"
