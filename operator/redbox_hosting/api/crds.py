@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pydantic import BaseModel
-from redbox_kube.api.plurals import Resource
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import ControllerSpec
@@ -17,6 +16,7 @@ from redbox_hosting.api.status import (
     RestApiStatus,
     TokenStatus,
 )
+from redbox_kube.api.kinds import Kind
 from redbox_kube.schemas.crd import crd, object_schema
 from redbox_kube.schemas.openapi import Schema, rule, structural
 
@@ -173,7 +173,7 @@ def _token() -> Schema:
 
 
 def _crd(
-    resource: Resource,
+    kind: Kind,
     short_name: str,
     spec: type[BaseModel],
     status: type[BaseModel],
@@ -184,7 +184,7 @@ def _crd(
     fields = structural(spec) | {"x-kubernetes-validations": rules}
     description = (spec.__doc__ or "").partition("\n")[0]
     schema = object_schema([NAME], fields, status, description)
-    return crd(resource, [short_name], "Namespaced", schema, columns)
+    return crd(kind, [short_name], schema, columns)
 
 
 def _count(name: str, field: str) -> Schema:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from redbox_kube.api.plurals import Resource
+from redbox_kube.api.kinds import Kind
 
 GROUP = "slurm.redbox.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-CONTROLLERS = Resource(GROUP, VERSION, "controllers", "Controller")
-NODE_SETS = Resource(GROUP, VERSION, "nodesets", "NodeSet")
-LOGIN_SETS = Resource(GROUP, VERSION, "loginsets", "LoginSet")
-REST_APIS = Resource(GROUP, VERSION, "restapis", "RestApi")
-ACCOUNTINGS = Resource(GROUP, VERSION, "accountings", "Accounting")
-TOKENS = Resource(GROUP, VERSION, "tokens", "Token")
+CONTROLLERS = Kind(GROUP, VERSION, "controllers", "Controller")
+NODE_SETS = Kind(GROUP, VERSION, "nodesets", "NodeSet")
+LOGIN_SETS = Kind(GROUP, VERSION, "loginsets", "LoginSet")
+REST_APIS = Kind(GROUP, VERSION, "restapis", "RestApi")
+ACCOUNTINGS = Kind(GROUP, VERSION, "accountings", "Accounting")
+TOKENS = Kind(GROUP, VERSION, "tokens", "Token")
 
 LABEL_CLUSTER = f"{GROUP}/cluster"
 """On every object of a cluster: the name of its Controller. NetworkPolicies select by it."""
