@@ -249,6 +249,13 @@ OPERATOR = (
         "NotEstablished",
     ),
     _group(
+        "A step of a controller fails",
+        "An object has the name of one that the controller makes, and another owner.",
+        "Delete or rename the object that the message names.",
+        "NotOurs",
+        "StepFailed",
+    ),
+    _group(
         "helm uninstall stops",
         "Jobs or SlurmClusters are left that the hook may not leave behind.",
         "Do what the message says, and uninstall again.",
@@ -256,6 +263,7 @@ OPERATOR = (
     ),
 )
 
+HOSTED = "of hosted Slurm, which no program runs yet"
 INTERNAL: Mapping[str, str] = {
     "BackgroundTaskFailed": "ends red-box, whose log has the cause",
     "BadFrame": "between the runner and its steps",
@@ -268,8 +276,13 @@ INTERNAL: Mapping[str, str] = {
     "ProtocolError": "between the companion and red-box",
     "RemoteEnded": "inside of the companion",
     "JobRefused": "has red-box's own words",
+    "NotServed": HOSTED,
+    "SlurmUnavailable": HOSTED,
+    "SlurmUnknown": HOSTED,
+    "SlurmUnreachable": HOSTED,
     "SpdyError": "between the API server and resourced",
     "TarCutOff": "the copy is repeated",
+    "TokenRefused": HOSTED,
     "UpgradeRefused": "has red-box's own words",
     "_NotCached": "inside of the runner",
 }
