@@ -101,13 +101,14 @@ class Controller(Generic[ItemT, WorldT]):
         metrics.follow_queue(name, lambda: self.queue.unfinished)
 
     async def run(self) -> None:
-        """Reconcile until cancelled; nothing is reconciled before all watches have listed."""
-        for watched in self.watched:
-            await watched.listed()
+        """Reconcile until cancelled."""
         await self.queue.run(self._handle, workers=None)
 
     async def _handle(self, place: Place) -> None:
-        async with self._slots.of(place[0]):
+        namespace = place[0]
+        for watched in self.watched:
+            await watched.listed(namespace)  # one that may not be listed stops no other
+        async with self._slots.of(namespace):
             await self._handle_now(place)
 
     async def _handle_now(self, place: Place) -> None:

@@ -57,9 +57,10 @@ class WatchedKind(Generic[ItemT]):
             for informer in self._informers.values():
                 group.create_task(informer.run())
 
-    async def listed(self) -> None:
-        """Wait until all namespaces are listed: only then an object that is missing does not exist."""
-        for informer in self._informers.values():
+    async def listed(self, namespace: str = "") -> None:
+        """Wait until this namespace is listed, or all are: only then a missing object does not exist."""
+        own = self._informers.get(namespace)
+        for informer in (own,) if own else self._informers.values():
             await informer.listed.wait()
 
     def get(self, place: Place) -> ItemT | None:

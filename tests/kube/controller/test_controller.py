@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from redbox_kube.api import informer
+from redbox_kube.api.kinds import CONFIG_MAP
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_kube.controller import controller as module
 from redbox_kube.controller.controller import Controller, Reconciliation, run_controllers
 from redbox_kube.controller.finalizer import Finalizer
 from redbox_kube.controller.kube_object import ConditionedStatus, KubeObject, read_object
 from redbox_kube.controller.metrics import ControllerMetrics
+from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import StatusReporter
 from redbox_kube.controller.steps import ReconcileStep, StepOutcome
 from redbox_kube.controller.watched import WatchedKind
@@ -35,6 +38,7 @@ async def observe(item: KubeObject) -> KubeObject:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF", Backoff(0.001, 0.01))
+    monkeypatch.setattr(informer, "BACKOFF", Backoff(0.001, 0.01))
 
 
 @asynccontextmanager
@@ -145,6 +149,32 @@ async def test_a_tenant_whose_objects_hang_delays_no_other_tenant() -> None:
         await eventually(lambda: bool(hanging))
         api.put(bobs)
         await eventually(lambda: conditions(api, bobs) == {"Fence": "Done"})
+
+
+async def test_a_namespace_that_may_not_be_listed_stops_no_other() -> None:
+    api, step = FakeApiServer(), Counted()
+    api.put(FARM)
+    api.fail(ApiRefused(403, "farms is forbidden"), verb="list", namespace="bob")
+    farms = WatchedKind(
+        api.client, FARMS, namespaces=["alice", "bob"], reduced=partial(read_object, KubeObject)
+    )
+    how = Reconciliation(observe, [ReconcileStep("Fence", step)])
+    controller = Controller("farms", farms, how, ControllerMetrics(CollectorRegistry()))
+    task = asyncio.create_task(run_controllers([controller]))
+    await eventually(lambda: step.calls == ["cows"])
+    task.cancel()
+
+
+async def test_nothing_is_reconciled_before_what_it_owns_is_listed() -> None:
+    api, step = FakeApiServer(), Counted()
+    api.put(FARM)
+    fault = api.fail(ApiRefused(500, "etcd is away"), verb="list", kind="ConfigMap")
+    watches = OwnedObjects(status_writer(api), FARMS, [CONFIG_MAP]).watches
+    async with controlled(api, [ReconcileStep("Fence", step)], watches=watches):
+        await eventually(lambda: "list ConfigMap" in api.asked and "watch Farm" in api.asked)
+        assert step.calls == []
+        api.faults.remove(fault)
+        await eventually(lambda: step.calls == ["cows"])
 
 
 async def test_nothing_is_done_to_an_object_that_goes_if_there_is_nothing_to_end() -> None:
