@@ -281,7 +281,7 @@ async def test_no_other_caller_deletes_it(world: World, caller: Caller) -> None:
 
 async def test_an_operator_is_shown_the_missing_role(world: World) -> None:
     await world.service.put(CALLER, "h1", REQUEST)
-    with pytest.raises(VolumeForbidden, match="do not include volumes"):
+    with pytest.raises(VolumeForbidden, match="lacks the role volumes"):
         await world.service.delete(replace(CARETAKER, roles=frozenset({Role.OPERATOR})), "h1")
     assert world.disk.removals == []
 

@@ -31,21 +31,21 @@ UNAVAILABLE = re.compile(
     re.IGNORECASE,
 )
 REMEDIES = (
-    ("invalid partition", "`sinfo --summarize` lists the partitions."),
+    ("invalid partition", "`kubectl slurm info` lists the partitions."),
     (
         "invalid account|invalid qos",
-        "`sacctmgr show associations user=$USER` lists the accounts, partitions and QOS that are yours.",
+        "`kubectl slurm doctor` lists the accounts and QOS that are yours.",
     ),
     (
         "time limit is invalid|time limit exceeds",
-        "`sinfo --format='%P %l'` lists how long a job of each partition may take.",
+        "Ask for less --time: `kubectl slurm info` lists how long a job of each partition may take.",
     ),
     (
         (
             "node configuration is not available|processors requested than permitted|node count specification"
             "|memory specification can not be satisfied|invalid generic resource|invalid feature"
         ),
-        "`sinfo --format='%P %D %c %m %f %G'` lists what the nodes of each partition have.",
+        "Ask for less --mem, CPUs or GPUs: `kubectl slurm info` lists what each partition has.",
     ),
     (
         "dependency problem",
@@ -56,7 +56,7 @@ REMEDIES = (
         "A limit of your account or QOS is reached: ask for less, or again once others of your jobs end.",
     ),
 )
-"""What a user can do about a message; the commands are for a login node."""
+"""What a user can do about a message: most have no login on a host of Slurm."""
 COULD_NOT_START = 127
 HALF = 8 * 1024
 PROGRAM = re.compile(

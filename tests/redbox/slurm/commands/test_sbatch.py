@@ -277,7 +277,7 @@ def test_a_check_tells_why_not() -> None:
     assert not check.valid
     assert check.detail == (
         "invalid partition specified: nope; Invalid partition name specified. "
-        "`sinfo --summarize` lists the partitions."
+        "`kubectl slurm info` lists the partitions."
     )
 
 

@@ -36,18 +36,18 @@ def test_slurms_words_are_kept_without_the_names_of_its_programs_and_a_cure_is_a
     )
     assert classify(1, stderr) == SubmitRejected(
         "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified. "
-        "`sinfo --summarize` lists the partitions."
+        "`kubectl slurm info` lists the partitions."
     )
 
 
 @pytest.mark.parametrize(
     ("words", "cure"),
     [
-        ("Invalid account or account/partition combination specified", "sacctmgr show associations"),
-        ("Invalid qos specification", "sacctmgr show associations"),
-        ("Requested time limit is invalid (missing or exceeds some limit)", "%P %l"),
-        ("Requested node configuration is not available", "%P %D %c %m %f %G"),
-        ("Memory specification can not be satisfied", "%P %D %c %m %f %G"),
+        ("Invalid account or account/partition combination specified", "kubectl slurm doctor"),
+        ("Invalid qos specification", "kubectl slurm doctor"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "less --time"),
+        ("Requested node configuration is not available", "less --mem"),
+        ("Memory specification can not be satisfied", "less --mem"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "A limit"),
     ],
 )
