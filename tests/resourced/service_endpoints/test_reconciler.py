@@ -130,3 +130,20 @@ async def test_a_write_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatc
     async with running(api) as endpoints:
         endpoints.pod_shown(stored_pod(api), job(), ROUTED)
         await until(lambda: numbers(api) == [23456])
+
+
+async def test_ports_that_change_without_an_end_are_written_at_a_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "REFILL_S", 3600.0)
+    api = FakeApiServer()
+    api.put(SERVICE, spec=SELECTS)
+    async with running(api) as endpoints:
+        pod = stored_pod(api)
+        for node_port in range(20000, 20000 + reconciler.BURST):
+            endpoints.pod_shown(pod, job(node_port), ROUTED)
+            await until(lambda port=node_port: numbers(api) == [port])
+        looks = api.requests.count(("get", POD))
+        endpoints.pod_shown(pod, job(), ROUTED)
+        await until(lambda: api.requests.count(("get", POD)) > looks and endpoints._queue.is_idle)
+        assert numbers(api) == [20000 + reconciler.BURST - 1]
