@@ -16,6 +16,7 @@ from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.kinds import ENDPOINT_SLICE, POD, SERVICE
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_kube.runtime.paces import Pace
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_resourced.pods.pod_view import ENDED, BoundPod
 from redbox_resourced.pods.reported.run_status import usable_address
@@ -32,6 +33,7 @@ from redbox_resourced.service_endpoints.slices import (
 log = structlog.get_logger(__name__)
 WORKERS = 8
 RETRY_S = 10.0
+BURST, REFILL_S = 10, 2.0
 
 
 class ServiceEndpoints:
@@ -55,6 +57,8 @@ class ServiceEndpoints:
         self._owners: dict[Place, Place] = {}
         """Pods, by their slices."""
         self._queue: WorkQueue[Place] = WorkQueue()
+        self._pace = Pace(BURST, REFILL_S)
+        """A pod's ports are what its user reports, and each change is a write for each of its Services."""
         self._warnings = GroupedWarnings("endpoints not written")
 
     async def run(self) -> None:
@@ -117,17 +121,22 @@ class ServiceEndpoints:
             if at is None:
                 return  # after a restart its job is read later
             wanted = self._wanted(pod, at)
-        for slice_place, body in wanted.items():
+        changed = {each: body for each, body in wanted.items() if not self._is_written(each, body)}
+        gone = [each for each, owner in self._owners.items() if owner == place and each not in wanted]
+        if (changed or gone) and (pause_s := self._pace.take("/".join(place))):
+            self._queue.add_later(place, pause_s)
+            return
+        for slice_place, body in changed.items():
             self._owners[slice_place] = place
-            if slice_place in self._slices.items and self._applied.get(slice_place) == body:
-                continue
             await self._objects.apply(ResourcePath(ENDPOINT_SLICE, slice_place[1], namespace), body)
             self._applied[slice_place] = body
-        for slice_place in [each for each, owner in self._owners.items() if owner == place]:
-            if slice_place not in wanted:
-                await self._objects.delete(ResourcePath(ENDPOINT_SLICE, slice_place[1], namespace))
-                self._applied.pop(slice_place, None)
-                del self._owners[slice_place]
+        for slice_place in gone:
+            await self._objects.delete(ResourcePath(ENDPOINT_SLICE, slice_place[1], namespace))
+            self._applied.pop(slice_place, None)
+            del self._owners[slice_place]
+
+    def _is_written(self, slice_place: Place, body: Object) -> bool:
+        return slice_place in self._slices.items and self._applied.get(slice_place) == body
 
     def _wanted(self, pod: Object, at: PodAddress) -> dict[Place, Object]:
         namespace, labels = pod["metadata"]["namespace"], pod["metadata"].get("labels") or {}

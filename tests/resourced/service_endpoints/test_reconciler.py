@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,11 +18,12 @@ from redbox_resourced.pods.pod_view import BoundPod, read_pod
 from redbox_resourced.service_endpoints import reconciler
 from redbox_resourced.service_endpoints.reconciler import ServiceEndpoints
 from redbox_resourced.service_endpoints.slices import MANAGED_BY, MANAGER
-from tests.kube.fakes import FakeApiServer
+from tests.kube.fakes import FakeApiServer, Request
 from tests.resourced.factories import slurm_cluster
 from tests.resourced.pods.factories import pod_job
 
 POD = ResourcePath(kinds.POD, "web-1", "alice")
+LOOK = Request("get", POD)
 SERVICE = ResourcePath(kinds.SERVICE, "web", "alice")
 SELECTS: Object = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}
 ROUTED, ELSEWHERE = (slurm_cluster(pods={"enabled": True, "routed": routed}) for routed in (True, False))
@@ -131,3 +133,25 @@ async def test_a_write_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatc
     async with running(api) as endpoints:
         endpoints.pod_shown(stored_pod(api), job(), ROUTED)
         await until(lambda: numbers(api) == [23456])
+
+
+async def test_ports_that_change_without_an_end_are_written_at_a_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "REFILL_S", 3600.0)
+    api = FakeApiServer()
+    api.put(SERVICE, spec=SELECTS)
+    async with running(api) as endpoints:
+        pod = stored_pod(api)
+        ports = [20000 + number for number in range(reconciler.BURST)]
+        for node_port in ports:
+            endpoints.pod_shown(pod, job(node_port), ROUTED)
+            await until(partial(is_written, api, node_port))
+        looks = api.requests.count(LOOK)
+        endpoints.pod_shown(pod, job(), ROUTED)
+        await until(lambda: api.requests.count(LOOK) > looks and endpoints._queue.is_idle)
+        assert numbers(api) == ports[-1:]
+
+
+def is_written(api: FakeApiServer, node_port: int) -> bool:
+    return numbers(api) == [node_port]
