@@ -170,7 +170,7 @@ def test_the_demo_shows_what_it_promises(bed: Bed, demo: str) -> None:
     assert f"export KUBECONFIG={bed.places.kubeconfig}" in demo
 
 
-@pytest.mark.parametrize("section", cases())
+@pytest.mark.parametrize("section", [*cases()])
 def test_a_section_can_be_typed_and_prints_what_it_shows(section: Section, alice: Path) -> None:
     done = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", section.typed],
