@@ -97,6 +97,8 @@ def _volumes(node: str) -> Iterator[tuple[str, dict[str, object]]]:
     here = [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]
     for number in range(VOLUMES):
         name = f"{STORAGE_CLASS}-{number}"
+        # No volume has both; the journal of a personal red-box asks for the first.
+        mode = "ReadWriteOnce" if number else "ReadWriteOncePod"
         yield (
             name,
             {
@@ -104,7 +106,7 @@ def _volumes(node: str) -> Iterator[tuple[str, dict[str, object]]]:
                 "kind": "PersistentVolume",
                 "metadata": {"name": name},
                 "spec": {
-                    "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
+                    "accessModes": [mode],
                     "storageClassName": STORAGE_CLASS,
                     "capacity": {"storage": "1Gi"},
                     "local": {"path": f"{FOLDER}/{name}"},

@@ -34,7 +34,7 @@ WITHIN_S = 180
 DEMO_WITHIN_S = 800
 SECTION = re.compile(r"^##? (.+?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-MINE = "slurmjobs,pods,jobs,cronjobs,services,persistentvolumeclaims,secrets,configmaps"
+MINE = "deployments,slurmjobs,pods,jobs,cronjobs,services,persistentvolumeclaims,secrets,configmaps"
 FOLDERS = {
     "tutorial.md": ".",
     "guide.md": "examples",
@@ -93,9 +93,9 @@ def _left_as_found(bed: Bed) -> Iterator[None]:
     """The demo turns pods and sessions on."""
     skip_without_pmix(bed)  # its examples start ranks by srun
     kubectl = Kubernetes(bed)
+    kubectl("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
     # Other files make resourced's account and rights without helm, which refuses to take them for its own.
     kubectl("delete", "--ignore-not-found", "--filename=-", stdin=rendered(bed))
-    kubectl("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
     yield
     kubectl("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
     (bed.places.state / "demo").unlink(missing_ok=True)
@@ -170,7 +170,7 @@ def test_the_demo_shows_what_it_promises(bed: Bed, demo: str) -> None:
     assert f"export KUBECONFIG={bed.places.kubeconfig}" in demo
 
 
-@pytest.mark.parametrize("section", cases())
+@pytest.mark.parametrize("section", [*cases()])
 def test_a_section_can_be_typed_and_prints_what_it_shows(section: Section, alice: Path) -> None:
     done = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", section.typed],
