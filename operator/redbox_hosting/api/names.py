@@ -84,6 +84,11 @@ def tls_name(owner: str) -> str:
     return f"{owner}-tls"
 
 
+def account_name(controller: str, role: str) -> str:
+    """The ServiceAccount of the pods of one role. It has no rights."""
+    return f"{controller}-{role}"
+
+
 def control_name(controller: str) -> str:
     """The operator's own way to slurmrestd."""
     return f"{controller}-control"

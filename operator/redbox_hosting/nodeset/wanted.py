@@ -58,8 +58,6 @@ def wanted_state(pod: WorkerPod) -> WantedState:
     """What the operator wants of a worker's node; an administrator's drain stands besides."""
     if pod.condemned:
         return WantedState(our_reason(pod.condemned))
-    if pod.altered:
-        return WantedState(our_reason(f"the pod was altered: {pod.altered}"))
     if pod.cordon:
         return WantedState(our_reason(f"cordoned: {pod.cordon}"))
     if pod.machine is WorkerMachine.CORDONED:
@@ -140,6 +138,8 @@ def _reasons_to_wait(
         yield "the node's former pod still ends"
     if not pod.is_ready:
         yield "the pod is not ready"
+    if pod.altered:
+        yield f"the pod was altered: {pod.altered}"
     if identity_of(pod, node) is not Identity.OWN:
         yield "it is unknown which pod the node's record belongs to"
 

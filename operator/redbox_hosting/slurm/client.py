@@ -11,16 +11,12 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-from aiohttp import ClientError, TCPConnector
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from redbox_api.bodies import whole
-from redbox_api.connections import explain, plain_session, url_of
-from redbox_api.errors import Unreachable
-from redbox_api.limits.answer_limits import AnswerLimits, OutOfBounds
+from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_hosting.slurm.answers import (
     Done,
     LicenseList,
@@ -44,12 +40,12 @@ from redbox_hosting.slurm.errors import (
     SlurmUnreachable,
     TokenRefused,
 )
+from redbox_hosting.slurm.http_exchange import HttpRequest, exchange
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 ANSWER_WITHIN_S = 5.0
 NEWEST, OLDEST = 45, 40
 LIMITS = AnswerLimits()
-CONNECTIONS = 4
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?")
 OK = range(200, 300)
 
@@ -71,13 +67,7 @@ class SlurmrestdClient:
         self._token = token
         self._version = version
         self._within = within_s
-        self._session = plain_session(TCPConnector(ssl=tls or True, limit=CONNECTIONS))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
+        self._tls = tls
 
     # ------------------------------------------------------------------------------------------------ reads
     async def nodes(self) -> tuple[RestNode, ...]:
@@ -169,24 +159,26 @@ class SlurmrestdClient:
                 status, body = await self._exchange(method, path, fields)
         except TimeoutError as error:
             raise SlurmUnknown(f"{what}: no answer within {self._within:g} s") from error
-        except (ClientError, OSError, OutOfBounds, Unreachable) as error:
-            raise SlurmUnknown(f"{what}: {explain(error)}") from error
+        except (OSError, EOFError, ValueError) as error:
+            raise SlurmUnknown(f"{what}: {_explained(error)}") from error
         return _checked_answer(what, status, body)
 
     async def _exchange(self, method: str, path: str, fields: Mapping[str, Any] | None) -> tuple[int, bytes]:
-        headers = {"x-slurm-user-token": await self._token()}
+        headers = {"x-slurm-user-token": await self._token(), "accept": "application/json"}
+        body = b""
         if fields is not None:
             headers["content-type"] = "application/json"
-        async with self._session.request(
-            method,
-            url_of(self._endpoint, path, {}),
-            data=None if fields is None else json.dumps(fields),
-            headers=headers,
-            allow_redirects=False,
-        ) as response:
-            body = await whole(response.content, LIMITS)
-            LIMITS.check(body)
-            return response.status, body
+            body = json.dumps(fields).encode()
+        request = HttpRequest(method, path, headers, body)
+        status, answer = await exchange(self._endpoint, request, self._tls, LIMITS)
+        LIMITS.check(answer)
+        return status, answer
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, EOFError):
+        return "the connection was closed before the end of the answer"
+    return str(error) or type(error).__name__
 
 
 def _checked_answer(what: str, status: int, body: bytes) -> dict[str, Any]:

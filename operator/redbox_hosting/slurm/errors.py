@@ -6,7 +6,7 @@ SlurmrestdError
 └── SlurmRefusal          Slurm's own error, with its number
     ├── TokenRefused      the token has ended, or its key has changed
     ├── NodesBusy         2016: a job is on the node
-    ├── BadNodeState      2028: the node is not in a state that allows it
+    ├── BadNodeState      2028, 2180: the node is not in a state that allows it
     └── NotServed         404: slurmrestd has no such path, such as new/node before 25.11
 """
 
@@ -17,7 +17,9 @@ from http import HTTPStatus
 from redbox_shared.printable import printable
 
 LONGEST_SENTENCE = 1024
-NODES_BUSY, BAD_NODE_STATE, AUTHENTICATION = 2016, 2028, 1007
+NODES_BUSY, AUTHENTICATION = 2016, 1007
+BAD_NODE_STATE, BAD_NODE_TRANSITION = 2028, 2180
+"""24.11 and 26.05 on the same request."""
 NETWORK_AUTHENTICATION_REQUIRED = 511
 REFUSES_TOKENS = frozenset({HTTPStatus.UNAUTHORIZED, NETWORK_AUTHENTICATION_REQUIRED})
 NO_SLURMCTLD = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
@@ -62,5 +64,6 @@ class NotServed(SlurmRefusal):
 BY_NUMBER: dict[int, type[SlurmRefusal]] = {
     NODES_BUSY: NodesBusy,
     BAD_NODE_STATE: BadNodeState,
+    BAD_NODE_TRANSITION: BadNodeState,
     AUTHENTICATION: TokenRefused,
 }

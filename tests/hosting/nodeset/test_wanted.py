@@ -27,7 +27,7 @@ REBOOTED = "Node unexpectedly rebooted"
             {"machine": WorkerMachine.CORDONED, "machine_reason": "new kernel"},
             "red-box: Kubernetes node cordoned: new kernel",
         ),
-        ({"altered": "limits.memory"}, "red-box: the pod was altered: limits.memory"),
+        ({"altered": "resources"}, ""),
         ({"condemned": "update", "cordon": "x"}, "red-box: update"),
         ({"machine": WorkerMachine.LOST}, ""),
         ({"machine": WorkerMachine.UNREADABLE}, ""),
@@ -208,6 +208,14 @@ def test_a_reason_of_ours_is_one_short_line() -> None:
             None,
             "slurmd does not respond",
         ),
+        (
+            "altered",
+            {"altered": "resources"},
+            snapshot(node("DOWN", reason=REBOOTED)),
+            None,
+            "the pod was altered: resources",
+        ),
+        ("altered, in service", {"altered": "resources"}, snapshot(node()), None, ""),
         # Whatever else is an administrator's.
         (
             "an administrator's drain",

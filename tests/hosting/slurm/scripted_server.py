@@ -43,6 +43,7 @@ class ScriptedServer:
             while self.keeps_sending:
                 writer.write(self.keeps_sending)
                 await writer.drain()
+                await asyncio.sleep(0)  # the client's turn
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -62,11 +62,8 @@ async def asking(
         return "token-1"
 
     answers = answer if callable(answer) else lambda method, path: answer  # noqa: ARG005
-    async with (
-        serving(answers, keeps_sending=keeps_sending) as server,
-        SlurmrestdClient(server.endpoint, token=token, version=version, within_s=within_s) as client,
-    ):
-        yield client, server
+    async with serving(answers, keeps_sending=keeps_sending) as server:
+        yield SlurmrestdClient(server.endpoint, token=token, version=version, within_s=within_s), server
 
 
 async def fails(
@@ -162,7 +159,14 @@ async def test_writes(
 
 # ------------------------------------------------------------------------------------------------ no answers
 @pytest.mark.parametrize(
-    ("number", "kind"), [(2016, NodesBusy), (2028, BadNodeState), (1007, TokenRefused), (9207, SlurmRefusal)]
+    ("number", "kind"),
+    [
+        (2016, NodesBusy),
+        (2028, BadNodeState),
+        (2180, BadNodeState),
+        (1007, TokenRefused),
+        (9207, SlurmRefusal),
+    ],
 )
 @pytest.mark.parametrize("status", [200, 422, 500])
 async def test_an_error_is_one_whatever_the_status(
@@ -244,18 +248,60 @@ async def test_nobody_at_the_address_is_unknown() -> None:
     async def token() -> str:
         return ""
 
-    async with SlurmrestdClient("http://127.0.0.1:1", token=token, version=42) as client:
-        with pytest.raises(SlurmUnknown):
-            await client.nodes()
+    client = SlurmrestdClient("http://127.0.0.1:1", token=token, version=42)
+    with pytest.raises(SlurmUnknown):
+        await client.nodes()
 
 
 async def test_no_answer_in_time_is_unknown() -> None:
     assert (await fails(None, SlurmUnknown, within_s=0.2)).endswith("no answer within 0.2 s")
 
 
-async def test_an_answer_without_an_end_is_unknown() -> None:
-    head = b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n"
-    await fails(head, SlurmUnknown, within_s=0.3, keeps_sending=b"1\r\n \r\n")
+@pytest.mark.parametrize(
+    ("head", "more"),
+    [
+        (b"HTTP/1.1 200 X\r\ncontent-length: 1000000\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 X\r\n", b"a: b\r\n"),
+        (b"HTTP/1.1 200 X\r\na: ", b"b" * 1000),
+        (b"", b"\0" * 1000),
+    ],
+)
+async def test_an_answer_without_an_end_is_unknown(head: bytes, more: bytes) -> None:
+    await fails(head, SlurmUnknown, within_s=0.5, keeps_sending=more)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b'HTTP/1.1 200 X\r\ncontent-length: 12\r\ncontent-length: 2\r\n\r\n{"nodes":[]}',
+        b'HTTP/1.1 200 X\r\ncontent-length: -1\r\n\r\n{"nodes":[]}',
+        b'HTTP/1.1 200 X\r\n\r\n{"nodes":[]}',
+        b'HTTP/1.1 200 X\r\nno header\r\n\r\n{"nodes":[]}',
+        b'HTTP/2 200 X\r\ncontent-length: 12\r\n\r\n{"nodes":[]}',
+        b'SSH-2.0-OpenSSH\r\n\r\n{"nodes":[]}',
+    ],
+)
+async def test_what_is_no_plain_response_is_unknown(raw: bytes) -> None:
+    await fails(raw, SlurmUnknown)
+
+
+async def test_of_two_responses_to_one_request_the_first_counts() -> None:
+    """As slurmrestd 26.05 answers what fails."""
+    first = response(error(2018, "Invalid node name specified"), 422)
+    second = b"HTTP/1.1 422 X\r\nconnection: Close\r\ncontent-length: 4\r\n\r\nwhat"
+    said = await fails(first + second, SlurmRefusal, lambda c: c.resume("w-9"))
+    assert said == "POST /slurm/v0.0.42/node/w-9: Invalid node name specified (2018)"
+
+
+async def test_a_token_that_would_add_a_header_is_not_sent() -> None:
+    async def token() -> str:
+        return "a\r\nx-slurm-user-name: root"
+
+    async with serving(lambda *_: response({})) as server:
+        with pytest.raises(SlurmUnknown, match="x-slurm-user-token cannot be sent"):
+            await SlurmrestdClient(server.endpoint, token=token, version=42).nodes()
+    assert server.requests == []
 
 
 async def test_an_answer_that_is_too_large_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def service_account(cell: SlurmCell, role: str) -> Manifest:
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": metadata(
-            f"{cell.name}-{role}", cell.namespace, labels(cell.name, role, cell.name), cell.owner
+            names.account_name(cell.name, role), cell.namespace, labels(cell.name, role, cell.name), cell.owner
         ),
         "automountServiceAccountToken": False,
     }

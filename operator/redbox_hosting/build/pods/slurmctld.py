@@ -92,6 +92,7 @@ def _pod(cell: SlurmCell) -> Manifest:
         [daemon_container(own, cell.spec.slurmctld)],
         volumes,
         security=restricted_pod(names.SLURM_UID),
+        serviceAccountName=names.account_name(cell.name, ROLE),
         dnsConfig=dns(cell),
         terminationGracePeriodSeconds=30,
     )

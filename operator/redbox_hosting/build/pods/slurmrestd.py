@@ -94,6 +94,7 @@ def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
             {"name": "tls", "secret": {"secretName": names.tls_name(asked.name), "defaultMode": MODE_KEYS}},
         ],
         security=restricted_pod(names.NOBODY_UID),
+        serviceAccountName=names.account_name(cell.name, asked.role),
     )
     return {
         "apiVersion": "apps/v1",

@@ -149,6 +149,7 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
         [merged],
         volumes,
         security={"seccompProfile": {"type": "Unconfined" if is_privileged else "RuntimeDefault"}},
+        serviceAccountName=names.account_name(cell.name, ROLE),
         dnsConfig=dns(cell),
         tolerations=[{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in TOLERATED],
         **({} if node_set.spec.oversubscribe_node else {"affinity": _APART}),
