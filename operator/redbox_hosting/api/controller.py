@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -229,10 +229,3 @@ class ControllerSpec(JwtKeyFields):
     def name_in_slurm(self, namespace: str, name: str) -> str:
         """Slurm's ClusterName, in 40 characters at most."""
         return self.cluster_name or f"{namespace}_{name}".lower().replace(".", "-")[:40]
-
-
-class Controller(KubeModel):
-    """A Controller as stored at the API server."""
-
-    metadata: dict[str, Any]
-    spec: ControllerSpec
