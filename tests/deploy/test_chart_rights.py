@@ -111,6 +111,8 @@ def test_pods_add_these_rights_and_without_them_there_are_none(rendered: Render)
         "slurmclusters/status": {"patch"},
         "secrets": {"get"},
         "configmaps": {"get"},
+        "services": {"list", "watch"},
+        "endpointslices": {"list", "watch", "create", "patch", "delete"},  # by redbox-slices its own only
     }
     for account in ("redbox-operator", "redbox-crds", "redbox-uninstall"):
         assert list(rules_of(on, account)) == list(rules_of(off, account))
