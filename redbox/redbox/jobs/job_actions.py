@@ -16,12 +16,20 @@ from datetime import datetime
 import structlog
 
 from redbox.core.domain import Caller, JobKey, Role
-from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, JobStates, Observation
+from redbox.core.workload_manager import (
+    ActionResult,
+    JobAction,
+    JobHandle,
+    JobStates,
+    Observation,
+    TaskObservation,
+)
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import Forbidden, JobConflict, JobsBusy, NotAcceptable
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.messages import HELD_FOR_DEPENDENCY
 from redbox.jobs.record.record import JobRecord, Lineage, Stage, lineage
+from redbox.jobs.record.state_machine import merge_tasks
 from redbox.observability.job_audit import REDBOX, AuditEntry
 from redbox_api.models import FINAL_PHASES, Phase
 from redbox_shared.backoff import Backoff
@@ -145,6 +153,18 @@ def handle_for(record: JobRecord, act: JobAction, task: int | None) -> JobHandle
     if not record.status.array_size:
         raise NotAcceptable(f"The job is not an array: it has no task {task}.")
     return replace(handle, job_id=f"{handle.job_id}_{task}")
+
+
+def with_cancelled_task(record: JobRecord, task: int) -> JobRecord:
+    """Of a task that is cancelled while it waits Slurm keeps no trace, in its queue or its accounting.
+
+    The array would wait for its end. One that has begun is left to what Slurm shows of it.
+    """
+    status = record.status
+    if status.task(task) is not None:
+        return record
+    cancelled = TaskObservation(task, f"{record.job_id}_{task}", "CANCELLED")
+    return replace(record, status=replace(status, tasks=merge_tasks(status.tasks, [cancelled])))
 
 
 def has_grace(record: JobRecord, now: datetime) -> bool:

@@ -27,7 +27,7 @@ from redbox.jobs.errors import (
     RateLimited,
     RefusedBySlurm,
 )
-from redbox.jobs.job_actions import JobActions, handle_for, may_act_for_others
+from redbox.jobs.job_actions import JobActions, handle_for, may_act_for_others, with_cancelled_task
 from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.poll.cancelled_jobs import CancelledJobs
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
@@ -375,6 +375,8 @@ class JobService:
             )
         if not outcome.done:
             raise RefusedBySlurm(outcome.detail)
+        if task is not None:
+            await self._store.change_one(record.key, lambda current: with_cancelled_task(current, task))
         return self._view(self._store.index.get(record.key) or record)
 
     # ------------------------------------------------------------------------------------------ the cluster

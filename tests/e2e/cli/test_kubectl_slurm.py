@@ -256,7 +256,7 @@ def test_usage_and_the_start_of_the_job_behind_are_slurms_own(nearby: Plugin, ru
     eventually(measured)
     expected = rf"Starts: +Slurm expects it to start at \S+, in about \d+ min, on {node} \("
     eventually(lambda: re.search(expected, nearby.well("explain", behind)))
-    listed = rf"{behind} +alice +PD +20\S+ +1 +{node} +\("
+    listed = rf"{behind} +alice +PD +20\S+ +{node} +\("
     assert re.search(listed, nearby.well("queue", "--start"))
     nearby.well("cancel", behind)
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import JobAction
+from redbox.core.workload_manager import JobAction, TaskObservation
 from redbox.jobs.errors import JobConflict, NotAcceptable
-from redbox.jobs.job_actions import handle_for, may_act_for_others
+from redbox.jobs.job_actions import handle_for, may_act_for_others, with_cancelled_task
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
 from redbox_api.models import Phase
 from tests.redbox.jobs.harness import caller, operator
@@ -46,3 +46,12 @@ def test_a_job_that_is_no_array_or_has_no_id_has_no_task() -> None:
 def test_an_operator_cancels_a_task_as_it_cancels_the_whole_job() -> None:
     assert may_act_for_others(operator(), JobAction.CANCEL_TASK)
     assert not may_act_for_others(caller(), JobAction.SIGNAL)
+
+
+def test_a_task_that_was_cancelled_while_it_waited_has_ended_although_slurm_shows_no_trace_of_it() -> None:
+    """Else the array waits ten minutes for its end."""
+    running = TaskObservation(1, "7_1", "RUNNING")
+    record = replace(ARRAY, status=ObservedStatus(array_size=9, tasks=(running,)))
+    cancelled = with_cancelled_task(record, 4)
+    assert [(task.index, task.state) for task in cancelled.status.tasks] == [(1, "RUNNING"), (4, "CANCELLED")]
+    assert with_cancelled_task(record, 1) == record
