@@ -201,9 +201,7 @@ class ContainerLife:
                 whose = "this user's" if listener.uid == os.getuid() else "another user's"
                 raise StartFailed(
                     "port {} of container {} is in use on node {} by {} process: the network is the node's "
-                    "own; redbox.dev/dynamic-ports gives pods free ports".format(
-                        port, self.name, node, whose
-                    ),
+                    "own; redbox.dev/dynamic-ports gives a free one".format(port, self.name, node, whose),
                     reason="PortInUse",
                 )
 
