@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from urllib.error import HTTPError
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
@@ -40,6 +42,16 @@ class ServedRecipe:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def status_of(self, path: str) -> int:
+        """The status of an answer without the password; 0 while none comes."""
+        try:
+            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=WITHIN_S) as answer:
+                return int(answer.status)
+        except HTTPError as refused:
+            return refused.code
+        except OSError:
+            return 0
 
     def log(self) -> str:
         return self.plugin.well("logs", self.name)

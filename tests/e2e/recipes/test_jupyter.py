@@ -38,7 +38,7 @@ def jupyter(bed: Bed, plugin: Plugin) -> Iterator[ServedRecipe]:
     python_environment.install(login, bed.places, LOCK, ENVIRONMENT)
     login.run("chown", "-R", "alice:", ENVIRONMENT)
     with served(plugin, "JupyterLab") as jupyter:
-        eventually(lambda: status_of(jupyter, "/login") == HTTPStatus.OK, what="the login page")
+        eventually(lambda: jupyter.status_of("/login") == HTTPStatus.OK, what="the login page")
         yield jupyter
     written = ("jupyter", "Untitled.ipynb", ".jupyter", ".ipython", ".local/share/jupyter")
     login.run("rm", "-rf", *(f"/home/alice/{path}" for path in written))
@@ -51,16 +51,6 @@ def ask(jupyter: ServedRecipe, path: str, token: str = "", method: str = "GET") 
         return json.loads(answer.read())
 
 
-def status_of(jupyter: ServedRecipe, path: str) -> int:
-    try:
-        with urllib.request.urlopen(f"http://{jupyter.address}{path}", timeout=ANSWERS_WITHIN_S) as answer:
-            return int(answer.status)
-    except HTTPError as refused:
-        return refused.code
-    except OSError:
-        return 0
-
-
 def channels(jupyter: ServedRecipe, kernel: str, token: str = "") -> ClientConnection:
     headers = {"Authorization": f"token {token}"} if token else {}
     address = f"ws://{jupyter.address}/api/kernels/{kernel}/channels"
@@ -68,7 +58,7 @@ def channels(jupyter: ServedRecipe, kernel: str, token: str = "") -> ClientConne
 
 
 def test_only_the_token_of_the_secret_is_let_in(jupyter: ServedRecipe) -> None:
-    assert status_of(jupyter, "/api/kernels") == HTTPStatus.FORBIDDEN
+    assert jupyter.status_of("/api/kernels") == HTTPStatus.FORBIDDEN
     with pytest.raises(HTTPError, match="403"):
         ask(jupyter, "/api/kernels", "another")
     assert ask(jupyter, "/api/kernels", jupyter.password) == []

@@ -18,7 +18,16 @@ INDEX = "search.json"
 READERS = ("users/", "", "administrators/", "chart/", "reference/", "developers/")
 """Their pages in this order; "" is the first page. All others follow."""
 DECISIONS = "developers/decisions/"
-LISTS = ("http-api/", "examples/", "files/", "reference/figures/", "changelog/", "license/", DECISIONS)
+LISTS = (
+    "http-api/",
+    "reference/hosting-kinds/",
+    "examples/",
+    "files/",
+    "reference/figures/",
+    "changelog/",
+    "license/",
+    DECISIONS,
+)
 Section = dict[str, Any]
 
 

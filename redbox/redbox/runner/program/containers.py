@@ -199,9 +199,11 @@ class ContainerLife:
             for listener in find_listeners(port):
                 node = self._context.node_name
                 whose = "this user's" if listener.uid == os.getuid() else "another user's"
-                text = "port {} of container {} is in use on node {} by {} process: the network is the "
-                text += "node's own; redbox.dev/dynamic-ports gives pods free ports"
-                raise StartFailed(text.format(port, self.name, node, whose), reason="PortInUse")
+                raise StartFailed(
+                    "port {} of container {} is in use on node {} by {} process: the network is the node's "
+                    "own; redbox.dev/dynamic-ports gives a free one".format(port, self.name, node, whose),
+                    reason="PortInUse",
+                )
 
     def _build_start(self, image: Image) -> ContainerStart:
         while True:
