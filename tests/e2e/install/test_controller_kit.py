@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from kubernetes.aio import client, config
 from prometheus_client import CollectorRegistry, Counter
 
 from redbox_bed.bed import Bed
@@ -26,10 +27,10 @@ WITHIN_S = 60.0
 
 
 @pytest.fixture
-async def objects(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ObjectClient]:
+async def objects(bed: Bed) -> AsyncIterator[ObjectClient]:
     """With the CRD of Greetings."""
-    monkeypatch.setenv("KUBECONFIG", str(bed.places.kubeconfig))
-    objects = await ObjectClient.connect("greetings")
+    await config.load_kube_config(config_file=str(bed.places.kubeconfig))  # type: ignore[no-untyped-call]
+    objects = ObjectClient(client.ApiClient(), "greetings")
     crd = crd_of(GREETINGS, "A greeting.")
     await upgrade_crds(objects, [crd])
     yield objects
