@@ -49,7 +49,7 @@ Generated from the CRDs by `make generate`. Slurm clusters that Kubernetes runs 
 yet: no chart installs these kinds.
 """
 PODS = DEPLOY.parent / "docs/reference/pods.md"
-ERRORS = DEPLOY.parent / "docs/administrators/errors.md"
+ERRORS = DEPLOY.parent / "docs/reference/errors.md"
 DASHBOARDS = DEPLOY / "dashboards.yaml"
 DATA_SOURCE = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
 EXAMPLES = DEPLOY.parent / "tests" / "deploy" / "chart"

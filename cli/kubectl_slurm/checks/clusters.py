@@ -45,7 +45,7 @@ def _cure_of(cluster: ClusterView) -> str:
     if cluster.is_endpoint:
         return f"the log of its red-box has the reason: kubectl logs redbox-{cluster.name}-0"
     explanation = explanation_of(cluster.trouble, UNREACHABLE)
-    return explanation.cure if explanation else "tell the administrators: docs/administrators/errors.md"
+    return explanation.cure if explanation else "tell the administrators: docs/reference/errors.md"
 
 
 def operator_roles(cluster: ClusterView) -> Iterator[Examined]:

@@ -1,1 +1,1 @@
-"""Makes docs/administrators/errors.md: all error texts of the product, each with its cause and cure."""
+"""Makes docs/reference/errors.md: all error texts of the product, each with its cause and cure."""
