@@ -117,10 +117,10 @@ class Clients:
 
     def connect(self, address: str, port: int) -> list[bool]:
         """Whether each of them gets a connection: what a policy refuses gets no answer at all."""
-        return [self._connects(pod, f"{address}:{port}") for pod in self.pods]
+        return [self._connects(pod, address, str(port)) for pod in self.pods]
 
-    def _connects(self, pod: str, address: str) -> bool:
-        ask = ("wget", "-q", "-T", "3", "-O", "/dev/null", f"http://{address}/")
+    def _connects(self, pod: str, address: str, port: str) -> bool:
+        ask = ("nc", "-w", "3", "-e", "true", address, port)
         try:
             self.kubernetes("exec", f"--namespace={self.namespace}", pod, "--", *ask)
         except BedError as error:
