@@ -120,7 +120,7 @@ class Clients:
         return [self._connects(pod, address, str(port)) for pod in self.pods]
 
     def _connects(self, pod: str, address: str, port: str) -> bool:
-        ask = ("nc", "-w", "3", "-e", "true", address, port)
+        ask = ("nc", "-w3", address, port, "-e", "true")
         try:
             self.kubernetes("exec", f"--namespace={self.namespace}", pod, "--", *ask)
         except BedError as error:
