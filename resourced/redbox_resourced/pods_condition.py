@@ -64,6 +64,8 @@ def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> Pod
     if serving.certificate is not None:
         certificate = serving.certificate
         return PodsReadiness(holds=True, reason=certificate.reason, message=certificate.message)
+    if spec.routed and serving.services:
+        return PodsReadiness(holds=True, reason="ServicesNotServed", message=serving.services)
     if not grants.namespaces:
         message = (
             "Pods run as Slurm jobs. Secrets are read nowhere, and pods that refer to Secrets wait: the "

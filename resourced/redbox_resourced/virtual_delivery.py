@@ -43,6 +43,8 @@ class PodsServing:
     reason: str = ""
     problem: str = ""
     certificate: CertificateWarning | None = None
+    services: str = ""
+    """Why Services do not lead to pods with dynamic ports."""
 
 
 class VirtualDelivery:
@@ -115,7 +117,8 @@ class VirtualDelivery:
             return PodsServing(TOO_OLD, too_old_message(cluster))
         note = self._certificate.note if self._certificate.is_self_signed else ""
         return PodsServing(
-            certificate=self._expiry.warning or (CertificateWarning(NOT_SIGNED, note) if note else None)
+            certificate=self._expiry.warning or (CertificateWarning(NOT_SIGNED, note) if note else None),
+            services="" if self._is_starting() else self._slice_policy.problem,
         )
 
     def _with_virtual_nodes(self) -> Iterator[SlurmCluster]:

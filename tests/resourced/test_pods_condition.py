@@ -28,6 +28,8 @@ WHERE = ResourcePath(SLURM_CLUSTERS, "hpc1")
         (TOKENS, ALL, SERVED, "Served", "alice"),
         ({}, ALL, PodsServing("NotServed", "the port is taken"), "NotServed", "the port is taken"),
         ({}, PodGrants(), PodsServing("PolicyMissing", "not in force"), "PolicyMissing", "not in force"),
+        ({"routed": True}, ALL, PodsServing(services="not in force"), "ServicesNotServed", "not in force"),
+        ({}, ALL, PodsServing(services="not in force"), "Served", "alice"),
         ({}, PodGrants(enabled=True), SERVED, "Served", "resourced.pods.namespaces"),
         (TOKENS, PodGrants(enabled=True, namespaces=("a",)), SERVED, "NoTokenNamespaces", "apiTokenNamesp"),
     ],
@@ -36,7 +38,7 @@ def test_the_first_thing_that_is_missing_is_named(
     spec: dict[str, Any], grants: PodGrants, serving: PodsServing, reason: str, said: str
 ) -> None:
     readiness = readiness_of(PodsSpec.model_validate({"enabled": True, **spec}), grants, serving)
-    assert (readiness.reason, readiness.holds) == (reason, reason == "Served")
+    assert (readiness.reason, readiness.holds) == (reason, reason in {"Served", "ServicesNotServed"})
     assert said in readiness.message
 
 

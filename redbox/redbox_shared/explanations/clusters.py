@@ -193,6 +193,11 @@ PODS_READY_REASONS = {
         "The Kubernetes administrator sets `resourced.enabled` and `resourced.pods.enabled` of the chart.",
     ),
     "NotServed": Explanation("resourced serves no virtual nodes; the message says why.", APPLY_CHART),
+    "ServicesNotServed": Explanation(
+        "resourced may not write the EndpointSlices of pods with dynamic ports. Pods run, and Services do not "
+        "lead to these.",
+        "The Kubernetes administrator applies the chart again, with its policy `redbox-slices`.",
+    ),
     "PolicyMissing": Explanation(
         "A ValidatingAdmissionPolicy of the chart is not in force: it was removed, or installed just now. "
         "resourced checks every 30 s. The message names another policy if that one refuses the test.",
