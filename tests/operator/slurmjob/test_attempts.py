@@ -136,7 +136,7 @@ def test_a_second_launch_that_failed_is_followed_by_an_attempt_only_with_retry_l
     row = job_row(Phase.LOST, **NOT_LAUNCHED)
     status = status_of(status_inputs(row, job=slurm_job(backoffLimit=3)))
     assert (status.phase, status.reason) == ("Failed", "LaunchFailed")
-    assert "retryLost with a backoffLimit does so itself" in (status.message or "")
+    assert "retryLost with a backoffLimit does so by itself" in (status.message or "")
     finished = status.condition(ConditionType.FINISHED)
     assert finished is not None
     assert finished.reason == "Lost"
