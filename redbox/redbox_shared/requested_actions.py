@@ -41,8 +41,12 @@ def asks_for(value: str, job_id: str, run: int) -> bool:
     return value.split("/")[:2] == [job_id, str(run)]
 
 
-def tasks_in(value: str) -> list[int]:
-    """Of the value of CANCEL_TASKS; as many as one request may have."""
-    parts = value.split("/")
-    indexes = parts[2].split(",") if len(parts) > 2 else []  # noqa: PLR2004 (behind job id and run)
-    return [int(index) for index in indexes[:MOST_TASKS] if index.isdecimal() and len(index) <= LONGEST_INDEX]
+def tasks_in(value: str) -> tuple[list[int], str]:
+    """Of the value of CANCEL_TASKS: as many as one request may have, and why others are left out."""
+    words = value.split("/")[2:3]  # behind job id and run
+    words = words[0].split(",") if words else []
+    tasks = [int(word) for word in words[:MOST_TASKS] if word.isdecimal() and len(word) <= LONGEST_INDEX]
+    if tasks and len(tasks) == len(words):
+        return tasks, ""
+    left_out = f"{len(words) - len(tasks)} of the {len(words)} named are left out"
+    return tasks, f"{left_out}: a request names 1 to {MOST_TASKS} tasks, by their numbers"

@@ -20,6 +20,8 @@ from typing import Any
 
 import pyte
 
+from redbox_shared.requested_actions import CANCEL, REQUESTED
+
 PROGRAM = str(Path(sys.executable).parent / "kubectl-slurm")
 WITHIN_S = 60.0
 SCRIPTED = """\
@@ -162,6 +164,12 @@ def run(
         timeout=WITHIN_S,
         env=dict(env or kubectl.environment()),
     )
+
+
+def cancelled(kubectl: Kubectl) -> list[str]:
+    """By the annotation that the operator acts on."""
+    asked = f'"{CANCEL}": "{REQUESTED}"'
+    return [call.rpartition(" -- ")[2] for call in kubectl.calls if "patch " in call and asked in call]
 
 
 class Terminal:

@@ -15,13 +15,7 @@ from kubectl_slurm.commands.history import point_in_time
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from redbox_shared.requested_actions import CANCEL, REQUESTED
 from tests.cli.factories import slurmcluster, slurmjob
-from tests.cli.harness import Kubectl, run, terminal
-
-
-def cancelled(kubectl: Kubectl) -> list[str]:
-    """By the annotation that the operator acts on."""
-    asked = f'"{CANCEL}": "{REQUESTED}"'
-    return [call.rpartition(" -- ")[2] for call in kubectl.calls if "patch " in call and asked in call]
+from tests.cli.harness import Kubectl, cancelled, run, terminal
 
 
 def deleted(kubectl: Kubectl) -> list[str]:
@@ -146,56 +140,6 @@ def test_an_array_is_named_as_the_queue_shows_it_and_a_part_of_it_is_not_all_of_
         ended = run(kubectl, "hold", part)
         assert (ended.returncode, "name the array" in ended.stderr) == (1, True)
         assert "patch" not in kubectl.calls[-1]
-
-
-TASKS = re.compile(r'"redbox.dev/cancel-tasks": "(\S+)/(\w+)"')
-
-
-def answer_of_the_operator(kubectl: Kubectl, reason: str, words: str) -> None:
-    """As its event, once a request is there."""
-    program = kubectl.program.read_text()
-    value = r's#.*cancel-tasks": "\([^"]*\)".*#\1#p'
-    event = f'{{"items": [{{"reason": "{reason}", "message": "%s: {words}", "lastTimestamp": "x"}}]}}'
-    wanted = f'"$(sed -n \'{value}\' "$ANSWERS/calls" | tail -n 1)"'
-    answers = f"    *involvedObject*) printf '{event}' {wanted} ;;\n    */version*)"
-    kubectl.becomes(program.replace("    */version*)", answers))
-
-
-def test_tasks_of_an_array_are_cancelled_in_one_request(kubectl: Kubectl) -> None:
-    answer_of_the_operator(kubectl, "TasksCancelled", "Slurm has cancelled them.")
-    kubectl.answers("job", slurmjob("wait-def34", jobID="13", run=2, spec={"array": "0-9"}))
-    ended = run(kubectl, "cancel", "13_4", "wait-def34_[1-2,7]", "train-abc12")
-    assert ended.returncode == 0, ended.stderr
-    assert "tasks 1, 2, 4, 7 are cancelled" in ended.stdout
-    assert TASKS.findall("\n".join(kubectl.calls))[0][0] == "13/1/1,2,4,7"
-    assert cancelled(kubectl) == ["wait-def34"]  # as the fake answers for any name
-    whole = run(kubectl, "cancel", "13_[0-9]")
-    assert (whole.returncode, "wait-def34 (Slurm job 13) is cancelled" in whole.stdout) == (0, True)
-
-
-def test_a_task_that_slurm_does_not_cancel_is_said(kubectl: Kubectl) -> None:
-    answer_of_the_operator(kubectl, "CancelTasksRefused", "task 4: Slurm no longer has job 13_4")
-    ended = run(kubectl, "cancel", "13_4")
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert "task 4: Slurm no longer has job 13_4" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--me", "13_4"],
-        ["--delete", "13_4"],
-        ["12_4"],
-        ["13_[0-99]"],
-        ["13_[x]"],
-        ["13_[3-1]"],
-        ["13_[]"],
-        ["pod/hello"],
-    ],
-)
-def test_what_is_no_part_of_an_array_cancels_nothing(kubectl: Kubectl, words: list[str]) -> None:
-    assert run(kubectl, "cancel", *words).returncode != 0
-    assert not any("patch" in call for call in kubectl.calls)
 
 
 def test_a_task_may_be_entered_while_the_scheduler_has_suspended_another_one(kubectl: Kubectl) -> None:

@@ -125,12 +125,15 @@ def _cancel_parts(call: Invocation, options: argparse.Namespace) -> bool:
     for job, tasks in arrays.values():
         try:
             _refuse_ended(job)
-            wanted = sorted({*tasks})
-            request_task_cancels(call.kubectl, job, wanted)
-            which, are = ("task", "is") if len(wanted) == 1 else ("tasks", "are")
-            call.screen.write(
-                one_line(f"{_title(job)}: {which} {', '.join(map(str, wanted))} {are} cancelled")
-            )
+            for done in request_task_cancels(call.kubectl, job, sorted({*tasks})):
+                if isinstance(done, Refusal):
+                    well = False
+                    note(f"kubectl slurm: {done}")
+                    continue
+                which, are = ("task", "is") if len(done) == 1 else ("tasks", "are")
+                call.screen.write(
+                    one_line(f"{_title(job)}: {which} {', '.join(map(str, done))} {are} cancelled")
+                )
         except PluginError as error:
             well = False
             note(f"kubectl slurm: {error}")

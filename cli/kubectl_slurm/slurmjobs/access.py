@@ -142,11 +142,16 @@ def patch(kubectl: Kubectl, job: SlurmJobView, change: dict[str, Any]) -> SlurmJ
 
 def events_of(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
     """The events of an object, the oldest first; none where the user may not read them."""
-    selector = f"--field-selector=involvedObject.uid={uid},involvedObject.kind={kind}"
     try:
-        found: list[dict[str, Any]] = kubectl.json("get", "events", selector)["items"]
+        return list_events(kubectl, kind, uid)
     except NotPermitted:
         return []
+
+
+def list_events(kubectl: Kubectl, kind: str, uid: str) -> list[dict[str, Any]]:
+    """As events_of; NotPermitted where the user may not read them."""
+    selector = f"--field-selector=involvedObject.uid={uid},involvedObject.kind={kind}"
+    found: list[dict[str, Any]] = kubectl.json("get", "events", selector)["items"]
     return sorted(
         found, key=lambda event: event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
     )

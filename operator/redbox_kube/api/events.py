@@ -32,6 +32,8 @@ class Event:
     """The part of the object: `spec.containers{name}`."""
     repeats: bool = False
     """Whether the same change may happen again: the event then counts, as kubelets' do."""
+    is_answer: bool = False
+    """Whether it answers a request of a user, who waits for it."""
 
     @property
     def where(self) -> ResourcePath:

@@ -15,6 +15,8 @@ from redbox_kube.runtime.paces import Pace
 log = structlog.get_logger(__name__)
 EVENTS_AT_ONCE, EVENT_EVERY_S = 25, 300.0
 """Of one object, as kubelets limit theirs: a red-box of a namespace may report changes without an end."""
+ANSWER_EVERY_S = 1.0
+"""After as many: each answers a write of the user's own, who would otherwise not see the outcome."""
 
 
 class EventWriter:
@@ -25,10 +27,12 @@ class EventWriter:
         self._objects = objects
         self._created = created
         self._pace = Pace(EVENTS_AT_ONCE, EVENT_EVERY_S)
+        self._answer_pace = Pace(EVENTS_AT_ONCE, ANSWER_EVERY_S)
 
     async def publish(self, event: Event) -> None:
         """Create it, or count it again if it may repeat; after a number for one object, only few."""
-        if self._pace.take(event.uid):
+        pace = self._answer_pace if event.is_answer else self._pace
+        if pace.take(event.uid):
             return
         body = event.body(datetime.now(UTC))
         try:

@@ -58,8 +58,6 @@ from redbox_operator.slurmjob.attempt_state import (
     is_recorded,
     next_attempt_in,
     pending_action,
-    requested_requeue,
-    requested_task_cancels,
     status_inputs,
 )
 from redbox_operator.slurmjob.deletion import Deletion
@@ -361,10 +359,8 @@ class Reconciler:
                     self._unreleased.discard(state.job.uid)
                 else:
                     self.queue.add(state.job.ref)  # its status announces the release
-            elif requested := requested_requeue(state.job, row):
-                await self._requested.requeue(state, link, row, requested)
-            elif requested := requested_task_cancels(state.job, row):
-                await self._requested.cancel_tasks(state, link, requested)
+            else:
+                await self._requested.act_on_run(state, link, row)
         except (NoSuchJob, Conflict, Busy) as refusal:
             log.info("action refused by red-box", slurmjob=state.job.ref.full_name, error=str(refusal))
             self.queue.add_later(state.job.ref, AWAY_PAUSE_S)

@@ -28,6 +28,8 @@ from redbox_operator.slurmjob.attempt_state import (
     cancel_requested,
     is_held_by_slurm,
     is_recorded,
+    requested_requeue,
+    requested_task_cancels,
 )
 from redbox_operator.slurmjob.attempts import CancelState
 from redbox_shared import requested_actions
@@ -51,37 +53,54 @@ class RequestedActions:
 
     def __init__(self, writer: StatusWriter) -> None:
         self._writer = writer
-        self._settled: dict[str, str] = {}  # by the SlurmJob's uid
+        self._requeues: dict[str, tuple[str, bool]] = {}  # by the SlurmJob's uid; whether Slurm has done it
         self._settled_tasks: dict[str, str] = {}  # likewise
         self._refused_releases: dict[str, str] = {}  # likewise
 
-    async def requeue(self, state: AttemptState, link: RedboxLink, row: Job, requested: str) -> None:
-        """Raises what may succeed later: Busy, RedboxUnavailable."""
+    async def act_on_run(self, state: AttemptState, link: RedboxLink, row: Job) -> None:
+        """Requeue the run, or else cancel its tasks, as they are requested.
+
+        Raises what may succeed later: Busy, RedboxUnavailable.
+        """
+        requeue = requested_requeue(state.job, row)
+        if requeue is not None and await self._requeue(state, link, row, requeue):
+            return  # the next run has begun, though the row may not show it yet
+        tasks = requested_task_cancels(state.job, row)
+        if tasks is not None:
+            await self._cancel_tasks(state, link, tasks)
+
+    async def _requeue(self, state: AttemptState, link: RedboxLink, row: Job, requested: str) -> bool:
+        """Whether Slurm has done it, now or before."""
         uid = state.job.uid
-        if self._settled.get(uid) == requested:
-            return
+        settled, done = self._requeues.get(uid, ("", False))
+        if settled == requested:
+            return done
         try:
             await link.act(state.row_key, REQUEUE, run=row.run)
         except (Conflict, NotAccepted, NotAllowed) as refusal:
+            done = False
             await self._publish(state, REQUEUE, requested, REQUEUE_REFUSED, refusal.problem.detail)
         else:
+            done = True
             await self._publish(state, REQUEUE, requested, REQUEUED, "Slurm has it in its queue again.")
-        self._settled[uid] = requested
+        self._requeues[uid] = requested, done
+        return done
 
-    async def cancel_tasks(self, state: AttemptState, link: RedboxLink, requested: str) -> None:
-        """Raises what may succeed later, as above: those that are cancelled already are so again."""
+    async def _cancel_tasks(self, state: AttemptState, link: RedboxLink, requested: str) -> None:
+        """Sent again after what may succeed later: those that are cancelled already are so again."""
         uid = state.job.uid
         if self._settled_tasks.get(uid) == requested:
             return
-        refused = {}
-        for task in tasks_in(requested):
+        tasks, left_out = tasks_in(requested)
+        refused = [left_out] if left_out else []
+        for task in tasks:
             try:
                 await link.act(state.row_key, CANCEL_TASK, task=task)
             except (Conflict, NotAccepted, NotAllowed, NoSuchJob) as refusal:
-                refused[task] = refusal.detail
-        words = "; ".join(f"task {task}: {why}" for task, why in refused.items())
+                refused.append(f"task {task}: {refusal.detail}")
         reason = CANCEL_TASKS_REFUSED if refused else TASKS_CANCELLED
-        await self._publish(state, CANCEL_TASK, requested, reason, words or "Slurm has cancelled them.")
+        words = "; ".join(refused) or "Slurm has cancelled them."
+        await self._publish(state, CANCEL_TASK, requested, reason, words)
         self._settled_tasks[uid] = requested
 
     async def hold_or_release(self, state: AttemptState, link: RedboxLink, row: Job, action: str) -> bool:
@@ -104,7 +123,7 @@ class RequestedActions:
 
     def forget(self, uid: str) -> None:
         """The SlurmJob is gone."""
-        self._settled.pop(uid, None)
+        self._requeues.pop(uid, None)
         self._settled_tasks.pop(uid, None)
         self._refused_releases.pop(uid, None)
 
@@ -121,6 +140,7 @@ class RequestedActions:
             message=f"{requested}: {words}",
             action=action,
             component=FIELD_MANAGER,
+            is_answer=requested in job.annotations.values(),  # a retry's release has none
         )
         await self._writer.publish_event(event)
 

@@ -24,7 +24,10 @@ def submitter_of(caller: Caller) -> UnixUser:
 def require_reader(caller: Caller) -> None:
     """Refuse a caller who may see no jobs."""
     if not (caller.may(Role.SUBMIT) or caller.may(Role.OPERATOR)):
-        raise Forbidden(f"{caller.identity} may not see jobs here: its mapping rule lacks the role submit.")
+        raise Forbidden(
+            f"{caller.identity} may not see jobs: its mapping rule lacks the role submit, or operator for "
+            "Red Box's operator."
+        )
 
 
 class RecordAccess:

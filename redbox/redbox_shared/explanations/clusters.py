@@ -70,7 +70,7 @@ UNREACHABLE = (
     ),
     _text(
         r"may not see jobs",
-        "The caller may not do this: … may not see jobs here",
+        "The caller may not do this: … may not see jobs",
         "The operator's mapping rule lacks the role operator.",
         "The HPC administrator adds the role `operator` to that rule in `mapping.rules`, and reloads "
         "red-box.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 
 from redbox_api.errors import Busy, Conflict, NotAllowed, Refused
 from redbox_api.models import ArrayCounts, Phase, Problem
+from redbox_kube.api.events import NORMAL, Event
+from redbox_kube.status.event_writer import EVENTS_AT_ONCE
+from redbox_operator.api.slurmjob import path_of
 from redbox_shared.requested_actions import (
     CANCEL,
     CANCEL_TASKS,
     CANCEL_TASKS_REFUSED,
+    MOST_TASKS,
     REQUEUE,
     REQUEUE_REFUSED,
     of_run,
@@ -267,6 +272,71 @@ async def test_tasks_of_another_run_and_what_are_none_are_left_alone(stand: Stan
     await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
     await stand.change(annotations={CANCEL_TASKS: value})
     assert stand.link.done == []
+
+
+@pytest.mark.parametrize(
+    ("tasks", "cancelled", "left_out"),
+    [
+        ([*range(MOST_TASKS + 10)], MOST_TASKS, "10 of the 30"),
+        ([0, "x", 1], 2, "1 of the 3"),
+        ([""], 0, "1 of the 1"),
+    ],
+)
+async def test_tasks_of_a_request_that_are_left_out_are_refused(
+    stand: Stand, tasks: list[Any], cancelled: int, left_out: str
+) -> None:
+    await stand.apply(array="0-99")
+    await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
+    await stand.change(annotations={CANCEL_TASKS: of_run("7", 1, f"{','.join(map(str, tasks))}/x")})
+    assert len(stand.link.done) == cancelled
+    assert "TasksCancelled" not in stand.event_reasons()
+    (event,) = [event for event in stand.api.of_kind("Event") if event["reason"] == CANCEL_TASKS_REFUSED]
+    assert f": {left_out} named are left out: a request names 1 to {MOST_TASKS} tasks" in event["message"]
+
+
+async def test_tasks_are_cancelled_also_where_a_requeue_of_the_run_was_refused(stand: Stand) -> None:
+    await stand.apply(array="0-8")
+    await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
+    stand.link.refusal = refusal(Conflict, 409)
+    await stand.change(annotations={REQUEUE: of_run("7", 1, "x")})
+    stand.link.refusal = None
+    both = {REQUEUE: of_run("7", 1, "x"), CANCEL_TASKS: of_run("7", 1, "3/y")}
+    await stand.change(annotations=both)
+    await stand.look()
+    assert stand.link.done == ["requeue 1 run 1", "cancel-task 1 task 3"]
+
+
+async def test_tasks_of_a_run_that_is_requeued_are_not_cancelled_in_the_next(stand: Stand) -> None:
+    """Slurm has the next run before red-box's row shows it."""
+    await stand.apply(array="0-8")
+    await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
+    both = {REQUEUE: of_run("7", 1, "x"), CANCEL_TASKS: of_run("7", 1, "3/y")}
+    await stand.change(annotations=both)
+    await stand.look()
+    await stand.at_redbox(Phase.RUNNING, run=2, array=ARRAY)
+    assert stand.link.done == ["requeue 1 run 1"]
+
+
+async def test_a_user_sees_the_outcome_of_each_request_whatever_the_number_of_events(stand: Stand) -> None:
+    await stand.apply(array="0-99")
+    await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
+    event = Event(
+        path_of(stand.ref), "0aa6-11", "", NORMAL, reason="Noise", message="", action="", component=""
+    )
+    for number in range(EVENTS_AT_ONCE + 1):
+        await stand.writer.publish_event(replace(event, change=str(number)))
+    assert stand.event_reasons().count("Noise") < EVENTS_AT_ONCE + 1
+    await stand.change(annotations={CANCEL_TASKS: of_run("7", 1, "3/y")})
+    assert stand.event_reasons()[-1] == "TasksCancelled"
+
+
+async def test_the_outcomes_of_very_many_requests_are_not_all_written(stand: Stand) -> None:
+    await stand.apply(array="0-99")
+    await stand.at_redbox(Phase.RUNNING, run=1, array=ARRAY)
+    stand.writer._events._answer_pace.now = lambda: 0.0
+    for number in range(2 * EVENTS_AT_ONCE):
+        await stand.change(annotations={CANCEL_TASKS: of_run("7", 1, f"3/{number}")})
+    assert stand.event_reasons().count("TasksCancelled") == EVENTS_AT_ONCE
 
 
 async def test_a_job_that_is_no_array_has_no_tasks(stand: Stand) -> None:

@@ -126,9 +126,10 @@ def test_who_may_not_submit_is_told_so(world: World, who: Caller) -> None:
 def test_an_operator_that_names_nobody_and_a_reader_have_no_jobs(world: World) -> None:
     with pytest.raises(Forbidden):
         world.run(world.jobs.get(operator(), KEY))
-    with pytest.raises(Forbidden):
+    lacking = "lacks the role submit, or operator for Red Box's operator"
+    with pytest.raises(Forbidden, match=lacking):
         world.run(world.jobs.list(READER))
-    with pytest.raises(Forbidden):
+    with pytest.raises(Forbidden, match=lacking):
         world.jobs.watch(READER)
 
 
