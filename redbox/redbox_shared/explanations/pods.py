@@ -143,6 +143,10 @@ POD_EVENTS = {
         "The claim's folder was not made on the Slurm cluster.",
         "Fix what the message names: StorageClass, service account or the role volumes in `mapping.rules`.",
     ),
+    "TooManyServices": Explanation(
+        "More than 16 Services select a pod with dynamic ports; the others do not lead to it.",
+        "Delete some, or select fewer pods with them.",
+    ),
     "Unhealthy": Explanation(
         "A probe failed.", "Give a slow program a `startupProbe`, or raise `failureThreshold`."
     ),

@@ -94,16 +94,21 @@ def path_of_slice(service: str, pod: Object) -> ResourcePath:
 
 
 def _ports(service: ServiceView, spec: Object, chosen: Mapping[int, int]) -> Iterator[Object]:
-    """A number that the pod does not declare is a port of the node, as it is."""
-    named = {
-        port["name"]: port["containerPort"]
-        for container in spec["containers"]
-        for port in container.get("ports") or ()
-        if port.get("name")
-    }
+    """Only ports that were chosen: any other of the node is not the pod's."""
+    named = _named_ports(spec)
     for port in service.ports:
         target = port.get("targetPort") or port["port"]
-        number = named.get(target) if isinstance(target, str) else target
+        number = chosen.get(named.get(target, 0) if isinstance(target, str) else target)
         if number is not None:
-            protocol = port.get("protocol") or "TCP"
-            yield {"name": port.get("name") or "", "port": chosen.get(number, number), "protocol": protocol}
+            yield {"name": port.get("name") or "", "port": number, "protocol": port.get("protocol") or "TCP"}
+
+
+def _named_ports(spec: Object) -> dict[str, int]:
+    """Of the containers that run as long as the pod; the first one of a name counts."""
+    sidecars = (each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always")
+    named: dict[str, int] = {}
+    for container in (*spec["containers"], *sidecars):
+        for port in container.get("ports") or ():
+            if port.get("name"):
+                named.setdefault(port["name"], port["containerPort"])
+    return named

@@ -39,9 +39,8 @@ def made(service: ServiceView, pod: Object, at: PodAddress = AT) -> Object:
         ({"port": 80, "targetPort": "http"}, 23456),
         ({"port": 80, "targetPort": 9000}, 24000),
         ({"port": 8080}, 23456),
-        ({"port": 80, "targetPort": 7000}, 7000),
     ],
-    ids=["by name", "by number", "the same number", "not declared"],
+    ids=["by name", "by number", "the same number"],
 )
 def test_the_chosen_port_takes_the_declared_ones_place(port: Object, number: int) -> None:
     body = made(service({"name": "front", **port}), pod())
@@ -76,8 +75,31 @@ def test_an_address_of_ipv6_is_one() -> None:
     assert made(service({"port": 8080}), pod(), at)["addressType"] == "IPv6"
 
 
-def test_a_pod_without_the_services_port_is_not_in_it() -> None:
-    assert endpoint_slice("web", service({"port": 80, "targetPort": "other"}), pod(), AT) is None
+@pytest.mark.parametrize("target", ["other", 22, 7000, "udp"])
+def test_a_service_leads_to_no_port_of_the_node_that_was_not_chosen(target: str | int) -> None:
+    body = pod()
+    body["spec"]["containers"][0]["ports"] = [*PORTS, {"name": "udp", "containerPort": 53, "protocol": "UDP"}]
+    assert endpoint_slice("web", service({"port": 80, "targetPort": target}), body, AT) is None
+    ports = made(service({"port": 80, "targetPort": target}, {"name": "web", "port": 8080}), body)["ports"]
+    assert [port["port"] for port in ports] == [23456]
+
+
+@pytest.mark.parametrize(("policy", "numbers"), [("Always", [25000]), (None, [])])
+def test_a_named_port_of_a_sidecar_is_one_of_the_pod(policy: str | None, numbers: list[int]) -> None:
+    body = pod()
+    proxy = {"name": "proxy", "restartPolicy": policy, "ports": [{"name": "proxy", "containerPort": 3128}]}
+    body["spec"]["initContainers"] = [proxy]
+    at = PodAddress(AT.uid, AT.address, {**AT.ports, 3128: 25000})
+    found = endpoint_slice("web", service({"port": 80, "targetPort": "proxy"}), body, at)
+    assert [port["port"] for port in (found or {"ports": []})["ports"]] == numbers
+
+
+def test_the_first_container_of_a_port_name_counts() -> None:
+    body = pod()
+    second = {"name": "http", "containerPort": 9000}
+    body["spec"]["containers"].append({"name": "second", "ports": [second]})
+    ports = made(service({"port": 80, "targetPort": "http"}), body)["ports"]
+    assert [port["port"] for port in ports] == [23456]
 
 
 @pytest.mark.parametrize("spec", [{}, {"selector": {}}, {"selector": {"a": "b"}, "type": "ExternalName"}])
