@@ -162,10 +162,14 @@ def refuse_endless_words(request: JobRequest) -> None:
     arguments, options = _bytes_of(request.arguments), _bytes_of(request.options)
     paths = _bytes_of(filter(None, (request.working_directory, request.output, request.error)))
     if arguments + options + paths > MOST_WORDS_BYTES:
-        most = f"more than {MOST_WORDS_BYTES >> 10} KiB in all"
-        if arguments >= options:
-            raise NotAcceptable(f"arguments: {most}, with options and paths: put them into a file.")
-        raise NotAcceptable(f"options: {most}, with arguments and paths: give fewer or shorter ones.")
+        most = MOST_WORDS_BYTES >> 10
+        if arguments < options:
+            raise NotAcceptable(
+                f"options: more than {most} KiB in all, with arguments and paths: give fewer or shorter ones."
+            )
+        raise NotAcceptable(
+            f"arguments: more than {most} KiB in all, with options and paths: put them into a file."
+        )
 
 
 def _bytes_of(words: Iterable[str]) -> int:
