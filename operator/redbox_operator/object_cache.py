@@ -63,6 +63,7 @@ class PackedJob:
     done: bool  # finished, and its pods have left their final messages
     being_deleted: bool
     depends_on: tuple[str, ...]
+    any_is_enough: bool  # of several
     packed: bytes
     size: int  # before it was packed
 
@@ -108,6 +109,7 @@ def packed(job: SlurmJob) -> PackedJob:
         done=status.finished and not awaits_pods(job.spec, status),
         being_deleted=job.being_deleted,
         depends_on=tuple(dependency.name for dependency in job.spec.depends_on),
+        any_is_enough=job.spec.depends_on_any and len(job.spec.depends_on) > 1,
         packed=zlib.compress(text, 1),
         size=size,
     )
@@ -212,9 +214,9 @@ class ObjectCache:
         return job if job and not job.being_deleted else None
 
     def depends_on(self, ref: SlurmJobRef, name: str) -> tuple[str, ...]:
-        """What `dependency` of this name depends on, without unpacking it."""
+        """All that `dependency` of this name waits for, without unpacking it; none if any is enough."""
         job = self.jobs.get(ref._replace(name=name))
-        return job.depends_on if job and not job.being_deleted else ()
+        return job.depends_on if job and not job.being_deleted and not job.any_is_enough else ()
 
     def jobs_of(self, cluster: str) -> Iterator[PackedJob]:
         """SlurmJobs that were submitted to the SlurmCluster or SlurmEndpoint of this key, or name it."""

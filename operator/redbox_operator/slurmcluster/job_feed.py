@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,6 +48,8 @@ BACKOFF = Backoff(0.5, 3.0, factor=1.5)  # short: SlurmJobs wait for its return
 MODELS = 500
 LARGEST_MODEL = 8 * 1024
 """As JSON: a red-box of a user could fill the operator's memory by 500 of more."""
+OWN_CALLS = ""
+"""In place of a namespace: what the operator asks for itself."""
 NO_ANSWER = "red-box did not answer in time"
 AnswerT = TypeVar("AnswerT")
 
@@ -132,7 +135,7 @@ class RedboxLink:
         self._namespace_of = namespace_of
         self._absent: set[RowKey] = set()
         self._bytes = 0  # of all rows
-        self._calls = 0
+        self._calls: Counter[str] = Counter()  # by namespace
         self._feed: Feed[WatchEvent] = Feed(
             self._list,
             client.watch_jobs,
@@ -178,7 +181,8 @@ class RedboxLink:
             return self.row(key)
         try:
             job = await self._call(
-                lambda: self.client.get_job(key.key, attempt=key.attempt, owner=_owner(key), tasks=False)
+                key.namespace,
+                lambda: self.client.get_job(key.key, attempt=key.attempt, owner=_owner(key), tasks=False),
             )
         except NoSuchJob:
             self._absent.add(key)
@@ -195,50 +199,57 @@ class RedboxLink:
     async def cancel(self, key: RowKey, *, all_attempts: bool) -> list[Job]:
         """Cancel one attempt, or all and those that may still come. Raises NoSuchJob where there was none."""
         return await self._call(
+            key.namespace,
             lambda: self.client.cancel_job(
                 key.key, attempt=key.attempt, all_attempts=all_attempts, owner=_owner(key)
-            )
+            ),
         )
 
     async def describe(self) -> Cluster:
         """Versions and nodes."""
-        return await self._call_slurm(self.client.cluster)
+        return await self._call_slurm(OWN_CALLS, self.client.cluster)
 
     async def own_roles(self) -> list[str]:
         """What red-box permits the operator."""
-        return (await self._call_slurm(self.client.whoami)).roles
+        return (await self._call_slurm(OWN_CALLS, self.client.whoami)).roles
 
     async def act(self, key: RowKey, act: str, *, run: int | None = None, task: int | None = None) -> Job:
         """Hold or release a pending job, requeue this run of a running one, or cancel a task of an array."""
         return await self._call_slurm(
+            key.namespace,
             lambda: self.client.act_on_job(
                 key.key, act, attempt=key.attempt, run=run, task=task, owner=_owner(key)
-            )
+            ),
         )
 
-    async def _call_slurm(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    async def _call_slurm(self, namespace: str, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """A call that red-box answers only after Slurm has: if it is late, red-box may well be reachable."""
         try:
-            return await self._bounded(call)
+            return await self._bounded(namespace, call)
         except (Unreachable, TimeoutError) as error:
             raise RedboxUnavailable(str(error) or NO_ANSWER, until_return=False) from error
 
-    async def _call(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    async def _call(self, namespace: str, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """A call that red-box answers by itself: no answer shows that it is unreachable."""
         try:
-            return await self._bounded(call)
+            return await self._bounded(namespace, call)
         except (Unreachable, TimeoutError) as error:
             self._turn(str(error) or NO_ANSWER)
             self._feed.restart()
             raise RedboxUnavailable(self.trouble) from error
 
-    async def _bounded(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        """Bound time and number of calls: a red-box that hangs must not block work for other clusters."""
+    async def _bounded(self, namespace: str, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Bound time and number of calls: a red-box that hangs must not block work for other clusters.
+
+        A namespace has a share of them: its users can make each of their calls last.
+        """
         if self.reachable is False:
             raise RedboxUnavailable(self.trouble)
-        if self._calls >= self._limits.calls:
+        if self._calls[namespace] >= self._limits.calls_of_a_namespace:
+            raise RedboxUnavailable("too many calls of its namespace are in progress", until_return=False)
+        if self._calls.total() >= self._limits.calls:
             raise RedboxUnavailable("too many calls are in progress", until_return=False)
-        self._calls += 1
+        self._calls[namespace] += 1
         try:
             async with asyncio.timeout(CALL_S):
                 return await call()
@@ -247,7 +258,7 @@ class RedboxLink:
                 raise
             raise RedboxUnavailable(str(busy), until_return=False, after_s=busy.retry_after or 0.0) from busy
         finally:
-            self._calls -= 1
+            self._calls -= Counter((namespace,))  # keeps no namespace without calls
 
     # -- the feed
 

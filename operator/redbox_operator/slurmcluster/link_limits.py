@@ -21,6 +21,7 @@ class LinkLimits:
     """Of one link; rows are counted in bytes as JSON: packed, a row of 64 MiB has 64 KiB."""
 
     calls: int
+    calls_of_a_namespace: int
     page_items: int
     answer: AnswerLimits
     """Of one answer or event."""
@@ -36,9 +37,10 @@ class LinkLimits:
     """The same of all its jobs."""
 
 
-OF_CLUSTERS = LinkLimits(8, PAGE_ITEMS, AnswerLimits(), inf, inf, inf, inf)
+OF_CLUSTERS = LinkLimits(8, 2, PAGE_ITEMS, AnswerLimits(), inf, inf, inf, inf)
 OF_ENDPOINTS = LinkLimits(
     calls=2,
+    calls_of_a_namespace=2,  # they all are of one
     page_items=100,
     answer=AnswerLimits(  # as objects thirty times as much: 64 MiB would be 1.9 GiB
         longest=2 * 1024 * 1024,

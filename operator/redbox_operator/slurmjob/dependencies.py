@@ -26,7 +26,7 @@ FORGETS = (
 Lookup = Callable[[str], SlurmJob | None]
 """A SlurmJob of the same namespace, by name."""
 Names = Callable[[str], Sequence[str]]
-"""The names that it depends on."""
+"""The names that it depends on; none where any of several is enough, for they show no cycle."""
 
 
 def are_met(status: SlurmJobStatus) -> bool:
@@ -120,9 +120,32 @@ def _cycle(job: SlurmJob, depends_on: Names) -> list[str]:
         new = set(depends_on(dependent)).difference(before)
         before.update(dict.fromkeys(new, dependent))
         pending += new
-    if job.name not in before:
+    if job.name not in before or (job.spec.depends_on_any and not _all_lead_back(job, depends_on)):
         return []
     path = [job.name, before[job.name]]
     while path[-1] != job.name:
         path.append(before[path[-1]])
     return path[::-1]
+
+
+def _all_lead_back(job: SlurmJob, depends_on: Names) -> bool:
+    """Whether each of its dependencies waits for the job in the end: any other one lets it start."""
+    wanted = {wanted.name for wanted in job.spec.depends_on}
+    if any(name != job.name and not depends_on(name) for name in wanted):
+        return False
+    dependents: dict[str, list[str]] = {}
+    found, pending = {job.name, *wanted}, list(wanted - {job.name})
+    while pending:
+        name = pending.pop()
+        names = depends_on(name)
+        for other in names:
+            dependents.setdefault(other, []).append(name)
+        new = set(names).difference(found)
+        found |= new
+        pending += new
+    leading, pending = {job.name}, [job.name]
+    while pending:
+        new = set(dependents.get(pending.pop(), ())).difference(leading)
+        leading |= new
+        pending += new
+    return wanted <= leading

@@ -272,15 +272,17 @@ def bound_path(path: Path) -> socket.socket:
     """
     if path.exists() and not path.is_socket():
         raise ListenError(f"{path} exists and is not a socket: choose another listen.unix_socket.")
-    if path.parent.exists():
-        _refuse_directory_of_others(path)
     opened = socket.socket(socket.AF_UNIX)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
+        _refuse_directory_of_others(path)
         path.unlink(missing_ok=True)
         opened.bind(os.fspath(path))
         path.chmod(FOR_ALL_USERS)
         opened.listen(BACKLOG)
+    except ListenError:
+        opened.close()
+        raise
     except OSError as error:
         opened.close()
         raise ListenError(
@@ -293,7 +295,8 @@ def bound_path(path: Path) -> socket.socket:
 def _refuse_directory_of_others(path: Path) -> None:
     """Who may rename what is there would have the mode of another file changed, or answer for red-box."""
     status = path.parent.stat()
-    is_open = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+    others = stat.S_IWOTH if status.st_gid in (0, os.getegid()) else stat.S_IWOTH | stat.S_IWGRP
+    is_open = status.st_mode & others and not status.st_mode & stat.S_ISVTX
     if is_open or status.st_uid not in (0, os.geteuid()):
         raise ListenError(
             f"Other users can replace the socket {path}: choose a listen.unix_socket in a directory of "

@@ -196,7 +196,7 @@ class RelayPool:
             failure = fault = SessionEnded(RELAY_LOST, f"No session can begin now: {error}.")
         except Exception:
             log.exception("a relay could not be served", job_id=key.job_id, node=key.node)
-            failure = SessionEnded(RELAY_LOST, "Internal error of red-box; see its log.")
+            failure = fault = SessionEnded(RELAY_LOST, "Internal error of red-box; see its log.")
         finally:
             self._note_end(key, began, fault)
             if self._relays.get(key) is relay:

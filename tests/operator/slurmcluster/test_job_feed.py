@@ -150,6 +150,36 @@ async def test_a_call_that_is_one_too_many_is_sent_again_after_red_boxs_pause(
         assert seen.link.reachable
 
 
+async def test_calls_of_one_namespace_that_last_leave_room_for_those_of_others(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    """Its users can stop the commands of theirs that a hold waits for."""
+    never, cancelled = asyncio.Event(), job("two", Phase.CANCELLED)
+
+    async def stopped(*_: object, **__: object) -> Job:
+        await never.wait()
+        return cancelled
+
+    async def cancels(*_: object, **__: object) -> list[Job]:
+        return [cancelled]
+
+    async with redbox.serving(tmp_path), following(redbox) as seen, asyncio.TaskGroup() as group:
+        seen.link.client.act_on_job = stopped  # type: ignore[method-assign]
+        seen.link.client.cancel_job = cancels  # type: ignore[method-assign]
+        held = [group.create_task(seen.link.act(row_key("one"), "hold")) for _ in range(2)]
+        await asyncio.sleep(0)
+        for _ in range(10):
+            with pytest.raises(RedboxUnavailable, match="of its namespace are in progress") as refused:
+                await seen.link.act(row_key("one"), "hold")
+            assert not refused.value.until_return
+        others = RowKey("two", 1, "barn", "default")
+        assert await seen.link.cancel(others, all_attempts=True) == [cancelled]
+        assert (await seen.link.describe()).name == "scripted"
+        never.set()
+        assert await asyncio.gather(*held) == [cancelled] * 2
+        assert await seen.link.act(row_key("one"), "hold") == cancelled
+
+
 async def test_the_operators_roles_are_part_of_a_description(redbox: ScriptedRedbox, tmp_path: Path) -> None:
     async with redbox.serving(tmp_path), following(redbox) as seen:
         cluster, roles = await describe(seen.link)

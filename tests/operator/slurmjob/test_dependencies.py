@@ -166,6 +166,40 @@ def test_where_none_of_several_can_be_met_any_more_it_is_the_end() -> None:
     assert (problem.reason, problem.final) == ("DependencyFailed", True)
 
 
+@pytest.mark.parametrize(
+    ("others", "is_cycle"),
+    [
+        ({"b": ["a"]}, False),
+        ({"b": ["a"], "c": []}, False),
+        ({"b": ["x"], "x": ["a"], "c": ["x", "y"], "y": []}, True),
+        ({"b": ["a"], "c": ["c"]}, False),
+        ({"b": ["a"], "c": ["d"], "d": ["a"]}, True),
+        ({"b": ["a"], "c": ["any", "d"], "any": ["a", "e"]}, False),
+    ],
+)
+def test_any_of_several_is_a_cycle_only_where_each_leads_back(
+    others: dict[str, list[str]], *, is_cycle: bool
+) -> None:
+    """a depends on any of b and c: one that does not wait for a lets it start."""
+    cache = ObjectCache()
+    for number, (name, names) in enumerate({"a": ["b", "c"], **others}.items()):
+        wanted = [{"name": each} for each in names]
+        job = slurm_job(name, dependsOn=wanted, dependsOnAny=name in ("a", "any"))
+        metadata = {**job.metadata, "uid": f"u{number}", "resourceVersion": str(number + 1)}
+        cache.update_job(job.model_copy(update={"metadata": metadata}))
+    job = cache.get(slurm_job("a").ref)
+    assert job is not None
+    _, problem = resolve(
+        job,
+        "hpc1",
+        lambda name: cache.dependency(job.ref, name),
+        lambda name: cache.depends_on(job.ref, name),
+    )
+    assert problem is not None
+    expected = ("DependencyCycle", True) if is_cycle else ("DependencyWaiting", False)
+    assert (problem.reason, problem.final) == expected
+
+
 def test_a_wait_that_may_outlive_a_job_of_slurm_says_so() -> None:
     job = slurm_job(dependsOn=[{"name": "first"}], dependsOnJobs=[{"jobID": "4711"}])
     _, problem = resolved(job, "hpc1", others(status_of(status_inputs())))

@@ -7,6 +7,7 @@ import ssl
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -82,16 +83,43 @@ def test_a_socket_without_its_directory_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
 @pytest.mark.parametrize(
-    ("owner", "mode", "refused"), [(-1, 0o777, True), (2002, 0o755, True), (-1, 0o1777, False)]
+    ("owner", "group", "mode", "refused"),
+    [
+        (-1, -1, 0o777, True),
+        (2002, -1, 0o755, True),
+        (-1, -1, 0o1777, False),
+        (-1, 2002, 0o775, True),
+        (-1, 2002, 0o755, False),
+        (-1, 2002, 0o1775, False),
+        (-1, 0, 0o775, False),
+    ],
 )
 def test_a_socket_where_others_can_replace_it_is_refused(
-    tmp_path: Path, owner: int, mode: int, *, refused: bool
+    tmp_path: Path, owner: int, group: int, mode: int, *, refused: bool
 ) -> None:
     """They would have the mode of a file of red-box's changed by a link, or answer in its place."""
-    os.chown(tmp_path, owner, -1)
+    os.chown(tmp_path, owner, group)
     tmp_path.chmod(mode)
     with pytest.raises(ListenError, match="Other users can replace") if refused else nullcontext():
         bound_path(tmp_path / "redbox.sock").close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
+def test_a_directory_that_a_stranger_makes_first_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look whether it is there and its making."""
+    made, folder = Path.mkdir, tmp_path / "redbox"
+
+    def made_by_another(path: Path, **how: Any) -> None:
+        made(path)
+        os.chown(path, 2002, -1)
+        made(path, **how)
+
+    monkeypatch.setattr(Path, "mkdir", made_by_another)
+    with pytest.raises(ListenError, match="Other users can replace"):
+        bound_path(folder / "redbox.sock")
+    assert not list(folder.iterdir())
 
 
 def test_a_sockets_directory_that_is_gone_is_made_anew_for_its_owner_alone(tmp_path: Path) -> None:

@@ -147,7 +147,22 @@ async def test_no_session_begins_in_another_job_that_has_the_id_now(agents: Agen
 
     agents.fails = False
     async with RelayPool(cast("AgentPool", agents), step_of, another_job, environment=ENVIRONMENT) as pool:
-        assert await refusal(pool) == "No session can begin now: job 7 of Slurm is not this job any more."
+        why = "No session can begin now: job 7 of Slurm is not this job any more."
+        for _ in range(2):
+            assert await refusal(pool) == why
+        assert await refusal(pool) == f"{why} It is tried again in 2 s at the earliest."
+    assert len(agents.environments) == 2
+
+
+async def test_a_check_that_fails_otherwise_has_pauses_too(agents: Agents) -> None:
+    async def defective(*_: object) -> None:
+        raise LookupError("a defect")
+
+    agents.fails = False
+    async with RelayPool(cast("AgentPool", agents), step_of, defective, environment=ENVIRONMENT) as pool:
+        for _ in range(5):
+            assert (await refusal(pool)).startswith("Internal error of red-box; see its log.")
+    assert len(agents.environments) == 2
 
 
 async def test_a_session_that_begins_as_its_relay_is_ended_gets_another(agents: Agents) -> None:

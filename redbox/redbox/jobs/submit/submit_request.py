@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -36,6 +37,8 @@ LONGEST_NAME = 128
 LONGEST_PATH = 4096
 LONGEST_DIRECTIVES = 16 << 10
 LONGEST_LEADING = 256 << 10
+MOST_WORDS_BYTES = 32 << 10
+"""Six times as long at most in the agent's header, which has 256 KiB."""
 LONGEST_GRACE_S = 10**6
 RUNNERS_END_S = 15
 """Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""
@@ -59,6 +62,7 @@ def put_request(
 ) -> PutRequest:
     """The PUT with everything that its record and its submission need."""
     refuse_endless_directives(request)
+    refuse_endless_words(request)
     body_digest = marks.body_digest(request)
     body_id = marks.body_id(request, body_digest)
     submission = Submission(
@@ -151,6 +155,25 @@ def refuse_endless_directives(request: JobRequest) -> None:
             f"batch: its #SBATCH lines have {length} characters in all, more than {LONGEST_DIRECTIVES}. Give "
             "options by fields of the request, or shorter ones."
         )
+
+
+def refuse_endless_words(request: JobRequest) -> None:
+    """The agent's header has no room for them: the submit would be tried without end."""
+    arguments, options = _bytes_of(request.arguments), _bytes_of(request.options)
+    paths = _bytes_of(filter(None, (request.working_directory, request.output, request.error)))
+    if arguments + options + paths > MOST_WORDS_BYTES:
+        most = MOST_WORDS_BYTES >> 10
+        if arguments < options:
+            raise NotAcceptable(
+                f"options: more than {most} KiB in all, with arguments and paths: give fewer or shorter ones."
+            )
+        raise NotAcceptable(
+            f"arguments: more than {most} KiB in all, with options and paths: put them into a file."
+        )
+
+
+def _bytes_of(words: Iterable[str]) -> int:
+    return sum(len(word.encode(errors="replace")) for word in words)
 
 
 def refuse_new_pod(request: JobRequest, record: RecordSummary | None, settings: JobsSettings) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
+import json
 import tracemalloc
 from unittest.mock import Mock
 
 import pytest
 
+from redbox.agents.program.wire import MAX_HEADER
 from redbox.core.domain import Caller, JobKey, JobShape, Owner, Role, UnixUser
 from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.submit.submit_request import (
+    MOST_WORDS_BYTES,
+    PutRequest,
     appends,
     default_directory,
     directory_of,
@@ -22,6 +25,7 @@ from redbox.jobs.submit.submit_request import (
     shape_of,
 )
 from redbox_api.models import JobRequest
+from redbox_shared import sbatch_options
 
 KEY = JobKey(Owner("prod", "physics", "default"), "0aa61111-2222")
 ALICE = UnixUser("alice", 2001)
@@ -119,10 +123,28 @@ def test_of_a_script_of_endless_lines_only_the_first_are_read(line: str) -> None
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("word", ["x", "\x01", "ä", "\U0001f600"])
+@pytest.mark.parametrize("field", ["arguments", "options"])
+def test_more_words_than_the_agents_header_holds_are_refused(field: str, word: str) -> None:
+    """Each submit failed, and was tried again without end."""
+    prefix = "--constraint=" if field == "options" else ""
+    most = [prefix + word * 1000] * (MOST_WORDS_BYTES // len((prefix + word * 1000).encode()))
+    put_of(JobRequest(batch="#!/bin/sh\n", **{field: most}))
+    assert len(json.dumps(most)) < MAX_HEADER - 50_000
+    with pytest.raises(NotAcceptable, match=f"^{field}: more than 32 KiB in all, "):
+        put_of(JobRequest(batch="#!/bin/sh\n", **{field: [*most, prefix + word * 1000]}))
+    with pytest.raises(NotAcceptable, match="more than 32 KiB in all, "):
+        put_of(JobRequest(batch="#!/bin/sh\n", output="/" * 4000, **{field: most}))
+
+
+def put_of(request: JobRequest) -> PutRequest:
+    return put_request(CALLER, ALICE, KEY, request, marks=Marks(b"secret", "hpc1"), settings=JobsSettings())
+
+
 def test_the_options_of_a_script_are_split_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A submit looks for several: each look took 60 ms of the event loop for the longest that is allowed."""
-    splits = Mock(side_effect=shlex.split)
-    monkeypatch.setattr("redbox_shared.sbatch_options.shlex.split", splits)
+    splits = Mock(side_effect=sbatch_options._split)
+    monkeypatch.setattr(sbatch_options, "_split", splits)
     request = JobRequest(batch="#!/bin/sh\n" + "#SBATCH -J 'quoted'\n" * 100)
     put_request(CALLER, ALICE, KEY, request, marks=Marks(b"secret", "hpc1"), settings=JobsSettings())
     assert shape_of(request) is JobShape.PLAIN
