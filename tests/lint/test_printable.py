@@ -47,9 +47,11 @@ OTHER_EDGES = {
     ("redbox/redbox_shared/own_lines.py", "own_line"),
     ("redbox/redbox_shared/job_end.py", "encode_message"),
     ("operator/redbox_kube/api/events.py", "body"),
-    ("operator/redbox_kube/api/objects.py", "apply"),  # statuses, and all of a Node
+    ("operator/redbox_kube/api/objects.py", "apply_status"),
     ("operator/redbox_kube/status/models.py", "_printable"),  # of StatusPart
+    ("resourced/redbox_resourced/nodes/server_side_apply.py", "_send"),
     ("resourced/redbox_resourced/pods/reported/status_writes.py", "write"),
+    ("resourced/redbox_resourced/pods_condition.py", "_write"),
 }
 CHECKS_ONLY = {
     "redbox/redbox/jobs/submit/submit_request.py",
