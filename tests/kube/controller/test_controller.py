@@ -122,7 +122,7 @@ async def test_what_is_as_it_was_is_reconciled_again_and_not_written_again() -> 
 
 def pause_s(resync_s: float, *does: StepOutcome | None) -> float:
     """Until the next reconciliation; None for a step that fails."""
-    farms = WatchedKind(FakeApiServer().client, FARMS)
+    farms = WatchedKind[Any](FakeApiServer().client, FARMS)
     how = Reconciliation[Any, Any](observe, [])
     controller = Controller("farms", farms, how, ControllerMetrics(CollectorRegistry()), resync_s=resync_s)
     reports = {
