@@ -25,6 +25,7 @@ from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.virtual_delivery import PodsServing
+from redbox_shared.printable import printable_texts
 
 PERIOD_S = 5.0
 LONGEST_MESSAGE = 4096
@@ -147,7 +148,8 @@ class PodsCondition:
             return
         else:
             readiness = readiness_of(cluster.spec.pods, self._grants, serving)
-        after = condition_of(cluster, readiness, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        after = printable_texts(condition_of(cluster, readiness, now), lines=True)
         if after != before:
             path = ResourcePath(SLURM_CLUSTERS, cluster.name)
             body = {"metadata": {"uid": cluster.metadata["uid"]}, "status": {"conditions": [after]}}

@@ -210,10 +210,12 @@ class FakeApiServer:
         manager = field_manager or FIELD_MANAGER
         self.applied.append((where, manager, subresource, _copied(body)))
         found = self.objects.get(where)
-        if found is None:
-            if subresource:
-                raise ApiRefused(HTTPStatus.NOT_FOUND, f"{where.kind} {where.name} not found")
-            found = self.put(where)
+        if found is None and subresource:
+            raise ApiRefused(HTTPStatus.NOT_FOUND, f"{where.kind} {where.name} not found")
+        uid = body.get("metadata", {}).get("uid")
+        if uid and (found is None or uid != found["metadata"]["uid"]):
+            raise ApiRefused(HTTPStatus.CONFLICT, f"uid mismatch: {uid}")
+        found = found or self.put(where)
         before = self._managed.get((where, manager, subresource), {})
         self._managed[where, manager, subresource] = _copied(body)
         return self._stored(where, merge_patched(found, merge_patched(_withdrawal(before, body), body)))
@@ -237,17 +239,22 @@ class FakeApiServer:
         patched = json_patched(self.objects[where], operations)
         return patched if dry_run else self._stored(where, patched)
 
-    async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
+    async def delete(
+        self, where: ResourcePath, *, uid: str = "", version: str = "", grace_s: int | None = None
+    ) -> HTTPStatus:
         del grace_s
         self._receive("delete", where)
         found = self.objects.get(where)
-        if found is None or uid not in {"", found["metadata"]["uid"]}:
-            return
+        if found is None:
+            return HTTPStatus.NOT_FOUND
+        if uid not in {"", found["metadata"]["uid"]} or version not in {"", _version(found)}:
+            return HTTPStatus.CONFLICT
         if found["metadata"].get("finalizers"):
             at = {"deletionTimestamp": "2026-01-01T00:00:00Z", **found["metadata"]}
             self._store(where, {**found, "metadata": at})
         else:
             self.remove(where)
+        return HTTPStatus.OK
 
     async def pages(
         self, where: ResourcePath, selection: Mapping[str, str] | None = None

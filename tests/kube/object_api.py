@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
 from typing import Protocol
 
 from redbox_kube.api.metadata_list import ObjectMetadata
@@ -33,7 +34,9 @@ class ObjectApi(Protocol):
     async def json_patch(
         self, where: ResourcePath, operations: list[Object], *, dry_run: bool = False
     ) -> Object | None: ...
-    async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None: ...
+    async def delete(
+        self, where: ResourcePath, *, uid: str = "", version: str = "", grace_s: int | None = None
+    ) -> HTTPStatus: ...
     def pages(
         self, where: ResourcePath, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[list[Object], str]]: ...

@@ -47,10 +47,18 @@ OTHER_EDGES = {
     ("redbox/redbox_shared/own_lines.py", "own_line"),
     ("redbox/redbox_shared/job_end.py", "encode_message"),
     ("operator/redbox_kube/api/events.py", "body"),
-    ("operator/redbox_kube/api/objects.py", "apply"),  # statuses, and all of a Node
+    ("operator/redbox_kube/api/objects.py", "apply_status"),
     ("operator/redbox_kube/status/models.py", "_printable"),  # of StatusPart
+    ("resourced/redbox_resourced/nodes/server_side_apply.py", "_send"),
     ("resourced/redbox_resourced/pods/reported/status_writes.py", "write"),
+    ("resourced/redbox_resourced/pods_condition.py", "_write"),
 }
+OWN_OBJECTS = {
+    ("operator/redbox_kube/controller/owned.py", "_apply"),
+    ("operator/redbox_kube/install/crd_upgrade.py", "upgrade_crds"),
+    ("resourced/redbox_resourced/service_endpoints/reconciler.py", "_reconcile_pod"),
+}
+"""Applied as they are: a script of a ConfigMap must arrive unchanged."""
 CHECKS_ONLY = {
     "redbox/redbox/jobs/submit/submit_request.py",
     "redbox/redbox/agents/transports/ssh_login.py",
@@ -71,6 +79,12 @@ def test_programs_write_only_in_functions_that_make_text_printable() -> None:
 
 def test_each_edge_calls_the_one_function() -> None:
     assert places("printable", "printable_texts") >= WRITERS | OTHER_EDGES
+
+
+def test_what_is_applied_is_printable_or_an_object_of_our_own() -> None:
+    applied = places("objects.apply", "self.objects.apply", "self._objects.apply")
+    assert applied - OTHER_EDGES == OWN_OBJECTS
+    assert not places("printable", "printable_texts") & OWN_OBJECTS
 
 
 def test_no_module_has_a_rule_of_its_own_for_what_is_printable() -> None:

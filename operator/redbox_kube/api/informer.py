@@ -55,6 +55,8 @@ class Informer:
     ) -> None:
         self.items: dict[Place, Reduced] = {}
         self.listed = asyncio.Event()
+        self.error = ""
+        """Why the last request failed."""
         self._objects = objects
         self._where = where
         self._selection = selection or {}
@@ -75,6 +77,7 @@ class Informer:
                 if isinstance(error, ApiRefused | ApiUnreadable):
                     # expired version, missing right, undecodable event: only a list has the current state
                     self._version = ""
+                self.error = str(error)
                 log.info("watch broken", kind=self._where.kind, error=str(error))
                 self._failures += 1
                 await asyncio.sleep(BACKOFF.pause_s(self._failures))

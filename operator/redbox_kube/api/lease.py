@@ -106,10 +106,12 @@ class Lease:
                     holder = await self._try()
             except (ApiError, TimeoutError) as error:
                 if _now() - self._renewed_at >= GIVES_UP_S:
+                    self.leader = ""
                     msg = f"Lease {self.name} could not be renewed for {GIVES_UP_S:.0f} s: {error}"
                     raise LeaseLost(msg) from error
                 continue
             if holder != self.holder:
+                self.leader = holder
                 raise LeaseLost(f"Lease {self.name} is held by {holder} now")
 
     async def _try(self) -> str:

@@ -156,10 +156,11 @@ class ObjectClient:
         return await self._ask_unless(CONFLICTING, "PUT", where, body=body)
 
     async def apply_status(self, where: ResourcePath, status: Object, *, uid: str = "") -> Object:
-        """Apply the whole status as its only owner (server-side apply); `uid`: only of this object."""
+        """Apply the whole status as its only owner, its texts printable; `uid`: only of this object."""
         given = {"namespace": where.namespace, "uid": uid}
         metadata = {name: value for name, value in given.items() if value}
-        return await self.apply(where, {"metadata": metadata, "status": status}, subresource="status")
+        body = {"metadata": metadata, "status": printable_texts(status, lines=True)}
+        return await self.apply(where, body, subresource="status")
 
     async def set_finalizers(
         self, where: ResourcePath, finalizers: list[str], *, resource_version: str
@@ -186,19 +187,11 @@ class ObjectClient:
     async def apply(
         self, where: ResourcePath, body: Object, *, field_manager: str = "", subresource: str = ""
     ) -> Object:
-        """Apply all fields of this manager (server-side apply); fields that it omits are withdrawn.
-
-        Statuses and Nodes are written so, with parts from outside: their texts become printable.
-        """
-        path = where.path(subresource)
+        """Apply all fields of this manager (server-side apply); fields that it omits are withdrawn."""
         query = {"fieldManager": field_manager or self.field_manager, "force": "true"}
-        named = {
-            "apiVersion": where.kind.api_version,
-            "kind": where.kind.name,
-            **printable_texts(body, lines=True),
-        }
+        named: Object = {"apiVersion": where.kind.api_version, "kind": where.kind.name, **body}
         named["metadata"] = {"name": where.name, **body.get("metadata", {})}
-        return await self._ask("PATCH", path, query=query, body=named, content_type=APPLY)
+        return await self._ask("PATCH", where.path(subresource), query=query, body=named, content_type=APPLY)
 
     async def merge(self, where: ResourcePath, body: Object, *, subresource: str = "") -> Object | None:
         """Merge these fields, null removes one; None if the object is gone or has another version."""
@@ -216,12 +209,21 @@ class ObjectClient:
             ABSENT | CONFLICTING, "PATCH", where, query=query, body=operations, content_type=JSON_PATCH
         )
 
-    async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
-        """Delete; with `uid`, only the object that has it. No error if it is gone."""
-        body: Object = {"preconditions": {"uid": uid}} if uid else {}
+    async def delete(
+        self, where: ResourcePath, *, uid: str = "", version: str = "", grace_s: int | None = None
+    ) -> HTTPStatus:
+        """OK; NOT_FOUND if it was gone; CONFLICT if it has another uid or resourceVersion than these."""
+        required = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
+        body: Object = {"preconditions": required} if required else {}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
-        await self._ask_unless(ABSENT | CONFLICTING, "DELETE", where, body=body)
+        try:
+            await self._ask("DELETE", where.path(), body=body)
+        except ApiRefused as refusal:
+            if refusal.status not in ABSENT | CONFLICTING:
+                raise
+            return HTTPStatus(refusal.status)
+        return HTTPStatus.OK
 
     async def pages(
         self, where: ResourcePath, selection: Mapping[str, str] | None = None

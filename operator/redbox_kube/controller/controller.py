@@ -7,7 +7,8 @@
 One reconciliation of an object runs at a time, `at_once` of all objects, and `of_a_namespace` of those of one
 tenant, whose objects may hang. After a failure the pauses grow, with jitter; otherwise each object is
 reconciled again after `resync_s`, whatever the watches showed. Between two reconciliations only the number of
-failures is kept, so a crash in the middle of one needs no clean-up.
+failures is kept, so a crash in the middle of one needs no clean-up. If the objects cannot be observed, or a
+kind cannot be listed, no step runs, and the status says why.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Generic
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -33,6 +34,7 @@ from redbox_kube.controller.steps import (
     StepReport,
     StepState,
     WorldT,
+    WorldT_contra,
     check_steps,
     run_steps,
 )
@@ -45,11 +47,26 @@ from redbox_shared.keyed_semaphores import FairSlots
 log = structlog.get_logger(__name__)
 BACKOFF = Backoff(1.0, 60.0)
 RESYNC_S = 60.0
+LISTED_WITHIN_S = 30.0
+EXPECTED = (ApiError, OSError, TimeoutError, StepFailed)
 AT_ONCE, OF_A_NAMESPACE = 16, 4
 OUTSIDE = "-"
 """In place of a step's name: observing or reporting failed."""
 Watch = tuple[WatchedKind[Any], Concerns[Any]]
 """Objects of another kind, and what each concerns."""
+ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
+
+
+class Report(Protocol[ItemT_contra, WorldT_contra]):
+    """Writes statuses: the StatusReporter."""
+
+    async def __call__(self, item: ItemT_contra, world: WorldT_contra, reports: Reports, /) -> None: ...
+
+    async def not_observed(self, item: ItemT_contra, why: str) -> None:
+        """No step was run."""
+
+    def forget(self, place: Place) -> None:
+        """The object is gone."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +78,7 @@ class Reconciliation(Generic[ItemT, WorldT]):
     steps: Sequence[ReconcileStep[WorldT]]
     deletion: Sequence[ReconcileStep[WorldT]] = ()
     """The steps for an object that is being deleted; the last one lifts its finalizer."""
-    report: Callable[[ItemT, WorldT, Reports], Awaitable[None]] | None = None
-    """Writes the status."""
+    report: Report[ItemT, WorldT] | None = None
     observe_within_s: float = DEADLINE_S
 
     def __post_init__(self) -> None:
@@ -105,51 +121,71 @@ class Controller(Generic[ItemT, WorldT]):
         await self.queue.run(self._handle, workers=None)
 
     async def _handle(self, place: Place) -> None:
-        namespace = place[0]
-        for watched in self.watched:
-            await watched.listed(namespace)  # one that may not be listed stops no other
+        namespace, why_not = place[0], ""
+        try:
+            async with asyncio.timeout(LISTED_WITHIN_S):
+                for watched in self.watched:
+                    await watched.listed(namespace)  # one that may not be listed stops no other
+        except TimeoutError:
+            why_not = next(filter(None, (watched.why_not_listed(namespace) for watched in self.watched)), "")
         async with self._slots.of(namespace):
-            await self._handle_now(place)
+            await self._handle_now(place, why_not)
 
-    async def _handle_now(self, place: Place) -> None:
+    async def _handle_now(self, place: Place, why_not: str) -> None:
         self.queue.forget(place)
         item = self._kind.get(place)
         if item is None:
             self._failures.pop(place, None)
             self._warnings.recovered("/".join(place))
+            if self._reconciliation.report is not None:
+                self._reconciliation.report.forget(place)
             return
         began = monotonic()
         try:
-            reports = await self._reconcile(item)
-        except (ApiError, OSError, TimeoutError, StepFailed) as error:
-            reports = {OUTSIDE: StepReport(StepState.FAILED, str(error) or "not observed in time")}
-        except Exception as error:
-            # A defect that one object triggers must not stop the others.
-            log.exception("defect", controller=self._name, object="/".join(place))
-            reports = {OUTSIDE: StepReport(StepState.FAILED, repr(error), is_defect=True)}
+            reports = await self._reconcile(place, item, why_not)
+        except Exception as error:  # noqa: BLE001 (a defect that one object triggers must not stop the others)
+            reports = {OUTSIDE: self._failure(place, error)}
         self._metrics.reconciled(self._name, monotonic() - began)
         self.queue.add_later(place, self._pause_s(place, reports))
 
-    async def _reconcile(self, item: ItemT) -> Reports:
+    async def _reconcile(self, place: Place, item: ItemT, why_not: str) -> Reports:
         how = self._reconciliation
         is_going = isinstance(item, KubeObject) and item.being_deleted
         if is_going and not how.deletion:
             return {}  # nothing of ours keeps it
-        async with asyncio.timeout(how.observe_within_s):
-            world = await how.observe(item)
+        try:
+            world = await self._observed(item, why_not)
+        except Exception as error:  # noqa: BLE001 (as above)
+            failure = self._failure(place, error)
+            if how.report is not None:
+                await how.report.not_observed(item, failure.message)
+            return {OUTSIDE: failure}
         reports = await run_steps(how.deletion if is_going else how.steps, world)
         if how.report is not None:
             await how.report(item, world, reports)
         return reports
 
+    async def _observed(self, item: ItemT, why_not: str) -> WorldT:
+        if why_not:
+            raise StepFailed(why_not)
+        async with asyncio.timeout(self._reconciliation.observe_within_s):
+            return await self._reconciliation.observe(item)
+
+    def _failure(self, place: Place, error: Exception) -> StepReport:
+        if isinstance(error, EXPECTED):
+            return StepReport(StepState.FAILED, str(error) or "not observed in time")
+        log.error("defect", controller=self._name, object="/".join(place), exc_info=error)
+        return StepReport(StepState.FAILED, f"a defect, see the log: {error!r}", is_defect=True)
+
     def _pause_s(self, place: Place, reports: Reports) -> float:
         failed = {name: each for name, each in reports.items() if each.state is StepState.FAILED}
+        asked = [each.outcome.again_in_s for each in reports.values() if each.outcome.again_in_s is not None]
         if failed:
-            return self._pause_after(place, failed)
+            return min([self._pause_after(place, failed), *asked])
         self._failures.pop(place, None)
         self._warnings.recovered("/".join(place))
-        asked = [each.outcome.again_in_s for each in reports.values() if each.outcome.again_in_s is not None]
-        return min(asked, default=self._resync_s * random.uniform(0.9, 1.1))  # noqa: S311 (spreads load)
+        resync_s = self._resync_s * random.uniform(0.9, 1.1)  # noqa: S311 (spreads load)
+        return min([resync_s, *asked])
 
     def _pause_after(self, place: Place, failed: Reports) -> float:
         for step, report in failed.items():

@@ -2,6 +2,9 @@
 
 The Lease has the newest format of objects that any release has written there. A controller of an older format
 may create objects and write statuses, and must delete nothing: it could not tell what is still wanted.
+
+Anybody who may write Leases in a namespace may take its Lease, or delete the namespace. That stops the writes
+there, and the Lease is acquired again as soon as it is free; no other namespace notices.
 """
 
 from __future__ import annotations
@@ -9,8 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from redbox_kube.api.lease import Lease
+import structlog
+
+from redbox_kube.api.lease import Lease, LeaseLost
 from redbox_kube.api.objects import ObjectClient
+
+log = structlog.get_logger(__name__)
+AGAIN_S = 5.0
 
 
 class NamespaceLeases:
@@ -39,17 +47,26 @@ class NamespaceLeases:
             return f"the namespace {namespace} is not served"
         return f"the Lease {lease.name} of the namespace is held by {lease.leader or 'nobody yet'}"
 
-    async def run(self, acquired: Callable[[str], None]) -> None:
-        """Hold those that are free, until cancelled; a lost one raises LeaseLost, which ends the process."""
+    async def run(self, changed: Callable[[str], None]) -> None:
+        """Hold those that are free, until cancelled; `changed` is called with each acquired or lost one."""
         async with asyncio.TaskGroup() as group:
             for namespace in self._leases:
-                group.create_task(self._hold(namespace, acquired))
+                group.create_task(self._keep_holding(namespace, changed))
 
-    async def _hold(self, namespace: str, acquired: Callable[[str], None]) -> None:
-        try:
-            async with self._leases[namespace].leading():
-                self._held.add(namespace)
-                acquired(namespace)
+    async def _keep_holding(self, namespace: str, changed: Callable[[str], None]) -> None:
+        while True:
+            try:
+                await self._hold(namespace, changed)
+            except* LeaseLost as lost:
+                log.warning("lease lost", namespace=namespace, error=str(lost.exceptions[0]))
+            await asyncio.sleep(AGAIN_S)
+
+    async def _hold(self, namespace: str, changed: Callable[[str], None]) -> None:
+        async with self._leases[namespace].leading():
+            self._held.add(namespace)
+            changed(namespace)
+            try:
                 await asyncio.Event().wait()
-        finally:
-            self._held.discard(namespace)
+            finally:  # before the Lease is released
+                self._held.discard(namespace)
+                changed(namespace)

@@ -3,7 +3,8 @@
 `apply` writes by server-side apply with one field manager: fields of others stay, and those that a builder
 drops go. An annotation has the revision of what was applied. Nothing is written where it is the same and the
 fields still have their values: a change by hand is undone, and a change of the object's status costs nothing.
-Objects of others are never written: one that exists under a wanted name and has another owner is reported.
+Objects of others are never written: one that exists under a wanted name and has another owner is reported,
+and a write names the uid of the object that was looked at.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_PART = "redbox.dev/part"
 """Of one call of `apply`: what it no longer wants is found by it."""
 ANNOTATION_REVISION = "redbox.dev/revision"
+NOT_IN_LISTS = frozenset({"apiVersion", "kind"})
+"""The items of a list lack them, so nothing could be compared with them; the client adds them."""
 
 
 class NotOurs(StepFailed):
@@ -61,6 +64,8 @@ class OwnedObjects:
         self._owner_kind = owner_kind
         self._normalized: dict[tuple[Kind, Place], tuple[str, str]] = {}
         """Of fields that the API server stores in another form, as 1 for 1000m: revisions of both forms."""
+        self._moved: dict[tuple[Kind, Place], str] = {}
+        """The part of objects that were applied under another one than the watch has shown so far."""
         selection = {"labelSelector": f"{MANAGED_BY}={writer.objects.field_manager}"}
         self._watched: dict[Kind, WatchedKind[Object]] = {
             kind: WatchedKind(writer.objects, kind, namespaces=namespaces, selection=selection)
@@ -81,7 +86,10 @@ class OwnedObjects:
         }
 
     async def apply(self, owner: KubeObject, desired: Iterable[DesiredObject], *, part: str = "all") -> str:
-        """Create, change and prune until exactly these exist in `part`; returns what it did, or nothing."""
+        """Create, change and prune until exactly these exist in `part`; returns what it did, or nothing.
+
+        An object moves to another part if that part is applied first: otherwise it is deleted, and created.
+        """
         done, names = [], set()
         for wanted in desired:
             names.add((wanted.kind, wanted.name))
@@ -89,7 +97,7 @@ class OwnedObjects:
             digest = revision(body)
             existing = await self._existing(owner, wanted)
             if existing is None or not self._is_applied(existing, wanted.kind, body, digest):
-                await self._apply(owner, wanted, body, digest)
+                await self._apply(wanted, body, digest, existing)
                 done.append(f"{wanted} {'created' if existing is None else 'changed'}")
         for kind, name, uid in list(self._unwanted(owner, part, names)):
             await self._writer.delete(ResourcePath(kind, name, owner.namespace), uid)
@@ -129,8 +137,9 @@ class OwnedObjects:
     def _body(self, owner: KubeObject, wanted: DesiredObject, labels: dict[str, str]) -> Object:
         metadata = wanted.body.get("metadata", {})
         own = {MANAGED_BY: self._objects.field_manager, **labels}
+        content = {key: value for key, value in wanted.body.items() if key not in NOT_IN_LISTS}
         return {
-            **wanted.body,
+            **content,
             "metadata": {
                 **metadata,
                 "name": wanted.name,
@@ -146,12 +155,19 @@ class OwnedObjects:
         found = projection(existing, body)
         return found == body or self._normalized.get((kind, _place(existing))) == (digest, revision(found))
 
-    async def _apply(self, owner: KubeObject, wanted: DesiredObject, body: Object, digest: str) -> None:
-        where = ResourcePath(wanted.kind, wanted.name, owner.namespace)
+    async def _apply(self, wanted: DesiredObject, body: Object, digest: str, existing: Object | None) -> None:
+        place = _place(body)
+        where = ResourcePath(wanted.kind, wanted.name, place[0])
         annotations = {**_annotations(body), ANNOTATION_REVISION: digest}
-        annotated = {**body, "metadata": {**body["metadata"], "annotations": annotations}}
-        written = await self._objects.apply(where, annotated)
+        metadata = {**body["metadata"], "annotations": annotations}
+        if existing is not None:
+            metadata["uid"] = existing["metadata"]["uid"]
+        written = await self._objects.apply(where, {**body, "metadata": metadata})
         self._writer.count(wanted.kind.name, "apply")
+        if existing is not None and _part(existing) != _part(body):
+            self._moved[wanted.kind, place] = _part(body)
+        else:
+            self._moved.pop((wanted.kind, place), None)
         if (stored := projection(written, body)) != body:
             self._normalized[wanted.kind, _place(written)] = digest, revision(stored)
 
@@ -160,8 +176,10 @@ class OwnedObjects:
     ) -> Iterator[tuple[Kind, str, str]]:
         for kind in self._watched:
             for name, body in self.of(owner, kind).items():
-                metadata = body["metadata"]
-                is_of_part = metadata.get("labels", {}).get(LABEL_PART) == part
+                metadata, key = body["metadata"], (kind, _place(body))
+                if self._moved.get(key) == _part(body):
+                    del self._moved[key]  # shown by now
+                is_of_part = self._moved.get(key, _part(body)) == part
                 if is_of_part and (kind, name) not in names and "deletionTimestamp" not in metadata:
                     yield kind, name, metadata["uid"]
 
@@ -190,6 +208,10 @@ def projection(existing: Any, wanted: Any) -> Any:  # noqa: ANN401 (any JSON)
 
 def _is_owned(body: Object, owner: KubeObject) -> bool:
     return any(reference["uid"] == owner.uid for reference in body["metadata"].get("ownerReferences") or ())
+
+
+def _part(body: Object) -> str:
+    return str((body["metadata"].get("labels") or {}).get(LABEL_PART, ""))
 
 
 def _annotations(body: Object) -> dict[str, str]:

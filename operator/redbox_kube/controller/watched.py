@@ -63,6 +63,14 @@ class WatchedKind(Generic[ItemT]):
         for informer in (own,) if own else self._informers.values():
             await informer.listed.wait()
 
+    def why_not_listed(self, namespace: str = "") -> str:
+        """For a condition; empty if it is listed."""
+        own = self._informers.get(namespace)
+        for informer in (own,) if own else self._informers.values():
+            if not informer.listed.is_set():
+                return f"{self.kind.plural} cannot be listed: {informer.error or 'no response yet'}"
+        return ""
+
     def get(self, place: Place) -> ItemT | None:
         informer = self._informers.get(place[0]) or self._informers.get("")
         return None if informer is None else informer.items.get(place)

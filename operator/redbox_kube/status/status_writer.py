@@ -51,10 +51,11 @@ class StatusWriter:
         self.count(where.kind.name, "patch")
         return written
 
-    async def delete(self, where: ResourcePath, uid: str) -> None:
-        """Delete the object that has this uid."""
-        await self.objects.delete(where, uid=uid)
+    async def delete(self, where: ResourcePath, uid: str, *, version: str = "") -> HTTPStatus:
+        """Delete the object that has this uid, with `version` only this version; answers as ObjectClient."""
+        answer = await self.objects.delete(where, uid=uid, version=version)
         self.count(where.kind.name, "delete")
+        return answer
 
     async def publish(self, where: ResourcePath, uid: str, events: Sequence[ConditionEvent]) -> None:
         """Create these events. A failure is only logged: the condition has the same text."""

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_resourced.nodes.node_view import KEYED_MAPS, NodeView
+from redbox_shared.printable import printable_texts
 
 OWN_VERSIONS_REMEMBERED = 16
 
@@ -99,7 +100,7 @@ class NodeApplier:
         # The uid keeps the API server from recreating a Node that was deleted a moment ago.
         expected = {"uid": node.uid, "resourceVersion": version}
         metadata = {**configuration.body.get("metadata", {}), **expected}
-        body = {**configuration.body, "metadata": metadata}
+        body = printable_texts({**configuration.body, "metadata": metadata}, lines=True)
         path, subresource = ResourcePath(kinds.NODE, node.name), configuration.subresource
         try:
             if configuration.withdraws:

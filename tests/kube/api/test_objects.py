@@ -7,6 +7,7 @@ import gc
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -313,6 +314,42 @@ async def test_an_event_that_is_none_is_said_to_be_unreadable(line: bytes) -> No
         assert (await anext(events))["type"] == "ADDED"
         with pytest.raises(ApiUnreadable):
             await anext(events)
+
+
+async def test_only_statuses_become_printable() -> None:
+    """A script of a ConfigMap arrives as it is."""
+    script = "#!/bin/sh\r\nprintf '\x1b[1m'\n"
+    bodies: list[Object] = []
+
+    async def takes(request: web.Request) -> web.Response:
+        bodies.append(json.loads(await request.text()))
+        return web.json_response(bodies[-1])
+
+    async with answering(takes) as objects:
+        await objects.apply(ResourcePath(kinds.CONFIG_MAP, "a", "farm"), {"data": {"run": script}})
+        await objects.apply_status(ResourcePath(kinds.POD, "a", "farm"), {"message": "\x1b[2J"})
+    assert bodies[0]["data"] == {"run": script}
+    assert bodies[1]["status"] == {"message": "?[2J"}
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [(200, HTTPStatus.OK), (404, HTTPStatus.NOT_FOUND), (409, HTTPStatus.CONFLICT)],
+)
+async def test_a_deletion_tells_an_object_that_is_gone_from_another_version(
+    status: int, answer: HTTPStatus
+) -> None:
+    bodies: list[Object] = []
+
+    async def answers(request: web.Request) -> web.Response:
+        bodies.append(json.loads(await request.text()))
+        return web.json_response({"metadata": {}, "message": "no"}, status=status)
+
+    async with answering(answers) as objects:
+        where = ResourcePath(kinds.POD, "a", "farm")
+        assert await objects.delete(where, uid="u", version="7") == answer
+        await objects.delete(where)
+    assert bodies == [{"preconditions": {"uid": "u", "resourceVersion": "7"}}, {}]
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"items":[]}', b'{"items":7,"metadata":{"resourceVersion":"1"}}'])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from redbox_kube.controller.kube_object import ConditionedStatus, KubeObject, re
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import StatusReporter
-from redbox_kube.controller.steps import ReconcileStep, StepOutcome
+from redbox_kube.controller.steps import ReconcileStep, StepOutcome, StepReport, StepState
 from redbox_kube.controller.watched import WatchedKind
 from redbox_shared.backoff import Backoff
 from tests.kube.controller.owner import FARM, FARMS, status_writer
@@ -48,12 +48,13 @@ async def controlled(
     deletion: Steps = (),
     *,
     registry: CollectorRegistry | None = None,
+    looks_by: Callable[[KubeObject], Awaitable[KubeObject]] = observe,
     **options: Any,
 ) -> AsyncIterator[None]:
     report = StatusReporter[KubeObject](status_writer(api), FARMS, lambda *_: (ConditionedStatus(), []))
     farms = WatchedKind(api.client, FARMS, reduced=partial(read_object, KubeObject))
     metrics = ControllerMetrics(registry or CollectorRegistry())
-    how = Reconciliation(observe, steps, deletion, report)
+    how = Reconciliation(looks_by, steps, deletion, report)
     task = asyncio.create_task(run_controllers([Controller("farms", farms, how, metrics, **options)]))
     yield
     assert not task.done()
@@ -119,6 +120,36 @@ async def test_what_is_as_it_was_is_reconciled_again_and_not_written_again() -> 
     assert api.asked.count("status Farm") == 1
 
 
+def pause_s(resync_s: float, *does: StepOutcome | None) -> float:
+    """Until the next reconciliation; None for a step that fails."""
+    farms = WatchedKind[Any](FakeApiServer().client, FARMS)
+    how = Reconciliation[Any, Any](observe, [])
+    controller = Controller("farms", farms, how, ControllerMetrics(CollectorRegistry()), resync_s=resync_s)
+    reports = {
+        str(at): StepReport(StepState.DONE, outcome=did) if did else StepReport(StepState.FAILED, "no")
+        for at, did in enumerate(does)
+    }
+    return controller._pause_s(("alice", "cows"), reports)
+
+
+@pytest.mark.parametrize(
+    ("resync_s", "does", "at_most_s"),
+    [
+        (60.0, [StepOutcome(again_in_s=3600.0)], 66.0),
+        (60.0, [StepOutcome(again_in_s=2.0), StepOutcome(again_in_s=30.0)], 2.0),
+        (60.0, [StepOutcome()], 66.0),
+        (60.0, [None], 10.0),
+        (60.0, [None, StepOutcome(again_in_s=2.0)], 2.0),
+        (60.0, [None, StepOutcome(again_in_s=3600.0)], 10.0),
+    ],
+)
+async def test_the_earliest_of_all_times_counts(
+    monkeypatch: pytest.MonkeyPatch, resync_s: float, does: list[StepOutcome | None], at_most_s: float
+) -> None:
+    monkeypatch.setattr(module, "BACKOFF", Backoff(10.0, 10.0))
+    assert 0 < pause_s(resync_s, *does) <= at_most_s
+
+
 async def test_a_defect_in_one_object_stops_no_other() -> None:
     api = FakeApiServer()
     api.put(FARM)
@@ -175,6 +206,41 @@ async def test_nothing_is_reconciled_before_what_it_owns_is_listed() -> None:
         assert step.calls == []
         api.faults.remove(fault)
         await eventually(lambda: step.calls == ["cows"])
+
+
+async def test_a_kind_that_may_not_be_listed_shows_in_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LISTED_WITHIN_S", 0.01)
+    api, step = FakeApiServer(), Counted()
+    api.put(FARM)
+    fault = api.fail(ApiRefused(403, "configmaps is forbidden"), verb="list", kind="ConfigMap")
+    watches = OwnedObjects(status_writer(api), FARMS, [CONFIG_MAP]).watches
+    async with controlled(api, [ReconcileStep("Fence", step)], watches=watches):
+        await eventually(lambda: conditions(api) == {"Observed": "Failed"})
+        (condition,) = api.objects[FARM]["status"]["conditions"]
+        assert condition["status"] == "False"
+        assert condition["message"] == "configmaps cannot be listed: configmaps is forbidden"
+        assert step.calls == []
+        api.faults.remove(fault)
+        await eventually(lambda: conditions(api) == {"Fence": "Done"})
+
+
+async def test_an_object_that_cannot_be_observed_says_so_in_its_status() -> None:
+    api = FakeApiServer()
+    api.put(FARM)
+    looks: list[Exception] = [ApiRefused(500, "etcd is away"), KeyError("spec")]
+    seen: list[str] = []
+
+    async def fails_twice(item: KubeObject) -> KubeObject:
+        seen.append(str(conditions(api)))
+        if looks:
+            raise looks.pop(0)
+        return item
+
+    async with controlled(api, [ReconcileStep("Fence", Counted())], looks_by=fails_twice):
+        await eventually(lambda: conditions(api) == {"Fence": "Done"})
+    assert seen == ["{}", "{'Observed': 'Failed'}", "{'Observed': 'Failed'}"]
+    assert api.asked.count("status Farm") == 3
+    assert [event["reason"] for event in api.events] == ["ObservedFailed"]
 
 
 async def test_nothing_is_done_to_an_object_that_goes_if_there_is_nothing_to_end() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from redbox_kube.api.kinds import CONFIG_MAP, POD
-from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.owned import DesiredObject, NotOurs, projection, revision
 from tests.kube.controller.owner import at, config_map, owned_objects, owner, shown
 from tests.kube.fakes import FakeApiServer
@@ -83,6 +84,47 @@ async def test_parts_are_pruned_each_for_itself() -> None:
         await owned.apply(owner(), [], part="one")
     assert api.names("ConfigMap") == []
     assert api.names("Pod") == ["worker"]
+
+
+async def test_an_object_moves_to_another_part_and_stays() -> None:
+    api = FakeApiServer()
+    async with owned_objects(api) as owned:
+        await owned.apply(owner(), [config_map("a")], part="one")
+        await shown(owned, api)
+        assert await owned.apply(owner(), [config_map("a")], part="two") == "ConfigMap a changed"
+        assert await owned.apply(owner(), [], part="one") == ""  # the watch still shows the old part
+        await shown(owned, api)
+        assert await owned.apply(owner(), [], part="one") == ""
+        assert await owned.apply(owner(), [], part="two") == "ConfigMap a deleted"
+
+
+class Listing(FakeApiServer):
+    """The items of its lists have no apiVersion and kind, as those of the API server."""
+
+    async def pages(self, *which: Any, **more: Any) -> AsyncIterator[tuple[list[Object], str]]:
+        async for page, version in super().pages(*which, **more):
+            yield [{"metadata": each["metadata"], "data": each["data"]} for each in page], version
+
+
+async def test_a_builder_may_write_whole_manifests() -> None:
+    api = Listing()
+    whole = DesiredObject(CONFIG_MAP, "a", {"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": "moo"}})
+    async with owned_objects(api) as owned:
+        await owned.apply(owner(), [whole])
+    async with owned_objects(api) as restarted:
+        assert await restarted.apply(owner(), [whole]) == ""
+
+
+async def test_an_object_that_somebody_created_anew_is_not_taken_over() -> None:
+    api = FakeApiServer()
+    async with owned_objects(api) as owned:
+        await owned.apply(owner(), [config_map("a")])
+        await shown(owned, api)
+        api.remove(at("a"))
+        theirs = api.put(at("a"), data={"text": "mine"})
+        with pytest.raises(ApiRefused, match="uid"):  # the watch still shows ours
+            await owned.apply(owner(), [config_map("a", text="muh")])
+    assert api.objects[at("a")] == theirs
 
 
 async def test_an_object_of_somebody_else_is_never_written() -> None:

@@ -69,6 +69,12 @@ async def test_after_somebody_elses_change_it_is_said_again() -> None:
     assert len(objects.applied) == 2
 
 
+async def test_texts_of_a_node_become_printable() -> None:
+    objects = await kept((seen("1"), claim(a="\x1b[2J")))
+    ((_, _, body),) = objects.applied
+    assert body["metadata"]["labels"] == {"a": "?[2J"}
+
+
 class Versioned(Applies):
     """Refuses what was said of another version than the newest."""
 
