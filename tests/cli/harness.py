@@ -98,7 +98,7 @@ class Kubectl:
     """A kubectl that prints what a test has put there: the real one is on the bed."""
 
     def __init__(self, folder: Path) -> None:
-        self._answers = folder / "answers"
+        self.folder = self._answers = folder / "answers"
         self._answers.mkdir()
         self.program = folder / "kubectl"
         self.program.write_text(SCRIPTED)

@@ -1,4 +1,7 @@
-"""Every way of breaking the chain that the faults' tests know is a line of `doctor` with its cure."""
+"""Every way of breaking the chain that the faults' tests know is a line of `doctor` with its cure.
+
+test_doctor_held_job.py has the held job itself.
+"""
 
 from __future__ import annotations
 
@@ -273,28 +276,6 @@ def test_each_fault_that_the_operator_sees_has_its_cure(kind: str, message: str,
     ]
     assert (line.health, line.what, line.found) == (Health.NOT_WELL, "SlurmCluster hpc1", message)
     assert cure in line.cure
-
-
-def test_a_held_job_proves_that_a_submit_works_and_is_deleted(kubectl: Kubectl) -> None:
-    kubectl.answers("job", slurmjob("doctor-x", "Submitted"))
-    ended = run(kubectl, "doctor", "--service-account=robot")
-    assert ended.returncode == 0, ended.stdout
-    said = "ok submit to hpc1: a held job was Slurm job 12 of Unix user alice, and is deleted"
-    assert said in ended.stdout.splitlines()
-    assert kubectl.created["spec"] == {
-        "batch": "#!/bin/sh\ntrue\n",
-        "hold": True,
-        "serviceAccountName": "robot",
-        "cluster": "hpc1",
-    }
-    assert [call for call in kubectl.calls if " delete " in call and call.endswith("-- doctor-x")]
-
-
-def test_without_a_default_partition_the_held_job_names_one() -> None:
-    obj = slurmcluster()
-    for partition in obj["status"]["partitions"]:
-        partition["default"] = False
-    assert held_job._held(ClusterView(obj), "default")["spec"]["partition"] == "debug"
 
 
 def test_who_may_not_see_slurmclusters_submits_without_naming_one(kubectl: Kubectl) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubectl_slurm.kubectl.program import Kubectl as Program
+from kubectl_slurm.slurmjobs.pods import REFRESH_S, PodsOnSlurm
 from kubectl_slurm.slurmjobs.redbox import expected_start
 from kubectl_slurm.slurmjobs.redbox.answers import Answer, read_answer
 from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess, RedboxNotReached, RedboxRefused
 from tests.cli.factories import slurmcluster, slurmjob, view
-from tests.cli.harness import Kubectl, run
+from tests.cli.harness import PROGRAM, WITHIN_S, Kubectl, run, terminal
 from tests.cli.redbox import redbox_in_place
 
 RUNNING = slurmjob("runs", state="RUNNING", jobID="11", user="alice", nodeList="n1")
@@ -105,14 +109,20 @@ def serve(queue: Kubectl, endpoint: str, authority: bytes) -> None:
     cluster = slurmcluster()
     authority_text = base64.b64encode(authority).decode()
     cluster["spec"] = {"endpoint": endpoint, "audience": "x", "caBundle": authority_text}
-    queue.answers("clusters", cluster)
+    only_cluster(queue, cluster)
     queue.answers("token", {})
+
+
+def only_cluster(queue: Kubectl, cluster: dict[str, Any]) -> None:
+    queue.answers("clusters", [cluster])
+    queue.answers("cluster", cluster)
+    queue.when('*get*slurmclusters*" -- "*', 'cat "$ANSWERS/cluster"')
 
 
 def test_without_a_way_to_red_box_waiting_jobs_are_shown_without_a_start(queue: Kubectl) -> None:
     cluster = slurmcluster()
     cluster["spec"] = {"endpoint": "https://x", "audience": "x"}
-    queue.answers("clusters", cluster)
+    only_cluster(queue, cluster)
     ended = run(queue, "queue", "--start", "--noheader")
     assert ended.returncode == 0
     assert "N/A" in ended.stdout.split()
@@ -177,9 +187,21 @@ PODS = [
 ]
 
 
-def test_pods_on_slurm_stand_beside_the_slurmjobs(queue: Kubectl) -> None:
+@pytest.fixture
+def with_pods(queue: Kubectl) -> Kubectl:
     queue.answers("pods", PODS)
-    rows = [row.split() for row in run(queue, "queue", "--noheader").stdout.splitlines()]
+    cluster = slurmcluster()
+    cluster["spec"] = {"pods": {"enabled": True}}
+    queue.answers("clusters", [slurmcluster(), cluster])
+    return queue
+
+
+def of_pods(kubectl: Kubectl) -> list[str]:
+    return [call for call in kubectl.calls if " pods " in call]
+
+
+def test_pods_on_slurm_stand_beside_the_slurmjobs(with_pods: Kubectl) -> None:
+    rows = [row.split() for row in run(with_pods, "queue").stdout.splitlines()[1:]]
     assert [row[:6] for row in rows if "pod/" in " ".join(row)] == [
         ["21", "debug", "pod/hello", "alice", "R", rows[2][5]],
         ["-", "debug", "pod/new", "-", "0:00", "1"],
@@ -187,24 +209,118 @@ def test_pods_on_slurm_stand_beside_the_slurmjobs(queue: Kubectl) -> None:
     ]
     assert rows[2][-1] == "10.0.0.1"
     assert rows[-1][-1] == "(Priority)"
-    assert len(run(queue, "queue", "--noheader", "-t", "all", "-u", "alice").stdout.splitlines()) == 4
-    assert run(queue, "queue", "--noheader", "-j", "22").stdout.split()[2] == "pod/patient"
+    assert len(run(with_pods, "queue", "-t", "all", "-u", "alice").stdout.splitlines()) == 5
+    assert run(with_pods, "queue", "-j", "22").stdout.splitlines()[1].split()[2] == "pod/patient"
 
 
-def test_documents_are_of_slurmjobs_alone(queue: Kubectl) -> None:
-    queue.answers("pods", PODS)
-    assert len(json.loads(run(queue, "queue", "-o", "json").stdout)["items"]) == 2
-    assert not any(" pods " in call for call in queue.calls)
+@pytest.mark.parametrize(
+    ("words", "are_ended_wanted"),
+    [([], False), (["-t", "PD,R"], False), (["-t", "all"], True), (["x"], True)],
+)
+def test_ended_pods_are_asked_for_where_they_are_wanted(
+    with_pods: Kubectl, words: list[str], *, are_ended_wanted: bool
+) -> None:
+    run(with_pods, "queue", *words)
+    (call,) = of_pods(with_pods)
+    assert ("--field-selector=status.phase!=Succeeded,status.phase!=Failed" in call) is not are_ended_wanted
 
 
-def test_who_may_not_list_pods_sees_the_slurmjobs(queue: Kubectl) -> None:
-    refused = "echo 'Error from server (Forbidden): pods is forbidden' >&2; exit 1"
-    program = queue.program.read_text().replace('cat "$ANSWERS/pods" 2>/dev/null', f"{{ {refused}; }}")
-    queue.becomes(program)
-    ended = run(queue, "queue", "--noheader")
-    assert (ended.returncode, len(ended.stdout.splitlines()), ended.stderr) == (0, 2, "")
+def test_pods_are_not_asked_for_where_no_cluster_runs_them(with_pods: Kubectl) -> None:
+    with_pods.answers("clusters", [slurmcluster()])
+    assert len(run(with_pods, "queue").stdout.splitlines()) == 3
+    assert of_pods(with_pods) == []
+
+
+def test_who_may_not_see_slurmclusters_sees_pods(with_pods: Kubectl) -> None:
+    """A RoleBinding to redbox-editor shows none, and edit shows pods."""
+    with_pods.forgets("clusters")
+    assert "pod/hello" in run(with_pods, "queue").stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["-o", "json"], ["-o", "name"], ["-o", "%i %j"], ["--noheader"]], ids=" ".join
+)
+def test_what_scripts_read_is_slurmjobs_alone(with_pods: Kubectl, words: list[str]) -> None:
+    """They pass it to `cancel`, which takes no pods."""
+    ended = run(with_pods, "queue", *words)
+    assert (ended.returncode, "pod" in ended.stdout, of_pods(with_pods)) == (0, False, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("Error from server (Forbidden): pods is forbidden", ""),
+        (
+            "The connection to the server x was refused",
+            "kubectl slurm: pods on Slurm are not listed: the cluster does not answer: {0}\n",
+        ),
+    ],
+)
+def test_without_a_list_of_pods_the_queue_has_the_slurmjobs(
+    with_pods: Kubectl, words: str, said: str
+) -> None:
+    with_pods.when('*"get --output=json pods"*', f"echo '{words}' >&2; exit 1")
+    ended = run(with_pods, "queue")
+    assert (ended.returncode, len(ended.stdout.splitlines()), ended.stderr) == (0, 3, said.format(words))
+
+
+def test_a_watched_queue_asks_for_pods_rarely(with_pods: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSWERS", str(with_pods.folder))
+    now = 100.0
+    program = Program(str(with_pods.program))
+    pods = PodsOnSlurm(program, everywhere=True, with_ended=False, clock=lambda: now)
+    shown = [job.name for job in pods.current()]
+    with_pods.answers("pods", [])
+    now += REFRESH_S - 1
+    assert [job.name for job in pods.current()] == shown
+    (call,) = of_pods(with_pods)
+    assert "--all-namespaces" in call
+    now += 1
+    assert (pods.current(), pods.trouble) == ([], "")
+
+
+def test_a_watched_queue_keeps_pods_that_cannot_be_listed_again(
+    with_pods: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANSWERS", str(with_pods.folder))
+    now = 100.0
+    program = Program(str(with_pods.program))
+    pods = PodsOnSlurm(program, everywhere=False, with_ended=True, clock=lambda: now)
+    shown = pods.current()
+    with_pods.when('*"get --output=json pods"*', "echo 'error: too many' >&2; exit 1")
+    now += REFRESH_S
+    assert shown
+    assert (pods.current(), pods.trouble) == (shown, "pods on Slurm are not listed: too many")
 
 
 def test_a_pod_is_described_by_kubectl_itself(queue: Kubectl) -> None:
     ended = run(queue, "explain", "pod/hello")
     assert (ended.returncode, "kubectl describe pod/hello" in ended.stderr) == (2, True)
+
+
+def test_a_watched_queue_says_why_pods_are_missing(with_pods: Kubectl) -> None:
+    with_pods.when('*"get --output=json pods"*', "echo 'error: too many' >&2; exit 1")
+    with terminal("queue", "--watch=0.5", env=with_pods.environment()) as shown:
+        lines = shown.until(lambda lines: any("waits" in line for line in lines))
+        assert "pods on Slurm are not listed: too many" in lines[0]
+        shown.press(b"\x03")
+        assert shown.end() == 130
+
+
+def test_without_a_terminal_a_watched_queue_says_it_once(with_pods: Kubectl) -> None:
+    with_pods.when('*"get --output=json pods"*', "echo 'error: too many' >&2; exit 1")
+    with subprocess.Popen(
+        [PROGRAM, "queue", "--watch=0.5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=with_pods.environment(),
+    ) as watching:
+        deadline = time.monotonic() + WITHIN_S
+        while len([call for call in with_pods.calls if " slurmjobs" in call]) < 4:
+            assert time.monotonic() < deadline, with_pods.calls
+            time.sleep(0.05)
+        watching.terminate()
+        shown, said = watching.communicate(timeout=WITHIN_S)
+    assert len(shown.splitlines()) == 3
+    assert said == "kubectl slurm: pods on Slurm are not listed: too many\n"

@@ -33,6 +33,10 @@ EXEC = (
     'Error from server (Forbidden): pods "x" is forbidden: User "eve" cannot create resource "pods/exec" in '
     'API group "" in the namespace "alice"'
 )
+NODES = (
+    'Error from server (Forbidden): nodes is forbidden: User "eve" cannot list resource "nodes" in API group '
+    '"" at the cluster scope'
+)
 QUOTA = 'Error from server (Forbidden): slurmjobs.redbox.dev "x" is forbidden: exceeded quota: few, used: 1'
 FROM_KUBELET = "Error from server: Sessions are off at this red-box"
 INVALID = 'The SlurmJob "x" is invalid: spec.resources.nodes: Invalid value: 0: should be >= 1'
@@ -78,6 +82,11 @@ CONFLICT = "Error from server (Conflict): the job is an array: name one of its t
             "may not get slurmclusters: a ClusterRoleBinding to redbox-cluster-viewer",
         ),
         (EXEC, NotPermitted, "a RoleBinding to edit gives"),
+        (EXEC.replace("create", "get"), NotPermitted, "a RoleBinding to edit gives"),
+        (EXEC.replace("create", "get").replace("/exec", "/log"), NotPermitted, "a RoleBinding to view gives"),
+        (NODES, NotPermitted, "may not list nodes: an administrator of Kubernetes gives this right"),
+        (EXEC.replace("pods/exec", "secrets"), NotPermitted, "a RoleBinding to edit gives"),
+        (EXEC.replace("pods/exec", "resourcequotas"), NotPermitted, "an administrator of Kubernetes gives"),
         (QUOTA, NotPermitted, "Kubernetes does not allow this: exceeded quota: few"),
         (FROM_KUBELET, Refusal, "^Sessions are off at this red-box$"),
         (INVALID, Refusal, "SlurmJob x is not valid: spec.resources.nodes"),

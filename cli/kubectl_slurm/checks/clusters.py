@@ -65,7 +65,7 @@ def operator_roles(cluster: ClusterView) -> Iterator[Examined]:
 
 def resourced(kubectl: Kubectl, cluster: ClusterView) -> Iterator[Examined]:
     """By its condition, which stays as it was where resourced has stopped: then its nodes are not Ready."""
-    if not (cluster.spec.get("pods") or {}).get("enabled"):
+    if not cluster.runs_pods:
         yield well("resourced", f"pods of {cluster.name} are off: SlurmJobs do not need it")
         return
     condition = cluster.condition("PodsReady")
@@ -99,25 +99,28 @@ def _nodes_not_ready(kubectl: Kubectl, cluster: ClusterView) -> list[str]:
     ]
 
 
-def identity(kubectl: Kubectl, cluster: ClusterView, account: str) -> Iterator[Examined]:
+def identity(
+    kubectl: Kubectl, cluster: ClusterView, account: str
+) -> tuple[Examined, IdentityAtRedbox | None]:
     """The account's own identity at red-box, where red-box can be asked from here."""
     what = f"service account {account} on {cluster.name}"
     try:
         whoami = access_of(kubectl, cluster, account).get(IdentityAtRedbox, "/v1/whoami")
     except (RedboxNotReached, NotPermitted) as error:
-        yield unknown(what, f"red-box is not asked for its Unix user: {error}")
-        return
+        return unknown(what, f"red-box is not asked for its Unix user: {error}"), None
     except PluginError as error:
-        yield not_well(what, str(error), _cure_without_identity(kubectl, account, error))
-        return
+        return not_well(what, str(error), _cure_without_identity(kubectl, account, error)), None
+    return _as_user(what, whoami), whoami
+
+
+def _as_user(what: str, whoami: IdentityAtRedbox) -> Examined:
     if not whoami.user:
         cure = "the HPC administrator adds a rule with `user` and the role submit to mapping.rules"
-        yield not_well(what, "red-box maps it to no Unix user", cure)
-    elif "submit" not in whoami.roles:
+        return not_well(what, "red-box maps it to no Unix user", cure)
+    if "submit" not in whoami.roles:
         cure = "the HPC administrator adds the role submit to its rule in mapping.rules"
-        yield not_well(what, f"it is {whoami.user}, and may not submit", cure)
-    else:
-        yield well(what, _rights_in_slurm(whoami))
+        return not_well(what, f"it is {whoami.user}, and may not submit", cure)
+    return well(what, _rights_in_slurm(whoami))
 
 
 def _cure_without_identity(kubectl: Kubectl, account: str, error: PluginError) -> str:
@@ -141,6 +144,7 @@ def _rights_in_slurm(whoami: IdentityAtRedbox) -> str:
     for names, words in (
         (whoami.slurm_accounts, "accounts"),
         (whoami.slurm_qos, "QOS"),
+        (whoami.accounts, "only accounts"),
         (whoami.partitions, "only partitions"),
     ):
         if names:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubectl_slurm.checks.clusters import OPERATOR_CURE
 from kubectl_slurm.checks.report import Examined, not_well, unknown, well
-from kubectl_slurm.errors import PluginError
+from kubectl_slurm.errors import NotAnswered, PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
 from kubectl_slurm.slurmjobs.access import watch_job
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.job import SlurmJobView
+from kubectl_slurm.slurmjobs.redbox.answers import IdentityAtRedbox
 from redbox_shared.explanations.clusters import UNREACHABLE
 from redbox_shared.explanations.explanation import Explanation, explanation_of
 from redbox_shared.explanations.redbox_problems import REDBOX_PROBLEMS, title_of, without_title
@@ -23,40 +26,99 @@ from redbox_shared.own_lines import PREFIX
 WAITS = f"{PREFIX}waiting for red-box: "
 """What the pod of a job says in its log while red-box does not take the job."""
 LOG_LINES = 20
+UNTIL_LABEL = "redbox.dev/doctor"
+"""Of the held job: until when its doctor waits for it, in seconds since 1970."""
+CLOCK_SKEW_S = 300
+"""Between the machines of two users of a namespace."""
+NOT_ADMITTED_CURE = "an administrator of Kubernetes admits SlurmJobs in this namespace"
+NOT_ANSWERED_CURE = "run doctor again once the cluster answers"
 
 
-def submit_lines(
-    kubectl: Kubectl, cluster: ClusterView | None, account: str, within: timedelta
-) -> Iterator[Examined]:
-    """`cluster`: None where the user may not see them, and the operator chooses."""
-    what = f"submit to {cluster.name}" if cluster else "submit"
-    try:
-        job = SlurmJobView(kubectl.json("create", "--filename=-", stdin=json.dumps(_held(cluster, account))))
-    except PluginError as error:
-        yield not_well(what, str(error), "an administrator of Kubernetes admits SlurmJobs in this namespace")
-        return
-    try:
-        job = _in_slurm(kubectl, job, within)
-        yield _found(kubectl, what, job, within)
-    except PluginError as error:
-        yield not_well(what, str(error), "run doctor again once the cluster answers")
-    finally:
-        code, _, why = kubectl.outcome(
-            "delete", SLURMJOBS, "--wait=false", "--ignore-not-found", "--", job.name
+@dataclass(frozen=True)
+class HeldJob:
+    """What the options say of the job; an empty field is Slurm's default."""
+
+    service_account: str
+    within: timedelta
+    partition: str = ""
+    account: str = ""
+    time: str = "1"
+
+    def for_cluster(self, cluster: ClusterView, whoami: IdentityAtRedbox | None) -> HeldJob:
+        """With a partition and an account where a submit has to name one; the options take precedence."""
+        return replace(
+            self,
+            partition=self.partition or _partition(cluster, whoami.partitions if whoami else ()),
+            account=self.account or (_account(whoami) if whoami else ""),
         )
-        if code:
-            cure = f"kubectl slurm cancel --delete {job.name}"
-            yield unknown(what, f"SlurmJob {job.name} is left: {why.strip()}", cure)
 
 
-def _held(cluster: ClusterView | None, account: str) -> dict[str, Any]:
-    spec: dict[str, Any] = {"batch": "#!/bin/sh\ntrue\n", "hold": True, "serviceAccountName": account}
+def _partition(cluster: ClusterView, allowed: tuple[str, ...]) -> str:
+    """One of those that the mapping allows, the default first; none where Slurm's default may be used."""
+    there = [each for each in cluster.partitions or () if not allowed or each.name in allowed]
+    first = min(there, key=lambda each: (not each.is_default, each.state != "up"), default=None)
+    if first is None:
+        return allowed[0] if allowed else ""
+    return "" if first.is_default and not allowed else first.name
+
+
+def _account(whoami: IdentityAtRedbox) -> str:
+    """One of those that the mapping allows, and of the user's in Slurm."""
+    of_user = [account for account in whoami.accounts if account in whoami.slurm_accounts]
+    return (of_user or [*whoami.accounts, ""])[0]
+
+
+def submit_lines(kubectl: Kubectl, cluster: ClusterView | None, asked: HeldJob) -> list[Examined]:
+    """`cluster`: None where the user may not see them, and the operator chooses.
+
+    A list, because a generator that is left by a signal runs its `finally` late or never. The name is chosen
+    here: after a signal the answer to the create may be unread, and the SlurmJob exists.
+    """
+    what = f"submit to {cluster.name}" if cluster else "submit"
+    manifest = _manifest(cluster, asked, datetime.now(UTC))
+    job, is_refused = None, False
+    try:
+        job = SlurmJobView(kubectl.json("create", "--filename=-", stdin=json.dumps(manifest)))
+        line = _found(kubectl, what, _in_slurm(kubectl, job, asked.within), asked.within)
+    except PluginError as error:
+        is_refused = job is None and isinstance(error, Refusal) and not isinstance(error, NotAnswered)
+        line = not_well(what, str(error), NOT_ADMITTED_CURE if is_refused else NOT_ANSWERED_CURE)
+    finally:
+        left = [] if is_refused else _delete(kubectl, what, manifest["metadata"]["name"])
+    return [line, *left]
+
+
+def delete_abandoned(kubectl: Kubectl, now: datetime) -> Iterator[Examined]:
+    """Held jobs of a doctor that was killed, once nobody waits for them any more."""
+    for job in map(SlurmJobView, kubectl.json("get", SLURMJOBS, f"--selector={UNTIL_LABEL}")["items"]):
+        until = str((job.metadata.get("labels") or {}).get(UNTIL_LABEL, ""))
+        if until.isdecimal() and int(until) + CLOCK_SKEW_S < now.timestamp() and not job.being_deleted:
+            deleted = well("submit", f"SlurmJob {job.name}, which an earlier doctor left, is deleted")
+            yield from _delete(kubectl, "submit", job.name) or [deleted]
+
+
+def _delete(kubectl: Kubectl, what: str, name: str) -> list[Examined]:
+    """A line where the SlurmJob may be left."""
+    code, _, why = kubectl.outcome("delete", SLURMJOBS, "--wait=false", "--ignore-not-found", "--", name)
+    if not code:
+        return []
+    return [unknown(what, f"SlurmJob {name} is left: {why.strip()}", f"kubectl slurm cancel --delete {name}")]
+
+
+def _manifest(cluster: ClusterView | None, asked: HeldJob, now: datetime) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "batch": "#!/bin/sh\ntrue\n",
+        "hold": True,
+        "serviceAccountName": asked.service_account,
+        "resources": {"time": asked.time},
+    }
     if cluster is not None:
         spec["endpoint" if cluster.is_endpoint else "cluster"] = cluster.name
-        partitions = cluster.partitions or []
-        if partitions and not any(partition.is_default for partition in partitions):
-            spec["partition"] = partitions[0].name
-    metadata = {"generateName": "doctor-"}
+    spec |= {field: value for field in ("partition", "account") if (value := getattr(asked, field))}
+    metadata = {
+        "name": f"doctor-{secrets.token_hex(4)}",
+        "labels": {UNTIL_LABEL: str(int((now + asked.within).timestamp()))},
+    }
     return {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "metadata": metadata, "spec": spec}
 
 

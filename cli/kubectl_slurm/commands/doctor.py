@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import re
+import signal
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import FrameType
+from typing import NoReturn
 
 from kubectl_slurm.checks import kubernetes
 from kubectl_slurm.checks.clusters import cluster_lines, identity
-from kubectl_slurm.checks.held_job import submit_lines
+from kubectl_slurm.checks.held_job import HeldJob, delete_abandoned, submit_lines
 from kubectl_slurm.checks.report import Examined, Health, not_well, unknown
 from kubectl_slurm.errors import NotPermitted, PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
+from kubectl_slurm.sbatch.manifest import RESOURCES
 from kubectl_slurm.slurmjobs.clusters import ClusterView, list_clusters
 from kubectl_slurm.terminal.screen import one_line
 
@@ -23,6 +29,7 @@ TEXT = (
     "job, which never starts, and deletes it. It exits with 1 where a submit would fail."
 )
 LONGEST_S = 3600
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 Check = Callable[[], Iterator[Examined]]
 
 
@@ -35,14 +42,53 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     parser.add_argument(
         "--timeout", type=_seconds, default=60, metavar="SECONDS", help="for the held job (default: 60)"
     )
+    group = parser.add_argument_group("the held job, as for submit")
+    group.add_argument("-p", "--partition", metavar="NAME", default="", help="its partition")
+    group.add_argument("-A", "--account", metavar="NAME", default="", help="its account in Slurm")
+    group.add_argument(
+        "-t", "--time", type=_time, metavar="LIMIT", default="1", help="its time limit (default: one minute)"
+    )
     options = parser.parse_args(words)
     call = invocation_of(options, given, environment)
-    within = None if options.no_submit else timedelta(seconds=options.timeout)
+    job = HeldJob(
+        options.service_account,
+        timedelta(seconds=options.timeout),
+        partition=options.partition,
+        account=options.account,
+        time=options.time,
+    )
     is_well = True
-    for line in _Checks(call.kubectl, options.service_account, within).lines():
-        is_well = is_well and line.health is not Health.NOT_WELL
-        call.screen.write(_written(call, line))
+    with _interrupted_by_signals():
+        for line in _Checks(call.kubectl, job, submits=not options.no_submit).lines():
+            is_well = is_well and line.health is not Health.NOT_WELL
+            call.screen.write(_written(call, line))
     return 0 if is_well else 1
+
+
+@contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """A timeout and a closed terminal end it as Ctrl-C does: the held job is deleted."""
+
+    def interrupt(_: int, __: FrameType | None) -> NoReturn:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)  # a shell that ends sends a second one, into the deletion
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in ENDING}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}  # nohup
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _time(text: str) -> str:
+    if not re.fullmatch(RESOURCES["time"][1], text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time limit: 10, 1:00:00 or 2-0")
+    return text
 
 
 def _seconds(text: str) -> int:
@@ -59,11 +105,11 @@ def _written(call: Invocation, line: Examined) -> str:
 
 @dataclass(frozen=True)
 class _Checks:
-    """`within`: how long the held job may take; None: none is submitted."""
+    """`submits`: whether the held job is submitted."""
 
     kubectl: Kubectl
-    account: str
-    within: timedelta | None
+    job: HeldJob
+    submits: bool
 
     def lines(self) -> Iterator[Examined]:
         """In the order of the way; what cannot go on without a step ends with it."""
@@ -78,6 +124,8 @@ class _Checks:
             ("images", kubernetes.images),
         ):
             is_well = (yield from _passed(_guarded(what, partial(check, self.kubectl)))) and is_well
+        if self.submits and is_well:
+            yield from _guarded("submit", partial(delete_abandoned, self.kubectl, datetime.now(UTC)))
         yield from _guarded("SlurmClusters", partial(self._clusters, may_submit=is_well))
 
     def _clusters(self, *, may_submit: bool) -> Iterator[Examined]:
@@ -85,7 +133,7 @@ class _Checks:
             clusters = list_clusters(self.kubectl)
         except NotPermitted as error:
             yield unknown("SlurmClusters", str(error))
-            yield from self._submit(None, may_submit=may_submit)
+            yield from self._submit(None, self.job, may_submit=may_submit)
             return
         if not clusters:
             cure = (
@@ -98,14 +146,17 @@ class _Checks:
 
     def _cluster(self, cluster: ClusterView, *, may_submit: bool) -> Iterator[Examined]:
         is_served = yield from _passed(cluster_lines(self.kubectl, cluster))
-        is_mapped = yield from _passed(identity(self.kubectl, cluster, self.account))
-        yield from self._submit(cluster, may_submit=may_submit and is_served and is_mapped)
+        line, whoami = identity(self.kubectl, cluster, self.job.service_account)
+        yield line
+        is_mapped = line.health is not Health.NOT_WELL
+        job = self.job.for_cluster(cluster, whoami)
+        yield from self._submit(cluster, job, may_submit=may_submit and is_served and is_mapped)
 
-    def _submit(self, cluster: ClusterView | None, *, may_submit: bool) -> Iterator[Examined]:
-        if self.within is None:
+    def _submit(self, cluster: ClusterView | None, job: HeldJob, *, may_submit: bool) -> Iterator[Examined]:
+        if not self.submits:
             return
         if may_submit:
-            yield from submit_lines(self.kubectl, cluster, self.account, self.within)
+            yield from submit_lines(self.kubectl, cluster, job)
         else:
             what = f"submit to {cluster.name}" if cluster else "submit"
             yield unknown(what, "not tried before the lines above with !! are well")

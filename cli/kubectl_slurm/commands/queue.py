@@ -16,8 +16,8 @@ from kubectl_slurm.kubectl.refusals import ANOTHER_NAMESPACE, LISTED
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import MOST_REFUSALS, list_jobs, oldest_first
 from kubectl_slurm.slurmjobs.clusters import check_partitions
-from kubectl_slurm.slurmjobs.job import SlurmJobView, of_my_user, read_time, states_in
-from kubectl_slurm.slurmjobs.pods import KIND, list_pods
+from kubectl_slurm.slurmjobs.job import NOT_IN_SLURM, SlurmJobView, of_my_user, read_time, states_in
+from kubectl_slurm.slurmjobs.pods import KIND, PodsOnSlurm
 from kubectl_slurm.slurmjobs.redbox.answers import StartOfJob
 from kubectl_slurm.slurmjobs.redbox.expected_start import expected_starts
 from kubectl_slurm.slurmjobs.squeue_format import check_format, heading, line, place, time_used
@@ -28,10 +28,11 @@ from kubectl_slurm.terminal.times import clock
 
 TEXT = (
     "What waits and runs: the SlurmJobs of a namespace, and its pods on Slurm, in squeue's columns.\n"
-    "The forms json, yaml and name have SlurmJobs alone."
+    "Without headings, and in the forms json, yaml, name and squeue's fields, it is SlurmJobs alone."
 )
-DOCUMENTS = ("json", "yaml", "name")
-FORMATS = ("wide", *DOCUMENTS)
+FORMATS = ("wide", "json", "yaml", "name")
+OF_UNFINISHED_PODS = frozenset({"PENDING", "PD", "RUNNING", "R", NOT_IN_SLURM})
+"""States of pods that have not ended."""
 SHORTEST_S, LONGEST_S = 0.5, 3600
 COLOURS = {"R": "green", "CG": "green", "PD": "yellow", "S": "yellow", "-": "yellow"}
 ShownColumn = tuple[Column, Callable[[SlurmJobView], str | Cell]]
@@ -103,10 +104,13 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     options.names += [name for name in options.jobs.split(",") if name]
     states_in(options.states)
     call = invocation_of(options, given, environment)
-    jobs = _listed(call, options)
+    pods = _pods(call, options)
+    jobs = _listed(call, options, pods)
     elsewhere = check_partitions(call.kubectl, options.partition, jobs, everywhere=options.all_namespaces)
     if options.watch is not None:
-        return _watch(call, options, jobs)
+        return _watch(call, options, jobs, pods)
+    if pods is not None and pods.trouble:
+        note(f"kubectl slurm: {pods.trouble}")
     missing = _missing(jobs, options.names)
     if missing and len(missing) == len(options.names):
         raise _not_there(call, options, missing)
@@ -118,15 +122,23 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     return EXIT_FAILED if missing or elsewhere else 0
 
 
-def _listed(call: Invocation, options: argparse.Namespace) -> list[SlurmJobView]:
+def _pods(call: Invocation, options: argparse.Namespace) -> PodsOnSlurm | None:
+    """Of tables for people: a script passes what it reads to commands that take SlurmJobs alone."""
+    if options.noheader or options.output not in {None, "wide"}:
+        return None
+    ended = bool(options.names) or not states_in(options.states) <= OF_UNFINISHED_PODS
+    return PodsOnSlurm(call.kubectl, everywhere=options.all_namespaces, with_ended=ended)
+
+
+def _listed(call: Invocation, options: argparse.Namespace, pods: PodsOnSlurm | None) -> list[SlurmJobView]:
     """At the same time as the pods: each takes a tenth of a second."""
     everywhere = options.all_namespaces
-    if options.output in DOCUMENTS:
+    if pods is None:
         return list_jobs(call.kubectl, everywhere=everywhere)
     with ThreadPoolExecutor(1) as thread:
-        pods = thread.submit(list_pods, call.kubectl, everywhere=everywhere)
+        current_pods = thread.submit(pods.current)
         jobs = list_jobs(call.kubectl, everywhere=everywhere)
-        return sorted([*jobs, *pods.result()], key=oldest_first)
+        return sorted([*jobs, *current_pods.result()], key=oldest_first)
 
 
 def _missing(jobs: Sequence[SlurmJobView], names: Sequence[str]) -> list[str]:
@@ -189,23 +201,28 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _watch(call: Invocation, options: argparse.Namespace, jobs: Sequence[SlurmJobView]) -> int:
+def _watch(
+    call: Invocation, options: argparse.Namespace, jobs: Sequence[SlurmJobView], pods: PodsOnSlurm | None
+) -> int:
     """On a terminal the screen is drawn again; elsewhere each state that differs from the last is printed."""
-    last, trouble, refusals = "", "", 0
+    last, trouble, refusals, noted = "", "", 0, ""
     while True:
+        of_pods = pods.trouble if pods else ""
         screen = screen_of(sys.stdout, os.environ)  # its size may change
         text = _text(replace(call, screen=screen), options, jobs)
         if screen.is_terminal:
             now = f"{datetime.now().astimezone():%H:%M:%S}"
-            first = f"{now}  {one_line(trouble) or 'Ctrl-C ends this.'}"[: screen.width]
+            first = f"{now}  {one_line(trouble or of_pods) or 'Ctrl-C ends this.'}"[: screen.width]
             screen.clear()
             screen.write(f"{first}\n{_as_high_as(screen, text)}")
         elif text != last and not trouble:
             screen.write(text)
+        if of_pods not in {"", noted} and not screen.is_terminal:
+            note(f"kubectl slurm: {of_pods}")
         time.sleep(options.watch)
-        last = text
+        last, noted = text, of_pods
         try:
-            jobs, trouble, refusals = _listed(call, options), "", 0
+            jobs, trouble, refusals = _listed(call, options, pods), "", 0
         except Refusal as error:
             refusals = 0 if isinstance(error, NotAnswered) else refusals + 1
             if refusals > MOST_REFUSALS:

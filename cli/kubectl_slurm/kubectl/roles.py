@@ -5,6 +5,16 @@ from __future__ import annotations
 READS = frozenset({"get", "list", "watch"})
 CLUSTER_SCOPED = "slurmclusters"
 OF_THE_CHART = frozenset({CLUSTER_SCOPED, "slurmendpoints", "slurmjobs", "wlmjobs"})
+VIEWED = frozenset(
+    {"pods", "pods/log", "pods/status", "configmaps", "events", "limitranges", "persistentvolumeclaims"}
+    | {"resourcequotas", "serviceaccounts", "services"}
+)
+"""Kinds that Kubernetes' role `view` reads; Secrets are not among them."""
+EDITED = frozenset(
+    {"pods", "pods/attach", "pods/exec", "pods/portforward", "configmaps", "persistentvolumeclaims"}
+    | {"secrets", "serviceaccounts", "serviceaccounts/token", "services"}
+)
+"""Kinds that Kubernetes' role `edit` reads and writes."""
 
 
 def role_for(verb: str, resource: str, *, everywhere: bool = False) -> str:
@@ -17,4 +27,8 @@ def role_for(verb: str, resource: str, *, everywhere: bool = False) -> str:
         return "a ClusterRoleBinding to redbox-cluster-viewer gives this right"
     if plain in OF_THE_CHART:
         return f"{binding} to {'redbox-viewer' if verb in READS else 'redbox-editor'} gives this right"
-    return f"{binding} to {'view' if verb in READS else 'edit'} gives this right"
+    if verb in READS and plain in VIEWED:
+        return f"{binding} to view gives this right"
+    if plain in EDITED:
+        return f"{binding} to edit gives this right"
+    return "an administrator of Kubernetes gives this right"

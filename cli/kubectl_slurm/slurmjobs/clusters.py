@@ -84,6 +84,10 @@ class ClusterView:
         return dict(self.obj.get("spec") or {})
 
     @property
+    def runs_pods(self) -> bool:
+        return bool((self.spec.get("pods") or {}).get("enabled"))
+
+    @property
     def status(self) -> Object:
         return dict(self.obj.get("status") or {})
 

@@ -34,10 +34,11 @@ class AnswerInvalid(PluginError):
 
 @dataclass(frozen=True)
 class IdentityAtRedbox:
-    """Of /v1/whoami."""
+    """Of /v1/whoami; `accounts` and `partitions`: the only ones that the mapping allows, where it limits."""
 
     roles: tuple[str, ...]
     user: str = ""
+    accounts: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     slurm_accounts: tuple[str, ...] = ()
     slurm_qos: tuple[str, ...] = ()
