@@ -194,8 +194,8 @@ PODS_READY_REASONS = {
     ),
     "NotServed": Explanation("resourced serves no virtual nodes; the message says why.", APPLY_CHART),
     "ServicesNotServed": Explanation(
-        "resourced may not write the EndpointSlices of pods with dynamic ports. Pods run, and Services do not "
-        "lead to these.",
+        "resourced may not write the EndpointSlices of pods with dynamic ports. Pods run; no Service leads "
+        "to these.",
         "The Kubernetes administrator applies the chart again, with its policy `redbox-slices`.",
     ),
     "PolicyMissing": Explanation(
