@@ -10,6 +10,7 @@ from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.config.gres_conf import gpus_of
 from redbox_hosting.build.config.keys import NODE_KEYS, why_refused
 from redbox_hosting.build.config.user_lines import BARE, NOT_BARE, SYNTAX, ConfRefusal, pairs_of
+from redbox_kube.controller.steps import StepFailed
 
 MIB = 2**20
 LEAST_RESERVE = 256 * MIB
@@ -22,7 +23,7 @@ SUFFIXES: dict[str, Decimal | int] = {
 QUANTITY = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,24})?)([eE][0-9]{1,2})?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)")
 
 
-class BadSize(ValueError):
+class BadSize(StepFailed, ValueError):
     """The limits of a worker cannot be a node's size."""
 
 
