@@ -75,7 +75,7 @@ def _by_kubernetes(pod: WorkerPod, snapshot: SlurmSnapshot, jobs: tuple[int, ...
 def _by_the_silence_of_slurmd(
     node: RestNode | None, snapshot: SlurmSnapshot, jobs: tuple[int, ...]
 ) -> GateDecision:
-    """Of a machine whose Node object is deleted: whoever deleted it may have left the machine on."""
+    """Of a machine whose Node object is deleted: the machine itself may run on."""
     if snapshot.unknown:
         return _unknown(f"Slurm's state is unknown: {snapshot.unknown}")
     if node is None or not node.state & SILENT:

@@ -266,7 +266,7 @@ def test_a_users_tolerations_are_added() -> None:
 
 @pytest.mark.parametrize("name", PODS)
 def test_the_arguments_of_a_container_are_a_role_of_the_image(name: str) -> None:
-    """Its ENTRYPOINT is redbox-slurmpod, which ends at once on a role that it does not have."""
+    """Its ENTRYPOINT is redbox-slurmpod, which refuses a role that it does not have."""
     for container in [*PODS[name]["containers"], *PODS[name].get("initContainers", [])]:
         if container["image"] == IMAGE and "command" not in container:
             assert _parser().parse_args(container["args"]).role == container["args"][0]
