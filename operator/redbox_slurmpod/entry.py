@@ -9,6 +9,7 @@ from pathlib import Path
 
 from redbox_slurmpod.pod import ThisPod
 from redbox_slurmpod.projected_files import copy_private
+from redbox_slurmpod.supervision.processes import has_steps
 from redbox_slurmpod.supervision.supervisor import SupervisedDaemon
 
 CONFIGURATION = Path("/etc/slurm")
@@ -29,12 +30,15 @@ def slurmd(pod: ThisPod, options: Sequence[str], *, started: float, run: Path = 
     back without harm to its jobs, and a new container is a reboot, after which Slurm requeues what was lost.
     """
     _make_folder(run / "slurm")
+    # Of the container before: readiness would take it for this slurmd's.
+    (run / "slurm" / "sack.socket").unlink(missing_ok=True)
     identity = (f"--instance-id={pod.uid}",) if pod.uid else ()
     return SupervisedDaemon(
         ("/usr/sbin/slurmd", "--systemd", "-Z", "-b", *identity, *options),
         restarts=True,
         environment={"SLURMD_BOOT_TIME": str(int(started))},
         when_ready=(*_OURS, "instance-id") if pod.uid else (),
+        holds=has_steps,
     )
 
 

@@ -40,12 +40,21 @@ class Supervised:
         self.folder = folder
         self.diary = folder / "diary"
         self.diary.touch()
-        command = [sys.executable, str(HERE / "fake_daemon.py"), str(self.diary)]
+        self.program = folder / "daemon"
+        self.allow_starts()
+        self.when_ready = folder / "when-ready"
+        self.when_ready.write_text(f"#!/bin/sh\ntouch {folder}/ready\n")
+        self.when_ready.chmod(0o755)
+        command = [str(self.program), str(HERE / "fake_daemon.py"), str(self.diary)]
         how = "restarts" if restarts else "ends"
         self.process = subprocess.Popen(
             [sys.executable, SUPERVISE, str(folder), how, str(settled_s), *command],
             stderr=(folder / "log").open("w"),
         )
+
+    def allow_starts(self) -> None:
+        """Without its program the daemon cannot be started."""
+        self.program.symlink_to(Path(sys.executable).resolve())
 
     def entries(self, text: str) -> list[int]:
         """The processes that wrote this, in order."""

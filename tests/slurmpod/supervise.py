@@ -14,7 +14,8 @@ async def main() -> int:
         tuple(command),
         restarts=restarts == "restarts",
         environment={"FROM_SUPERVISOR": "yes"},
-        when_ready=("touch", f"{folder}/ready"),
+        when_ready=(f"{folder}/when-ready",),
+        holds=Path(folder, "step").exists,
         pauses=RestartPauses(first_s=0.01, longest_s=0.05, settled_s=float(settled_s)),
     )
     return await Supervisor(daemon, Path(folder, "run", "notify.sock")).run()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from redbox_slurmpod import entry
 from redbox_slurmpod.pod import ThisPod
+from redbox_slurmpod.supervision.processes import has_steps
 from tests.slurmpod.kubelet import project
 
 
@@ -24,6 +25,7 @@ def test_every_slurmd_of_a_container_reports_the_containers_start_as_its_boot(tm
     )
     assert daemon.environment == {"SLURMD_BOOT_TIME": "1700000000"}
     assert daemon.restarts
+    assert daemon.holds is has_steps
     assert daemon.when_ready == (sys.executable, "-I", "-m", "redbox_slurmpod", "instance-id")
 
 
@@ -31,6 +33,13 @@ def test_a_pod_that_does_not_know_its_uid_sets_none(tmp_path: Path) -> None:
     daemon = entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path)
     assert daemon.command == ("/usr/sbin/slurmd", "--systemd", "-Z", "-b")
     assert daemon.when_ready == ()
+
+
+def test_the_socket_of_the_container_before_makes_no_slurmd_ready(tmp_path: Path) -> None:
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm" / "sack.socket").touch()
+    entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path)
+    assert not (tmp_path / "slurm" / "sack.socket").exists()
 
 
 def test_slurmdbd_reads_copies_that_are_its_own(tmp_path: Path) -> None:

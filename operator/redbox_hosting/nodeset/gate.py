@@ -21,6 +21,7 @@ RESTING = frozenset({"IDLE", "DOWN"})
 BUSY = frozenset({"ALLOCATED", "ALLOC", "MIXED", "COMPLETING"})
 RETURNING = frozenset({"UNDRAIN", "RESUME", "POWERING_UP", "POWER_UP"})
 """The node may take a job at any moment."""
+SILENT = frozenset({"DOWN", "NOT_RESPONDING"})
 MOST_NAMED = 5
 
 
@@ -48,7 +49,7 @@ class GateDecision:
 def gate(pod: WorkerPod, snapshot: SlurmSnapshot) -> GateDecision:
     """For a pod that is condemned. The caller repeats it over live reads right before the deletion."""
     jobs = tuple(job.job_id for job in snapshot.jobs_on(pod.name))
-    decision = _by_kubernetes(pod, jobs) or _by_identity(pod, snapshot, jobs)
+    decision = _by_kubernetes(pod, snapshot, jobs) or _by_identity(pod, snapshot, jobs)
     if decision:
         return decision
     drained = GateDecision(GateState.OPEN, "drained")
@@ -56,17 +57,30 @@ def gate(pod: WorkerPod, snapshot: SlurmSnapshot) -> GateDecision:
     return next(chain(_signs_of_life(node, jobs), _doubtful_drains(pod, node, snapshot)), drained)
 
 
-def _by_kubernetes(pod: WorkerPod, jobs: tuple[int, ...]) -> GateDecision | None:
-    """A decision that needs no record of Slurm's."""
+def _by_kubernetes(pod: WorkerPod, snapshot: SlurmSnapshot, jobs: tuple[int, ...]) -> GateDecision | None:
+    """A decision by what Kubernetes shows of the pod and its machine."""
     if pod.force_delete:
         return GateDecision(GateState.OPEN, f"forced: {pod.force_delete}", jobs)
     if pod.machine is WorkerMachine.OFF:
         return GateDecision(GateState.OPEN, "the machine is off", jobs)
+    if pod.machine is WorkerMachine.GONE:
+        return _by_the_silence_of_slurmd(snapshot.nodes.get(pod.name), snapshot, jobs)
     if pod.machine is WorkerMachine.LOST:
         return _unknown("the Kubernetes node does not answer, so its containers may run on")
     if pod.phase in {PodPhase.FAILED, PodPhase.UNKNOWN}:
         return _unknown(f"the pod's phase {pod.phase} does not say whether its containers run")
     return None
+
+
+def _by_the_silence_of_slurmd(
+    node: RestNode | None, snapshot: SlurmSnapshot, jobs: tuple[int, ...]
+) -> GateDecision:
+    """Of a machine whose Node object is deleted: the machine itself may run on."""
+    if snapshot.unknown:
+        return _unknown(f"Slurm's state is unknown: {snapshot.unknown}")
+    if node is None or not node.state & SILENT:
+        return _unknown("the Kubernetes node is deleted, but Slurm does not show that slurmd is gone")
+    return GateDecision(GateState.OPEN, "the machine is off", jobs)
 
 
 def _by_identity(pod: WorkerPod, snapshot: SlurmSnapshot, jobs: tuple[int, ...]) -> GateDecision | None:
@@ -96,7 +110,7 @@ def _signs_of_life(node: RestNode, jobs: tuple[int, ...]) -> Iterator[GateDecisi
 
 def _doubtful_drains(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> Iterator[GateDecision]:
     bases = node.state & BASE_STATES
-    if "NOT_RESPONDING" in node.state and pod.container_started is not None:
+    if "NOT_RESPONDING" in node.state and pod.phase is not PodPhase.PENDING and not pod.container_ended:
         yield _unknown("slurmd does not respond, so jobs may run on unseen")
     if "DRAIN" not in node.state:
         yield _waiting("the node is not drained")

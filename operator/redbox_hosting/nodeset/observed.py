@@ -22,7 +22,8 @@ class WorkerMachine(StrEnum):
     WELL = "Well"
     CORDONED = "Cordoned"
     LOST = "Lost"  # not ready or unreachable: its pods may run on
-    OFF = "Off"  # proven: the out-of-service taint, or the Node object is deleted
+    OFF = "Off"  # an administrator's word: the out-of-service taint
+    GONE = "Gone"  # the Node object is deleted, which ends no container
     UNREADABLE = "Unreadable"  # the operator may not read Nodes
 
 
@@ -54,7 +55,8 @@ class WorkerPod:
     deletion_cost: int = 0
     deadline: float | None = None
     created: float = 0.0
-    container_started: float | None = None
+    container_ended: bool = False
+    """Whether the kubelet shows the container slurmd as terminated."""
     drain_confirmed: float | None = None
     """When slurmrestd answered a DRAIN for this pod with 200 and without errors."""
     has_claim: bool = False

@@ -32,7 +32,7 @@ def counts(pod: WorkerPod) -> bool:
 
 def is_replaced(pod: WorkerPod) -> bool:
     """A worker on a lost machine gets a replacement, unless its claim is bound to it."""
-    return pod.machine in {WorkerMachine.LOST, WorkerMachine.OFF} and not pod.has_claim
+    return pod.machine in {WorkerMachine.LOST, WorkerMachine.OFF, WorkerMachine.GONE} and not pod.has_claim
 
 
 def holds_place(pod: WorkerPod) -> bool:

@@ -24,7 +24,7 @@ POWER_FLAGS = frozenset(
 BUSY = frozenset({"ALLOCATED", "MIXED"})
 UNPOWERED = frozenset({"POWERING_UP", "POWERED_DOWN"})
 GHOST_MARGIN_S = 60.0
-"""A job that began this long before its container cannot run in it. Clocks of two machines differ by less."""
+"""A job that began this long before its node's boot cannot run on it. boot_time itself moves by a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,13 @@ def _reasons_to_wait(
 def _ghost(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> RestJob | None:
     """A job that Slurm shows as running in a container that began after it.
 
-    Slurm finds out itself when the node registers, but not during a maintenance reservation.
+    Slurm finds out itself when the node registers, but not during a maintenance reservation. Both times are
+    slurmctld's: slurmd reports the container's start as its boot.
     """
-    if pod.container_started is None or "DOWN" in node.state:
+    if not node.boot_time or "DOWN" in node.state:
         return None
     for job in snapshot.jobs_on(pod.name):
         began = job.start_time
-        if (
-            job.job_state == {"RUNNING"}
-            and began
-            and began + GHOST_MARGIN_S < pod.container_started < snapshot.taken_at
-        ):
+        if job.job_state == {"RUNNING"} and began and began + GHOST_MARGIN_S < node.boot_time:
             return job
     return None

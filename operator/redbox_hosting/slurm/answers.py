@@ -62,7 +62,7 @@ class RestJob(_Row):
 
     job_id: int
     job_state: States
-    nodes: Hosts = ()
+    nodes: Hosts
     required_nodes: Hosts = ()
     name: str = ""
     user_name: str = ""

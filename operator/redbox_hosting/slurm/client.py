@@ -65,7 +65,7 @@ class SlurmrestdClient:
         """`token` is called before each request. Without `version` the newest one that is served is taken."""
         self._endpoint = endpoint
         self._token = token
-        self._version = version
+        self._given_version = self._version = version
         self._within = within_s
         self._tls = tls
 
@@ -127,7 +127,7 @@ class SlurmrestdClient:
 
     # -------------------------------------------------------------------------------------------- one request
     async def version(self) -> int:
-        """The newest served version of the API that this client reads, found once."""
+        """The newest served version of the API that this client reads, found once and after a NotServed."""
         if self._version is None:
             for version in range(NEWEST, OLDEST - 1, -1):
                 try:
@@ -143,7 +143,12 @@ class SlurmrestdClient:
     async def _ask(
         self, answer: type[AnswerT], method: str, path: str, fields: Mapping[str, Any] | None = None
     ) -> AnswerT:
-        document = await self._request(method, f"/slurm/v0.0.{await self.version()}/{path}", fields)
+        version = await self.version()
+        try:
+            document = await self._request(method, f"/slurm/v0.0.{version}/{path}", fields)
+        except NotServed:
+            self._version = self._given_version  # after an upgrade slurmrestd may serve others
+            raise
         try:
             return answer.model_validate(document)
         except ValueError as error:

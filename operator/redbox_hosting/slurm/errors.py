@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from redbox_kube.controller.steps import StepFailed
 from redbox_shared.printable import printable
 
 LONGEST_SENTENCE = 1024
@@ -25,8 +26,8 @@ REFUSES_TOKENS = frozenset({HTTPStatus.UNAUTHORIZED, NETWORK_AUTHENTICATION_REQU
 NO_SLURMCTLD = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
 
 
-class SlurmrestdError(Exception):
-    """Base of all errors of this client."""
+class SlurmrestdError(StepFailed):
+    """Base of all errors of this client; a step that does not handle one fails with its sentence."""
 
 
 class SlurmUnknown(SlurmrestdError):

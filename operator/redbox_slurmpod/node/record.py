@@ -81,7 +81,9 @@ def _field(line: str, name: str) -> str:
 def _scontrol(*arguments: str) -> subprocess.CompletedProcess[str]:
     command: Sequence[str] = ("scontrol", *arguments)
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WITHIN_S)
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=_WITHIN_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmUnavailable(str(error)) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALED = 128
 PROC = Path("/proc")
+log = logging.getLogger(__name__)
 
 
 def become_subreaper() -> None:
@@ -43,15 +45,28 @@ def step_daemons(proc: Path = PROC) -> list[int]:
     Left out are the helper `slurmstepd infinity`, which holds a cgroup and never ends; zombies; and programs
     of jobs that carry the name: slurmstepd has the real uid of slurmd, which is also that of this process.
     """
-    return [int(folder.name) for folder in proc.glob("[0-9]*") if _runs_step(folder)]
+    # Not Path.glob: it takes a folder that cannot be read for an empty one.
+    return [int(name) for name in os.listdir(proc) if name.isdecimal() and _runs_step(proc / name)]  # noqa: PTH208
+
+
+def has_steps(proc: Path = PROC) -> bool:
+    """Whether a step runs here; also where that cannot be read, such as without a free descriptor."""
+    try:
+        return bool(step_daemons(proc))
+    except OSError as error:
+        log.warning("the processes here cannot be read, so steps may run: %s", error)
+        return True
 
 
 def _runs_step(folder: Path) -> bool:
     try:
-        status = _fields((folder / "status").read_text())
+        # A job names its processes as it likes, also in bytes that are no UTF-8.
+        status = _fields((folder / "status").read_text(errors="replace"))
         arguments = (folder / "cmdline").read_bytes().split(b"\0")
-    except OSError:  # it ended meanwhile
+    except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
         return False
+    except OSError:
+        return True
     return (
         status.get("Name") == "slurmstepd"
         and not status.get("State", "").startswith(("Z", "X"))

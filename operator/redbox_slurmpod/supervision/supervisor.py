@@ -8,7 +8,8 @@ reconfigure starts a second process, which takes over only once it is up:
 
 So the main process changes, and a death is that of the main process only after all earlier messages are read.
 slurmctld ends its container with its own status. slurmd is started again in place, with growing pauses: the
-steps live on in their slurmstepd processes, which the container's end would kill.
+steps live on in their slurmstepd processes, which the container's end would kill. So nothing that fails here
+after the first start may end the supervisor, and slurmd's SIGTERM waits for its steps.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +33,13 @@ _STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
 # Python ignores these two for itself, and a program that it starts would inherit that.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 _LOST = 1
-"""The status of a main process that ended unseen."""
+"""The status of a main process that ended unseen, or could not be started."""
+_HOLD_S = 0.5
+"""Between two looks whether a SIGTERM is still held back."""
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,8 @@ class SupervisedDaemon:
     environment: Mapping[str, str] = field(default_factory=dict)
     when_ready: tuple[str, ...] = ()
     """A program that is run after each start of the daemon, once it is ready; not after a reconfigure."""
+    holds: Callable[[], bool] = _never
+    """Whether SIGTERM has to wait. The kubelet's grace period bounds it."""
     pauses: RestartPauses = RestartPauses()
 
 
@@ -74,7 +83,11 @@ class Supervisor:
         self._daemon = daemon
         self._notifications = NotifySocket(notify_path)
         self._wake = asyncio.Event()
+        self._held: signal.Signals | None = None
+        """The signal to stop, while it is held back."""
         self._stopping = False
+        self._helper: int | None = None
+        self._helper_due = False
         self._exit_status = 0
         self._started_at = 0.0
         self._pause_s = 0.0
@@ -104,13 +117,23 @@ class Supervisor:
             **self._daemon.environment,
             "NOTIFY_SOCKET": str(self._notifications.path),
         }
-        pid = os.posix_spawnp(program, self._daemon.command, environment, setsigdef=_RESTORED)
         self._started_at = time.monotonic()
+        pid = os.posix_spawnp(program, self._daemon.command, environment, setsigdef=_RESTORED)
         self.status = DaemonStatus(pid, time.time(), starts=self.status.starts + 1)
         log.info("%s started as process %d", program, pid)
 
+    def _start_again(self) -> None:
+        """Out of processes or memory, the daemon is one that has died."""
+        try:
+            self._start()
+        except OSError as error:
+            log.error("the daemon could not be started: %s", error)  # noqa: TRY400 - a sentence
+            self._main_ended(_LOST)
+
     async def _woken(self) -> None:
         pause = None if self.status.pid else max(self._start_at - time.monotonic(), 0)
+        if self._held is not None:
+            pause = _HOLD_S if pause is None else min(pause, _HOLD_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await self._wake.wait()
@@ -124,12 +147,16 @@ class Supervisor:
         pid = self.status.pid
         if pid is not None and (pid in ended or not exists(pid)):
             self._main_ended(ended.get(pid, _LOST))
+        if self._helper in ended:
+            self._helper = None
+        self._run_helper()
+        self._stop_unless_held()
         if self.status.pid is not None:
             return False
         if self._stopping or not self._daemon.restarts:
             return True
         if time.monotonic() >= self._start_at:
-            self._start()
+            self._start_again()
         return False
 
     def _read_notifications(self) -> None:
@@ -138,7 +165,7 @@ class Supervisor:
                 self._main_is(pid)
             if message.get("READY") == "1" and self.status.pid is not None and not self.status.ready:
                 self.status.ready = True
-                self._run_when_ready()
+                self._helper_due = bool(self._daemon.when_ready)
 
     def _main_is(self, pid: int) -> None:
         if pid == self.status.pid:
@@ -149,10 +176,16 @@ class Supervisor:
         if self._stopping:
             self._send(signal.SIGTERM)
 
-    def _run_when_ready(self) -> None:
-        if self._daemon.when_ready:
-            program, *_ = self._daemon.when_ready
-            os.posix_spawnp(program, self._daemon.when_ready, os.environ, setsigdef=_RESTORED)
+    def _run_helper(self) -> None:
+        """`when_ready`, one at a time; one that cannot be started is tried again at the next event."""
+        if not self._helper_due or self._helper is not None:
+            return
+        program, *_ = self._daemon.when_ready
+        try:
+            self._helper = os.posix_spawnp(program, self._daemon.when_ready, os.environ, setsigdef=_RESTORED)
+            self._helper_due = False
+        except OSError as error:
+            log.error("%s could not be started: %s", program, error)  # noqa: TRY400 - a sentence
 
     def _main_ended(self, status: int) -> None:
         pauses = self._daemon.pauses
@@ -167,9 +200,18 @@ class Supervisor:
         self.status = DaemonStatus(starts=self.status.starts)
 
     def _forward(self, number: signal.Signals) -> None:
-        self._stopping |= number in _STOPPING
-        self._send(number)
+        if number not in _STOPPING:
+            self._send(number)
+        elif not self._stopping:
+            self._held = number
+            log.info("%s: the daemon ends when nothing holds it", number.name)
         self._wake.set()
+
+    def _stop_unless_held(self) -> None:
+        if self._held is not None and not self._daemon.holds():
+            self._stopping = True
+            self._send(self._held)
+            self._held = None
 
     def _send(self, number: signal.Signals) -> None:
         if self.status.pid is not None:

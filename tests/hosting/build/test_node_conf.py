@@ -86,7 +86,13 @@ def test_the_options_of_a_node(extra: str | None, expected: str) -> None:
     assert (made.text, made.refused) == (expected, ())
 
 
-@pytest.mark.parametrize("extra", ["Port=1", "NodeAddr=evil", "RealMemory=1", "Topology=", "a b", "State=DOWN"])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        *("Port=1", "NodeAddr=evil", "RealMemory=1", "Topology=", "a b", "State=DOWN"),
+        *('Feature="a State=CLOUD CPUs=64"', 'Weight="1 State=CLOUD"', "Feature=a=b"),
+    ],
+)
 def test_an_option_that_belongs_to_the_operator_is_refused(extra: str) -> None:
     nodes = node_set(extraConf=extra)
     made = node_options(nodes, worker_size(nodes))

@@ -23,11 +23,13 @@ from redbox_hosting.build.pods.parts import owner_reference
 from redbox_hosting.build.pods.pod_security import beyond_baseline, beyond_plain, beyond_restricted
 from redbox_hosting.build.pods.slurmctld import config_maps, slurmctld_set
 from redbox_hosting.build.pods.slurmrestd import RestDeployment, control, rest_deployment
-from redbox_hosting.build.pods.worker import WorkerPlan, worker_pod
+from redbox_hosting.build.pods.worker import WorkerPlan, dropped_fields, worker_pod
+from redbox_slurmpod.cli import _parser
 from tests.hosting.factories import cell, node_set
 from tests.hosting.snapshots import check
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
+IMAGE = cell().image
 PRIVILEGED = {"redbox": {"profile": "Privileged"}}
 USERS = {"redbox": {"users": {"configMapRef": {"name": "people"}}}}
 KEYS = {
@@ -215,6 +217,59 @@ def test_a_user_cannot_take_the_fence_from_a_worker() -> None:
     assert pod["spec"]["terminationGracePeriodSeconds"] == 30 * 86_400 + 3_600
     assert len(pod["spec"]["tolerations"]) == 3
     assert pod["spec"]["subdomain"] == "slurm-workers"
+
+
+LIMITED = {"resources": {"limits": {"cpu": "4", "memory": "8Gi"}}}
+FENCE_IS_OPEN = {
+    "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
+    "args": ["slurmd", "--", "-D"],
+    "command": ["sh"],
+    "livenessProbe": {"exec": {"command": ["false"]}},
+    "startupProbe": {"exec": {"command": ["false"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "dropped"),
+    [
+        ({"slurmd": LIMITED | FENCE_IS_OPEN}, [f"spec.slurmd.{key}" for key in FENCE_IS_OPEN]),
+        (
+            {"template": {"spec": {"containers": [{"name": "slurmd", **FENCE_IS_OPEN}]}}},
+            [f"spec.template.spec.containers[slurmd].{key}" for key in FENCE_IS_OPEN],
+        ),
+        (
+            {"template": {"spec": {"containers": [{"name": "slurmd", "lifecycle": None, "args": None}]}}},
+            [f"spec.template.spec.containers[slurmd].{key}" for key in ("lifecycle", "args")],
+        ),
+        *(
+            ({"template": {"spec": {key: value}}}, [f"spec.template.spec.{key}"])
+            for key, value in (("tolerations", None), ("containers", None), ("activeDeadlineSeconds", 60))
+        ),
+        ({"template": {"spec": {"tolerations": []}}, "slurmd": LIMITED | {"image": "own:1"}}, []),
+        ({"template": {"spec": {"containers": [{"name": "x", "image": "y", "args": ["z"]}]}}}, []),
+    ],
+)
+def test_what_would_open_the_fence_is_dropped_and_named(spec: dict[str, Any], dropped: list[str]) -> None:
+    pod, plain = worker(spec)["spec"], worker()["spec"]
+    for key in ("args", "lifecycle", "command", "livenessProbe", "startupProbe"):
+        assert pod["containers"][0].get(key) == plain["containers"][0].get(key)
+    assert pod["tolerations"] == plain["tolerations"]
+    assert "activeDeadlineSeconds" not in pod
+    assert sorted(dropped_fields(node_set(**spec))) == sorted(dropped)
+
+
+def test_a_users_tolerations_are_added() -> None:
+    given = {"key": "gpu", "operator": "Exists"}
+    pod = worker({"template": {"spec": {"tolerations": [given]}}})["spec"]
+    assert pod["tolerations"] == [*worker()["spec"]["tolerations"], given]
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_the_arguments_of_a_container_are_a_role_of_the_image(name: str) -> None:
+    """Its ENTRYPOINT is redbox-slurmpod, which refuses a role that it does not have."""
+    for container in [*PODS[name]["containers"], *PODS[name].get("initContainers", [])]:
+        if container["image"] == IMAGE and "command" not in container:
+            assert _parser().parse_args(container["args"]).role == container["args"][0]
 
 
 def test_requests_of_a_worker_are_its_limits() -> None:

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from redbox_hosting.api.daemons import AccountingSpec
 from redbox_hosting.build.config import keys
 from redbox_hosting.build.config.keys import LOADS_CODE, NOT_BUILT, NOT_LISTED, RELIED_ON
+from redbox_hosting.build.config.node_conf import node_options, worker_size
 from redbox_hosting.build.config.slurm_conf import cluster_files
 from redbox_hosting.build.config.slurmdbd_conf import DatabaseAddress, slurmdbd_conf
-from redbox_hosting.build.config.user_lines import SYNTAX
+from redbox_hosting.build.config.user_lines import BARE, NOT_BARE, SYNTAX
 from tests.hosting.factories import inputs, node_set
 
 DATABASE = DatabaseAddress("db", 3306, "slurm_acct_db", "slurm", "secret")
@@ -56,6 +57,14 @@ def refused(text: str) -> list[str]:
         ("PartitionName=a,b Nodes=ALL", "PartitionName=a,b", "it is not a name"),
         ("PartitionName=p Alternate=q", "partition p: Alternate", NOT_LISTED),
         ("NodeSet=x Feature=x Weight=1", "NodeSet=x Weight", NOT_LISTED),
+        ('Licenses="a:1 ReturnToService=2"', 'Licenses="a:1 ReturnToService=2"', NOT_BARE),
+        ("Licenses=a=1", "Licenses=a=1", NOT_BARE),
+        ('LaunchParameters="a, b"', 'LaunchParameters="a, b"', NOT_BARE),
+        (
+            'PartitionName=p Nodes="w ReturnToService=2"',
+            'partition p: Nodes="w ReturnToService=2"',
+            "it is not a list of nodes",
+        ),
     ],
 )
 def test_a_line_is_refused_by_its_name_with_the_reason(line: str, what: str, why: str) -> None:
@@ -64,6 +73,7 @@ def test_a_line_is_refused_by_its_name_with_the_reason(line: str, what: str, why
     assert "evil" not in text
     assert "/tmp/x" not in text
     assert "PluginDir" not in text
+    assert "ReturnToService=2" not in text
 
 
 def test_no_key_is_both_allowed_and_refused() -> None:
@@ -96,6 +106,13 @@ def test_a_users_file_reads_no_other_file() -> None:
     assert files.refused[0].what == "file 'gres.conf': INCLUDE /etc/slurm/slurm.key"
 
 
+@pytest.mark.parametrize("text", ["Incl\\\nude /etc/slurm/slurm.key\n", "Name=gpu \\ \nCount=1", "x\\"])
+def test_no_line_of_a_users_file_goes_on_in_the_next(text: str) -> None:
+    files = cluster_files(inputs(config_files={"gres.conf": text}))
+    assert [refusal.why for refusal in files.refused] == [RELIED_ON]
+    assert files.files["gres.conf"] != text
+
+
 @pytest.mark.parametrize("name", ["slurm.key", "gres.conf", "a/b", "..", "a b", "x\ny", "x.lua"])
 def test_a_script_cannot_take_the_place_of_a_file(name: str) -> None:
     files = cluster_files(inputs(scripts={"Prolog": {name: "#!/bin/sh\n"}}))
@@ -114,14 +131,28 @@ PIECES = st.one_of(
     st.sampled_from(list("\n\r\t =#\\\"',-[]\x00\x0b\x0c\x85\u2028")),
     st.characters(codec="utf-8"),
     st.sampled_from(["PluginDir=/evil", "Include /evil", "PartitionName=evil", "KillWait=1", "Nodes=ALL"]),
+    st.sampled_from(['"a ReturnToService=2"', '"a State=CLOUD CPUs=64"']),
 )
 LINE = re.compile(r"[A-Za-z]+=[^\n]*")
-FIELDS = ("clusterName", "extraConf", "partition", "maxTime", "qos", "accounts", "nodeSet", "config", "script")
+QUOTED = {"licenses": "Licenses=", "launch": "LaunchParameters=", "nodes": "PartitionName=p Nodes="}
+FIELDS = (
+    *QUOTED,
+    "clusterName",
+    "extraConf",
+    "partition",
+    "maxTime",
+    "qos",
+    "accounts",
+    "nodeSet",
+    "config",
+    "script",
+)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(FIELDS), st.lists(PIECES, min_size=1, max_size=12).map("".join))
 def test_no_field_of_a_user_injects_a_line(field: str, text: str) -> None:
+    text = QUOTED.get(field, "") + text
     try:
         case = {
             "clusterName": lambda: inputs({"clusterName": text}),
@@ -133,7 +164,7 @@ def test_no_field_of_a_user_injects_a_line(field: str, text: str) -> None:
             "nodeSet": lambda: inputs({"redbox": {"partitions": [{"name": "p", "nodeSets": [text]}]}}),
             "config": lambda: inputs(node_sets=(node_set(partition={"enabled": True, "config": text}),)),
             "script": lambda: inputs(scripts={"Prolog": {text: "#!/bin/sh\n"}}),
-        }[field]()
+        }["extraConf" if field in QUOTED else field]()
     except ValidationError:
         return  # the API server refuses it, too
     files = cluster_files(case).files
@@ -145,9 +176,25 @@ def test_no_field_of_a_user_injects_a_line(field: str, text: str) -> None:
         assert "#" not in line
         key = line.partition("=")[0]
         assert key in plain or key.lower() in allowed
-        if key not in {"PartitionName", "NodeSet"}:
-            assert not re.search(r"=.*\s\w+=", line), "a second key in a line"
+        unquoted = re.sub(r'="[^"]*"', "=x", line)
+        if key == "NodeSet":
+            assert re.fullmatch(r"NodeSet=\S+( (Feature|Nodes)=\S+)*", unquoted)
+        elif key != "PartitionName":
+            assert not re.search(r"=.*\s\w+=", unquoted), "a second key in a line"
     assert sum(line.startswith("AuthType=") for line in files["slurm.conf"].splitlines()) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(keys.NODE_KEYS)), st.lists(PIECES, min_size=1, max_size=12).map("".join))
+def test_no_option_of_a_node_set_adds_another_one(key: str, text: str) -> None:
+    try:
+        nodes = node_set(extraConf=f"{key}={text}")
+    except ValidationError:
+        return  # the API server refuses it, too
+    for option in node_options(nodes, worker_size(nodes)).text.split(" "):
+        name, _, value = option.partition("=")
+        assert name in {*keys.NODE_KEYS.values(), "CPUs", "RealMemory"}
+        assert BARE.fullmatch(value)
 
 
 # ------------------------------------------------------------------------------------------------ slurmdbd

@@ -13,7 +13,7 @@ NOW = 10_000.0
 
 def pod(ordinal: int = 0, **more: Any) -> WorkerPod:
     name = f"w-{ordinal}"
-    given = {"uid": f"uid-{ordinal}", "address": f"10.0.0.{ordinal}", "container_started": 1_000.0}
+    given = {"uid": f"uid-{ordinal}", "address": f"10.0.0.{ordinal}"}
     return WorkerPod(**{"name": name, "ordinal": ordinal, **given, **more})
 
 

@@ -16,6 +16,7 @@ from tests.hosting.nodeset.rows import NOW, UNKNOWN, job, node, pod, snapshot
 
 CONDEMNED: dict[str, Any] = {"condemned": "scale-in", "drain_confirmed": NOW - 1}
 DRAINED = node("IDLE+DRAIN", reason="red-box: scale-in")
+GONE = {"machine": WorkerMachine.GONE}
 OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
 
 
@@ -163,13 +164,25 @@ OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
             UNSURE,
             "slurmd does not respond, so jobs may run on unseen",
         ),
-        (
-            "no container runs",
-            {"container_started": None},
-            snapshot(node("DOWN+DRAIN+NOT_RESPONDING")),
-            OPEN,
-            "drained",
+        *(
+            (f"no container runs: {row}", row, snapshot(node("DOWN+DRAIN+NOT_RESPONDING")), OPEN, "drained")
+            for row in ({"container_ended": True}, {"phase": PodPhase.PENDING})
         ),
+        *(
+            (f"Node deleted, {state}", GONE, snapshot(node(state), job()), OPEN, "the machine is off")
+            for state in ("DOWN", "IDLE+NOT_RESPONDING", "ALLOCATED+NOT_RESPONDING")
+        ),
+        *(
+            (
+                "Node deleted, but slurmd may run",
+                GONE,
+                seen,
+                UNSURE,
+                "the Kubernetes node is deleted, but Slurm does not show that slurmd is gone",
+            )
+            for seen in (snapshot(node("MIXED"), job()), snapshot(DRAINED), snapshot())
+        ),
+        ("Node deleted, no answer", GONE, UNKNOWN, UNSURE, f"Slurm's state is unknown: {UNKNOWN.unknown}"),
         ("machine proven off", {"machine": WorkerMachine.OFF}, UNKNOWN, OPEN, "the machine is off"),
         (
             "phase Failed",

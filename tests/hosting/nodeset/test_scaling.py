@@ -77,6 +77,7 @@ def test_the_lowest_free_ordinals_are_taken(taken: tuple[int, ...], ordinals: tu
         ("a cordoned worker counts", 1, [pod(0, cordon="x")], {}),
         # L9: a replacement under another ordinal, never for a bound claim.
         ("a lost machine", 2, [pod(0), pod(1, machine=WorkerMachine.LOST)], {"create": [2], "lost": [1]}),
+        ("a deleted machine", 2, [pod(0), pod(1, machine=WorkerMachine.GONE)], {"create": [2], "lost": [1]}),
         ("a lost machine with a claim", 2, [pod(0), pod(1, machine=WorkerMachine.LOST, has_claim=True)], {}),
         ("a machine that came back", 2, [pod(0), pod(1), pod(2)], {"condemn": [2]}),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from redbox_hosting.build.config.node_conf import BadSize
 from redbox_hosting.slurm.answers import RestNode
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import (
@@ -22,6 +23,7 @@ from redbox_hosting.slurm.errors import (
     TokenRefused,
 )
 from redbox_hosting.slurm.snapshot import read_snapshot
+from redbox_kube.controller.steps import StepFailed
 from tests.hosting.slurm.scripted_server import ScriptedServer, response, serving
 
 NODE = {
@@ -120,6 +122,35 @@ async def test_the_newest_version_that_is_served_is_taken_once(served: int) -> N
     paths = [path for _, path, _ in server.requests]
     assert paths[-2:] == [f"/slurm/v0.0.{served}/nodes/"] * 2
     assert len(paths) == 45 - served + 3
+
+
+async def test_after_an_upgrade_the_version_is_looked_for_again() -> None:
+    served = {42}
+
+    def answer(_: str, path: str) -> bytes:
+        if not any(path.startswith(f"/slurm/v0.0.{version}/") for version in served):
+            return response(b"Unable to find requested URL", 404)
+        return response({"errors": [], "nodes": [NODE]})
+
+    async with asking(answer, version=None) as (client, server):
+        await client.nodes()
+        served.clear()
+        served.add(44)
+        with pytest.raises(NotServed):
+            await client.nodes()
+        await client.nodes()
+    assert server.requests[-1][1] == "/slurm/v0.0.44/nodes/"
+
+
+async def test_a_job_without_its_nodes_is_no_answer() -> None:
+    """It would be on no node, so that its pod could go."""
+    job = {key: value for key, value in JOB.items() if key != "nodes"}
+    await fails(response({"jobs": [job]}), SlurmUnknown, SlurmrestdClient.jobs)
+
+
+def test_an_error_of_slurm_or_of_a_size_fails_its_step_only() -> None:
+    assert issubclass(SlurmrestdError, StepFailed)
+    assert issubclass(BadSize, StepFailed)
 
 
 async def test_no_version_that_we_read_is_said() -> None:

@@ -4,24 +4,27 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from redbox_slurmpod.node.pre_stop import PollPauses, PreStop
 from tests.slurmpod.harness import wait_for
 from tests.slurmpod.node.fake_slurm import FakeSlurm
 
 OURS, OTHER = "uid-1", "uid-2"
-QUICK = PollPauses(steps_s=0.01, record_s=0.01, drain_s=0.05)
+FOR_EVER_S = 1e9
 DRAIN = "update nodename=w-0 state=drain reason=red-box: the pod ends"
 
 
 class Hook:
     """One run of the hook, in a thread of its own, on a pod with these steps."""
 
-    def __init__(self, *steps: int) -> None:
+    def __init__(self, *steps: int, unconfirmed_s: float = FOR_EVER_S) -> None:
         self.steps = list(steps)
+        self.pauses = PollPauses(steps_s=0.01, record_s=0.01, drain_s=0.05, unconfirmed_s=unconfirmed_s)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        PreStop("w-0", OURS, steps=lambda: self.steps, pauses=QUICK).run()
+        PreStop("w-0", OURS, has_steps=lambda: self.steps, pauses=self.pauses).run()
 
     @contextmanager
     def running(self) -> Iterator["Hook"]:
@@ -114,10 +117,50 @@ def test_without_slurmctld_steps_are_waited_for_and_the_drain_follows_when_it_is
     assert slurm.calls("update") == [DRAIN]
 
 
-def test_without_slurmctld_and_without_a_step_the_pod_may_go_after_one_question(slurm: FakeSlurm) -> None:
+def test_without_slurmctld_and_without_a_step_slurm_is_asked_until_it_answers(slurm: FakeSlurm) -> None:
+    slurm.node("IDLE", instance_id=OURS)
     slurm.set("away")
-    PreStop("w-0", OURS, steps=list).run()
-    assert len(slurm.calls("--oneliner")) == 1
+    with Hook().running() as hook:
+        wait_for(lambda: len(slurm.calls("--oneliner")) > 3)
+        assert not hook.ended
+        slurm.set("away", on=False)
+        wait_for(lambda: hook.ended)
+    assert slurm.calls("update") == [DRAIN]
+
+
+def test_a_slurmctld_that_never_answers_keeps_a_pod_without_a_step_for_a_bounded_time(
+    slurm: FakeSlurm,
+) -> None:
+    slurm.set("away")
+    with Hook(unconfirmed_s=0).running() as hook:
+        wait_for(lambda: hook.ended)
+
+
+def test_a_busy_node_stays_busy_while_slurmctld_does_not_answer(slurm: FakeSlurm) -> None:
+    slurm.node("ALLOCATED", instance_id=OURS)
+    with Hook(unconfirmed_s=0).running() as hook:
+        wait_for(lambda: "DRAIN" in slurm.record)
+        wait_for(lambda: len(slurm.calls("--oneliner")) > 3)
+        slurm.set("away")
+        asked = len(slurm.calls("--oneliner"))
+        wait_for(lambda: len(slurm.calls("--oneliner")) > asked + 3)
+        assert not hook.ended
+        slurm.node("IDLE+DRAIN", instance_id=OURS)
+        slurm.set("away", on=False)
+        wait_for(lambda: hook.ended)
+
+
+@pytest.mark.parametrize("steps", [(4711,), ()])
+def test_a_node_that_somebody_resumes_is_drained_again(slurm: FakeSlurm, steps: tuple[int, ...]) -> None:
+    slurm.node("MIXED", instance_id=OURS)
+    with Hook(*steps).running() as hook:
+        wait_for(lambda: "DRAIN" in slurm.record)
+        slurm.node("MIXED", instance_id=OURS)
+        wait_for(lambda: "DRAIN" in slurm.record)
+        slurm.node("IDLE+DRAIN", instance_id=OURS)
+        hook.steps.clear()
+        wait_for(lambda: hook.ended)
+    assert slurm.calls("update") == [DRAIN, DRAIN]
 
 
 def test_a_refused_drain_is_tried_again_while_a_step_runs(slurm: FakeSlurm) -> None:
@@ -129,3 +172,11 @@ def test_a_refused_drain_is_tried_again_while_a_step_runs(slurm: FakeSlurm) -> N
         slurm.set("refuses", on=False)
         wait_for(lambda: "DRAIN" in slurm.record)
         slurm.node("IDLE+DRAIN", instance_id=OURS)
+
+
+def test_a_record_that_is_no_utf8_is_read(slurm: FakeSlurm) -> None:
+    slurm.node("IDLE", instance_id=OURS)
+    record = slurm.folder / "record"
+    record.write_bytes(record.read_bytes().replace(b"Reason=none", b"Reason=\xff"))
+    ends()
+    assert slurm.calls("update") == [DRAIN]

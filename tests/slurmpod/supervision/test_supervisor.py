@@ -152,3 +152,68 @@ def test_a_main_process_that_is_gone_when_it_is_named_is_a_dead_one(supervised: 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(f"MAINPID={gone.pid}".encode(), str(daemon.folder / "run/notify.sock"))
     daemon.wait_for("up", 2)
+
+
+def test_sigterm_waits_while_a_step_holds_it_and_the_daemon_is_kept_running(
+    supervised: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "step").touch()
+    daemon = supervised(restarts=True)
+    (first,) = daemon.wait_for("up")
+    daemon.send(signal.SIGTERM)
+    wait_for(lambda: "the daemon ends when nothing holds it" in daemon.log)
+    os.kill(first, signal.SIGKILL)
+    _, second = daemon.wait_for("up", 2)
+    daemon.send(signal.SIGUSR2)
+    daemon.wait_for("step")
+    assert daemon.entries("SIGTERM") == []
+    (tmp_path / "step").unlink()
+    assert daemon.end() == 7
+    assert daemon.entries("SIGTERM") == [second]
+
+
+def test_a_restart_that_fails_is_tried_again(supervised: Start) -> None:
+    daemon = supervised(restarts=True)
+    (first,) = daemon.wait_for("up")
+    daemon.program.unlink()
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: daemon.log.count("the daemon could not be started") > 1)
+    daemon.allow_starts()
+    daemon.wait_for("up", 2)
+    daemon.send(signal.SIGTERM)
+    assert daemon.end() == 7
+
+
+def test_a_program_for_a_ready_daemon_that_cannot_be_started_ends_nothing(supervised: Start) -> None:
+    daemon = supervised(restarts=True)
+    (first,) = daemon.wait_for("up")
+    wait_for((daemon.folder / "ready").exists)
+    daemon.when_ready.unlink()
+    os.kill(first, signal.SIGKILL)
+    daemon.wait_for("up", 2)
+    wait_for(lambda: "when-ready could not be started" in daemon.log)
+    daemon.send(signal.SIGTERM)
+    assert daemon.end() == 7
+
+
+def test_one_program_for_a_ready_daemon_runs_at_a_time(supervised: Start) -> None:
+    daemon = supervised(restarts=True)
+    (first,) = daemon.wait_for("up")
+    wait_for((daemon.folder / "ready").exists)
+    runs, gate = daemon.folder / "runs", daemon.folder / "gate"
+    os.mkfifo(gate)
+    daemon.when_ready.write_text(f"#!/bin/sh\necho $$ >>{runs}\nread line <{gate}\n")
+    os.kill(first, signal.SIGKILL)
+    _, second = daemon.wait_for("up", 2)
+    wait_for(lambda: runs.exists() and runs.read_text().endswith("\n"))
+    os.kill(second, signal.SIGKILL)
+    _, _, third = daemon.wait_for("up", 3)
+    os.kill(third, signal.SIGKILL)
+    daemon.wait_for("up", 4)
+    assert len(runs.read_text().split()) == 1
+    gate.write_text("on\n")
+    wait_for(lambda: len(runs.read_text().split()) == 2)
+    daemon.send(signal.SIGTERM)
+    assert daemon.end() == 7
+    for helper in runs.read_text().split()[1:]:
+        os.kill(int(helper), signal.SIGKILL)

@@ -9,7 +9,8 @@ from decimal import Decimal
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.config.gres_conf import gpus_of
 from redbox_hosting.build.config.keys import NODE_KEYS, why_refused
-from redbox_hosting.build.config.user_lines import SYNTAX, ConfRefusal, pairs_of
+from redbox_hosting.build.config.user_lines import BARE, NOT_BARE, SYNTAX, ConfRefusal, pairs_of
+from redbox_kube.controller.steps import StepFailed
 
 MIB = 2**20
 LEAST_RESERVE = 256 * MIB
@@ -22,7 +23,7 @@ SUFFIXES: dict[str, Decimal | int] = {
 QUANTITY = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,24})?)([eE][0-9]{1,2})?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)")
 
 
-class BadSize(ValueError):
+class BadSize(StepFailed, ValueError):
     """The limits of a worker cannot be a node's size."""
 
 
@@ -85,11 +86,13 @@ def node_options(node_set: NodeSet, size: WorkerSize) -> WorkerOptions:
     refused = [ConfRefusal(text[:60], SYNTAX)] if text and not pairs else []
     given: dict[str, str] = {}
     for key, value in pairs:
-        if canonical := NODE_KEYS.get(key.lower()):
-            given[canonical] = value
+        if not BARE.fullmatch(value):
+            refused.append(ConfRefusal(f"extraConf: {key}={value[:60]}", NOT_BARE))
+        elif canonical := NODE_KEYS.get(key.lower()):
+            given[canonical] = value.strip('"')
         else:
             refused.append(ConfRefusal(f"extraConf: {key}", why_refused(key)))
-    features = [node_set.name, *given.pop("Feature", "").strip('"').split(",")]
+    features = [node_set.name, *given.pop("Feature", "").split(",")]
     options = {
         "Feature": ",".join(dict.fromkeys(filter(None, features))),
         "CPUs": str(size.cpus or ""),
@@ -97,4 +100,6 @@ def node_options(node_set: NodeSet, size: WorkerSize) -> WorkerOptions:
         "Gres": f"gpu:{size.gpus}" if size.gpus else "",
         **given,
     }
-    return WorkerOptions(" ".join(f"{key}={value}" for key, value in options.items() if value), tuple(refused))
+    return WorkerOptions(
+        " ".join(f"{key}={value}" for key, value in options.items() if value), tuple(refused)
+    )

@@ -214,7 +214,7 @@ def _user_settings(settings: dict[str, str]) -> dict[str, str]:
     made = {key: value for key, value in settings.items() if key != "Licenses"}
     if "LaunchParameters" in made:
         given = made["LaunchParameters"].strip('"')
-        made["LaunchParameters"] = f"enable_nss_slurm,{given}".replace(" ", "")
+        made["LaunchParameters"] = f"enable_nss_slurm,{given}"
     return made
 
 

@@ -13,6 +13,11 @@ from redbox_hosting.build.config.keys import PARTITION_KEYS, PLUGIN_VALUES, why_
 
 PAIR = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)=("[^"\\#\x00-\x1f\x7f]*"|[^\s"\\#\x00-\x1f\x7f]+)(?:\s+|\Z)')
 SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+BARE = re.compile(r'[A-Za-z0-9_.,:@/-]*|"[A-Za-z0-9_.,:@/-]*"')
+"""Of a value that is written without its quotes: in it a space would begin another key."""
+NODES = re.compile(r'[A-Za-z0-9_.,\[\]-]*|"[A-Za-z0-9_.,\[\]-]*"')
+NOT_BARE = "its value has letters, digits and _ . , : @ / - only, without spaces and ="
+UNQUOTED = frozenset({"licenses", "launchparameters"})
 SYNTAX = "a line is Key=value, without \\ and without # in a value"
 
 
@@ -80,7 +85,11 @@ def read_options(text: str, name: str) -> tuple[tuple[tuple[str, str], ...], tup
         return (), (ConfRefusal(f"partition {name}: {_short(text)}", SYNTAX),)
     kept, refused = [], []
     for key, value in pairs:
-        if canonical := PARTITION_KEYS.get(key.lower()):
+        if key.lower() == "nodes" and not NODES.fullmatch(value):
+            refused.append(
+                ConfRefusal(f"partition {name}: {key}={_short(value)}", "it is not a list of nodes")
+            )
+        elif canonical := PARTITION_KEYS.get(key.lower()):
             kept.append((canonical, value))
         else:
             refused.append(ConfRefusal(f"partition {name}: {key}", why_refused(key)))
@@ -105,6 +114,8 @@ def _problem(pairs: list[tuple[str, str]], allowed: Mapping[str, str]) -> ConfRe
         return ConfRefusal(key, why_refused(key))
     if others:
         return ConfRefusal(f"{key}={value} {others[0][0]}=...", "write each key in a line of its own")
+    if key.lower() in UNQUOTED and not BARE.fullmatch(value):
+        return ConfRefusal(f"{key}={_short(value)}", NOT_BARE)
     values = PLUGIN_VALUES.get(key.lower())
     if values and value.lower() not in values:
         return ConfRefusal(f"{key}={_short(value)}", f"it can be {', '.join(values)}")
@@ -136,7 +147,7 @@ def _short(text: str, longest: int = 60) -> str:
 
 
 def include_lines(text: str) -> Iterator[str]:
-    """Lines that would read another file."""
+    r"""Lines that would read another file, and those that \ at their end joins with the next one."""
     for line in re.split(r"[\r\n]", text):
-        if re.match(r"\s*include\b", line, re.IGNORECASE):
+        if re.match(r"\s*include\b", line, re.IGNORECASE) or line.rstrip().endswith("\\"):
             yield _short(line.strip())

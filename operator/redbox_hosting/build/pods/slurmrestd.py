@@ -72,7 +72,8 @@ def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
     slurmrestd = container(
         "slurmrestd",
         cell.image,
-        args=["slurmrestd", "-a", "rest_auth/jwt", "-s", plugins, f"unix:{SOCKET}"],
+        command=["/usr/sbin/slurmrestd"],
+        args=["-a", "rest_auth/jwt", "-s", plugins, f"unix:{SOCKET}"],
         env=[{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
         volumeMounts=[mount("etc", "/etc/slurm", read_only=True), run, mount("tmp", "/tmp")],  # noqa: S108
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +42,20 @@ NO_EVICTION = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable")
+TOLERATED = (
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/unschedulable",
+)
 """Without a limit: Slurm decides what happens to the jobs of a lost node."""
+NOT_OF_SLURMD = (
+    *("args", "command", "lifecycle", "livenessProbe", "restartPolicy", "restartPolicyRules"),
+    "startupProbe",
+)
+"""What would run something else in the container slurmd, or end it with its jobs."""
+NOT_OF_PODS = ("activeDeadlineSeconds",)
+NOT_REMOVED = ("containers", "tolerations", "volumes")
+"""Lists that a user adds to, and that null would empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +69,7 @@ class WorkerPlan:
 
     @property
     def name(self) -> str:
-        return names.node_name(
-            self.node_set.node_prefix, self.ordinal, self.node_set.spec.ordinal_padding
-        )
+        return names.node_name(self.node_set.node_prefix, self.ordinal, self.node_set.spec.ordinal_padding)
 
 
 def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
@@ -79,7 +90,7 @@ def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
             "metadata": {"labels": own, "annotations": NO_EVICTION},
             "spec": _spec(cell, plan, size, options),
         },
-        node_set.spec.template,
+        users_part(node_set).template,
     )
     # The user's template cannot take these: they are the node's identity and the fence around its jobs.
     template["spec"] |= {
@@ -95,12 +106,46 @@ def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
             **template["metadata"],
             "name": plan.name,
             "namespace": cell.namespace,
-            "ownerReferences": [
-                owner_reference("NodeSet", node_set.name, str(node_set.metadata["uid"]))
-            ],
+            "ownerReferences": [owner_reference("NodeSet", node_set.name, str(node_set.metadata["uid"]))],
         },
         "spec": template["spec"],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class UsersPart:
+    """What a worker takes of its NodeSet's container and template, and the names of what it does not."""
+
+    slurmd: Manifest
+    template: Manifest
+    dropped: tuple[str, ...]
+
+
+def users_part(node_set: NodeSet) -> UsersPart:
+    """Fields that would open the fence around the jobs are dropped; a condition names them."""
+    dropped: list[str] = []
+
+    def kept(place: str, given: Manifest, keys: Collection[str]) -> Manifest:
+        dropped.extend(f"{place}.{key}" for key in keys if key in given)
+        return {key: value for key, value in given.items() if key not in keys}
+
+    slurmd = kept("spec.slurmd", node_set.spec.slurmd, NOT_OF_SLURMD)
+    pod = node_set.spec.template.get("spec") or {}
+    removed = [key for key in NOT_REMOVED if key in pod and pod[key] is None]
+    pod = kept("spec.template.spec", pod, [*NOT_OF_PODS, *removed])
+    if "containers" in pod:
+        pod["containers"] = [
+            kept(f"spec.template.spec.containers[{ROLE}]", each, NOT_OF_SLURMD)
+            if each.get("name") == ROLE
+            else each
+            for each in pod["containers"]
+        ]
+    return UsersPart(slurmd, {**node_set.spec.template, "spec": pod}, tuple(dropped))
+
+
+def dropped_fields(node_set: NodeSet) -> tuple[str, ...]:
+    """The names of the user's fields that a worker does not take."""
+    return users_part(node_set).dropped
 
 
 def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOptions) -> Manifest:
@@ -132,9 +177,7 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
         ],
     )
     own["securityContext"] = PRIVILEGED if is_privileged else PLAIN
-    merged = daemon_container(own, node_set.spec.slurmd)
-    merged["lifecycle"] = own["lifecycle"]
-    merged["args"] = own["args"]
+    merged = daemon_container(own, users_part(node_set).slurmd)
     _ask_for_limits(merged)
     volumes = [
         {"name": "keys", "projected": {"defaultMode": MODE_OWNER, "sources": keys}},
