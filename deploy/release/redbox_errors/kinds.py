@@ -267,6 +267,7 @@ HOSTED = "of hosted Slurm, which no program runs yet"
 INTERNAL: Mapping[str, str] = {
     "BackgroundTaskFailed": "ends red-box, whose log has the cause",
     "BadFrame": "between the runner and its steps",
+    "BadSize": HOSTED,
     "CommandDetached": "inside of red-box: the submit goes on",
     "FrameError": "between red-box and an agent, which is then gone",
     "GaveWay": "between two sessions of a companion",

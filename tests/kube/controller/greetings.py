@@ -48,7 +48,9 @@ class Greetings:
         self._owned = OwnedObjects(writer, GREETINGS, [CONFIG_MAP])
         greetings = WatchedKind(writer.objects, GREETINGS, reduced=partial(read_object, Greeting))
         steps = [ReconcileStep("ConfigMap", self._apply)]
-        how = Reconciliation(self._observe, steps, report=StatusReporter(writer, GREETINGS, status_of))
+        how = Reconciliation[Greeting, World](
+            self._observe, steps, report=StatusReporter(writer, GREETINGS, status_of)
+        )
         self.controller = Controller("greetings", greetings, how, metrics, watches=self._owned.watches)
 
     async def _observe(self, greeting: Greeting) -> World:

@@ -187,12 +187,12 @@ def test_any_of_several_is_a_cycle_only_where_each_leads_back(
         job = slurm_job(name, dependsOn=wanted, dependsOnAny=name in ("a", "any"))
         metadata = {**job.metadata, "uid": f"u{number}", "resourceVersion": str(number + 1)}
         cache.update_job(job.model_copy(update={"metadata": metadata}))
-    job = cache.get(slurm_job("a").ref)
-    assert job is not None
+    first = cache.get(slurm_job("a").ref)
+    assert first is not None
     _, problem = resolve(
-        job,
+        first,
         "hpc1",
-        lambda name: cache.dependency(job.ref, name),
+        lambda name: cache.dependency(first.ref, name),
         lambda name: cache.depends_on(job.ref, name),
     )
     assert problem is not None
