@@ -121,12 +121,12 @@ class ServiceEndpoints:
     def _slices_changed(self, places: set[Place]) -> None:
         """Our own writes come back as events: only a slice that is new or gone is a change."""
         for place in places:
-            shown, known = self._slices.items.get(place), self._index.pod_of(place)
-            if shown is not None and shown != known:
+            shown, before = self._slices.items.get(place), self._index.pod_of(place)
+            if shown is not None and shown != before:
                 self._index.add(place, shown)
                 self._queue.add(shown)
-            if known is not None and shown != known:
-                self._queue.add(known)
+            if before is not None and shown != before:
+                self._queue.add(before)
 
     # -- one pod
 
