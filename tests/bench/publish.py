@@ -88,10 +88,11 @@ def _by_group(names: Iterable[str]) -> Iterator[str]:
 
 
 def picture(stored: Mapping[str, Any], benchmarks: Sequence[Benchmark]) -> str:
-    """All that has a baseline, as one picture. Pure."""
+    """All that is compared with its baseline, as one picture. Pure."""
     rows = {row["name"]: row for row in stored["rows"] if row["ratio"]}
     known = [figure for one in benchmarks for figure in one.figures if figure.name in rows]
-    return svg([(figure.what, rows[figure.name]) for figure in known])
+    compared = [figure for figure in known if figure.target is None or figure.target.of != "value"]
+    return svg([(figure.what, rows[figure.name]) for figure in compared])
 
 
 def sections(benchmarks: Sequence[Benchmark]) -> Iterator[tuple[str, str, list[Figure]]]:
