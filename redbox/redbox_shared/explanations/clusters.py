@@ -19,6 +19,12 @@ def _text(pattern: str, shown: str, cause: str, cure: str) -> ExplainedText:
 
 UNREACHABLE = (
     _text(
+        r"payload is not completed|[Ss]erver disconnected",
+        "Response payload is not completed, Server disconnected",
+        "red-box was ended, or restarted, while it answered.",
+        "The HPC administrator checks `systemctl status redbox` and red-box's log.",
+    ),
+    _text(
         r"\[Errno 111\]",
         "[Errno 111] Connect call failed",
         "No process listens at `endpoint`.",

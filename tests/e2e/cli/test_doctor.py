@@ -131,6 +131,7 @@ def test_each_fault_of_the_chain_is_a_line_with_its_cure(
 ) -> None:
     with fault(bed):
         ended = plugin("doctor", "--timeout=25")
+    eventually(lambda: reachable(Kubernetes(bed)) == "True", what="a cluster that is well again")
     assert ended.returncode == 1, ended.stdout
     assert re.search(rf"^!! (?:{line}).*\n   cure: .*(?:{cure})", ended.stdout, re.MULTILINE), ended.stdout
 
