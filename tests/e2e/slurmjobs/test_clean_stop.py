@@ -26,6 +26,7 @@ def running(jobs: SlurmJobs) -> Applied:
     return job
 
 
+@pytest.mark.nightly
 def test_no_part_logs_a_traceback_when_it_is_stopped(bed: Bed, running: Applied) -> None:
     logs = {name: controller_log(bed, running, name) for name in CONTROLLERS}
     logs["red-box"] = redbox_log(bed)
