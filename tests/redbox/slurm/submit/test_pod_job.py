@@ -92,8 +92,8 @@ async def test_the_program_has_all_but_the_contents_of_files() -> None:
         "files": [{"path": "d/password", "mode": 0o755}],
     }
     assert program["containers"][0]["env"] == [
-        {"name": "A", "value": "1", "fromNode": None},
-        {"name": "IP", "value": None, "fromNode": "podIP"},
+        {"name": "A", "value": "1", "fromNode": None, "fromPort": None},
+        {"name": "IP", "value": None, "fromNode": "podIP", "fromPort": None},
     ]
     assert program["paths"] == {
         "logs": "/home/alice/work",
