@@ -1,4 +1,4 @@
-"""A clean stop of the parts that a SlurmJob goes through (SIGTERM) logs no traceback, whatever goes through it."""
+"""A clean stop (SIGTERM) of the parts that a SlurmJob goes through logs no traceback."""
 
 from __future__ import annotations
 
