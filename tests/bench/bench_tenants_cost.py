@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from redbox_bed.login_node import LIBRARY
 from tests.bench.bench_slurm import clear
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
+from tests.bench.processor_time import time_of
 from tests.bench.rows import Figure, Target
 from tests.e2e.harness.redbox_jobs import new_key, script
 from tests.e2e.harness.redbox_server import NAME, RedboxServer, running
@@ -27,7 +27,6 @@ PLAIN_LOOP = "/tmp/bench-plain-loop.py"
 REQUESTS = "/tmp/bench-requests.py"
 COUNT = sized(3000, 1000)
 WARMS_UP = 200
-TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 AT_MOST = Target("ratio", "<=", 1.03)
 
 
@@ -82,5 +81,6 @@ def ask(server: RedboxServer, path: str, count: int) -> list[float]:
 
 def cpu_ms(server: RedboxServer) -> float:
     pid = server.login.daemon_pid(NAME)
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_MS
+    assert pid
+    ((_, time),) = time_of(pid)
+    return time.own

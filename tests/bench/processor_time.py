@@ -76,7 +76,7 @@ def read_processor_time(bed: Bed) -> ProcessorTime:
     processes = {
         (host, name, pid, started): time
         for host, name, pid in named_processes(bed)
-        for started, time in _time_of(pid)
+        for started, time in time_of(pid)
     }
     names = [host.name for host in bed.plan.hosts]
     folders = {name: _accounting_folder(bed) / name for name in names}
@@ -100,7 +100,7 @@ def named_processes(bed: Bed) -> Iterator[tuple[str, str, int]]:
                 yield host.name, name, pid
 
 
-def _time_of(pid: int) -> Iterable[tuple[int, ProcessTime]]:
+def time_of(pid: int) -> Iterable[tuple[int, ProcessTime]]:
     """With its start; nothing of one that has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -26,14 +26,6 @@ LABEL_PROTECTED = f"{GROUP}/protected"
 LABEL_POD_FORMAT = f"{GROUP}/pod-format"
 LABEL_REVISION = "controller-revision-hash"
 
-ANNOTATION_CONDEMNED = f"{GROUP}/condemned"
-"""On a pod: it is to be drained and deleted; the reason."""
-ANNOTATION_CORDON = f"{GROUP}/pod-cordon"
-ANNOTATION_DELETION_COST = f"{GROUP}/pod-deletion-cost"
-ANNOTATION_DEADLINE = f"{GROUP}/pod-deadline"
-ANNOTATION_FORCE_DELETE = f"{GROUP}/force-delete"
-"""On a protected pod: why it may be deleted although a job may run on it."""
-ANNOTATION_RESTARTED_AT = f"{GROUP}/restarted-at"
 ANNOTATION_CONFIG_HASH = f"{GROUP}/config-hash"
 """On a pod: the configuration it is to have. A change makes the kubelet project the new files immediately."""
 
@@ -107,11 +99,6 @@ def accounting_name(accounting: str) -> str:
 def database_name(accounting: str) -> str:
     """The StatefulSet of MariaDB, its Service and its Secret."""
     return f"{accounting}-database"
-
-
-def rest_api_name(rest_api: str) -> str:
-    """The Deployment of slurmrestd for users, and its Service."""
-    return f"{rest_api}-restapi"
 
 
 def node_name(prefix: str, ordinal: int, padding: int = 0) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 from pydantic import Field
 
@@ -12,18 +11,6 @@ from redbox_kube.status.conditions import StatusCondition
 from redbox_kube.status.models import StatusPart
 
 KEYED_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
-
-
-class HostingCondition(StrEnum):
-    """The conditions that every kind has. Argo CD and `helm --wait` read Ready."""
-
-    READY = "Ready"
-    PROGRESSING = "Progressing"
-    DEGRADED = "Degraded"
-
-
-UNBUILT_FIELDS = "UnbuiltFields"
-"""The reason of Degraded where a field is set that does nothing."""
 
 
 class HostingStatus(StatusPart):

@@ -20,7 +20,7 @@ from redbox_hosting.build.pods.network import (
     workers_service,
 )
 from redbox_hosting.build.pods.parts import owner_reference
-from redbox_hosting.build.pods.pod_security import beyond_baseline, beyond_plain, beyond_restricted
+from tests.hosting.build.pod_security import beyond_baseline, beyond_plain, beyond_restricted
 from redbox_hosting.build.pods.slurmctld import config_maps, slurmctld_set
 from redbox_hosting.build.pods.slurmrestd import RestDeployment, control, rest_deployment
 from redbox_hosting.build.pods.worker import WorkerPlan, dropped_fields, worker_pod

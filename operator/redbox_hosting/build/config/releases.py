@@ -15,8 +15,3 @@ class SlurmRelease(StrEnum):
     def has_metrics(self) -> bool:
         """Whether slurmctld serves metrics and probes by HTTP; an older slurmd dies of the key."""
         return self is not SlurmRelease.R24_11
-
-    @property
-    def has_sackd(self) -> bool:
-        """Whether Debian's packages have sackd; for 24.11 redbox_slurmpod brings its own."""
-        return self is not SlurmRelease.R24_11
