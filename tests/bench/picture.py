@@ -42,10 +42,7 @@ def svg(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 def _scale(height: int) -> str:
     lines = []
     for tick in TICKS:
-        x, name = (
-            _x(tick),
-            "equal" if tick == 1 else f"{readable(tick) if tick > 1 else f'1/{1 / tick:g}'} x",
-        )
+        x, name = _x(tick), "equal" if tick == 1 else _times(tick)
         lines.append(
             f'<line x1="{x}" x2="{x}" y1="22" y2="{height}" stroke="{INK if tick == 1 else FAINT}"/>\n'
         )
@@ -61,8 +58,13 @@ def _bar(top: int, lines: Sequence[str], row: Mapping[str, Any]) -> str:
     return (
         "".join(texts)
         + f'<rect x="{left:.1f}" y="{y}" width="{abs(end - start):.1f}" height="{BAR}" fill="{colour}"/>\n'
-        + f'<text x="{LEFT + 2 * HALF + 8}" y="{y + 12}">{readable(good)} x</text>\n'
+        + f'<text x="{LEFT + 2 * HALF + 8}" y="{y + 12}">{_times(good)}</text>\n'
     )
+
+
+def _times(factor: float) -> str:
+    """In as little width as a number beside a bar has."""
+    return f"1/{readable(1 / factor)} x" if factor <= 1 / FURTHEST else f"{readable(factor)} x"
 
 
 def _text(line: str, top: int) -> str:
