@@ -1,8 +1,8 @@
 """Jobs that a killed slurmctld has forgotten: known within a minute, run again only if they never began.
 
-All of it nightly, with accounting and without any on a slow home (slurmjobs/test_forgotten.py is the short form). FORGOTTEN_KILLS says how often slurmctld
-is killed 0 to 5 s after submits (once; 3 times nightly, 30 by hand), FORGOTTEN_SEED repeats the moments of
-another run.
+All of it nightly, with accounting, and without any on a slow home; slurmjobs/test_forgotten.py is the short
+form. FORGOTTEN_KILLS says how often slurmctld is killed 0 to 5 s after submits (once; 3 times nightly, 30 by
+hand), FORGOTTEN_SEED repeats the moments of another run.
 """
 
 from __future__ import annotations
