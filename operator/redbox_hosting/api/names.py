@@ -29,6 +29,8 @@ LABEL_REVISION = "controller-revision-hash"
 ANNOTATION_CONFIG_HASH = f"{GROUP}/config-hash"
 """On a pod: the configuration it is to have. A change makes the kubelet project the new files immediately."""
 
+OBJECT_FORMAT = 1
+"""Of all objects that this operator writes: an older one deletes nothing where a newer one has written."""
 POD_FORMAT = 1
 """Of the pods that this operator makes; pods of the last two formats are kept."""
 SLURM_UID = 64030
