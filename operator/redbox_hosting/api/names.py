@@ -73,6 +73,11 @@ def keys_name(controller: str) -> str:
     return f"{controller}-keys"
 
 
+def authority_name(controller: str) -> str:
+    """The Secret with the authority of the cluster's TLS endpoints; no pod mounts it."""
+    return f"{controller}-authority"
+
+
 def tls_name(owner: str) -> str:
     """The Secret with the certificate of a daemon's TLS endpoint, its key, and the authority of clients."""
     return f"{owner}-tls"
