@@ -41,7 +41,7 @@ class SecretFiles:
             raise StepFailed(
                 f"Secret {name} exists and does not belong to {owner.name}: delete it, or rename one"
             )
-        files = decoded(existing)
+        files: Mapping[str, bytes] = decoded(existing)
         if not is_due(files):
             return files, ""
         version = {"metadata": {"resourceVersion": existing["metadata"]["resourceVersion"]}}

@@ -123,7 +123,7 @@ class SlurmControllers:
             serves=context.leases.may_write,
         )
 
-    # ---------------------------------------------------------------------------------------------- the snapshot
+    # ---------------------------------------------------------------------------------------- the snapshot
     async def _observe(self, controller: SlurmController) -> ClusterWorld:
         cell = self.context.cell_of(controller)
         configs = {
@@ -168,7 +168,7 @@ class SlurmControllers:
                 if (body.get("status") or {}).get("readyReplicas"):
                     yield name
 
-    # ------------------------------------------------------------------------------------------------- the steps
+    # ---------------------------------------------------------------------------------------- the steps
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
         keys, did = await self._secrets.ensure(controller, names.keys_name(name), new_keys)
