@@ -82,10 +82,12 @@ def config_objects(
                 kinds.CONFIG_MAP, names.config_name(cell.name, each), {"immutable": True, "data": content}
             )
         )
-    own = {names.LABEL_CLUSTER: cell.name}
+    labels = {names.LABEL_CLUSTER: cell.name}
     return [
         DesiredObject(
-            one.kind, one.name, {**one.body, "metadata": {**one.body.get("metadata", {}), "labels": own}}
+            wanted.kind,
+            wanted.name,
+            {**wanted.body, "metadata": {**wanted.body.get("metadata", {}), "labels": labels}},
         )
-        for one in made
+        for wanted in made
     ]

@@ -39,7 +39,7 @@ class WantedConfiguration:
 
 
 class Configurations:
-    """Made anew at each reconciliation; pure but for what it reads."""
+    """Made at each reconciliation from what is there; nothing is kept between two."""
 
     def __init__(self, context: HostingContext) -> None:
         self._context = context

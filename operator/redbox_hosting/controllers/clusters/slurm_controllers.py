@@ -197,8 +197,8 @@ class SlurmControllers:
         """A client of control, which has a certificate of its own and signs a new token for each request."""
         place, now = world.controller.place, self.context.clock()
         made_from = (world.control_ip, authority.pem, key)
-        known = self._connections.get(place)
-        if not world.control_ip or (known and known.made_from == made_from and now < known.ends):
+        before = self._connections.get(place)
+        if not world.control_ip or (before and before.made_from == made_from and now < before.ends):
             return
 
         async def token() -> str:
@@ -251,7 +251,7 @@ class SlurmControllers:
         has_accounting = world.controller.spec.accounting_ref is not None
         wanted = daemon_objects(world.cell, mounted.digest, has_accounting=has_accounting)
         did = await self._owned.apply(world.controller, wanted, part="daemons")
-        missing = sorted({one.name for one in wanted} - world.ready)
+        missing = sorted({daemon.name for daemon in wanted} - world.ready)
         waits = f"{' and '.join(missing)} to be ready" if missing else ""
         return StepOutcome(did=did, waits_for=waits)
 
