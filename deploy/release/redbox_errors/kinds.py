@@ -263,11 +263,13 @@ OPERATOR = (
     ),
 )
 
-HOSTED = "of hosted Slurm, which no program runs yet"
+HOSTED = "of hosted Slurm, whose operator no chart installs yet"
 INTERNAL: Mapping[str, str] = {
     "BackgroundTaskFailed": "ends red-box, whose log has the cause",
     "BadFrame": "between the runner and its steps",
     "BadSize": HOSTED,
+    "DeletionForbidden": HOSTED,
+    "UnknownRelease": HOSTED,
     "CommandDetached": "inside of red-box: the submit goes on",
     "FrameError": "between red-box and an agent, which is then gone",
     "GaveWay": "between two sessions of a companion",

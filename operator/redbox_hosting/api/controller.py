@@ -18,6 +18,8 @@ from redbox_hosting.api.fields import (
     SlurmTime,
 )
 from redbox_hosting.api.pod_schemas import ContainerFields, PodTemplate, ServiceFields
+from redbox_hosting.api.status import ControllerStatus
+from redbox_kube.controller.kube_object import KubeObject
 from redbox_kube.schemas.openapi import Schema, one_of
 from redbox_kube.status.models import KubeModel
 
@@ -229,3 +231,10 @@ class ControllerSpec(JwtKeyFields):
     def name_in_slurm(self, namespace: str, name: str) -> str:
         """Slurm's ClusterName, in 40 characters at most."""
         return self.cluster_name or f"{namespace}_{name}".lower().replace(".", "-")[:40]
+
+
+class SlurmController(KubeObject):
+    """A Controller as stored at the API server."""
+
+    spec: ControllerSpec
+    status: ControllerStatus = ControllerStatus()

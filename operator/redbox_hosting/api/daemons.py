@@ -16,6 +16,8 @@ from redbox_hosting.api.fields import (
     SlurmName,
 )
 from redbox_hosting.api.pod_schemas import ContainerFields, PodTemplate, ServiceFields
+from redbox_hosting.api.status import AccountingStatus, LoginSetStatus, RestApiStatus, TokenStatus
+from redbox_kube.controller.kube_object import KubeObject
 from redbox_kube.status.models import KubeModel
 
 LONGEST_CONF = 65_536
@@ -144,3 +146,31 @@ class TokenSpec(JwtKeyFields):
     secret_ref: SecretKeyRef | None = Field(
         None, description="Where to write it. Left out: NAME-jwt-USERNAME, key SLURM_JWT."
     )
+
+
+class LoginSet(KubeObject):
+    """A LoginSet as stored at the API server."""
+
+    spec: LoginSetSpec
+    status: LoginSetStatus = LoginSetStatus()
+
+
+class RestApi(KubeObject):
+    """A RestApi as stored at the API server."""
+
+    spec: RestApiSpec
+    status: RestApiStatus = RestApiStatus()
+
+
+class Accounting(KubeObject):
+    """An Accounting as stored at the API server."""
+
+    spec: AccountingSpec
+    status: AccountingStatus = AccountingStatus()
+
+
+class Token(KubeObject):
+    """A Token as stored at the API server."""
+
+    spec: TokenSpec
+    status: TokenStatus = TokenStatus()

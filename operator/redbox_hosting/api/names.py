@@ -29,6 +29,8 @@ LABEL_REVISION = "controller-revision-hash"
 ANNOTATION_CONFIG_HASH = f"{GROUP}/config-hash"
 """On a pod: the configuration it is to have. A change makes the kubelet project the new files immediately."""
 
+OBJECT_FORMAT = 1
+"""Of all objects that this operator writes: an older one deletes nothing where a newer one has written."""
 POD_FORMAT = 1
 """Of the pods that this operator makes; pods of the last two formats are kept."""
 SLURM_UID = 64030
@@ -69,6 +71,11 @@ def config_name(controller: str, digest: str) -> str:
 def keys_name(controller: str) -> str:
     """The Secret with slurm.key or slurm.jwks, and jwt.key."""
     return f"{controller}-keys"
+
+
+def authority_name(controller: str) -> str:
+    """The Secret with the authority of the cluster's TLS endpoints; no pod mounts it."""
+    return f"{controller}-authority"
 
 
 def tls_name(owner: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
 from redbox_hosting.api.fields import ObjectRef, SecretKeyRef, Sharing
 from redbox_hosting.api.pod_schemas import ClaimTemplate, ContainerFields, PodTemplate
+from redbox_hosting.api.status import NodeSetStatus
+from redbox_kube.controller.kube_object import KubeObject
 from redbox_kube.status.models import KubeModel
 
 MOST_REPLICAS = 10_000
@@ -223,15 +225,11 @@ class NodeSetSpec(KubeModel):
     )
 
 
-class NodeSet(KubeModel):
+class NodeSet(KubeObject):
     """A NodeSet as stored at the API server."""
 
-    metadata: dict[str, Any]
     spec: NodeSetSpec
-
-    @property
-    def name(self) -> str:
-        return str(self.metadata["name"])
+    status: NodeSetStatus = NodeSetStatus()
 
     @property
     def node_prefix(self) -> str:

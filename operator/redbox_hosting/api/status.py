@@ -6,26 +6,10 @@ from datetime import datetime
 
 from pydantic import Field
 
-from redbox_kube.schemas.openapi import Schema
-from redbox_kube.status.conditions import StatusCondition
-from redbox_kube.status.models import StatusPart
-
-KEYED_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+from redbox_kube.controller.kube_object import ConditionedStatus
 
 
-class HostingStatus(StatusPart):
-    """What every status has."""
-
-    observed_generation: int | None = Field(None, description="The generation that this status is about.")
-    conditions: list[StatusCondition] = Field(
-        default_factory=list,
-        max_length=32,
-        json_schema_extra=KEYED_BY_TYPE,
-        description="Ready, Progressing, Degraded, and those of the kind.",
-    )
-
-
-class ControllerStatus(HostingStatus):
+class ControllerStatus(ConditionedStatus):
     """The status of a Controller."""
 
     version: str | None = Field(None, max_length=32, description="The release of the running slurmctld.")
@@ -35,7 +19,7 @@ class ControllerStatus(HostingStatus):
     nodes: int | None = Field(None, description="How many nodes Slurm has.")
 
 
-class NodeSetStatus(HostingStatus):
+class NodeSetStatus(ConditionedStatus):
     """The status of a NodeSet."""
 
     desired: int | None = Field(None, description="How many workers are wanted.")
@@ -53,24 +37,24 @@ class NodeSetStatus(HostingStatus):
     selector: str | None = Field(None, max_length=1024, description="Selects its pods, for autoscalers.")
 
 
-class LoginSetStatus(HostingStatus):
+class LoginSetStatus(ConditionedStatus):
     """The status of a LoginSet."""
 
     replicas: int = Field(0, description="How many pods there are.")
     selector: str | None = Field(None, max_length=1024, description="Selects its pods, for autoscalers.")
 
 
-class RestApiStatus(HostingStatus):
+class RestApiStatus(ConditionedStatus):
     """The status of a RestApi."""
 
 
-class AccountingStatus(HostingStatus):
+class AccountingStatus(ConditionedStatus):
     """The status of an Accounting."""
 
     version: str | None = Field(None, max_length=32, description="The release of the running slurmdbd.")
 
 
-class TokenStatus(HostingStatus):
+class TokenStatus(ConditionedStatus):
     """The status of a Token."""
 
     issued_at: datetime | None = Field(None, description="When the token was signed.")

@@ -8,7 +8,7 @@ from functools import singledispatch
 
 from redbox_hosting.api.controller import ControllerSpec
 from redbox_hosting.api.daemons import LoginSetSpec
-from redbox_hosting.api.nodeset import NodeSetSpec, UpdateType
+from redbox_hosting.api.nodeset import NodeSetSpec, ScalingMode, UpdateType
 from redbox_kube.status.models import KubeModel
 
 NO_SIDECAR = "remove it: daemons log to stderr, so `kubectl logs` shows their log"
@@ -44,12 +44,16 @@ def _(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
         yield "spec.reconfigure", "remove it: the operator applies changes through slurmrestd"
     if spec.logfile:
         yield "spec.logfile", NO_SIDECAR
+    if spec.redbox.restore:
+        yield "spec.redbox.restore", "remove it, and copy the state into the claim before slurmctld starts"
 
 
 @_unbuilt.register
 def _(spec: NodeSetSpec) -> Iterator[tuple[str, str]]:
     if spec.update_strategy.type is UpdateType.SCHEDULED_UPDATE:
         yield "spec.updateStrategy.type ScheduledUpdate", "use RollingUpdate or OnDelete"
+    if spec.scaling_mode is ScalingMode.DAEMON_SET:
+        yield "spec.scalingMode DaemonSet", "use StatefulSet and set replicas"
     if spec.redbox.on_demand:
         yield "spec.redbox.onDemand", "remove it and set replicas"
     if spec.ssh and spec.ssh.enabled:

@@ -59,6 +59,7 @@ class SlurmrestdClient:
         *,
         token: Callable[[], Awaitable[str]],
         tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
         version: int | None = None,
         within_s: float = ANSWER_WITHIN_S,
     ) -> None:
@@ -68,6 +69,7 @@ class SlurmrestdClient:
         self._given_version = self._version = version
         self._within = within_s
         self._tls = tls
+        self._server_name = server_name
 
     # ------------------------------------------------------------------------------------------------ reads
     async def nodes(self) -> tuple[RestNode, ...]:
@@ -175,7 +177,7 @@ class SlurmrestdClient:
             headers["content-type"] = "application/json"
             body = json.dumps(fields).encode()
         request = HttpRequest(method, path, headers, body)
-        status, answer = await exchange(self._endpoint, request, self._tls, LIMITS)
+        status, answer = await exchange(self._endpoint, request, self._tls, LIMITS, self._server_name)
         LIMITS.check(answer)
         return status, answer
 

@@ -47,11 +47,15 @@ class HttpRequest:
 
 
 async def exchange(
-    endpoint: str, request: HttpRequest, tls: ssl.SSLContext | None, limits: AnswerLimits
+    endpoint: str,
+    request: HttpRequest,
+    tls: ssl.SSLContext | None,
+    limits: AnswerLimits,
+    server_name: str | None = None,
 ) -> tuple[int, bytes]:
     """Status and body; OSError, EOFError or BadExchange where there is no whole response.
 
-    The caller sets the deadline.
+    The caller sets the deadline. `server_name`: in the certificate, if it is not the endpoint's.
     """
     url = urlsplit(endpoint)
     encrypts = url.scheme == "https"
@@ -59,6 +63,7 @@ async def exchange(
         url.hostname,
         url.port or (443 if encrypts else 80),
         ssl=(tls or True) if encrypts else None,
+        server_hostname=server_name if encrypts else None,
         limit=LONGEST_HEAD,
     )
     try:

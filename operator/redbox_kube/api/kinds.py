@@ -44,6 +44,8 @@ DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment")
 STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet")
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+NETWORK_POLICY = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+POD_DISRUPTION_BUDGET = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", is_namespaced=False)
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False

@@ -100,7 +100,9 @@ class Controller(Generic[ItemT, WorldT]):
         at_once: int = AT_ONCE,
         of_a_namespace: int = OF_A_NAMESPACE,
         resync_s: float = RESYNC_S,
+        serves: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        """`serves`: whether objects of a namespace may be reconciled now, such as while its Lease is held."""
         self.queue: WorkQueue[Place] = WorkQueue()
         self.watched = [kind, *(watched for watched, _ in watches)]
         self._name = name
@@ -109,6 +111,7 @@ class Controller(Generic[ItemT, WorldT]):
         self._metrics = metrics
         self._slots = FairSlots(at_once, of_a_namespace)
         self._resync_s = resync_s
+        self._serves = serves
         self._failures: dict[Place, int] = {}
         self._warnings = GroupedWarnings(f"{kind.kind} not reconciled")
         kind.follow(self.queue.add, input_of=_input_of)
@@ -119,6 +122,12 @@ class Controller(Generic[ItemT, WorldT]):
     async def run(self) -> None:
         """Reconcile until cancelled."""
         await self.queue.run(self._handle, workers=None)
+
+    def reconcile_all(self, namespace: str) -> None:
+        """Of a namespace that is served from now on."""
+        for place, _ in self._kind.items():  # noqa: PERF102 (no mapping)
+            if place[0] == namespace:
+                self.queue.add(place)
 
     async def _handle(self, place: Place) -> None:
         namespace, why_not = place[0], ""
@@ -140,6 +149,8 @@ class Controller(Generic[ItemT, WorldT]):
             if self._reconciliation.report is not None:
                 self._reconciliation.report.forget(place)
             return
+        if not self._serves(place[0]):
+            return  # `reconcile_all` follows
         began = monotonic()
         try:
             reports = await self._reconcile(place, item, why_not)

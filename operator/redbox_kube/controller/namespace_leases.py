@@ -38,7 +38,15 @@ class NamespaceLeases:
 
     def may_delete(self, namespace: str) -> bool:
         """Whether no newer release has written there."""
-        return namespace in self._held and not self._leases[namespace].is_outdated
+        return not self.why_not_delete(namespace)
+
+    def why_not_delete(self, namespace: str) -> str:
+        """Empty if deletions are safe there."""
+        if namespace not in self._held:
+            return self.why_not(namespace)
+        if self._leases[namespace].is_outdated:
+            return "a newer release of the operator has written in this namespace, upgrade this one"
+        return ""
 
     def why_not(self, namespace: str) -> str:
         """For a condition: who holds it."""

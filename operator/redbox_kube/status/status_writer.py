@@ -6,26 +6,34 @@ operator, or the same one after a restart, does not create it again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 from prometheus_client import Counter
 
 from redbox_kube.api.events import Event
-from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.status.conditions import ConditionEvent
 from redbox_kube.status.event_writer import EventWriter
 
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
+class DeletionForbidden(ApiError):
+    """A newer release of the controller has written in this namespace."""
+
+
 class StatusWriter:
     """A controller's writes to the API server, counted by kind and verb."""
 
-    def __init__(self, objects: ObjectClient, writes: Counter) -> None:
+    def __init__(
+        self, objects: ObjectClient, writes: Counter, *, why_not_delete: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        """`why_not_delete`: why nothing of a namespace may be deleted; empty if it may."""
         self._events = EventWriter(objects, lambda: self.count("Event", "create"))
         self.objects = objects
         self._writes = writes
+        self._why_not_delete = why_not_delete
 
     async def status(self, where: ResourcePath, uid: str, status: Object) -> Object | None:
         """Write the status; returns the object, or None if it is gone or another one has its name."""
@@ -53,6 +61,8 @@ class StatusWriter:
 
     async def delete(self, where: ResourcePath, uid: str, *, version: str = "") -> HTTPStatus:
         """Delete the object that has this uid, with `version` only this version; answers as ObjectClient."""
+        if why_not := self._why_not_delete(where.namespace):
+            raise DeletionForbidden(f"{where.kind} {where.name} is not deleted: {why_not}")
         answer = await self.objects.delete(where, uid=uid, version=version)
         self.count(where.kind.name, "delete")
         return answer

@@ -319,3 +319,27 @@ async def test_a_look_that_hangs_is_a_failure_and_tried_again() -> None:
     task = asyncio.create_task(run_controllers([Controller("farms", farms, how, metrics)]))
     await eventually(lambda: step.calls == ["cows"])
     task.cancel()
+
+
+async def test_objects_of_a_namespace_are_left_alone_while_it_is_not_served() -> None:
+    api, served, acted = FakeApiServer(), set[str](), asyncio.Queue[str]()
+
+    async def act(item: KubeObject) -> StepOutcome:
+        acted.put_nowait(item.name)
+        return StepOutcome()
+
+    farms = WatchedKind(api.client, FARMS, reduced=partial(read_object, KubeObject))
+    report = StatusReporter[KubeObject](status_writer(api), FARMS, lambda *_: (ConditionedStatus(), []))
+    how = Reconciliation(observe, [ReconcileStep("Act", act)], report=report)
+    metrics = ControllerMetrics(CollectorRegistry())
+    controller = Controller("farms", farms, how, metrics, serves=served.__contains__)
+    task = asyncio.create_task(run_controllers([controller]))
+    api.put(FARM)
+    await farms.listed()
+    await eventually(lambda: farms.get(("alice", "cows")) is not None and controller.queue.is_idle)
+    assert acted.empty()
+    assert "status" not in api.objects[FARM]
+    served.add("alice")
+    controller.reconcile_all("alice")
+    assert await asyncio.wait_for(acted.get(), 30) == "cows"
+    task.cancel()

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from prometheus_client import Counter
 
 from redbox_kube.api.kinds import CONFIG_MAP, POD
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.owned import DesiredObject, NotOurs, projection, revision
+from redbox_kube.status.status_writer import DeletionForbidden, StatusWriter
 from tests.kube.controller.owner import at, config_map, owned_objects, owner, shown
 from tests.kube.fakes import FakeApiServer
 
@@ -168,3 +170,13 @@ def test_a_projection_has_only_what_was_wanted() -> None:
     assert projection(existing, wanted) == {"spec": {"containers": [{"name": "a", "image": "x"}]}}
     longer = {"spec": {"containers": [{"name": "a"}, {"name": "injected"}]}}
     assert projection(longer, wanted) == longer
+
+
+async def test_nothing_is_deleted_where_a_newer_release_has_written() -> None:
+    api = FakeApiServer()
+    writes = Counter("writes", "Writes.", ("kind", "verb"), registry=None)
+    writer = StatusWriter(api.client, writes, why_not_delete=lambda namespace: f"{namespace} is newer")
+    api.put(at("a"))
+    with pytest.raises(DeletionForbidden, match="alice is newer"):
+        await writer.delete(at("a"), "")
+    assert at("a") in api.objects

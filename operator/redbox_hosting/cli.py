@@ -1,0 +1,58 @@
+"""The command line of `redbox-hosting`."""
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from redbox_api.log import configure_log
+from redbox_hosting.application import HostingOptions, run_hosting_operator
+from redbox_hosting.controllers.context import DefaultImages, OperatorPods
+from redbox_kube.runtime.version_option import add_version_option
+
+app = typer.Typer(name="redbox-hosting", help="Runs Slurm clusters in Kubernetes.", no_args_is_help=True)
+add_version_option(app, "redbox-hosting")
+
+
+@app.callback()
+def commands() -> None:
+    """With one command only, typer would leave out its name."""
+
+
+@app.command()
+def run(
+    *,
+    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="The operator's own namespace.")],
+    serve_namespaces: Annotated[
+        str,
+        typer.Option(
+            envvar="REDBOX_SERVE_NAMESPACES", help="The namespaces of its Slurm clusters, comma separated."
+        ),
+    ],
+    image: Annotated[
+        str,
+        typer.Option(
+            envvar="REDBOX_SLURM_IMAGE",
+            help="The image of Slurm for Controllers that name none. Its tag begins with the release.",
+        ),
+    ] = "",
+    database_image: Annotated[
+        str, typer.Option(envvar="REDBOX_DATABASE_IMAGE", help="The image of MariaDB.")
+    ] = "",
+    health_port: Annotated[
+        int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Port of /healthz, /readyz and /metrics.")
+    ] = 8080,
+) -> None:
+    """Run the operator until SIGTERM."""
+    configure_log(sys.stderr)
+    served = [name.strip() for name in serve_namespaces.split(",") if name.strip()]
+    if not served:
+        raise typer.BadParameter("name one namespace at least", param_hint="--serve-namespaces")
+    options = HostingOptions(
+        namespaces=served,
+        operator=OperatorPods(namespace),
+        images=DefaultImages(image, database_image),
+        health_port=health_port,
+    )
+    asyncio.run(run_hosting_operator(options))

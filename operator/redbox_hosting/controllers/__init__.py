@@ -1,0 +1,1 @@
+"""The controllers: one folder of modules for each kind or group of kinds."""

@@ -1,0 +1,1 @@
+"""The controller of Controllers: slurmctld, its configuration, and the operator's way to slurmrestd."""

@@ -1,0 +1,145 @@
+"""The authority of one cluster, and the certificates that it issues: of servers, and of the operator."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from redbox_kube.controller.steps import StepFailed
+
+PEM = serialization.Encoding.PEM
+BACKDATED = timedelta(minutes=5)
+"""The clock of another machine may be behind."""
+AUTHORITY_LIFE, CERTIFICATE_LIFE = timedelta(days=3650), timedelta(days=90)
+RENEWED_AT = 0.6
+"""Of its life."""
+SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+
+
+@dataclass(frozen=True)
+class ClusterAuthority:
+    """Certifies the endpoints of one cluster, and the operator as their only client."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def make(cls, name: str, now: datetime) -> Self:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _named(name)
+        builder = _builder(subject, key.public_key(), subject, key.public_key(), now, AUTHORITY_LIFE)
+        return cls(key, _limited(builder, authority=True).sign(key, hashes.SHA256()))
+
+    @classmethod
+    def read(cls, files: Mapping[str, bytes]) -> Self:
+        """From the files of `files`; raises StepFailed."""
+        try:
+            key = serialization.load_pem_private_key(files["ca.key"], None)
+            certificate = x509.load_pem_x509_certificate(files["ca.crt"])
+        except (KeyError, ValueError) as error:
+            raise StepFailed(
+                f"the Secret of the cluster's authority cannot be read, delete it: {error}"
+            ) from error
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise StepFailed("the Secret of the cluster's authority has no key of the operator's, delete it")
+        return cls(key, certificate)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {"ca.crt": self.pem, "ca.key": _private(self.key)}
+
+    @property
+    def pem(self) -> bytes:
+        return self.certificate.public_bytes(PEM)
+
+    def issue(self, name: str, hosts: Sequence[str], now: datetime) -> dict[str, bytes]:
+        """tls.crt, tls.key and ca.crt; of a server if it has hosts, else of a client."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(
+            _named(name),
+            key.public_key(),
+            self.certificate.subject,
+            self.key.public_key(),
+            now,
+            CERTIFICATE_LIFE,
+        )
+        usage = x509.ExtendedKeyUsage([SERVER if hosts else CLIENT])
+        builder = _limited(builder, authority=False).add_extension(usage, critical=False)
+        if hosts:
+            alternatives = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
+            builder = builder.add_extension(alternatives, critical=False)
+        certificate = builder.sign(self.key, hashes.SHA256())
+        return {"tls.crt": certificate.public_bytes(PEM), "tls.key": _private(key), "ca.crt": self.pem}
+
+    def is_due(self, files: Mapping[str, bytes], now: datetime) -> bool:
+        """Whether these are to be replaced: unreadable, of another authority, or old."""
+        try:
+            certificate = x509.load_pem_x509_certificate(files["tls.crt"])
+            certificate.verify_directly_issued_by(self.certificate)
+        except Exception:  # noqa: BLE001 (whatever is wrong with it, a new one helps)
+            return True
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        return now >= begins + (ends - begins) * RENEWED_AT or files.get("ca.crt") != self.pem
+
+
+def client_context(files: Mapping[str, bytes]) -> ssl.SSLContext:
+    """Of a client with this certificate, which trusts this authority alone."""
+    context = ssl.create_default_context(cadata=files["ca.crt"].decode())
+    with tempfile.TemporaryDirectory() as folder:  # ssl reads certificates from files only
+        for name in ("tls.crt", "tls.key"):
+            path = Path(folder, name)
+            path.touch(mode=0o600)
+            path.write_bytes(files[name])
+        context.load_cert_chain(Path(folder, "tls.crt"), Path(folder, "tls.key"))
+    return context
+
+
+def _builder(  # noqa: PLR0917 (as they stand in a certificate)
+    subject: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    issuer: x509.Name,
+    issuers: ec.EllipticCurvePublicKey,
+    now: datetime,
+    life: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuers), critical=False)
+    )
+
+
+def _limited(builder: x509.CertificateBuilder, *, authority: bool) -> x509.CertificateBuilder:
+    """Python from 3.13 on refuses chains without key usage and authority key identifier."""
+    used = {"key_cert_sign", "crl_sign"} if authority else {"digital_signature"}
+    usage = x509.KeyUsage(**{name: name in used for name in USAGES})
+    constraints = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
+    return builder.add_extension(constraints, critical=True).add_extension(usage, critical=True)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -1,0 +1,75 @@
+"""What every controller of hosted Slurm is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.build.config.releases import release_of
+from redbox_hosting.build.pods.parts import SlurmCell
+from redbox_hosting.controllers.slurm_connections import SlurmConnections
+from redbox_hosting.controllers.watched_kinds import HostingWatches
+from redbox_hosting.slurm.client import SlurmrestdClient
+from redbox_kube.controller.metrics import ControllerMetrics
+from redbox_kube.controller.namespace_leases import NamespaceLeases
+from redbox_kube.controller.steps import StepFailed
+from redbox_kube.runtime.clock import now
+from redbox_kube.status.status_writer import StatusWriter
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultImages:
+    """For objects that name none; empty: they must."""
+
+    slurm: str = ""
+    database: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPods:
+    """Where the operator's own pods are, and the value of their label app.kubernetes.io/name."""
+
+    namespace: str
+    name: str = "redbox-hosting"
+
+
+@dataclass(frozen=True)
+class HostingContext:
+    """Each controller passes `serves=context.leases.may_write` to the kit's Controller."""
+
+    writer: StatusWriter
+    metrics: ControllerMetrics
+    leases: NamespaceLeases
+    watches: HostingWatches
+    connections: SlurmConnections
+    images: DefaultImages
+    operator: OperatorPods
+    namespaces: Sequence[str]
+    clock: Callable[[], datetime] = now
+
+    def slurm_of(self, namespace: str, controller: str) -> SlurmrestdClient:
+        """SlurmUnknown with the reason if this cluster cannot be asked."""
+        return self.connections.slurm_of(namespace, controller)
+
+    def controller_of(self, namespace: str, name: str) -> SlurmController:
+        """Raises StepFailed if there is none."""
+        found = self.watches.controllers.get((namespace, name))
+        if found is None:
+            raise StepFailed(f"there is no Controller {name} in the namespace {namespace}: create it")
+        return found
+
+    def cell_of(self, controller: SlurmController) -> SlurmCell:
+        """The cluster as builders see it; raises StepFailed without an image of a known release."""
+        image = str(controller.spec.slurmctld.get("image") or self.images.slurm)
+        if not image:
+            raise StepFailed("no image is configured: set spec.slurmctld.image")
+        return SlurmCell(
+            name=controller.name,
+            namespace=controller.namespace,
+            uid=controller.uid,
+            spec=controller.spec,
+            image=image,
+            release=release_of(image),
+        )

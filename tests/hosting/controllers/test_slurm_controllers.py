@@ -1,0 +1,110 @@
+"""A Controller at the API server of the tests: what is made, and what its status says."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from redbox_hosting.api import names
+from redbox_hosting.application import HostingOperator, HostingOptions
+from redbox_hosting.controllers.context import DefaultImages, OperatorPods
+from redbox_kube.api import kinds
+from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.controller.controller import run_controllers
+from tests.kube.fakes import FakeApiServer
+
+SLURM = ResourcePath(names.CONTROLLERS, "slurm", "hpc")
+OPTIONS = HostingOptions(
+    ["hpc"], OperatorPods("redbox-system"), DefaultImages(slurm="registry.example.org/redbox-slurm:26.05")
+)
+
+
+def at(kind: kinds.Kind, name: str) -> ResourcePath:
+    return ResourcePath(kind, name, "hpc")
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    api = FakeApiServer()
+    operator = HostingOperator(api.client, OPTIONS)
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(operator.leases.run(operator._lease_changed)),
+            group.create_task(run_controllers(operator.controllers)),
+        ]
+        yield api
+        for task in tasks:
+            task.cancel()
+
+
+async def eventually(check: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not check():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+
+
+def condition(api: FakeApiServer, name: str) -> Object:
+    conditions = api.objects[SLURM].get("status", {}).get("conditions") or []
+    return next((dict(each) for each in conditions if each["type"] == name), {})
+
+
+async def test_a_controller_brings_up_its_objects_and_waits_for_them(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    await eventually(lambda: at(kinds.STATEFUL_SET, "slurm-controller") in api.objects)
+    assert at(kinds.DEPLOYMENT, "slurm-control") in api.objects
+    assert set(api.names("Secret")) == {
+        "slurm-authority",
+        "slurm-control-tls",
+        "slurm-controller-tls",
+        "slurm-keys",
+    }
+    mounted = api.objects[at(kinds.CONFIG_MAP, "slurm-config")]
+    digest = mounted["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH]
+    assert f"Licenses=redbox-config-{digest}:1" in mounted["data"]["slurm.conf"]
+    record = api.objects[at(kinds.CONFIG_MAP, f"slurm-config-{digest}")]
+    assert record["immutable"] is True
+    await eventually(lambda: condition(api, "Ready").get("status") == "False")
+    assert "slurm-controller to be ready" in condition(api, "Ready")["message"]
+    assert condition(api, "Degraded")["status"] == "False"
+    assert condition(api, "Progressing")["status"] == "True"
+
+
+async def test_keys_are_made_once(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    await eventually(lambda: at(kinds.STATEFUL_SET, "slurm-controller") in api.objects)
+    keys = api.objects[at(kinds.SECRET, "slurm-keys")]["data"]
+    (own,) = json.loads(base64.b64decode(keys["slurm.jwks"]))["keys"]
+    assert own["use"] == "default"
+    same = {"uid": api.objects[SLURM]["metadata"]["uid"], "generation": 2}
+    api.put(SLURM, metadata=same, spec={"extraConf": "KillWait=7"})
+    await eventually(
+        lambda: "KillWait=7" in api.objects[at(kinds.CONFIG_MAP, "slurm-config")]["data"]["slurm.conf"]
+    )
+    assert api.objects[at(kinds.SECRET, "slurm-keys")]["data"] == keys
+
+
+async def test_a_line_that_loads_code_is_named_and_nothing_is_started(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={"extraConf": "JobSubmitPlugins=lua"})
+    await eventually(lambda: condition(api, "Degraded").get("status") == "True")
+    assert "JobSubmitPlugins is refused" in condition(api, "Configuration")["message"]
+    assert at(kinds.STATEFUL_SET, "slurm-controller") not in api.objects
+
+
+async def test_a_field_that_is_not_built_is_named_while_the_cluster_runs(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={"redbox": {"restore": {"claimName": "copy"}}})
+    await eventually(lambda: condition(api, "Degraded").get("status") == "True")
+    assert "spec.redbox.restore is not built" in condition(api, "Configuration")["message"]
+    await eventually(lambda: at(kinds.STATEFUL_SET, "slurm-controller") in api.objects)
+
+
+async def test_a_secret_of_somebody_else_is_never_taken(api: FakeApiServer) -> None:
+    theirs = {"data": {"slurm.jwks": "dGhlaXJz"}}
+    api.put(at(kinds.SECRET, "slurm-keys"), **theirs)
+    api.put(SLURM, spec={})
+    await eventually(lambda: condition(api, "Keys").get("status") == "False")
+    assert "does not belong" in condition(api, "Keys")["message"]
+    assert at(kinds.STATEFUL_SET, "slurm-controller") not in api.objects
