@@ -25,7 +25,7 @@ NAMESPACE_FENCE = "NamespaceFence"
 
 
 def status_of(world: WorkerWorld, reports: Reports) -> StatusVerdict:
-    """Ready: as many workers of the newest revision as wanted are available, and Slurm can use their nodes."""
+    """Ready: as many workers as wanted are available, all of the newest revision."""
     node_set, workers, plan = world.node_set, world.workers, world.plan
     staying = [view for view in workers if counts(view.pod)]
     available = [view for view in staying if is_available(view, node_set.spec.min_ready_seconds, world.now)]
@@ -94,7 +94,8 @@ def _facts(world: WorkerWorld) -> Iterable[NewCondition]:
     altered = [f"{view.pod.name}: {view.pod.altered}" for view in world.workers if view.pod.altered]
     if altered:
         words = (
-            f"{'; '.join(_named(altered))}. Their nodes are not resumed: delete them, or remove what alters"
+            f"{'; '.join(_named(altered))}. Their nodes are not resumed: remove the admission plugin or the "
+            f"change, and condemn the pods by the annotation {names.ANNOTATION_CONDEMNED}"
         )
         yield NewCondition("PodAltered", "Altered", words, holds=True)
     lost = [
@@ -104,8 +105,8 @@ def _facts(world: WorkerWorld) -> Iterable[NewCondition]:
     ]
     if lost:
         words = (
-            f"{', '.join(_named(lost))}. Jobs that Slurm requeues from there may run twice: when the machine is "
-            "off, taint the Kubernetes node with node.kubernetes.io/out-of-service"
+            f"{', '.join(_named(lost))}. Jobs that Slurm requeues from there may run twice: when the machine "
+            "is off, taint the Kubernetes node with node.kubernetes.io/out-of-service"
         )
         yield NewCondition("MachinesLost", "Lost", words, holds=True)
     if any(view.pod.machine is WorkerMachine.UNREADABLE for view in world.workers):

@@ -1,4 +1,4 @@
-"""What is due for the workers of a NodeSet: which are made, which are to go and why, and which stay after all.
+"""What is due for the workers of a NodeSet: which are made, which are to go and why, and which stay.
 
 Pure. Scale-in and update condemn; the gate alone decides when a condemned worker goes.
 """

@@ -17,22 +17,27 @@ def wanted_condition(view: WorkerView, world: WorkerWorld) -> PodCondition | Non
     A pod without the condition is in service. An idle worker that is to go gets none: it is gone before
     anybody could read it.
     """
-    pod, snapshot = view.pod, world.snapshot
-    if pod.is_ending:
+    if view.pod.is_ending:
         return None
-    if pod.condemned:
-        decision = world.gates[pod.name]
-        if decision.state is GateState.UNKNOWN:
-            return PodCondition(UNKNOWN, "Unknown", decision.reason)
-        if decision.jobs and not decision.is_open:
-            return PodCondition(TRUE, DrainOwner.OPERATOR, f"{pod.condemned}: {decision.reason}")
-        return None
-    node = snapshot.nodes.get(pod.name)
-    if snapshot.unknown or node is None:
+    return _of_a_condemned(view, world) if view.pod.condemned else _of_a_drain(view, world)
+
+
+def _of_a_condemned(view: WorkerView, world: WorkerWorld) -> PodCondition | None:
+    decision = world.gates[view.pod.name]
+    if decision.state is GateState.UNKNOWN:
+        return PodCondition(UNKNOWN, "Unknown", decision.reason)
+    if decision.jobs and not decision.is_open:
+        return PodCondition(TRUE, DrainOwner.OPERATOR, f"{view.pod.condemned}: {decision.reason}")
+    return None
+
+
+def _of_a_drain(view: WorkerView, world: WorkerWorld) -> PodCondition | None:
+    node = world.snapshot.nodes.get(view.pod.name)
+    if world.snapshot.unknown or node is None:
         return None
     if not is_out_of_service(node):
         return IN_SERVICE if view.condition and view.condition.status != FALSE else None
     owner = drain_owner(node)
-    if owner is DrainOwner.SLURM and not pod.was_ready:
+    if owner is DrainOwner.SLURM and not view.pod.was_ready:
         return None  # of its predecessor
     return PodCondition(TRUE, owner, plain_reason(node.reason) or "+".join(sorted(node.state)))

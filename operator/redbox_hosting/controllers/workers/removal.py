@@ -1,8 +1,7 @@
 """The deletion of condemned workers: live reads, the gate once more, the label off, and then the pod.
 
-Whatever changes between the live read and the deletion changes the pod's resourceVersion, or is Slurm's: so
-that the node was drained, idle and without a job is read after Slurm confirmed the drain, and nothing can start
-on a drained node. preStop is the second fence.
+A change of the pod between its live read and its deletion fails the deletion's precondition. Slurm is read
+after it confirmed the drain, and starts nothing on a drained node. preStop is the second fence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Revisions of a NodeSet: the fields of the user's that a worker is made of. Pure.
 
-Nothing of the operator's is part of them, so that an upgrade of the operator replaces no worker. A pod has the
-revision that it was made of, and the format of the operator that made it.
+Nothing of the operator's is part of them, so that an upgrade of the operator replaces no worker. A pod has
+the revision that it was made of, and the format of the operator that made it.
 """
 
 from __future__ import annotations

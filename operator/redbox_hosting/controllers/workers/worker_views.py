@@ -57,8 +57,12 @@ def read_worker(body: Object) -> WorkerView:
     metadata, spec, status = body["metadata"], body["spec"], body.get("status") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     conditions = {each["type"]: each for each in status.get("conditions") or []}
-    container = next((each for each in status.get("containerStatuses") or [] if each["name"] == ROLE), {})
-    owner = next((each for each in metadata.get("ownerReferences") or [] if each["kind"] == "NodeSet"), {})
+    container: Object = next(
+        (each for each in status.get("containerStatuses") or [] if each["name"] == ROLE), {}
+    )
+    owner: Object = next(
+        (each for each in metadata.get("ownerReferences") or [] if each["kind"] == "NodeSet"), {}
+    )
     ready = conditions.get(READY) or {}
     is_ready, ready_at = ready.get("status") == "True", _time(ready.get("lastTransitionTime"))
     started = _time(status.get("startTime"))
@@ -139,7 +143,7 @@ def _altered(annotations: Mapping[str, str], body: Object) -> str:
 
 
 def _has_ended(container: Mapping[str, Any]) -> bool:
-    """Whether the kubelet shows that the container ran and runs no more; `waiting` is a pause after its end."""
+    """Whether the kubelet shows that it ran and runs no more; `waiting` is a pause after its end."""
     state, last = container.get("state") or {}, container.get("lastState") or {}
     return "terminated" in state or ("waiting" in state and "terminated" in last)
 
@@ -156,7 +160,7 @@ def _problem(container: Mapping[str, Any], conditions: Mapping[str, Mapping[str,
 
 def _phase(text: object) -> PodPhase:
     try:
-        return PodPhase(text or PodPhase.PENDING)
+        return PodPhase(str(text or PodPhase.PENDING))
     except ValueError:
         return PodPhase.UNKNOWN
 

@@ -37,6 +37,8 @@ class WorkerWorld:
     """Of the condemned, by the names of pods."""
     records: Mapping[str, RecordDecision]
     """Of nodes of ours without a pod."""
+    is_stale: bool
+    """Whether workers are to be chosen by a newer snapshot."""
     now: float
 
     @property
@@ -53,4 +55,4 @@ class WorkerWorld:
         starting = any(not view.pod.is_ready and not view.problem for view in self.workers)
         acting = any(act.verb is not None for act in self.acts.values())
         deletable = any(decision.delete for decision in self.records.values())
-        return starting or acting or deletable or bool(self.gates) or bool(self.plan.create)
+        return self.is_stale or starting or acting or deletable or bool(self.gates) or bool(self.plan.create)
