@@ -76,11 +76,8 @@ class WorkerObserver:
             plan = deletion_plan(workers)
         else:
             plan = workers_plan(node_set.spec, workers, snapshot, newest, now)
-        is_stale = (
-            any(plan.condemned.values())
-            and not snapshot.unknown
-            and monotonic() - snapshot.taken_at > FRESH_S
-        )
+        is_old = not snapshot.unknown and monotonic() - snapshot.taken_at > FRESH_S
+        is_stale = is_old and any(plan.condemned.values())
         if is_stale:  # which workers are idle is looked at again before any is chosen
             plan = replace(plan, condemned={})
             self._context.snapshots.hurry(place)
