@@ -13,7 +13,9 @@ from redbox_hosting.api import names
 from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
 from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
+from redbox_hosting.controllers.slurm_snapshots import SlurmSnapshots
 from redbox_hosting.controllers.watched_kinds import HostingWatches
+from redbox_hosting.controllers.workers.node_sets import NodeSets
 from redbox_kube.api.objects import ObjectClient
 from redbox_kube.controller.controller import Controller, run_controllers
 from redbox_kube.controller.metrics import ControllerMetrics
@@ -32,6 +34,7 @@ class HostingOptions:
     namespaces: Sequence[str]
     operator: OperatorPods
     images: DefaultImages = field(default_factory=DefaultImages)
+    reads_nodes: bool = False
     health_port: int = 8080
 
 
@@ -39,6 +42,7 @@ def controllers_of(context: HostingContext) -> list[Controller[Any, Any]]:
     """All of them; each reconciles the objects of one kind."""
     return [
         SlurmControllers(context).controller,
+        NodeSets(context).controller,
     ]
 
 
@@ -57,15 +61,18 @@ class HostingOperator:
             ("kind", "verb"),
             registry=self.registry,
         )
+        connections = SlurmConnections()
         self.context = HostingContext(
             writer=StatusWriter(objects, writes, why_not_delete=self.leases.why_not_delete),
             metrics=ControllerMetrics(self.registry),
             leases=self.leases,
             watches=HostingWatches(objects, options.namespaces),
-            connections=SlurmConnections(),
+            connections=connections,
+            snapshots=SlurmSnapshots(connections),
             images=options.images,
             operator=options.operator,
             namespaces=options.namespaces,
+            reads_nodes=options.reads_nodes,
         )
         self.controllers = controllers_of(self.context)
 
@@ -76,6 +83,7 @@ class HostingOperator:
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self.leases.run(self._lease_changed))
+            group.create_task(self.context.snapshots.run())
             group.create_task(run_controllers(self.controllers))
 
     def _lease_changed(self, namespace: str) -> None:

@@ -40,6 +40,12 @@ def run(
     database_image: Annotated[
         str, typer.Option(envvar="REDBOX_DATABASE_IMAGE", help="The image of MariaDB.")
     ] = "",
+    reads_nodes: Annotated[
+        bool,
+        typer.Option(
+            envvar="REDBOX_READS_NODES", help="Read Kubernetes nodes: cordons, and machines that are lost."
+        ),
+    ] = False,
     health_port: Annotated[
         int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Port of /healthz, /readyz and /metrics.")
     ] = 8080,
@@ -53,6 +59,7 @@ def run(
         namespaces=served,
         operator=OperatorPods(namespace),
         images=DefaultImages(image, database_image),
+        reads_nodes=reads_nodes,
         health_port=health_port,
     )
     asyncio.run(run_hosting_operator(options))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from redbox_bed.core.places import CHECKOUT
+from redbox_hosting.api import names
 from redbox_operator.companion_pods.users import CompanionUsers
 from tests.deploy.chart_objects import CONTROLLERS, Objects, Render, of_kind
 
@@ -241,3 +242,24 @@ def test_no_two_objects_have_one_name(helm: Path, example: str, namespace: str) 
         if one
     ]
     assert [name for name in set(names) if names.count(name) > 1] == []
+
+
+def test_the_workers_policies_select_by_the_labels_that_the_operator_sets(rendered: Render) -> None:
+    policies = {
+        one["metadata"]["name"]: one["spec"]
+        for one in of_kind(rendered(hosting={"enabled": True}), "ValidatingAdmissionPolicy")
+        if one["metadata"]["name"].startswith("redbox-worker")
+    }
+    selected = {
+        name: spec["matchConstraints"]["objectSelector"]["matchLabels"] for name, spec in policies.items()
+    }
+    assert selected == {
+        "redbox-workers": {names.LABEL_PROTECTED: "true"},
+        "redbox-worker-namespaces": {names.LABEL_HOLDS_WORKERS: "true"},
+    }
+    for spec in policies.values():
+        assert spec["failurePolicy"] == "Fail"
+        assert names.ANNOTATION_FORCE_DELETE in spec["validations"][0]["expression"]
+    assert not [
+        one for one in of_kind(rendered(), "ValidatingAdmissionPolicy") if "worker" in str(one["metadata"])
+    ]

@@ -22,7 +22,12 @@ from redbox_kube.api import kinds
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from tests.kube.object_api import ObjectApi
-from tests.kube.object_rules import is_selected, json_patched, merge_patched
+from tests.kube.object_rules import (
+    is_selected,
+    json_patched,
+    merge_patched,
+    with_conditions_of_others,
+)
 
 FIELD_MANAGER = "test"
 
@@ -218,6 +223,8 @@ class FakeApiServer:
         found = found or self.put(where)
         before = self._managed.get((where, manager, subresource), {})
         self._managed[where, manager, subresource] = _copied(body)
+        if subresource:
+            body = with_conditions_of_others(found, body)
         return self._stored(where, merge_patched(found, merge_patched(_withdrawal(before, body), body)))
 
     async def merge(self, where: ResourcePath, body: Object, *, subresource: str = "") -> Object | None:

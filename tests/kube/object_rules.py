@@ -43,6 +43,16 @@ def _field(body: Object, path: str) -> str:
     return str(found or "")
 
 
+def with_conditions_of_others(found: Object, body: Object) -> Object:
+    """What is applied, with the conditions of other types: that list is merged by its types."""
+    own = body.get("status", {}).get("conditions")
+    if own is None:
+        return body
+    types = {each["type"] for each in own}
+    others = [each for each in found.get("status", {}).get("conditions") or [] if each["type"] not in types]
+    return {**body, "status": {**body["status"], "conditions": [*others, *own]}}
+
+
 def merge_patched(target: Object, patch: Object) -> Object:
     """As a JSON merge patch has it: null removes."""
     merged = dict(target)

@@ -31,6 +31,26 @@ ANNOTATION_CONFIG_HASH = f"{GROUP}/config-hash"
 
 OBJECT_FORMAT = 1
 """Of all objects that this operator writes: an older one deletes nothing where a newer one has written."""
+ANNOTATION_CONDEMNED = f"{GROUP}/condemned"
+"""On a worker's pod: why it is to go. An administrator may set it: the worker ends after its jobs."""
+ANNOTATION_CONDEMNED_AT = f"{GROUP}/condemned-at"
+ANNOTATION_CORDON = f"{GROUP}/pod-cordon"
+"""On a worker's pod, by its administrator: the node is drained, with this reason."""
+ANNOTATION_FORCE_DELETE = f"{GROUP}/force-delete"
+"""On a worker's pod, by its administrator: it goes with its jobs, for this reason."""
+ANNOTATION_DEADLINE = f"{GROUP}/pod-deadline"
+ANNOTATION_DELETION_COST = f"{GROUP}/pod-deletion-cost"
+ANNOTATION_CREATED_AS = f"{GROUP}/created-as"
+"""On a worker's pod: the part of its spec that others must not change."""
+ANNOTATION_NODE_CORDON_REASON = f"{GROUP}/node-cordon-reason"
+"""On a Kubernetes node, by its administrator."""
+LABEL_HOLDS_WORKERS = f"{GROUP}/holds-workers"
+"""On a namespace while workers are in it: its deletion is refused."""
+FINALIZER_WORKERS = f"{GROUP}/workers"
+"""Of a NodeSet: it goes after its workers."""
+CONDITION_DRAINING = f"{GROUP}/Draining"
+"""Of a worker's pod: whether its node is out of service in Slurm, and by whom."""
+
 POD_FORMAT = 1
 """Of the pods that this operator makes; pods of the last two formats are kept."""
 SLURM_UID = 64030

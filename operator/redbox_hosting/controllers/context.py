@@ -10,6 +10,7 @@ from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.build.config.releases import release_of
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
+from redbox_hosting.controllers.slurm_snapshots import SlurmSnapshots
 from redbox_hosting.controllers.watched_kinds import HostingWatches
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_kube.controller.metrics import ControllerMetrics
@@ -44,9 +45,12 @@ class HostingContext:
     leases: NamespaceLeases
     watches: HostingWatches
     connections: SlurmConnections
+    snapshots: SlurmSnapshots
     images: DefaultImages
     operator: OperatorPods
     namespaces: Sequence[str]
+    reads_nodes: bool = False
+    """Whether the operator may read Nodes: else cordons and lost machines are not seen."""
     clock: Callable[[], datetime] = now
 
     def slurm_of(self, namespace: str, controller: str) -> SlurmrestdClient:

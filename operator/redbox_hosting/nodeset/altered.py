@@ -17,6 +17,18 @@ OF_CONTAINER = ("args", "command", "lifecycle", "resources", "securityContext")
 OF_POD = ("hostNetwork", "hostPID", "hostname", "subdomain", "terminationGracePeriodSeconds")
 
 
+def compared_part(manifest: Manifest) -> Manifest:
+    """The fields of a pod that `alterations` looks at."""
+    spec = manifest["spec"]
+    part = {field: spec[field] for field in OF_POD if field in spec}
+    for kind in ("initContainers", "containers"):
+        part[kind] = [
+            {field: each[field] for field in ("name", *OF_CONTAINER) if field in each}
+            for each in spec.get(kind) or []
+        ]
+    return {"spec": part}
+
+
 def alterations(wanted: Manifest, live: Manifest) -> list[str]:
     """The fields of the pod's spec that differ from what the operator created, by name."""
     return [*_alterations(wanted["spec"], live["spec"])]

@@ -1,0 +1,139 @@
+"""What is due for the workers of a NodeSet: which are made, which are to go and why, and which stay.
+
+Pure. Scale-in and update condemn; the gate alone decides when a condemned worker goes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from redbox_hosting.api.nodeset import NodeSetSpec, UpdateType
+from redbox_hosting.controllers.workers.revisions import is_outdated
+from redbox_hosting.controllers.workers.worker_views import WorkerView
+from redbox_hosting.nodeset.drains import our_reason
+from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
+from redbox_hosting.nodeset.scaling import SCALE_IN, holds_place, is_replaced, removal_order, scale_plan
+from redbox_hosting.nodeset.wanted import NodeAct, NodeVerb
+from redbox_hosting.slurm.snapshot import SlurmSnapshot
+
+UPDATE, MACHINE_OFF, DELETED = "update", "its machine is off", "the NodeSet is deleted"
+BY_US = frozenset({SCALE_IN, UPDATE, MACHINE_OFF, DELETED})
+"""Other reasons are a user's: such a worker is replaced, and never spared."""
+DEFAULT_UNAVAILABLE = "25%"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersPlan:
+    """Ordinals to create, and the workers whose annotation `condemned` changes; empty: it goes."""
+
+    desired: int
+    create: tuple[int, ...] = ()
+    condemned: Mapping[str, str] = field(default_factory=dict)
+    """Reasons by the names of pods."""
+
+
+def desired_number(spec: NodeSetSpec, pods: Sequence[WorkerPod]) -> int:
+    """Without `replicas` as many as there are."""
+    return spec.replicas if spec.replicas is not None else sum(map(holds_place, pods))
+
+
+def workers_plan(
+    spec: NodeSetSpec, views: Sequence[WorkerView], snapshot: SlurmSnapshot, newest: str, now: float
+) -> WorkersPlan:
+    """Of a NodeSet that is not being deleted."""
+    pods = [view.pod for view in views]
+    desired = desired_number(spec, pods)
+    # A worker that ends for its update is replaced under its own name.
+    returning = sum(
+        pod.is_ending and pod.condemned not in {"", SCALE_IN, MACHINE_OFF} and not is_replaced(pod)
+        for pod in pods
+    )
+    plan = scale_plan(max(desired - returning, 0), pods, snapshot)
+    condemned = {pod.name: SCALE_IN for pod in plan.condemn if not pod.condemned}
+    condemned |= {pod.name: "" for pod in plan.spare}
+    condemned |= {
+        pod.name: MACHINE_OFF
+        for pod in plan.lost
+        if pod.machine in {WorkerMachine.OFF, WorkerMachine.GONE} and not pod.condemned
+    }
+    going = {name for name, reason in condemned.items() if reason}
+    for name in _updated(spec, [view for view in views if view.pod.name not in going], snapshot, newest, now):
+        condemned.setdefault(name, UPDATE)
+    for view in views:
+        is_current = not is_outdated(view.revision, view.pod_format, newest)
+        if view.pod.condemned == UPDATE and is_current and not view.pod.is_ending and view.pod.is_protected:
+            condemned.setdefault(view.pod.name, "")
+    return WorkersPlan(desired, plan.create, condemned)
+
+
+def deletion_plan(views: Sequence[WorkerView]) -> WorkersPlan:
+    """Of a NodeSet that is being deleted: all go, through the gate."""
+    reasons = {view.pod.name: DELETED for view in views if view.pod.condemned in {"", SCALE_IN}}
+    return WorkersPlan(0, condemned=reasons)
+
+
+def is_available(view: WorkerView, min_ready_s: int, now: float) -> bool:
+    """Ready for long enough, and not to go."""
+    pod, since = view.pod, view.ready_since
+    is_staying = not pod.is_ending and not pod.condemned and not is_replaced(pod)
+    return is_staying and pod.is_ready and (not min_ready_s or now - (since or now) >= min_ready_s)
+
+
+def _updated(
+    spec: NodeSetSpec, views: Sequence[WorkerView], snapshot: SlurmSnapshot, newest: str, now: float
+) -> list[str]:
+    """The names of those that are to be replaced next.
+
+    Missing workers count as unavailable. Until one of the new revision is available, only one is replaced:
+    so an image that does not start stops the update after one.
+    """
+    if spec.update_strategy.type is not UpdateType.ROLLING_UPDATE:
+        return []
+    outdated = [view for view in views if is_outdated(view.revision, view.pod_format, newest)]
+    open_ = [view.pod for view in outdated if not view.pod.condemned and not view.pod.is_ending]
+    desired = desired_number(spec, [view.pod for view in views])
+    available = [view for view in views if is_available(view, spec.min_ready_seconds, now)]
+    allowed = max_unavailable(spec, desired) - (desired - len(available))
+    if not any(not is_outdated(view.revision, view.pod_format, newest) for view in available):
+        in_flight = sum(view not in outdated for view in views)
+        in_flight += sum(view.pod.condemned == UPDATE or view.pod.is_ending for view in outdated)
+        allowed = min(allowed, 1 - in_flight)
+    chosen: list[str] = []
+    free = {view.pod.name for view in available}
+    for pod in removal_order(open_, snapshot):
+        if pod.name in free and allowed > 0:
+            chosen.append(pod.name)
+            allowed -= 1
+        elif pod.name not in free and (not pod.was_ready or allowed >= 0):
+            chosen.append(pod.name)  # it is missing anyway
+    return chosen
+
+
+def max_unavailable(spec: NodeSetSpec, desired: int) -> int:
+    """One at least."""
+    rolling = spec.update_strategy.rolling_update
+    given = (
+        rolling.max_unavailable if rolling and rolling.max_unavailable is not None else DEFAULT_UNAVAILABLE
+    )
+    text = str(given)
+    number = math.floor(desired * int(text[:-1]) / 100) if text.endswith("%") else int(text)
+    return max(number, 1)
+
+
+def after_its_timeout(
+    act: NodeAct, view: WorkerView, snapshot: SlurmSnapshot, timeout_s: int | None, now: float
+) -> NodeAct:
+    """DOWN, which requeues its jobs, for a worker that has waited for them as long as its NodeSet allows."""
+    node, since = snapshot.nodes.get(view.pod.name), view.condemned_at
+    is_due = timeout_s is not None and since is not None and now - since >= timeout_s
+    if not is_due or snapshot.unknown or node is None or act.verb is not None or not view.pod.condemned:
+        return act
+    if view.pod.is_ending or "DOWN" in node.state or not snapshot.jobs_on(view.pod.name):
+        return act
+    return NodeAct(NodeVerb.DOWN, our_reason(f"{view.pod.condemned}, and drainTimeout is over"))
+
+
+def with_machine(view: WorkerView, machine: WorkerMachine, reason: str) -> WorkerView:
+    return replace(view, pod=replace(view.pod, machine=machine, machine_reason=reason))

@@ -1,0 +1,63 @@
+"""Revisions of a NodeSet: the fields of the user's that a worker is made of. Pure.
+
+Nothing of the operator's is part of them, so that an upgrade of the operator replaces no worker. A pod has
+the revision that it was made of, and the format of the operator that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from redbox_hosting.api import names
+from redbox_hosting.api.nodeset import NodeSet
+from redbox_kube.api.kinds import CONTROLLER_REVISION
+from redbox_kube.api.objects import Object
+from redbox_kube.controller.owned import DesiredObject, revision
+
+KEPT_FORMATS = 2
+
+
+def revised_fields(node_set: NodeSet) -> Object:
+    """What a changed worker is made of. A drain's timeout changes no worker that runs."""
+    spec = node_set.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    fields = ("slurmd", "template", "extraConf", "oversubscribeNode")
+    made = {field: spec[field] for field in fields if field in spec}
+    if node_set.spec.redbox.shm_size is not None:
+        made["redbox"] = {"shmSize": str(node_set.spec.redbox.shm_size)}
+    return {"spec": made}
+
+
+def revision_of(node_set: NodeSet) -> str:
+    return revision(revised_fields(node_set))[:10]
+
+
+def revision_name(node_set: NodeSet, hashed: str) -> str:
+    return f"{node_set.name}-{hashed}"
+
+
+def revision_object(node_set: NodeSet, others: Iterable[Object]) -> DesiredObject:
+    """The ControllerRevision of the newest revision, numbered after the others."""
+    hashed = revision_of(node_set)
+    number = 1 + max((int(each.get("revision") or 0) for each in others), default=0)
+    body: Object = {
+        "metadata": {"labels": {names.LABEL_NODE_SET: node_set.name, names.LABEL_REVISION: hashed}},
+        "revision": number,
+        "data": revised_fields(node_set),
+    }
+    return DesiredObject(CONTROLLER_REVISION, revision_name(node_set, hashed), body)
+
+
+def surplus_revisions(
+    node_set: NodeSet, revisions: Mapping[str, Object], in_use: Collection[str]
+) -> list[Object]:
+    """Those of no worker, beyond the limit; the oldest first."""
+    kept = {revision_name(node_set, hashed) for hashed in (*in_use, revision_of(node_set))}
+    unused = [body for name, body in revisions.items() if name not in kept]
+    unused.sort(key=lambda body: int(body.get("revision") or 0))
+    limit = node_set.spec.revision_history_limit
+    return unused[: max(len(unused) - limit, 0)]
+
+
+def is_outdated(revision_of_pod: str, pod_format: int, newest: str) -> bool:
+    """Whether the worker would be made differently now."""
+    return revision_of_pod != newest or pod_format <= names.POD_FORMAT - KEPT_FORMATS

@@ -1,0 +1,58 @@
+"""One snapshot of a NodeSet's world: its workers, their machines, their Slurm, and what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from redbox_hosting.api.nodeset import NodeSet
+from redbox_hosting.build.pods.parts import SlurmCell
+from redbox_hosting.controllers.workers.plans import WorkersPlan
+from redbox_hosting.controllers.workers.worker_views import WorkerView
+from redbox_hosting.nodeset.gate import GateDecision
+from redbox_hosting.nodeset.records import RecordDecision
+from redbox_hosting.nodeset.wanted import NodeAct
+from redbox_hosting.slurm.snapshot import SlurmSnapshot
+from redbox_kube.api.informer import Place
+from redbox_kube.api.objects import Object
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerWorld:
+    """All that the steps look at."""
+
+    node_set: NodeSet
+    cell: SlurmCell | None
+    why_no_cell: str
+    """Why no pod can be made."""
+    grace_s: int
+    workers: tuple[WorkerView, ...]
+    revisions: Mapping[str, Object]
+    newest: str
+    """The revision of the spec."""
+    snapshot: SlurmSnapshot
+    plan: WorkersPlan
+    acts: Mapping[str, NodeAct]
+    gates: Mapping[str, GateDecision]
+    """Of the condemned, by the names of pods."""
+    records: Mapping[str, RecordDecision]
+    """Of nodes of ours without a pod."""
+    is_stale: bool
+    """Whether workers are to be chosen by a newer snapshot."""
+    now: float
+
+    @property
+    def controller(self) -> Place:
+        return self.node_set.namespace, self.node_set.spec.controller_ref.name
+
+    @property
+    def has_unknown_gate(self) -> bool:
+        return any(decision.state == "Unknown" for decision in self.gates.values())
+
+    @property
+    def awaits(self) -> bool:
+        """Whether something moves that Slurm will show."""
+        starting = any(not view.pod.is_ready and not view.problem for view in self.workers)
+        acting = any(act.verb is not None for act in self.acts.values())
+        deletable = any(decision.delete for decision in self.records.values())
+        return self.is_stale or starting or acting or deletable or bool(self.gates) or bool(self.plan.create)
