@@ -10,6 +10,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter
 
 from redbox_hosting.api import names
+from redbox_hosting.controllers.access.login_sets import LoginSets
+from redbox_hosting.controllers.access.rest_apis import RestApis
+from redbox_hosting.controllers.access.tokens import Tokens
+from redbox_hosting.controllers.accountings.accountings import Accountings
 from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
 from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
@@ -39,6 +43,10 @@ def controllers_of(context: HostingContext) -> list[Controller[Any, Any]]:
     """All of them; each reconciles the objects of one kind."""
     return [
         SlurmControllers(context).controller,
+        Accountings(context).controller,
+        RestApis(context).controller,
+        Tokens(context).controller,
+        LoginSets(context).controller,
     ]
 
 
@@ -66,6 +74,7 @@ class HostingOperator:
             images=options.images,
             operator=options.operator,
             namespaces=options.namespaces,
+            registry=self.registry,
         )
         self.controllers = controllers_of(self.context)
 

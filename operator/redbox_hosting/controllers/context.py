@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from prometheus_client import CollectorRegistry
+
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.build.config.releases import release_of
 from redbox_hosting.build.pods.parts import SlurmCell
@@ -47,6 +49,7 @@ class HostingContext:
     images: DefaultImages
     operator: OperatorPods
     namespaces: Sequence[str]
+    registry: CollectorRegistry
     clock: Callable[[], datetime] = now
 
     def slurm_of(self, namespace: str, controller: str) -> SlurmrestdClient:
