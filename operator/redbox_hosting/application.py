@@ -10,6 +10,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter
 
 from redbox_hosting.api import names
+from redbox_hosting.controllers.access.login_sets import LoginSets
+from redbox_hosting.controllers.access.rest_apis import RestApis
+from redbox_hosting.controllers.access.tokens import Tokens
+from redbox_hosting.controllers.accountings.accountings import Accountings
 from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
 from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
@@ -43,6 +47,10 @@ def controllers_of(context: HostingContext) -> list[Controller[Any, Any]]:
     return [
         SlurmControllers(context).controller,
         NodeSets(context).controller,
+        Accountings(context).controller,
+        RestApis(context).controller,
+        Tokens(context).controller,
+        LoginSets(context).controller,
     ]
 
 
@@ -73,6 +81,7 @@ class HostingOperator:
             operator=options.operator,
             namespaces=options.namespaces,
             reads_nodes=options.reads_nodes,
+            registry=self.registry,
         )
         self.controllers = controllers_of(self.context)
 

@@ -61,6 +61,16 @@ class LoginSetSpec(KubeModel):
     service: ServiceFields = Field({}, description="The Service of sshd, as in a pod's Service.")
 
 
+class RedboxRestApiFields(KubeModel):
+    """Fields that other operators of Slurm do not have."""
+
+    tls_secret_ref: ObjectRef | None = Field(
+        None,
+        description="A Secret with tls.crt and tls.key, as cert-manager makes it. Left out: the operator "
+        "issues a certificate of the cluster's own authority.",
+    )
+
+
 class RestApiSpec(KubeModel):
     """slurmrestd for users. The operator has its own."""
 
@@ -69,6 +79,9 @@ class RestApiSpec(KubeModel):
     slurmrestd: ContainerFields = Field({}, description="The container slurmrestd, as in a pod.")
     template: PodTemplate = Field({}, description="A pod of slurmrestd, as in a pod.")
     service: ServiceFields = Field({}, description="The Service of slurmrestd, as in a pod's Service.")
+    redbox: RedboxRestApiFields = Field(
+        RedboxRestApiFields(), description="Fields that other operators of Slurm do not have."
+    )
 
 
 class StorageConfig(KubeModel):

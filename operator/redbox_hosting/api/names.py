@@ -118,6 +118,11 @@ def workers_name(controller: str) -> str:
     return f"{controller}-workers"
 
 
+def rest_api_name(rest_api: str) -> str:
+    """The Deployment of users' slurmrestd, and its Service."""
+    return f"{rest_api}-restapi"
+
+
 def accounting_name(accounting: str) -> str:
     """The StatefulSet of slurmdbd, its Services and its configuration."""
     return f"{accounting}-accounting"

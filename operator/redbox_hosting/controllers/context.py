@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from prometheus_client import CollectorRegistry
+
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.build.config.releases import release_of
 from redbox_hosting.build.pods.parts import SlurmCell
@@ -49,6 +51,7 @@ class HostingContext:
     images: DefaultImages
     operator: OperatorPods
     namespaces: Sequence[str]
+    registry: CollectorRegistry
     reads_nodes: bool = False
     """Whether the operator may read Nodes: else cordons and lost machines are not seen."""
     clock: Callable[[], datetime] = now

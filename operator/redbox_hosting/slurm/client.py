@@ -145,9 +145,20 @@ class SlurmrestdClient:
     async def _ask(
         self, answer: type[AnswerT], method: str, path: str, fields: Mapping[str, Any] | None = None
     ) -> AnswerT:
+        return await self.ask("slurm", answer, method, path, fields)
+
+    async def ask(
+        self,
+        api: str,
+        answer: type[AnswerT],
+        method: str,
+        path: str,
+        fields: Mapping[str, Any] | None = None,
+    ) -> AnswerT:
+        """One request to `slurm`, or to `slurmdb`, which asks slurmdbd."""
         version = await self.version()
         try:
-            document = await self._request(method, f"/slurm/v0.0.{version}/{path}", fields)
+            document = await self._request(method, f"/{api}/v0.0.{version}/{path}", fields)
         except NotServed:
             self._version = self._given_version  # after an upgrade slurmrestd may serve others
             raise
@@ -196,6 +207,8 @@ def _checked_answer(what: str, status: int, body: bytes) -> dict[str, Any]:
         raise TokenRefused(f"{what}: HTTP {status}: the token is not accepted")
     if status == HTTPStatus.NOT_FOUND and not _has_errors(body):
         raise NotServed(f"{what}: HTTP 404")
+    if status == HTTPStatus.NOT_MODIFIED:  # slurmdbd has it already; there is no body
+        return {}
     try:
         document = from_json(body)
         if not isinstance(document, dict):

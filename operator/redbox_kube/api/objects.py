@@ -284,7 +284,7 @@ class ObjectClient:
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
             try:
-                page = _read(await self._answer("GET", where.path(), query=query, accept=accept), read)
+                page = _read(await self.answer("GET", where.path(), query=query, accept=accept), read)
             except ApiTooLong:
                 if query["limit"] == "1":
                     raise
@@ -313,9 +313,9 @@ class ObjectClient:
             raise
 
     async def _ask(self, method: str, path: str, **options: Unpack[RequestOptions]) -> Object:
-        return _read(await self._answer(method, path, **options), as_object)
+        return _read(await self.answer(method, path, **options), as_object)
 
-    async def _answer(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
+    async def answer(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
         answer = await self._send(method, path, **options)
         raw = await _body(answer)
         if answer.status >= HTTPStatus.BAD_REQUEST:

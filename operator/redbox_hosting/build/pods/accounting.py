@@ -84,7 +84,7 @@ def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
             *users,
         ],
         security=restricted_pod(names.SLURM_UID),
-        serviceAccountName=names.account_name(cell.name, SLURMDBD),
+        serviceAccountName=name,
     )
     own_template = {
         "metadata": {"labels": own, "annotations": {names.ANNOTATION_CONFIG_HASH: accounting.config_digest}},
@@ -125,7 +125,7 @@ def mariadb_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         [daemon],
         [memory_volume("run"), {"name": "tmp", "emptyDir": {}}],
         security=restricted_pod(names.MARIADB_UID, names.MARIADB_GID),
-        serviceAccountName=names.account_name(cell.name, MARIADB),
+        serviceAccountName=name,
         terminationGracePeriodSeconds=120,
     )
     asked = accounting.spec.redbox.database

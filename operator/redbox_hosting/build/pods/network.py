@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from redbox_hosting.api import names
@@ -115,6 +116,33 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
     return [_policy(cell, role, ingress) for role, ingress in rules.items()]
 
 
+def shared_slurmdbd_policy(
+    cell: SlurmCell, accounting: str, clusters: Iterable[str], owner: Manifest
+) -> Manifest:
+    """slurmdbd for the other clusters that report to it: its own one has a policy."""
+    name = names.accounting_name(accounting)
+    expressions = [
+        {"key": names.LABEL_CLUSTER, "operator": "In", "values": sorted(clusters)},
+        {"key": names.LABEL_ROLE, "operator": "In", "values": list(SLURM_ROLES)},
+    ]
+    ingress = [
+        {
+            "from": [{"podSelector": {"matchExpressions": expressions}}],
+            "ports": [{"port": names.PORT_SLURMDBD, "protocol": "TCP"}],
+        }
+    ]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(name, cell.namespace, labels(cell.name, "slurmdbd", accounting), owner),
+        "spec": {
+            "podSelector": {"matchLabels": selector(cell.name, "slurmdbd", accounting)},
+            "policyTypes": ["Ingress"],
+            "ingress": ingress,
+        },
+    }
+
+
 def _policy(cell: SlurmCell, role: str, ingress: list[Manifest]) -> Manifest:
     pods = {names.LABEL_CLUSTER: cell.name, names.LABEL_ROLE: role}
     return {
@@ -144,13 +172,16 @@ def workers_budget(cell: SlurmCell) -> Manifest:
     }
 
 
-def service_account(cell: SlurmCell, role: str) -> Manifest:
-    """Without rights and without a token."""
+def service_account(cell: SlurmCell, role: str, name: str = "") -> Manifest:
+    """Without rights and without a token; of all pods of the role, or of one object's, with its name."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": metadata(
-            names.account_name(cell.name, role), cell.namespace, labels(cell.name, role, cell.name), cell.owner
+            name or names.account_name(cell.name, role),
+            cell.namespace,
+            labels(cell.name, role, cell.name),
+            cell.owner,
         ),
         "automountServiceAccountToken": False,
     }

@@ -47,6 +47,10 @@ class RestDeployment:
     replicas: int = 1
     asks_clients: bool = False
     has_accounting: bool = False
+    account: str = ""
+    """Its ServiceAccount; empty: that of the role."""
+    tls_secret: str = ""
+    """Of the user; empty: the operator's."""
     container: Manifest = field(default_factory=dict)
     template: Manifest = field(default_factory=dict)
 
@@ -92,10 +96,10 @@ def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
             {"name": "etc", "projected": {"defaultMode": 0o444, "sources": [config_source(cell)]}},
             memory_volume("run"),
             {"name": "tmp", "emptyDir": {}},
-            {"name": "tls", "secret": {"secretName": names.tls_name(asked.name), "defaultMode": MODE_KEYS}},
+            {"name": "tls", "secret": {"secretName": asked.tls_secret or names.tls_name(asked.name), "defaultMode": MODE_KEYS}},
         ],
         security=restricted_pod(names.NOBODY_UID),
-        serviceAccountName=names.account_name(cell.name, asked.role),
+        serviceAccountName=asked.account or names.account_name(cell.name, asked.role),
     )
     return {
         "apiVersion": "apps/v1",

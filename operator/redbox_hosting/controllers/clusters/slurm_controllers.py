@@ -52,6 +52,9 @@ from redbox_kube.status.conditions import NewCondition
 
 AGAIN_S = 1.0
 SLURM_USER = "slurm"
+STORES = "AccountingStorageType=accounting_storage/slurmdbd"
+REFUSED_AGAIN = timedelta(minutes=1)
+"""A configuration that was refused is tried again: the cause may have been in the state, not in the text."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +251,7 @@ class SlurmControllers:
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
         mounted = self._mounted(world)
-        has_accounting = world.controller.spec.accounting_ref is not None
+        has_accounting = STORES in mounted.files.get("slurm.conf", "")  # else slurmrestd ends at its start
         wanted = daemon_objects(world.cell, mounted.digest, has_accounting=has_accounting)
         did = await self._owned.apply(world.controller, wanted, part="daemons")
         missing = sorted({daemon.name for daemon in wanted} - world.ready)

@@ -1,0 +1,1 @@
+"""How users reach a cluster: RestApis, Tokens and LoginSets."""

@@ -1,0 +1,1 @@
+"""Accountings: slurmdbd, its database, and the users that it has to know."""
