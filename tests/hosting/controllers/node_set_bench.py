@@ -113,6 +113,7 @@ async def operator(api: FakeApiServer, slurm: FakeSlurm, *, reads_nodes: bool = 
         images=DefaultImages("registry.example.org/slurm:26.05"),
         operator=OperatorPods("redbox-system"),
         namespaces=["hpc"],
+        registry=CollectorRegistry(),
         reads_nodes=reads_nodes,
     )
     controller = NodeSets(context).controller
