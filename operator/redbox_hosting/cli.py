@@ -7,17 +7,15 @@ from typing import Annotated
 import typer
 
 from redbox_api.log import configure_log
+from redbox_hosting.api.crds import hosting_crds
 from redbox_hosting.application import HostingOptions, run_hosting_operator
 from redbox_hosting.controllers.context import DefaultImages, OperatorPods
+from redbox_kube.install.crd_commands import crd_commands
 from redbox_kube.runtime.version_option import add_version_option
 
 app = typer.Typer(name="redbox-hosting", help="Runs Slurm clusters in Kubernetes.", no_args_is_help=True)
 add_version_option(app, "redbox-hosting")
-
-
-@app.callback()
-def commands() -> None:
-    """With one command only, typer would leave out its name."""
+app.add_typer(crd_commands("redbox-hosting", hosting_crds), name="crds")
 
 
 @app.command()

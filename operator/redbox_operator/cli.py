@@ -9,7 +9,9 @@ import typer
 
 from redbox_api.log import configure_log
 from redbox_clusters.redbox_token import ServiceAccountName
+from redbox_kube.install.crd_commands import crd_commands
 from redbox_kube.runtime.version_option import add_version_option
+from redbox_operator.api.crds import all_crds
 from redbox_operator.application import Options, run_operator
 from redbox_operator.companion_pods.builder import CompanionProgram
 from redbox_operator.companion_pods.users import LOWEST_USER, CompanionUsers
@@ -22,7 +24,7 @@ app = typer.Typer(
     help="Turns SlurmJobs into companions, and Slurm's states into their status.",
     no_args_is_help=True,
 )
-app.add_typer(commands.crds, name="crds")
+app.add_typer(crd_commands("redbox-operator", all_crds), name="crds")
 app.command()(commands.uninstall)
 add_version_option(app, "redbox-operator")
 

@@ -24,6 +24,11 @@ app.kubernetes.io/name: {{ .name }}
 {{ $registry }}/{{ .name }}:{{ $images.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
+{{/* Hosted Slurm's image for Controllers that name none. Its tag begins with the release of Slurm. */}}
+{{- define "redbox.slurmImage" -}}
+{{ .Values.images.registry }}/redbox-slurm:26.05-{{ .Values.images.tag | default .Chart.AppVersion }}
+{{- end }}
+
 {{/* The name of an object that no namespace holds. Of installations that are limited to some namespaces there may be
      several in a cluster: (dict "root" $ "name" "redbox-operator"). */}}
 {{- define "redbox.clusterwide" -}}
@@ -90,6 +95,8 @@ redbox-operator: 65521
 redbox-resourced: 65522
 redbox-crds: 65523
 redbox-uninstall: 65524
+redbox-hosting: 65525
+redbox-hosting-crds: 65526
 {{- end }}
 
 {{/* What Pod Security's level "restricted" asks of a pod, and of a container. */}}

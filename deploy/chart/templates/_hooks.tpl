@@ -1,5 +1,5 @@
-{{/* A hook: a Job of the operator's image, with an account that has its rights for as long as it runs.
-     (dict "root" $ "name" NAME "event" EVENT "arguments" (list ...)) */}}
+{{/* A hook: a Job of a controller's image, with an account that has its rights for as long as it runs.
+     (dict "root" $ "name" NAME "event" EVENT "image" IMAGE "arguments" (list ...)) */}}
 {{- define "redbox.hookAnnotations" -}}
 helm.sh/hook: {{ .event }}
 helm.sh/hook-weight: {{ .weight | quote }}
@@ -44,7 +44,7 @@ spec:
       {{- include "redbox.placement" .root.Values.operator | nindent 6 }}
       containers:
         - name: hook
-          image: {{ include "redbox.image" (dict "root" .root "name" "redbox-operator") }}
+          image: {{ include "redbox.image" (dict "root" .root "name" .image) }}
           imagePullPolicy: {{ .root.Values.images.pullPolicy }}
           args: {{ toJson .arguments }}
           env: {{- include "redbox.environment" .root | nindent 12 }}

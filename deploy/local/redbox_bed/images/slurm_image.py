@@ -70,7 +70,7 @@ def read_releases(folder: Path = SLURM_FOLDER) -> Mapping[str, SlurmRelease]:
 
 
 def slurm_image(places: Places, progress: Progress, release: str) -> Image:
-    """`bed.local/redbox-slurm:RELEASE`."""
+    """`bed.local/redbox-slurm:RELEASE-dev`."""
     releases = read_releases()
     if release not in releases:
         raise NotPossibleError(f"there is no Slurm image {release}; its releases are: {', '.join(releases)}")
@@ -79,7 +79,7 @@ def slurm_image(places: Places, progress: Progress, release: str) -> Image:
     debian = _debian(listed, shelf, progress)
     layers = (debian, _our_files(listed, shelf, debian))
     return Image(
-        name=f"{REGISTRY}/{listed.name}:{release}",
+        name=f"{REGISTRY}/{listed.name}:{release}-dev",
         architecture=architecture(),
         layers=tuple(read_layer(folder / "layer.tar") for folder in layers),
         entrypoint=listed.entrypoint,

@@ -1,0 +1,60 @@
+{{/* The rights of hosted Slurm's operator, all of them. */}}
+
+{{/* In each namespace that may have Slurm clusters. */}}
+{{- define "redbox.hosting.namespaced" -}}
+- apiGroups: [slurm.redbox.dev]
+  resources: [controllers, nodesets, loginsets, restapis, accountings, tokens]
+  verbs: [get, list, watch, patch]
+- apiGroups: [slurm.redbox.dev]
+  resources: [controllers/status, nodesets/status, loginsets/status, restapis/status, accountings/status, tokens/status]
+  verbs: [patch]
+# Owner references that block the owner's deletion.
+- apiGroups: [slurm.redbox.dev]
+  resources: [controllers/finalizers, nodesets/finalizers, loginsets/finalizers, restapis/finalizers, accountings/finalizers, tokens/finalizers]
+  verbs: [update]
+# Keys, certificates and tokens are made once; those that a user names are read. Never list or watch.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [configmaps, services, serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [controllerrevisions, deployments, statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+# Of the claim templates of NodeSets.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create]
+# The label by which a policy keeps a namespace that has workers.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get, patch]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [redbox-hosting]
+  verbs: [get, update]
+{{ include "redbox.operator.events" . }}
+{{- end }}
+
+{{/* Cordons, and machines that are lost. */}}
+{{- define "redbox.hosting.nodes" -}}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get]
+{{- end }}
