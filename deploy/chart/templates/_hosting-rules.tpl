@@ -22,6 +22,10 @@
 - apiGroups: [""]
   resources: [pods/status]
   verbs: [patch]
+# Slurm's own words when a daemon does not start.
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
 - apiGroups: [""]
   resources: [configmaps, services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]

@@ -259,6 +259,7 @@ OPERATOR = (
         "helm uninstall stops",
         "Jobs or SlurmClusters are left that the hook may not leave behind.",
         "Do what the message says, and uninstall again.",
+        "CommandFailed",
         "NotUninstalled",
     ),
 )

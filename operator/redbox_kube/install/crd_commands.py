@@ -1,4 +1,4 @@
-"""What installation hooks run: `crds`, and other commands that act once with a connection to the API server."""
+"""What installation hooks run: `crds`, and other commands that act once at the API server."""
 
 from __future__ import annotations
 
