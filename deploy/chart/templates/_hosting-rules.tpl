@@ -60,5 +60,5 @@
 {{- define "redbox.hosting.nodes" -}}
 - apiGroups: [""]
   resources: [nodes]
-  verbs: [get]
+  verbs: [get, list, watch]
 {{- end }}
