@@ -53,7 +53,10 @@
   resources: [leases]
   resourceNames: [redbox-hosting]
   verbs: [get, update]
-{{ include "redbox.operator.events" . }}
+# `get` and `patch`: an event that comes again is counted.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [get, create, patch]
 {{- end }}
 
 {{/* Cordons, and machines that are lost. */}}
