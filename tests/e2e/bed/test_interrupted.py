@@ -93,6 +93,7 @@ def remains(places: Places) -> list[str]:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.nightly
 def test_down_leaves_nothing_of_an_up_that_was_interrupted(places: Places, moment: str) -> None:
     interrupt(places, moment)
     ports = [forward.port for forward in Bed.open(places).plan.forwards]

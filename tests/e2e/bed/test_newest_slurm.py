@@ -61,8 +61,7 @@ def environment(bed: Bed) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("which", TESTS)
-@pytest.mark.nightly(which="of metrics and sessions")
-@pytest.mark.nightly(which="of the bed")
+@pytest.mark.nightly
 def test_what_speaks_to_slurm_passes_on_it(environment: dict[str, str], which: str) -> None:
     pytest_again = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS[which])
     done = subprocess.run(

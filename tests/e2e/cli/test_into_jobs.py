@@ -77,6 +77,7 @@ def _job_id(plugin: Plugin, name: str) -> str:
     return plugin.well("queue", "--noheader", name).split()[0]
 
 
+@pytest.mark.nightly
 def test_with_virtual_delivery_the_commands_are_the_same(plugin: Plugin, bed: Bed, tmp_path: Path) -> None:
     plugin("cancel", "--all", "--wait")
     with virtual_delivery(bed):

@@ -121,6 +121,7 @@ def test_a_job_lives_through_upgrade_and_rollback(site: Site, submit: Callable[[
     eventually(lambda: site.in_slurm(name) == ["COMPLETED"])
 
 
+@pytest.mark.nightly
 def test_an_upgrade_brings_the_kinds_up_to_date_and_keeps_a_stored_version(site: Site) -> None:
     crd = "slurmjobs.redbox.dev"
     found = site.get("crd", crd)
@@ -142,6 +143,7 @@ def test_an_upgrade_brings_the_kinds_up_to_date_and_keeps_a_stored_version(site:
     assert [one["name"] for one in site.get("crd", crd)["spec"]["versions"]] == ["v1alpha1"]
 
 
+@pytest.mark.nightly
 def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
     site: Site, submit: Callable[[], str]
 ) -> None:
@@ -168,6 +170,7 @@ def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
     eventually(lambda: site.in_slurm(name) == ["COMPLETED"])
 
 
+@pytest.mark.nightly
 def test_after_an_uninstall_a_namespace_goes_at_once(site: Site) -> None:
     namespace = f"chart-{uuid4().hex[:6]}"
     site.kubectl("create", "namespace", namespace)
@@ -185,6 +188,7 @@ def test_after_an_uninstall_a_namespace_goes_at_once(site: Site) -> None:
     site.install()
 
 
+@pytest.mark.nightly
 def test_an_uninstall_takes_the_virtual_nodes_along(site: Site) -> None:
     def virtual() -> list[str]:
         found = site.kubectl.list("nodes", labels="redbox.dev/virtual")

@@ -68,6 +68,7 @@ def first_install(bed: Bed, bare: None) -> Iterator[None]:  # noqa: ARG001 (noth
 
 
 @pytest.mark.usefixtures("first_install")
+@pytest.mark.nightly
 def test_jobs_of_the_version_before_run_on_and_end_as_they_should(bed: Bed, old_checkout: Path) -> None:
     install_old(bed, old_checkout)
     jobs = SlurmJobs(Kubernetes(bed), bed.host("login"))

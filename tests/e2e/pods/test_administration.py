@@ -94,6 +94,7 @@ def in_use(pods: SlurmPods) -> str:
     return str(shown["message"]) if shown.get("reason") == "PodsUnfinished" else ""
 
 
+@pytest.mark.nightly
 def test_an_uninstall_that_cancels_leaves_no_job_of_a_pod(bed: Bed, pods: SlurmPods) -> None:
     pod = pods.run(container(FOREVER))
     pod.is_ready()

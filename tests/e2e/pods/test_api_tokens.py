@@ -93,6 +93,7 @@ def test_where_it_is_off_a_pod_that_asks_for_a_token_is_refused_by_the_field(pod
     assert "spec.volumes[mine].projected" in status["message"]
 
 
+@pytest.mark.nightly
 def test_a_token_for_another_audience_is_where_the_author_wants_it(allowed: SlurmPods) -> None:
     source = {"serviceAccountToken": {"path": "token", "audience": "vault"}}
     script = 'IFS=.; set -- $(cat /mine/token); echo "parts=$#"'

@@ -74,6 +74,7 @@ class Expected:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.nightly
 def test_after_a_storm_each_pod_had_one_job_and_says_what_became_of_it(bed: Bed, pods: SlurmPods) -> None:
     chance = random.Random(SEED)
     expected: list[Expected] = []

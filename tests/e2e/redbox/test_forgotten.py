@@ -1,8 +1,8 @@
 """Jobs that a killed slurmctld has forgotten: known within a minute, run again only if they never began.
 
-All of it with accounting, and nightly without any on a slow home. FORGOTTEN_KILLS says how often slurmctld
-is killed 0 to 5 s after submits (once; 3 times nightly, 30 by hand), FORGOTTEN_SEED repeats the moments of
-another run.
+All of it nightly, with accounting, and without any on a slow home; slurmjobs/test_forgotten.py is the short
+form. FORGOTTEN_KILLS says how often slurmctld is killed 0 to 5 s after submits (once; 3 times nightly, 30 by
+hand), FORGOTTEN_SEED repeats the moments of another run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)
 KNOWN_WITHIN_S = 60.0
 BACKOFF_LIMIT = 3
 KILL_SETTLES_S = (BACKOFF_LIMIT + 1) * (KNOWN_WITHIN_S + 60.0)  # each attempt may be forgotten
-pytestmark = pytest.mark.nightly(bed="unaccounted, slow home")
+pytestmark = pytest.mark.nightly
 SMALL = {"resources": {"time": "5", "memPerNode": "20M"}}
 
 

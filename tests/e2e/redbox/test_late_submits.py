@@ -104,6 +104,7 @@ async def put_until_ended(client: RedboxClient, key: str, delay: int, ran: str) 
 
 
 @pytest.mark.timeout(max(DELAYS) + 600)
+@pytest.mark.nightly
 async def test_a_submit_that_arrives_late_makes_one_job_that_runs_once(server: RedboxServer) -> None:
     login: Host = server.login
     keys = {delay: new_key() for delay in DELAYS}

@@ -56,6 +56,7 @@ def test_a_job_runs_as_its_user_and_only_sshd_has_started_anything(
         assert "sshd" in delivered.login.run("ps", "-o", "args=", "-p", parent).stdout
 
 
+@pytest.mark.nightly
 def test_after_kills_and_lost_pods_each_job_has_run_once(delivered: RedboxInPod, jobs: SlurmJobs) -> None:
     chance = random.Random(SEED)
     blows = [
@@ -81,6 +82,7 @@ def _has_whole_log(job: Applied) -> bool:
     return is_whole(read_in_the_end(job.whole_output), OUTPUT)
 
 
+@pytest.mark.nightly
 def test_an_upgrade_and_the_drain_of_its_node_lose_nothing(site: RedboxInPod, jobs: SlurmJobs) -> None:
     name = "upgraded"
     before = json.loads(site.kubectl("get", "slurmcluster", NAME, "--output=json"))["spec"]
@@ -119,6 +121,7 @@ def test_check_says_from_the_pod_what_the_login_node_lacks(site: RedboxInPod) ->
         site.login.run("usermod", "--append", "--groups", GROUP, "bob")
 
 
+@pytest.mark.nightly
 def test_a_lost_volume_is_recovered_in_the_pod(site: RedboxInPod, jobs: SlurmJobs) -> None:
     name = "recovered"
     job = jobs.apply(UNTIL_TOLD.format(name=name), cluster=NAME)

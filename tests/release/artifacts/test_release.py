@@ -56,6 +56,7 @@ def test_every_file_has_the_commits_time_and_is_roots(files: Path) -> None:
     assert not [member.name for member in members if member.mode & 0o022 and not member.issym()]
 
 
+@pytest.mark.nightly
 def test_the_environment_runs_where_it_is_put_with_this_python(files: Path, tmp_path: Path) -> None:
     (tarball,) = files.glob("*-login-node-*.tar.gz")
     with tarfile.open(tarball) as archive:

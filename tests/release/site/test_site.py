@@ -100,6 +100,7 @@ def screen(browser: Browser, width: int, height: int) -> Iterator[None]:
         browser.resize(*WIDE)
 
 
+@pytest.mark.nightly
 def test_all_that_a_page_needs_is_its_own(site: str, browser: Browser) -> None:
     browser.requests(), browser.errors()
     for page in (
@@ -185,6 +186,7 @@ def test_a_search_leads_to_the_page(site: str, browser: Browser, words: str, pag
     assert any(address.startswith(site + page) for address in found), found
 
 
+@pytest.mark.nightly
 def test_the_tutorials_links_lead_on(site: str, browser: Browser) -> None:
     browser.open(site + "users/tutorial/")
     links = [link for link in browser.script(LINKS) if not link.startswith(site + "users/tutorial/")]
@@ -204,6 +206,7 @@ def test_the_tutorials_links_lead_on(site: str, browser: Browser) -> None:
         )
 
 
+@pytest.mark.nightly
 def test_no_page_scrolls_sideways_on_a_narrow_screen(site: str, browser: Browser, built: Path) -> None:
     browser.refuse("*/search.json")  # each page has the whole site indexed for its search, which has no width
     with screen(browser, *NARROW):
