@@ -122,7 +122,6 @@ def until_called(kubectl: Kubectl, words: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("at", ["create --output=json --filename", "watch=true"])
-@pytest.mark.nightly
 def test_a_doctor_that_is_ended_leaves_no_job(kubectl: Kubectl, at: str, number: signal.Signals) -> None:
     """Also before it has read the API server's answer to the create."""
     if at.startswith("create"):
@@ -138,7 +137,6 @@ def test_a_doctor_that_is_ended_leaves_no_job(kubectl: Kubectl, at: str, number:
     assert deleted(kubectl) == [kubectl.created["metadata"]["name"]]
 
 
-@pytest.mark.nightly
 def test_a_second_signal_does_not_end_the_deletion(kubectl: Kubectl) -> None:
     """A shell that ends sends its jobs SIGHUP after the terminal has."""
     kubectl.answers("job", slurmjob("doctor-x", "Pending", jobID=None))

@@ -159,7 +159,6 @@ def environment_in(checkout: Path) -> dict[str, str]:
     return os.environ | {"PATH": path, "KUBECONFIG": str(checkout / ".bed/kubeconfig"), "HOME": str(checkout)}
 
 
-@pytest.mark.nightly
 def test_the_demo_shows_what_it_promises(bed: Bed, demo: str) -> None:
     assert "< Slurm runs me. >" in demo
     ranks = re.findall(r"^rank \d of 3 on n[123]$", demo, re.MULTILINE)

@@ -28,7 +28,6 @@ def lose_journal(server: RedboxServer) -> None:
     server.login.run("rm", "--force", *files)
 
 
-@pytest.mark.nightly
 async def test_red_box_names_the_cure_submits_nothing_and_finds_the_job_again(server: RedboxServer) -> None:
     request = script("exec sleep 300")
     async with server.client_of("alice") as alice:

@@ -148,7 +148,6 @@ def test_an_arrays_log_is_its_tasks_logs_each_below_its_line(stand: Stand) -> No
     assert companion.logs("--tail=4") == "err 2\n" + tasks[2]
 
 
-@pytest.mark.nightly
 def test_a_hundred_followers_each_get_every_line_once(stand: Stand) -> None:
     companion = stand.submit(TICKS)
     companion.has_condition("Submitted")
@@ -158,7 +157,6 @@ def test_a_hundred_followers_each_get_every_line_once(stand: Stand) -> None:
     assert [text for text in read if text != expected] == []
 
 
-@pytest.mark.nightly
 def test_a_log_of_300_megabytes_comes_whole(stand: Stand) -> None:
     script = "#!/bin/sh\nseq -f '%099.0f' 1 3000000\n"
     companion = stand.submit(script)
