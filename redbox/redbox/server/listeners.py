@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from contextvars import Context
 from ipaddress import IPv6Address, IPv6Network
