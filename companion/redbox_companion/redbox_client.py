@@ -94,9 +94,9 @@ class UpgradedConnection:
         connection: HttpConnection,
         response: HttpResponse,
         token: Callable[[], str],
-        renew: Callable[[], bool] | None,
+        renew: Callable[[], bool],
     ) -> None:
-        """`renew` has red-box go on by the token of now; None: an older red-box takes it as a message."""
+        """`renew` has red-box go on by the token of now."""
         self.token = token
         self.renew = renew
         self.socket: ssl.SSLSocket = connection.socket
@@ -248,8 +248,7 @@ class BlockingClient:
             expected = (base64.b64encode(proof).decode(), protocol)
             if (answer.header("Sec-WebSocket-Accept"), answer.header("Sec-WebSocket-Protocol")) != expected:
                 raise answer.foreign()
-            stream = answer.header(STREAM_HEADER)
-            renew = partial(self._renew, stream) if stream else None
+            renew = partial(self._renew, answer.header(STREAM_HEADER))
             with _reaching(endpoint):
                 upgraded = UpgradedConnection(connection, response, self._token, renew)
             opened.pop_all()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Literal
@@ -20,7 +20,6 @@ from aiohttp import ClientResponse
 
 from redbox_api.errors import (
     FOREIGN,
-    NotAccepted,
     Unreachable,
 )
 from redbox_api.job_parts import REVEAL_SECRETS
@@ -112,12 +111,10 @@ class RedboxClient(RequestSender):
     async def get_job(
         self, key: str, *, attempt: int = 1, owner: OwnerRef | None = None, tasks: bool = True
     ) -> Job:
-        """Without `tasks` an array has only their counts, if red-box is new enough: 40,000 are 4 MiB."""
+        """Without `tasks` an array has only their counts: 40,000 are 4 MiB."""
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)}
         if not tasks:
-            with suppress(NotAccepted):  # an older red-box has no such parameter
-                job = await self._ask(Job, "GET", _job(key), {**query, "tasks": "false"})
-                return answer_about(job, key, attempt)
+            query["tasks"] = "false"
         return answer_about(await self._ask(Job, "GET", _job(key), query), key, attempt)
 
     async def cancel_job(

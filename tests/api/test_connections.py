@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -14,11 +13,10 @@ import pytest
 
 from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.connections import ClientConnections
-from redbox_api.errors import NotAccepted, Unreachable
+from redbox_api.errors import Unreachable
 from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_api.limits.time_share import Charge, TimeShare
 from redbox_api.requests.sender import Deadlines
-from redbox_shared.wire import PROBLEMS
 
 NOTHING = b'{"items":[]}'
 BEGINS = ("redbox-generation: g", "redbox-offset: 0")
@@ -153,17 +151,6 @@ async def test_a_key_arrives_as_it_is(key: str, path: str) -> None:
         with pytest.raises(Unreachable):
             await client.get_job(key)
     assert server.requests[0].startswith(f"GET {path}?attempt=1 HTTP/1.1\r\n")
-
-
-async def test_a_red_box_that_does_not_leave_tasks_out_is_asked_for_the_whole() -> None:
-    """An older one rejects the parameter by its name."""
-    rejection = {"type": f"{PROBLEMS}rejected", "title": "No", "status": 422, "detail": "tasks"}
-    sent = answer(json.dumps(rejection).encode(), "422 Unprocessable Content")
-    async with serving(sent) as server, RedboxClient(server.endpoint) as client:
-        with pytest.raises(NotAccepted):
-            await client.get_job("k1", tasks=False)
-    paths = [one.split()[1] for one in server.requests]
-    assert paths == ["/v1/jobs/k1?attempt=1&tasks=false", "/v1/jobs/k1?attempt=1"]
 
 
 async def test_a_query_arrives_as_it_is() -> None:

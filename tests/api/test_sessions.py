@@ -152,27 +152,6 @@ async def test_a_renewal_that_fails_is_repeated_and_ends_nothing(monkeypatch: py
 
 
 @pytest.mark.timeout(60)
-async def test_a_redbox_without_ids_gets_the_newer_token_in_the_session(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tokens = renewing_soon(monkeypatch)
-    received = asyncio.get_running_loop().create_future()
-
-    async def serve(request: web.Request) -> web.StreamResponse:
-        opened = await websocket(request, EXEC_PROTOCOL)
-        received.set_result(await opened.receive_bytes())
-        return opened
-
-    async def newest() -> str:
-        return tokens[-1]
-
-    async with redbox(serve, token=newest) as client:
-        session = await open_session(client, "k")
-        tokens.append("newer")
-        assert await received == b"\5newer"
-        await session.close()
-
-
 async def test_a_refusal_is_raised_as_for_any_request() -> None:
     async with redbox(refusing(403)) as client:
         with pytest.raises(NotAllowed, match="why"):

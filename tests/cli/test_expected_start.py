@@ -51,16 +51,10 @@ class ScriptedRedbox(RedboxAccess):
     """A red-box of which a test says what it answers, or how it refuses."""
 
     get_answer: dict[str, Any] | PluginError = REASON
-    post_answer: dict[str, Any] | PluginError = REASON
 
     def get(self, wanted: type[Answer], path: str) -> Answer:
         assert path == f"/v1/jobs/{WAITING.uid}/expected-start?attempt=1"
         return read_answer(wanted, answered(self.get_answer))
-
-    def post(self, wanted: type[Answer], path: str, document: object) -> Answer:
-        assert path == "/v1/check"
-        assert document == {"batch": WAITING.spec["batch"]}
-        return read_answer(wanted, answered(self.post_answer))
 
 
 def answered(answer: dict[str, Any] | PluginError) -> dict[str, Any]:
@@ -72,11 +66,9 @@ def answered(answer: dict[str, Any] | PluginError) -> dict[str, Any]:
 def said(
     monkeypatch: pytest.MonkeyPatch,
     of_job: dict[str, Any] | PluginError,
-    of_one_like_it: dict[str, Any] | PluginError = FORBIDDEN,
     job: SlurmJobView = WAITING,
 ) -> str:
     monkeypatch.setattr(ScriptedRedbox, "get_answer", of_job)
-    monkeypatch.setattr(ScriptedRedbox, "post_answer", of_one_like_it)
     monkeypatch.setattr(expected_start, "access_of", lambda *_: ScriptedRedbox("https://x", "", "token"))
     return expected_start.expected_start(Program("/nonexistent"), job, ClusterView(slurmcluster()))
 
@@ -91,23 +83,18 @@ def test_slurms_estimate_is_of_this_job_also_where_its_script_is_in_a_config_map
         assert "on n1 (an estimate" in said(monkeypatch, answer, job=job)
 
 
-def test_an_older_red_box_is_asked_about_a_job_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = said(
-        monkeypatch, NOT_FOUND, {"valid": True, "detail": "", "wouldStartAt": "2126-11-25T14:05:00Z"}
-    )
-    assert re.fullmatch(r"a job like it, submitted now, would start at 2126-11-2\S+", words)
-
-
 def test_a_job_that_waits_no_more_is_not_given_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(monkeypatch, CONFLICT) == "Slurm job 13 does not wait any more: ask again in a moment"
 
 
-@pytest.mark.parametrize("fault", [UNAVAILABLE, AWAY, FORBIDDEN, {"reason": ["odd"], "startsAt": 7}])
+@pytest.mark.parametrize(
+    "fault", [UNAVAILABLE, AWAY, FORBIDDEN, NOT_FOUND, {"reason": ["odd"], "startsAt": 7}]
+)
 def test_without_an_answer_it_is_why_there_is_none(
     monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any] | PluginError
 ) -> None:
     """And no command for the login node, where a user may have no login."""
-    for words in (said(monkeypatch, fault), said(monkeypatch, NOT_FOUND, fault)):
-        assert words.startswith(UNKNOWN)
-        assert len(words) > len(UNKNOWN)
-        assert "squeue" not in words
+    words = said(monkeypatch, fault)
+    assert words.startswith(UNKNOWN)
+    assert len(words) > len(UNKNOWN)
+    assert "squeue" not in words

@@ -18,7 +18,6 @@ from kubectl_slurm.slurmjobs.redbox.answers import (
     IdentityAtRedbox,
     RunningUsage,
     RunningUsages,
-    StartEstimate,
     UsageAtEnd,
     UsagesAtEnd,
     read_answer,
@@ -26,7 +25,6 @@ from kubectl_slurm.slurmjobs.redbox.answers import (
 from kubectl_slurm.slurmjobs.redbox.requests import RedboxAccess
 from redbox_api.limits.response_model import ResponseModel
 from redbox_api.models import (
-    Check,
     EndedUsage,
     EndedUsageList,
     JobUsage,
@@ -53,10 +51,6 @@ ENDED = {"key": "u", "attempt": 1, "cpus": 1, "allocatedCpuSeconds": 9, "elapsed
             IdentityAtRedbox(("submit",), "alice", slurm_qos=("normal",)),
         ),
         (WhoAmI(identity="i", owner=OWNER, roles=[]), IdentityAtRedbox(())),
-        (
-            Check(valid=True, detail="d", would_start_at=NOW),
-            StartEstimate("d", "2026-11-24T12:00:00Z"),
-        ),
         (
             UsageList(items=[JobUsage(key="u", attempt=2, measured_at=NOW, cpu_seconds=3, memory_bytes=4)]),
             RunningUsages((RunningUsage("u", 2, 3, 4),)),
@@ -99,7 +93,6 @@ def test_an_answer_of_red_box_is_read(answer: ResponseModel, read: object) -> No
         (IdentityAtRedbox, {"user": {}, "roles": []}, "text as user"),
         (IdentityAtRedbox, {"roles": "submit"}, "a list as roles"),
         (IdentityAtRedbox, {"roles": [], "partitions": [3]}, "text as partitions[0]"),
-        (StartEstimate, {"detail": "d", "wouldStartAt": 7}, "text as wouldStartAt"),
     ],
 )
 def test_an_answer_of_wrong_keys_or_types_is_refused(wanted: type, document: Any, sentence: str) -> None:

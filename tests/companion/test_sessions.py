@@ -157,7 +157,9 @@ def test_where_all_places_are_taken_the_longest_silent_session_gives_way() -> No
     def upgrade(*_: Any) -> Any:
         ours, theirs = socket.socketpair()
         remotes.append(ends.enter_context(theirs))
-        return SimpleNamespace(socket=PlainSocket(ours), received=b"", token=lambda: "token", renew=None)
+        return SimpleNamespace(
+            socket=PlainSocket(ours), received=b"", token=lambda: "token", renew=lambda: True
+        )
 
     def begin() -> socket.socket:
         program, companion = socket.socketpair()

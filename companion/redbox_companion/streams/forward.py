@@ -39,7 +39,6 @@ RETRY_S = 10.0
 BACKOFF = Backoff(0.2, 2.0)
 REFUSED_BACKOFF = Backoff(PROBE_EVERY_S, 15.0)
 """A job may wait for hours before it runs; a connection does not wait for this."""
-WHOLE = NUMBER.pack(0)
 
 
 class Observer(Protocol):
@@ -270,4 +269,4 @@ class ForwardedPorts:
 
 def begin_forward(redbox: BlockingClient, path: str, attempt: int) -> JobChannel:
     """Raise UpgradeRefused or RedboxUnreachable if it cannot."""
-    return JobChannel(redbox.upgrade(f"{path}/ports", {"attempt": attempt}, PORTS_PROTOCOL), WHOLE)
+    return JobChannel(redbox.upgrade(f"{path}/ports", {"attempt": attempt}, PORTS_PROTOCOL))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from redbox_companion.redbox_client import UpgradedConnection
 
-STATUS, RESIZE, TOKEN, END = 3, 4, 5, 255
+STATUS, RESIZE, END = 3, 4, 255
 RENEW_S = 60.0
 """Between checks for a newer token; the kubelet renews it minutes before it expires."""
 RENEW_BACKOFF = Backoff(10.0, 10.0)
@@ -31,8 +31,7 @@ AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWri
 class JobChannel:
     """Both directions hold a bounded number of bytes; who reads less is sent less."""
 
-    def __init__(self, remote: UpgradedConnection, token_head: bytes = b"") -> None:
-        """`token_head` stands between the channel of a token and the token."""
+    def __init__(self, remote: UpgradedConnection) -> None:
         self.socket = remote.socket
         self.socket.settimeout(0.0)
         self.held = bytearray()  # to red-box
@@ -41,8 +40,7 @@ class JobChannel:
         self._reader = frames.MessageReader()
         self._first = remote.received
         self._token = remote.token
-        self._token_head = token_head
-        self._renew_by_request = remote.renew
+        self._request_renewal = remote.renew
         self._renewing: threading.Thread | None = None
         self._is_over = threading.Event()
         self._sent = remote.token()
@@ -80,20 +78,14 @@ class JobChannel:
         self._renew_at = time.monotonic() + RENEW_S
         with contextlib.suppress(OSError, RuntimeError):  # there are no more threads: the next may fit
             token = self._token()
-            if token == self._sent:
-                return
-            if self._renew_by_request is None:
-                self.send(TOKEN, self._token_head + token.encode())
-                self._sent = token
-            elif self._renewing is None or not self._renewing.is_alive():
-                target, arguments = self._request_renewal, (self._renew_by_request, token)
-                self._renewing = threading.Thread(target=target, args=arguments, daemon=True)
+            if token != self._sent and (self._renewing is None or not self._renewing.is_alive()):
+                self._renewing = threading.Thread(target=self._renew_by, args=(token,), daemon=True)
                 self._renewing.start()
 
-    def _request_renewal(self, renew: Callable[[], bool], token: str) -> None:
+    def _renew_by(self, token: str) -> None:
         """In a thread: what the session carries does not wait for red-box's answer."""
         while not self._is_over.is_set():
-            if renew():
+            if self._request_renewal():
                 self._sent = token
                 return
             self._is_over.wait(RENEW_BACKOFF.pause_s(1))

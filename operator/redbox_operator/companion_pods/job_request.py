@@ -10,11 +10,6 @@ from redbox_api.job_parts import SbatchFields
 from redbox_api.models import Dependency, JobRequest
 from redbox_operator.api.slurmjob import SlurmJob
 
-# The order of a stored request's keys: older operators' texts are compared with it. New keys come last.
-KEYS = (
-    *("batch", "container", "name", "partition", "account", "qos", "resources", "env", "workingDirectory"),
-    *("output", "error", "array", "dependencies", "begin", "hold", "options", "specDigest", "arguments"),
-)
 LARGEST_REQUEST = 1_000_000  # of a ConfigMap's 1 MiB, beside the CA
 
 
@@ -34,7 +29,7 @@ def job_request(job: SlurmJob, partition: str | None, dependencies: Sequence[Dep
 
 
 def stored_request(request: JobRequest) -> str:
-    """The request as JSON, with its own digest.
+    """The request as JSON, with its own digest; operators compare the text with that of an earlier one.
 
     By the digest red-box recognizes the request even after a Secret that the pod adds to it has changed.
     """
@@ -42,8 +37,7 @@ def stored_request(request: JobRequest) -> str:
     if not wire.get("batch", "there"):
         del wire["batch"]  # batchFrom: a file in the pod
     wire["specDigest"] = digest(json.dumps(wire, sort_keys=True))
-    keys = sorted(wire, key=lambda key: KEYS.index(key) if key in KEYS else len(KEYS))
-    return json.dumps({key: wire[key] for key in keys}, ensure_ascii=False)
+    return json.dumps(wire, sort_keys=True, ensure_ascii=False)
 
 
 def digest(text: str) -> str:

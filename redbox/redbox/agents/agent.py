@@ -1,8 +1,7 @@
 """The operations of a user's agent, each with its types, its deadline and its bounds.
 
 Get the agent from the pool for each piece of work: the pool ends idle ones. An agent whose answer exceeds the
-requested limit, or is malformed, is declared dead. Arguments that are constants here are for agents of older
-releases, which require them.
+requested limit, or is malformed, is declared dead.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ class AgentClient:
             "output_limit": output_limit,
         }
         data = b"".join((stdin, *blobs.values()))
-        with_request = self.hello.takes_input and len(data) <= CHUNK
-        first, rest = (data, b"") if with_request else (b"", data)
+        first, rest = (data, b"") if len(data) <= CHUNK else (b"", data)
         request = AgentRequest("run", argv[0], arguments, idempotent=False, data=first)
         try:
             async with self._open(request, deadline + (0 if keep else GRACE_S)) as stream:
@@ -96,16 +94,13 @@ class AgentClient:
         return await self._call(AgentRequest("recall", keep, {"keep": keep}), answers.parse_recorded_command)
 
     async def end_agent(self, earlier: answers.Hello) -> None:
-        """Have an earlier agent of the user end, one that is stopped or traced too. Returns before it does.
-
-        Agents of older releases lack this operation: RequestFailed.
-        """
+        """Have an earlier agent of the user end, stopped or traced ones too. Returns before it does."""
         process = {"boot": earlier.boot, "pid": earlier.pid, "start": earlier.start}
         request = AgentRequest("end_agent", str(earlier.pid), {"process": process})
         await self._call(request, lambda _: None)
 
     async def stat(self, path: str, *, deadline: float = FILE_S) -> answers.FileStatus:
-        request = AgentRequest("stat", path, {"path": path, "follow": True})
+        request = AgentRequest("stat", path, {"path": path})
         return await self._call(request, answers.parse_status, deadline)
 
     async def read(
@@ -137,7 +132,7 @@ class AgentClient:
 
     def tar(self, directory: str, paths: Sequence[str]) -> AsyncGenerator[bytes | answers.OmittedFile, None]:
         """Make a tar of paths relative to the directory, as a stream (use `contextlib.aclosing`)."""
-        arguments = {"directory": directory, "paths": list(paths), "dereference": False}
+        arguments = {"directory": directory, "paths": list(paths)}
         return self._parts(AgentRequest("tar", directory, arguments), answers.parse_tar_part)
 
     async def glob(
@@ -151,15 +146,13 @@ class AgentClient:
 
     async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[answers.FileAttributes, bool]:
         """Make a directory, and those above it, unless it exists; return whether it was made, too."""
-        request = AgentRequest("make_directory", path, {"path": path, "mode": mode, "parents": True})
+        request = AgentRequest("make_directory", path, {"path": path, "mode": mode})
         return await self._call(request, answers.parse_made_directory)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
         request = AgentRequest("remove", path, {"path": path, "recursive": recursive}, idempotent=False)
         await self._call(request, lambda _: None)
-
-    # An older agent refuses the next two: options of the two above it would ignore.
 
     async def make_own_directory(self, path: str, *, mode: int) -> answers.FileAttributes:
         """Make a directory of exactly this mode, and those above it, unless it exists.
@@ -187,8 +180,7 @@ class AgentClient:
         """Write the files of a tar into a directory, and return whether `wanted` is a file of the user's own.
 
         The directory becomes the user's own, with mode 0700; it is made, with those above it, unless it
-        exists. Each file replaces an earlier one as a whole, without fsync. Agents of older releases lack
-        this operation: RequestFailed.
+        exists. Each file replaces an earlier one as a whole, without fsync.
         """
         request = AgentRequest("unpack", directory, {"directory": directory, "wanted": wanted})
         async with self._open(request, deadline) as stream:
@@ -202,7 +194,6 @@ class AgentClient:
         """Start a Python program in a step of the job, and exchange bytes with it; it ends with the block.
 
         The step's command ends with the bootstrap of such programs, which reads what the agent sends first.
-        Agents of older releases lack this operation: RequestFailed.
         """
         parameters = {"argv": list(argv), "job": job, "name": name, "env": dict(env)}
         request = AgentRequest("run_program", name, parameters, idempotent=False, data=program)

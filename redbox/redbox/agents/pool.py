@@ -21,7 +21,7 @@ from typing import Any, Literal, Self, TypeVar
 import structlog
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import AgentError, AgentUnavailable, RequestFailed
+from redbox.agents.errors import AgentError, AgentUnavailable
 from redbox.agents.protocol.answers import Hello
 from redbox.agents.protocol.connection import END_S, AgentConnection, AgentProcess
 from redbox.agents.settings import PoolSettings
@@ -215,8 +215,6 @@ class AgentPool:
     async def _end_abandoned(self, user: UnixUser, abandoned: Hello, agent: AgentClient) -> None:
         try:
             await agent.end_agent(abandoned)
-        except RequestFailed:
-            return  # an agent of an older release
         except AgentError:
             self._abandoned[user].append(abandoned)
 

@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from contextvars import Context
 from ipaddress import IPv6Address, IPv6Network
@@ -320,14 +320,20 @@ def _config(
         timeout_keep_alive=IDLE_S,
         ssl_certfile=ssl_certfile,
         ssl_keyfile=ssl_keyfile,
+        ssl_context_factory=_without_tickets if ssl_certfile else None,
     )
+
+
+def _without_tickets(_: uvicorn.Config, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """No client resumes, and each would keep 8 KiB for it."""
+    context = default()
+    context.num_tickets = 0
+    return context
 
 
 def _load(config: uvicorn.Config) -> None:
     try:
         config.load()
-        if config.ssl is not None:
-            config.ssl.num_tickets = 0  # no client resumes, and each would keep 8 KiB for it
     except OSError as error:
         raise ListenError(
             f"The certificate {config.ssl_certfile} with the key {config.ssl_keyfile} cannot be used: "

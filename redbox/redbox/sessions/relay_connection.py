@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from redbox.agents.errors import AgentError, RequestFailed
+from redbox.agents.errors import AgentError
 from redbox.agents.program.wire import CHUNK
 from redbox.relay.program import frames
 from redbox.relay.program.frames import BadFrame, RelayDecoder, RelayFrame
@@ -201,7 +201,7 @@ class RelayConnection:
         except* BadFrame as group:
             self._fail(f"its relay broke the protocol: {group.exceptions[0]}")
         except* AgentError as group:
-            self._fail(explain(group.exceptions[0]))
+            self._fail(str(group.exceptions[0]))
         except* TimeoutError as group:
             self._fail(str(group.exceptions[0]))
         finally:
@@ -360,12 +360,3 @@ def relay_lost(node: str, what: str, reason: str) -> SessionEnded:
     """Srun's words have no full stop, and others may follow."""
     where = f" on node {node}" if node else ""
     return SessionEnded(RELAY_LOST, f"The session{where} {what}: {reason.rstrip('.')}.")
-
-
-def explain(error: Exception) -> str:
-    if type(error) is RequestFailed:
-        return (
-            f"The user's agent cannot start sessions ({error}): if it is of an older release, install it "
-            "again on the login node."
-        )
-    return str(error)

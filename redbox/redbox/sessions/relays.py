@@ -22,7 +22,7 @@ from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.relay.program_source import relay_command, relay_source
 from redbox.sessions.errors import SessionEnded
-from redbox.sessions.relay_connection import RELAY_LOST, RelayConnection, explain, relay_lost
+from redbox.sessions.relay_connection import RELAY_LOST, RelayConnection, relay_lost
 from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
@@ -191,7 +191,7 @@ class RelayPool:
         except SessionEnded as error:
             failure = fault = error
         except AgentError as error:
-            failure = fault = relay_lost(key.node, "could not begin", explain(error))
+            failure = fault = relay_lost(key.node, "could not begin", str(error))
         except WorkloadManagerError as error:
             failure = fault = SessionEnded(RELAY_LOST, f"No session can begin now: {error}.")
         except Exception:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import RequestFailed, SystemCallFailed
+from redbox.agents.errors import SystemCallFailed
 from redbox.core.domain import Owner, UnixUser
 from redbox.jobs.store.volume_rows import VolumeRecord
 from redbox.volumes.errors import VolumeConflict, VolumeForbidden, VolumeFull, VolumeUnavailable
@@ -95,10 +95,3 @@ def _explained(record: VolumeRecord) -> Iterator[None]:
                     "must be a place where each user may make and delete folders."
                 ) from fault
         raise
-    except RequestFailed as error:
-        if "own_directory" not in str(error):
-            raise
-        raise VolumeForbidden(
-            "The agent that is installed on the login node is of a release without volumes: run `redbox "
-            "init` there."
-        ) from error

@@ -58,17 +58,10 @@ class RenewedSocket:
     """
 
     def __init__(
-        self,
-        socket: ClientWebSocketResponse[bool],
-        token: Token,
-        sent: str | None,
-        head: bytes,
-        renew: Renew | None = None,
+        self, socket: ClientWebSocketResponse[bool], token: Token, sent: str | None, renew: Renew
     ) -> None:
-        """Without `renew`, as of an older red-box, a newer token is a message; `head` stands before it."""
         self.socket = socket
-        self._head = head
-        self._renewing = asyncio.create_task(self._renew(token, sent, renew or self._send_token))
+        self._renewing = asyncio.create_task(self._renew(token, sent, renew))
 
     async def send(self, message: bytes) -> None:
         with suppress(ClientError, OSError):
@@ -100,9 +93,6 @@ class RenewedSocket:
                     await renew(newest)
                     sent, pause = newest, RENEW_S
 
-    async def _send_token(self, token: str) -> None:
-        await self.send(self._head + token.encode())
-
 
 class JobSession:
     """A command that runs in a job."""
@@ -111,10 +101,9 @@ class JobSession:
         self._socket = socket
 
     async def start(self, request: ExecRequest) -> None:
-        """Before all else. An older red-box refuses `attach`, so it is sent only where it is set."""
-        left_out = None if request.attach else {"attach"}
+        """Before all else."""
         with suppress(ClientError, OSError):
-            await self._socket.socket.send_str(request.model_dump_json(exclude=left_out))
+            await self._socket.socket.send_str(request.model_dump_json())
 
     async def send(self, data: bytes) -> None:
         """To the command's stdin; waits while red-box does not read."""
@@ -164,18 +153,16 @@ def read_status(data: bytes) -> SessionStatus:
 async def open_session(client: RedboxClient, key: str, *, attempt: int = 1) -> JobSession:
     """Before its command, which `start` gives it; its caller closes it. Raises RedboxError for a refusal."""
     path = f"/v1/jobs/{quote(key, safe='')}/exec"
-    head = bytes([SessionChannel.TOKEN])
-    return JobSession(await open_socket(client, path, {"attempt": attempt}, EXEC_PROTOCOL, head))
+    return JobSession(await open_socket(client, path, {"attempt": attempt}, EXEC_PROTOCOL))
 
 
 async def open_socket(
-    client: RedboxClient, path: str, query: Mapping[str, Any], protocol: str, head: bytes
+    client: RedboxClient, path: str, query: Mapping[str, Any], protocol: str
 ) -> RenewedSocket:
     sent = await client.token()
     opened = await client.open_websocket(path, query, protocol)
-    stream = upgrade_header(opened, STREAM_HEADER)
-    renew = partial(renew_stream, client, stream) if stream else None
-    return RenewedSocket(opened, client.token, sent, head, renew)
+    renew = partial(renew_stream, client, upgrade_header(opened, STREAM_HEADER))
+    return RenewedSocket(opened, client.token, sent, renew)
 
 
 async def renew_stream(client: RedboxClient, stream: str, token: str) -> None:

@@ -180,8 +180,7 @@ async def begin_forward(
     """Its caller closes it. Raises RedboxError for a refusal."""
     query = {"attempt": attempt} if task is None else {"attempt": attempt, "task": task}
     path = f"/v1/jobs/{quote(key, safe='')}/ports"
-    head = port_message(PortChannel.TOKEN, 0)
-    return JobForward(await open_socket(client, path, query, PORTS_PROTOCOL, head))
+    return JobForward(await open_socket(client, path, query, PORTS_PROTOCOL))
 
 
 @asynccontextmanager

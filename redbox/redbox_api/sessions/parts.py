@@ -25,7 +25,6 @@ class SessionChannel(IntEnum):
     STDERR = 2
     ERROR = 3
     RESIZE = 4
-    TOKEN = 5
     CLOSE = 255
 
 
@@ -35,7 +34,6 @@ class PortChannel(IntEnum):
     TO_JOB = 0
     FROM_JOB = 1
     STATUS = 3
-    TOKEN = 5
     OPEN = 6
     CREDIT = 7
     CLOSE = 255

@@ -49,10 +49,8 @@ BUSY_S = 1.0
 COMPANIONS_AT_ONCE, OF_A_NAMESPACE = 32, 16
 """Companions whose requests are read: one has 1 MiB at most."""
 DEFAULT_ACCOUNT = "default"
-UNKNOWN_PART = re.compile(
-    r"(^|; )pod((\.\S+)? is not a field of this request|\.registries\.\S+ must be a valid dictionary\b)"
-)
-"""How a red-box that is older than this resourced refuses a pod, or several logins for one registry."""
+UNKNOWN_PART = re.compile(r"(^|; )pod(\.\S+)? is not a field of this request")
+"""How a red-box that is older than this resourced refuses a pod."""
 TOO_OLD = "RedboxTooOld"
 NO_SUCH_NODE = "node configuration is not available"
 """In sbatch's words."""

@@ -26,7 +26,7 @@ from tests.fuzz.mutations import Pieces, mutated
 from tests.fuzz.target import Play, Target
 from tests.redbox.jobs.factories import MACHINE
 
-DUMP = Path(__file__).parents[2] / "redbox/jobs/store/journal_of_68a80b9.sql"
+DUMP = Path(__file__).parents[2] / "redbox/jobs/store/journal_of_0.1.0.sql"
 FACTS = [b"0123456789ab", b"0", b"1767225585.0"]
 """Before the rows: the epoch, the revision up to which deletions are forgotten, a tombstone's time."""
 VALUES = st.sampled_from(

@@ -22,9 +22,9 @@ REQUEST = JobRequest.model_validate(
         "batch": "#!/bin/sh\nhostname\n",
     }
 )
-# As commit b960f9a wrote it.
-DIGEST = "sha256:d89609d1664ba3956a1a6a5924339210bab376074ec55df53ac9f63b8d22d00e"
+# As release 0.1.0 writes it.
+DIGEST = "sha256:186581b820254c0e75835fb096b04f5e1f650c6101d6765d24c1e4450ae74f63"
 
 
-def test_a_request_is_stored_as_operators_before_stored_it() -> None:
+def test_a_request_is_stored_as_release_0_1_0_stores_it() -> None:
     assert digest(stored_request(REQUEST)) == DIGEST

@@ -25,7 +25,7 @@ from redbox.core.domain import UnixUser
 from tests.redbox.agents.harness import LaunchedTransport, until
 
 ALICE = UnixUser("alice", 2001)
-HELLO = {"protocol": 1, "uid": 2001, "user": "alice", "home": "/", "host": "h", "pid": 1, "python": "3"}
+HELLO = {"protocol": 2, "uid": 2001, "home": "/", "pid": 1, "boot": "b", "start": ""}
 
 
 class OneKey:

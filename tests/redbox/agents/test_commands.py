@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,19 +37,12 @@ async def test_large_input_and_output_come_whole(agent: AgentClient) -> None:
     assert (await agent.run(["/bin/cat"], stdin=data, deadline=60)).stdout == data
 
 
-@pytest.mark.parametrize("takes_input", [True, False])
-async def test_input_arrives_with_the_request_or_after_it(agent: AgentClient, *, takes_input: bool) -> None:
-    """An agent of an older release waits for its input in frames of their own."""
-    agent.hello = replace(agent.hello, takes_input=takes_input)
+async def test_input_arrives_with_the_request_or_after_it(agent: AgentClient) -> None:
     script = "cat; cat /proc/self/fd/$1"
     argv = ["/bin/sh", "-c", script, "sh", "{export}"]
     for length in (0, 1, 300_000):
         done = await agent.run(argv, stdin=b"a" * length, inherit={"{export}": b"bc" * length}, deadline=60)
         assert done.stdout == b"a" * length + b"bc" * length
-
-
-async def test_an_agent_says_that_it_takes_input_with_the_request(agent: AgentClient) -> None:
-    assert agent.hello.takes_input
 
 
 async def test_arguments_and_environment_are_exact(agent: AgentClient) -> None:

@@ -32,29 +32,22 @@ def packed_of(*three: bytes) -> bytes:
 
 
 def test_the_same_python_runs_what_its_sender_has_compiled() -> None:
-    version, code, _ = parts(packed_program(PROGRAM, BOOTSTRAP))
+    version, code, _ = parts(packed_program(PROGRAM))
     without_source = packed_of(version, code, b"((")
     assert sent(without_source + b"what follows").stdout == b"it reads what follows"
 
 
 def test_another_python_compiles_the_source() -> None:
-    _, code, source = parts(packed_program(PROGRAM, BOOTSTRAP))
+    _, code, source = parts(packed_program(PROGRAM))
     others = packed_of(b"3", bytes(len(code)), source)
     assert sent(others + b"what follows").stdout == b"it reads what follows"
 
 
-def test_a_bootstrap_and_an_agent_of_two_releases_exchange_plain_programs() -> None:
-    version, code, source = parts(packed_program(PROGRAM, "the bootstrap of another release"))
-    assert source == PROGRAM
-    for plain in (packed_of(version, code, b"(("), packed_of(b"3", b"", source)):
-        assert sent(plain + b"what follows").stdout == b"it reads what follows"
-
-
 def test_a_program_is_sent_in_less_than_half_its_size() -> None:
-    _, code, source = parts(packed_program(relay_source(), BOOTSTRAP))
+    _, code, source = parts(packed_program(relay_source()))
     assert len(code) + len(source) < len(zlib.decompress(code) + zlib.decompress(source)) / 2
 
 
 def test_a_program_of_which_only_a_part_comes_does_not_run() -> None:
-    done = sent(packed_program(PROGRAM, BOOTSTRAP)[:-1])
+    done = sent(packed_program(PROGRAM)[:-1])
     assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from redbox.node.program.sent_programs import BOOTSTRAP, packed_program
+from redbox.node.program.sent_programs import packed_program
 from redbox.relay.program import frames
 from redbox.relay.program.frames import RelayDecoder, RelayFrame
 from redbox.relay.program_source import PYTHON, relay_command, relay_source
@@ -40,7 +40,7 @@ class RelayProcess:
         )
         self._decoder = RelayDecoder()
         self._frames: list[RelayFrame] = []
-        self.write(packed_program(source, BOOTSTRAP))
+        self.write(packed_program(source))
         assert self.receive().kind == frames.HELLO
 
     def write(self, data: bytes) -> None:

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from redbox.agents.errors import RequestFailed
 from redbox.agents.program.wire import CHUNK
 from redbox.relay.program import frames
 from redbox.relay.program.frames import RelayDecoder
@@ -58,16 +57,6 @@ async def test_a_relay_that_slurm_does_not_start_is_given_up(monkeypatch: pytest
     pipe.output.get_nowait()
     async with served(pipe) as connection, connection.open({"kind": "command"}) as stream:
         with pytest.raises(SessionEnded, match="on node n1 could not begin: Slurm did not start its step"):
-            await stream.receive()
-
-
-async def test_an_agent_without_the_operation_is_to_be_installed_again() -> None:
-    class Old(FakePipe):
-        async def receive(self) -> bytes:
-            raise RequestFailed("KeyError: 'run_program'")
-
-    async with served(Old()) as connection, connection.open({"kind": "command"}) as stream:
-        with pytest.raises(SessionEnded, match="install it again on the login node"):
             await stream.receive()
 
 

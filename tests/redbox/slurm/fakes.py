@@ -29,7 +29,7 @@ from tests.redbox.slurm.captured import output
 
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-HELLO = Hello(1, 2001, "/home/alice", 4711)
+HELLO = Hello(2, 2001, "/home/alice", 4711, "boot", "1")
 FACTS = FileAttributes("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
 Answer = Callable[[list[str]], CommandResult] | AgentError | CommandResult
 
@@ -123,7 +123,6 @@ class ScriptedAgents(AgentPool):
     no_agent: AgentError | None = None
     no_directory: AgentError | None = None
     listed_only: bool = False  # a network file system has the names of the files cached as missing
-    older: bool = False  # an agent of a release that names no outcomes
     hello: Hello = HELLO
 
     async def agent(self, user: UnixUser, role: AgentRole = "commands") -> ScriptedAgent:
@@ -179,7 +178,7 @@ class ScriptedAgent(AgentClient):
             raise answer
         completed = answer if isinstance(answer, CommandResult) else answer(asked)
         if keep is not None:
-            outcome_id = None if self.agents.older else f"outcome {len(self.agents.calls)}"
+            outcome_id = f"outcome {len(self.agents.calls)}"
             self.agents.kept[keep] = RecordedCommand(RecordedCommandState.ENDED, completed, outcome_id)
         return completed
 

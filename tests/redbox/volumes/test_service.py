@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox.agents.errors import AgentError, AgentUnavailable, RequestFailed, SystemCallFailed
+from redbox.agents.errors import AgentError, AgentUnavailable, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner, Role, UnixUser
@@ -202,15 +202,6 @@ async def test_the_disks_refusals_are_said_in_words(
     with pytest.raises(error, match=words):
         await world.service.put(CALLER, "h1", REQUEST)
     assert world.outcomes == [("make-volume", error.__name__)]
-
-
-async def test_an_older_agent_is_named(world: World) -> None:
-    """One that is installed may lag behind: it must refuse, and not ignore what the folder has to be."""
-    world.disk.fault = RequestFailed(
-        "the agent could not perform the request: KeyError: 'make_own_directory'"
-    )
-    with pytest.raises(VolumeForbidden, match="redbox init"):
-        await world.service.put(CALLER, "h1", REQUEST)
 
 
 async def test_a_folder_of_somebody_else_is_not_taken(world: World) -> None:

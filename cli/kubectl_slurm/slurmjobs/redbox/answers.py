@@ -80,14 +80,6 @@ class JobTasks:
 
 
 @dataclass(frozen=True)
-class StartEstimate:
-    """Of /v1/check."""
-
-    detail: str
-    would_start_at: str = ""
-
-
-@dataclass(frozen=True)
 class AttemptUsage:
     """Of one attempt of a job, by the job's key."""
 

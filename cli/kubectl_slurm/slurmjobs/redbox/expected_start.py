@@ -11,7 +11,7 @@ from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
-from kubectl_slurm.slurmjobs.redbox.answers import StartEstimate, StartOfJob
+from kubectl_slurm.slurmjobs.redbox.answers import StartOfJob
 from kubectl_slurm.slurmjobs.redbox.requests import (
     RedboxAccess,
     RedboxRefused,
@@ -24,11 +24,6 @@ from kubectl_slurm.terminal.screen import note
 from kubectl_slurm.terminal.times import clock, roughly
 from redbox_shared.wire import HELD_BY_SLURM, HELD_REASONS
 
-REQUESTED = (
-    *("batch", "partition", "account", "qos", "resources", "workingDirectory", "output", "error", "array"),
-    *("begin", "options"),
-)
-"""Fields that a SlurmJob and a request to red-box have in common."""
 UNKNOWN = "Slurm's estimate is not known: {}"
 MOST_ASKED = 20
 """In one command: red-box lets an account ask so often in a row, then once a second."""
@@ -72,8 +67,6 @@ def _ask(access: RedboxAccess, job: SlurmJobView) -> str:
     except RedboxRefused as refusal:
         if refusal.status == HTTPStatus.CONFLICT:  # its status in Kubernetes is a moment old
             return f"Slurm job {job.job_id} does not wait any more: ask again in a moment"
-        if refusal.status == HTTPStatus.NOT_FOUND:  # an older red-box: it has estimates of new jobs only
-            return _of_a_job_like_it(access, job)
         raise
     return in_words(expected, datetime.now(UTC))
 
@@ -105,15 +98,3 @@ def _from_now(time: datetime, now: datetime) -> str:
     """Slurm shows no time in the past: one that has come is the present."""
     seconds = (time - now).total_seconds()
     return f"in about {roughly(seconds)}" if seconds >= 1 else "at any moment"
-
-
-def _of_a_job_like_it(access: RedboxAccess, job: SlurmJobView) -> str:
-    """By Slurm's calculation for a new job with the same request."""
-    request = {name: job.spec[name] for name in REQUESTED if name in job.spec}
-    if "batch" not in request:
-        return UNKNOWN.format("this red-box is too old to be asked")
-    checked = access.post(StartEstimate, "/v1/check", request)
-    expected = clock(read_time(checked.would_start_at))
-    if not expected:
-        return f"Slurm has no estimate: {checked.detail}".rstrip(": ")
-    return f"a job like it, submitted now, would start at {expected}"

@@ -80,10 +80,6 @@ class RedboxAccess:
         """The answer to a GET."""
         return read_answer(wanted, self._document("GET", path, None))
 
-    def post(self, wanted: type[Answer], path: str, document: object) -> Answer:
-        """The answer to a POST."""
-        return read_answer(wanted, self._document("POST", path, json.dumps(document).encode()))
-
     def output(self, path: str) -> Iterator[tuple[str, int, bytes]]:
         """Pieces of a log, with the file's generation and the offset behind each; none at its end."""
         unread = {OK, NO_CONTENT}

@@ -36,7 +36,6 @@ def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
         "home": account.pw_dir,
         "host": socket.gethostname(),
         "python": "{}.{}.{}".format(*sys.version_info),
-        "takes_input": True,  # with a request's first frame; agents of older releases do not say so
     }
 
 

@@ -34,7 +34,7 @@ class RunningStep:
     """One srun."""
 
     def __init__(self, argv: List[str], environment: Dict[str, str], job: str, name: str) -> None:
-        self._job, self._name, self._bootstrap = job, name, argv[-1]
+        self._job, self._name = job, name
         self._ending = threading.Lock()
         self._messages: IO[bytes] = unlinked_file()
         self._environment = {to_bytes(key): to_bytes(value) for key, value in environment.items()}
@@ -64,7 +64,7 @@ class RunningStep:
         room = select.poll()
         room.register(pipe.fileno(), select.POLLOUT)
         try:
-            data = packed_program(stream.first_input, self._bootstrap)
+            data = packed_program(stream.first_input)
             while data:
                 rest = memoryview(data)
                 while rest:

@@ -14,7 +14,7 @@ import struct
 import threading
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
-PROTOCOL = 1
+PROTOCOL = 2  # raised by each change that an installed agent of before cannot follow
 PREFIX = struct.Struct(">BIII")  # kind, request, length of the JSON object, length of the bytes
 REQUEST, DATA, END, CREDIT, CANCEL, EVENT, DONE, FAILED, PING, PONG = range(1, 11)
 MAX_HEADER = 256 * 1024

@@ -23,19 +23,14 @@ MAX_FIELDS = 16  # of one header; a match has nine
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """An agent's first frame: its identity and its host.
-
-    `takes_input`: with the frame of the request itself. Agents of older releases would ignore it there.
-    `boot` and `start` make the pid unique; agents of older releases send neither.
-    """
+    """An agent's first frame: its identity and its host. `boot` and `start` make the pid unique."""
 
     protocol: int
     uid: int
     home: str
     pid: int
-    takes_input: bool = False
-    boot: str = ""
-    start: str = ""
+    boot: str
+    start: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +58,7 @@ class RecordedCommandState(StrEnum):
 class RecordedCommand:
     """The answer to `recall`: a command whose state and outcome are recorded on its host.
 
-    `outcome_id` identifies the outcome, so that another run replaces exactly this one. Agents of older
-    releases send none, and never repeat a recorded command.
+    `outcome_id` identifies the outcome of an ended one, so that another run replaces exactly this one.
     """
 
     state: RecordedCommandState
@@ -148,8 +142,7 @@ class ReadPrecondition:
 def check_header_size(frame: AgentFrame) -> None:
     """Raise FrameError for a header that no agent sends: parsed, it would be many times its credit.
 
-    An agent's headers are a few plain values. That of DATA has at most the number of the output, in every
-    release.
+    An agent's headers are a few plain values. That of DATA has at most the number of the output.
     """
     if frame.kind is FrameKind.DATA and not frame.header.keys() <= {"fd"}:
         raise FrameError("a DATA header has more than the output's number")
@@ -198,9 +191,8 @@ def parse_hello(frame: AgentFrame) -> Hello:
         uid=read_integer(header, "uid"),
         home=read_text(header, "home"),
         pid=read_integer(header, "pid"),
-        takes_input="takes_input" in header and read_flag(header, "takes_input"),
-        boot=read_text(header, "boot", longest=MAX_BOOT_ID) if "boot" in header else "",
-        start=read_text(header, "start", longest=MAX_BOOT_ID) if "start" in header else "",
+        boot=read_text(header, "boot", longest=MAX_BOOT_ID),
+        start=read_text(header, "start", longest=MAX_BOOT_ID),
     )
 
 
@@ -243,8 +235,7 @@ def parse_recorded_command(header: Mapping[str, Any]) -> RecordedCommand:
         raise FrameError("a recorded command in an unknown state") from None
     if state is not RecordedCommandState.ENDED:
         return RecordedCommand(state)
-    outcome_id = read_text(header, "outcome_id", longest=64) if "outcome_id" in header else None
-    return RecordedCommand(state, parse_command_result(header), outcome_id)
+    return RecordedCommand(state, parse_command_result(header), read_text(header, "outcome_id", longest=64))
 
 
 def parse_attributes(header: Mapping[str, Any]) -> FileAttributes:
@@ -265,7 +256,7 @@ def parse_made_directory(header: Mapping[str, Any]) -> tuple[FileAttributes, boo
 
 
 def parse_status(header: Mapping[str, Any]) -> FileStatus:
-    real_path = read_text(header, "real_path") if "real_path" in header else ""  # an older agent has none
+    real_path = read_text(header, "real_path")
     if real_path and not real_path.startswith("/"):
         raise FrameError("real_path is not absolute")
     file_system = read_text(header, "file_system")

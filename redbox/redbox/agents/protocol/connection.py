@@ -211,7 +211,7 @@ class AgentConnection:
         hello = parse_hello(frames[0])
         if len(frames) > 1 or hello.protocol != PROTOCOL:
             raise FrameError(
-                f"the agent has protocol {hello.protocol}, not {PROTOCOL}: install the agent of this red-box"
+                f"the agent has protocol {hello.protocol}, not {PROTOCOL}: run `redbox init` on its host"
             )
         return hello
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import asyncssh
 from asyncssh.public_key import SSHOpenSSHCertificate as OpenSshCertificate
+from cryptography.hazmat.primitives.serialization import SSHCertificate, load_ssh_public_identity
 
 from redbox.agents.errors import AgentRefused
 from redbox.agents.transports.bootstrap import COMMAND
@@ -174,7 +175,9 @@ def read_certificate(path: Path) -> OpenSshCertificate | None:
 
 def validity_of(certificate: OpenSshCertificate) -> tuple[int, int]:
     """From when to when it is valid, in seconds since the epoch."""
-    return certificate._valid_after, certificate._valid_before  # noqa: SLF001 (asyncssh has no other names)
+    read = load_ssh_public_identity(certificate.export_certificate())
+    assert isinstance(read, SSHCertificate)  # noqa: S101 # asyncssh's own text of it
+    return read.valid_after, read.valid_before
 
 
 def _time(seconds: float) -> str:

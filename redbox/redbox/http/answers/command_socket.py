@@ -59,7 +59,6 @@ class CommandSocket(SessionSocket):
                 start(session.job.until_job_ends()),
                 start(session.idle.until_idle()),
                 start(self.until_gone()),
-                start(self.until_token_refused()),
             ]
             if is_terminal:
                 start(self._pass_on_sizes(session))
@@ -100,8 +99,6 @@ class CommandSocket(SessionSocket):
                 except ValidationError:
                     raise SessionEnded(INVALID, 'A size is {"Width": columns, "Height": rows}.') from None
                 self._resized.set()
-            case SessionChannel.TOKEN:
-                self.take_token(bytes(data))
             case _:
                 raise SessionEnded(INVALID, f"There is no channel {channel} to the job.")
 

@@ -141,7 +141,6 @@ class ForwardSocket(SessionSocket):
                     start(self._from_client(forward)),
                     start(forward.job.until_job_ends()),
                     start(self.until_gone()),
-                    start(self.until_token_refused()),
                 ]
                 done, _ = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()
@@ -162,9 +161,7 @@ class ForwardSocket(SessionSocket):
             await asyncio.sleep(0)  # what is empty, or already there, is taken without a pause
 
     def _take(self, forward: OpenForward, channel: int, number: int, data: bytes) -> None:
-        if channel == PortChannel.TOKEN and not number:
-            self.take_token(data)
-        elif channel == PortChannel.OPEN:
+        if channel == PortChannel.OPEN:
             if len(data) > LONGEST_REQUEST:
                 raise SessionEnded(
                     INVALID, f"A request for a connection has at most {LONGEST_REQUEST} bytes."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,7 +26,6 @@ from redbox_shared.wire import STREAM_HEADER
 
 log = structlog.get_logger(__name__)
 INVALID = "Invalid"
-RENEW_PAUSE_S = 10.0  # between tokens: each may have to be reviewed by an API server
 STOPPING = (
     "ServiceUnavailable",
     "The red-box of this session stops, or is restarted: begin again once it is back.",
@@ -43,12 +41,8 @@ class SessionSocket:
     """One WebSocket."""
 
     socket: WebSocket
-    renew: Callable[[bytes], Awaitable[bool]]
-    """Go on with a newer token; False if it is not one of the same caller."""
     identifier: str = field(default_factory=lambda: secrets.token_urlsafe(24), init=False)
     """In the path of the request that renews this session."""
-    _renewed_at: float = field(default=float("-inf"), init=False)
-    _tokens: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue, init=False)
     status_head: ClassVar[bytes] = bytes([SessionChannel.ERROR])
     """Before the status of the whole."""
 
@@ -85,20 +79,6 @@ class SessionSocket:
     def _check_stopping(self) -> None:
         if is_stopping(self.socket.scope):
             raise SessionEnded(*STOPPING)
-
-    def take_token(self, token: bytes) -> None:
-        """Go on with a newer one, once it is reviewed: what comes behind it does not wait for that."""
-        now = time.monotonic()
-        if now - self._renewed_at < RENEW_PAUSE_S:
-            raise SessionEnded(INVALID, f"A newer token came within {RENEW_PAUSE_S:.0f} s of the last one.")
-        self._renewed_at = now
-        self._tokens.put_nowait(token)
-
-    async def until_token_refused(self) -> None:
-        """Raise SessionEnded when a newer token is not one of the same caller."""
-        while await self.renew(await self._tokens.get()):
-            pass
-        raise SessionEnded(*UNAUTHORIZED)
 
     async def finish(self, status: bytes, within_s: float) -> None:
         """Send the status, and close; a client that has gone, or reads nothing for so long, gets neither."""

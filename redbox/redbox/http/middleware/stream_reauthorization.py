@@ -3,8 +3,8 @@
 A followed log or a watch has no end of its own, but a token expires or is revoked, a rule changes, a user is
 removed. So each stream's request is authenticated again every minute, when its token expires, and as soon as
 the rules change. A reader sends its request again after any end, and then receives the reason. A session
-cannot be taken up again: its client sends a newer token meanwhile, in a request that names the session's id.
-In the session itself, as clients of older releases send it, it waits behind input that no command reads.
+cannot be taken up again: its client sends a newer token meanwhile, in a request that names the session's id:
+in the session itself it would wait behind input that no command reads.
 """
 
 from __future__ import annotations
@@ -106,22 +106,7 @@ class StreamReauthorization:
             if not term.expired():
                 raise
 
-    async def renew(self, connection: HTTPConnection, token: bytes) -> bool:
-        """Authorize the stream of this connection by a newer token from now on; False if that is refused."""
-        stream = next((stream for stream in self._streams if stream.opened_by is connection), None)
-        if stream is None:
-            return False
-        before = stream.connection
-        stream.connection = _with_token(connection, token)
-        reason = await self._rejection(stream)
-        if reason is None:
-            stream.due = self._next_check(stream.caller)
-            return True
-        stream.connection = before
-        log.info("a newer token was refused", caller=stream.caller.identity, why=reason)
-        return False
-
-    def renew_by_request(self, identifier: str, caller: Caller, token: bytes) -> bool:
+    def renew(self, identifier: str, caller: Caller, token: bytes) -> bool:
         """Authorize the stream by the token of a request from now on; False if it is not this caller's.
 
         The request has been authenticated by this token. One that expires sooner than the one that counts

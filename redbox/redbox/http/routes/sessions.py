@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path, Query
@@ -163,7 +162,7 @@ async def renew_stream(
             "this request has no token: a stream goes on by the one in its Authorization header. A session "
             "that began without a token, at the Unix socket, does not expire"
         )
-    if not services.reauthorization.renew_by_request(stream, caller, token.encode()):
+    if not services.reauthorization.renew(stream, caller, token.encode()):
         raise NotFoundProblem(NO_STREAM)
 
 
@@ -172,7 +171,7 @@ async def exec_command(socket: WebSocket) -> None:
     caller, ref, _ = await admitted(socket, AttemptParameter, EXEC_PROTOCOL, EXEC)
     services: Services = socket.app.state.services
     with services.streams.reserve(caller.name):
-        wire = CommandSocket(socket, partial(services.reauthorization.renew, socket))
+        wire = CommandSocket(socket)
         await wire.accept(EXEC_PROTOCOL)
 
         async def run(taking: Taking) -> bytes:
@@ -190,7 +189,7 @@ async def connect_ports(socket: WebSocket) -> None:
     caller, ref, query = await admitted(socket, ForwardParameters, PORTS_PROTOCOL, FORWARD)
     services: Services = socket.app.state.services
     with services.streams.reserve(caller.name):
-        wire = ForwardSocket(socket, partial(services.reauthorization.renew, socket))
+        wire = ForwardSocket(socket)
         await wire.accept(PORTS_PROTOCOL)
 
         async def run(taking: Taking) -> bytes:

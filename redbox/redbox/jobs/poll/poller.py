@@ -52,7 +52,7 @@ from redbox.jobs.store.journal_facts import time_in
 
 log = structlog.get_logger(__name__)
 
-LAST_GOOD_POLL = "last good look at"  # a name in the journal
+LAST_GOOD_POLL = "last good poll"  # a name in the journal
 NOTED_EVERY_S = 60.0
 UNCHANGED_POLLS = 3  # polls in a row without any change: then glances replace them
 DUPLICATE = "Duplicate: job {} carries the same mark; it is cancelled if it still waits."

@@ -1,8 +1,8 @@
 """Records as JSON text for the journal, and back.
 
-Stored keys are listed here and never change, whatever a field is called: a journal outlives releases. Fields
-at their defaults are left out, so that most rows are a few hundred bytes and a field that is added later
-reads as its default in old rows. The key has columns of its own.
+A stored key is its field's name and never changes, since a journal outlives releases. Fields at their
+defaults are left out, so that most rows are a few hundred bytes and a field that is added later reads as its
+default in old rows. The key has columns of its own.
 
 An array's tasks are stored in each of its rows, because the queue forgets those that have ended: a server
 that starts later has no other source. Tasks with equal states are one group of ranges, since the row is
@@ -24,18 +24,13 @@ from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.record.record import JobDependency, JobRecord, ObservedStatus, Stage, shared
 from redbox_api.models import Phase
 
-RENAMED = {  # field: its key in the journal, which is the name that it had first
-    "last_submit_at": "doubt_since",
-    "held_retry": "unproven",
-    "limits_exceeded": "beyond",
-}
 encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each record
 MAX_ARRAY_SIZE = 4_000_001  # that of Slurm
 APART = frozenset({"key", "user", "status", "revision", "tasks"})  # fields that are stored otherwise
 
 
 def _stored_fields(record_type: type[JobRecord | ObservedStatus]) -> dict[str, Field[Any]]:
-    return {RENAMED.get(item.name, item.name): item for item in fields(record_type) if item.name not in APART}
+    return {item.name: item for item in fields(record_type) if item.name not in APART}
 
 
 RECORD_FIELDS = _stored_fields(JobRecord)
@@ -172,7 +167,7 @@ def _decode_user(stored: list[Any]) -> UnixUser:
 # ---------------------------------------------------------------------------------------------- array tasks
 # {"task_groups": [["0-9,12", "COMPLETED", 0, null], ...]}: the indexes, then what these tasks share, in the
 # order of their fields. {"tasks": [[3, "id", "COMPLETED", 0, null], ...]}: one by one, those whose ids do not
-# follow from the array's, and in rows of earlier releases all. What is empty at the end is left out.
+# follow from the array's. What is empty at the end is left out.
 
 
 def _encode_tasks(tasks: Sequence[TaskObservation], leader: str | None) -> dict[str, object]:

@@ -21,7 +21,6 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import SecretStr
 
@@ -72,17 +71,6 @@ def parse(text: str) -> tuple[Mark, str] | None:
     return mark, found["mac"]
 
 
-def _unused(request: JobRequest) -> set[str]:
-    return {name for name in ("arguments", "pod") if not getattr(request, name)}
-
-
-def _without_dynamic_ports(pod: dict[str, Any]) -> dict[str, Any]:
-    for container in (*pod["init_containers"], *pod["containers"]):
-        for variable in container["env"]:
-            del variable["from_port"]  # None: it needs dynamic ports
-    return {name: value for name, value in pod.items() if name != "dynamic_ports"}
-
-
 @dataclass(frozen=True, slots=True)
 class Marks:
     """Makes and verifies the marks of one Slurm cluster."""
@@ -121,11 +109,9 @@ class Marks:
     def body_digest(self, request: JobRequest) -> str:
         """A digest of the whole body, secrets included; keyed, so that a short one cannot be guessed.
 
-        A request without fields of later releases has the digest that it had before there were these.
+        Fields at their defaults have no part in it: a later release, with more fields, makes the same.
         """
-        body = request.model_dump(mode="python", exclude={"spec_digest", *_unused(request)})
-        if request.pod and not request.pod.dynamic_ports:
-            body["pod"] = _without_dynamic_ports(body["pod"])
+        body = request.model_dump(mode="python", exclude={"spec_digest"}, exclude_defaults=True)
         return self._hash("body", BODY_LENGTH, json.dumps(body, sort_keys=True, default=_plain))
 
     def body_id(self, request: JobRequest, body_digest: str | None = None) -> str:

@@ -21,7 +21,7 @@ SHARED = (
     b'"signal":"exit_code":"message":"It exited with code ","warnings":["It was cancelled by '
     b'"cancel_requested":true,"state":"FAILED"CANCELLED"TIMEOUT","phase":"Failed"Cancelled"Succeeded",'
     b'"task_groups":[["0-"array_size":"spec_digest":"body_digest":"{"mark":"rb1."body_id":"job_name":'
-    b'"working_directory":"/home//redbox//created_at":17,"doubt_since":17,"stage":"bound","job_id":"",'
+    b'"working_directory":"/home//redbox//created_at":17,"last_submit_at":17,"stage":"bound","job_id":"",'
     b'"bound_at":17,"confirmed":true,"final_at":17,"user":["",200],"seen":{"state":"COMPLETED",'
     b'"reason":"None","exit_code":0,"name":"","partition":"debug","account":"","qos":"normal","nodes":"n",'
     b'"submitted_at":17,"started_at":17,"ended_at":17,"restarts":0,"requeue":false,"stdout":"/home/'

@@ -51,7 +51,7 @@ class Stage(StrEnum):
     """How far the submit is, according to the journal."""
 
     INTENT = "intent"  # sbatch may run, may have run, or may be about to
-    UNCONFIRMED = "doubtful"  # not found: a retry is held, because the first may still arrive
+    UNCONFIRMED = "unconfirmed"  # not found: a retry is held, because the first may still arrive
     BOUND = "bound"  # it has an id
     NEVER = "never"  # cancelled without ever having had an id
 

@@ -40,7 +40,8 @@ SCHEMA = (
         PRIMARY KEY (cluster, namespace, account, account_uid, key, attempt)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
-    """,
+    """
+    + volume_rows.TABLE,
 )
 ALL_JOBS = """
     SELECT cluster, namespace, account, account_uid, key, attempt, revision, record
@@ -100,7 +101,6 @@ class Database:
             )
         for number, statements in enumerate(SCHEMA[version:], version + 1):
             self._db.executescript(f"BEGIN;{statements}PRAGMA user_version = {number};COMMIT;")
-        self._db.execute(volume_rows.TABLE)
         epoch = ("epoch", secrets.token_hex(6))  # an unknown epoch makes a watcher list again
         self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", epoch)
 

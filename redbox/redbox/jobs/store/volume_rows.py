@@ -1,8 +1,6 @@
 """The journal's rows of volumes: the folders that red-box made, and for whom.
 
-The table has no version of its own: a release without volumes leaves it alone, so a journal that has it
-still opens there. A row is kept for a while after its folder was deleted, so that a second DELETE gets the
-answer of the first one.
+A row is kept for a while after its folder was deleted, so that a second DELETE gets the answer of the first.
 """
 
 from __future__ import annotations
@@ -15,12 +13,12 @@ from typing import Any
 from redbox.core.domain import Owner, UnixUser
 
 TABLE = """
-    CREATE TABLE IF NOT EXISTS volumes (
+    CREATE TABLE volumes (
         handle TEXT PRIMARY KEY,
         cluster TEXT NOT NULL, namespace TEXT NOT NULL, account TEXT NOT NULL, account_uid TEXT NOT NULL,
         user TEXT NOT NULL, uid INTEGER NOT NULL, claim TEXT NOT NULL, path TEXT NOT NULL, inode TEXT,
         made_at REAL NOT NULL, deleted_at REAL
-    ) STRICT, WITHOUT ROWID
+    ) STRICT, WITHOUT ROWID;
 """
 ALL = """
     SELECT handle, cluster, namespace, account, account_uid, user, uid, claim, path, inode, made_at,

@@ -18,27 +18,19 @@ def take(n):
         if not part: os._exit(1)
         b += part
     return b
-def whole(b):
-    return zlib.decompress(b) if b[:1] == b"x" else b
 sizes = take(24)
 version, code, source = (take(int(sizes[at:at + 8])) for at in (0, 8, 16))
 same = version == sys.version.encode()
-exec(marshal.loads(whole(code)) if same else compile(whole(source), "redbox-program", "exec"))
+plain = zlib.decompress(code if same else source)
+exec(marshal.loads(plain) if same else compile(plain, "redbox-program", "exec"))
 """
-"""Reads no further than the program: what follows is the program's own input.
-
-Agents of other releases do not compress for it. Neither code nor source begins with an x, as zlib's data do.
-"""
+"""Reads no further than the program: what follows is the program's own input."""
 
 
 @lru_cache(maxsize=1)
-def packed_program(source: bytes, bootstrap: str) -> bytes:
-    """What this bootstrap reads: three lengths, then whose code it is, the code, and the source.
-
-    That of a server of another release may not be able to read what is compressed.
-    """
+def packed_program(source: bytes) -> bytes:
+    """What the bootstrap reads: three lengths, then whose code it is, the code, and the source."""
     version = sys.version.encode()
-    code = marshal.dumps(compile(source, "redbox-program", "exec"))
-    if bootstrap == BOOTSTRAP:
-        code, source = zlib.compress(code), zlib.compress(source)
+    code = zlib.compress(marshal.dumps(compile(source, "redbox-program", "exec")))
+    source = zlib.compress(source)
     return b"%08d%08d%08d" % (len(version), len(code), len(source)) + version + code + source

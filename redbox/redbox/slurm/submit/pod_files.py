@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import RequestFailed, SystemCallFailed
-from redbox.core.workload_manager import WorkloadManagerError
 from redbox.runner.program_source import runner_source
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.pod_parts import FilesVolume, PodProgram
@@ -80,15 +78,6 @@ def _add(tar: tarfile.TarFile, path: str, content: bytes, mode: int) -> None:
 
 async def lay_out(agent: AgentClient, folder: str, archive: bytes, runner: str) -> None:
     """Make the private folder, with those above it, and the runner's file if the user has none yet."""
-    try:
-        has_runner = await agent.unpack(folder, archive, wanted=runner)
-    except SystemCallFailed:
-        raise
-    except RequestFailed as failed:
-        raise WorkloadManagerError(
-            "The agent that is installed on the login node is older than this red-box, and cannot run pods: "
-            f"its administrator has to install the agent again ({failed.detail})."
-        ) from failed
-    if not has_runner:
+    if not await agent.unpack(folder, archive, wanted=runner):
         await agent.make_directory(posixpath.dirname(runner), mode=0o700)
         await agent.write(runner, runner_source(), mode=0o600)

@@ -7,7 +7,7 @@ agent, under the names MARK.1, MARK.2, ...:
     an earlier one runs             unknown
     an earlier one made a job       that job
     an earlier one is unknown       unknown; the held retry of it runs sbatch under the next name
-    the last certainly made no job  run sbatch in its place (agents of older releases: under the next name)
+    the last certainly made no job  run sbatch in its place
 """
 
 from __future__ import annotations

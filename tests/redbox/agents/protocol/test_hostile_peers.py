@@ -147,7 +147,7 @@ async def test_an_abandoned_answer_is_thrown_away_until_it_ends() -> None:
         )
         stat = asyncio.create_task(agent.stat("/f"))
         await asyncio.sleep(0)
-        peer.answer(encode_frame(FrameKind.DONE, 2, {**FACTS, "file_system": "ext4"}))
+        peer.answer(encode_frame(FrameKind.DONE, 2, {**FACTS, "file_system": "ext4", "real_path": ""}))
         assert (await stat).file_system == "ext4"
 
 

@@ -135,14 +135,9 @@ class IdleSession:
         del data
 
 
-async def refuse(token: bytes) -> bool:
-    del token
-    return False
-
-
 async def test_many_messages_at_once_leave_turns_to_others() -> None:
     socket = FloodingSocket()
-    wire = CommandSocket(cast("Any", socket), renew=refuse)
+    wire = CommandSocket(cast("Any", socket))
     reading = asyncio.create_task(wire._from_client(cast("Any", IdleSession())))
     turns = 0
     while socket.left:
@@ -150,21 +145,6 @@ async def test_many_messages_at_once_leave_turns_to_others() -> None:
         turns += 1
     reading.cancel()
     assert turns >= COUNT // 64
-
-
-async def review_for_ever(token: bytes) -> bool:
-    del token
-    return await asyncio.Future()
-
-
-async def test_what_comes_behind_a_newer_token_does_not_wait_for_its_review() -> None:
-    """An API server reviews it, which may take seconds."""
-    messages = [bytes([SessionChannel.TOKEN]) + b"newer", bytes([SessionChannel.STDIN]) + b"eof"]
-    socket = ScriptedSocket(*({"bytes": message} for message in messages))
-    wire = CommandSocket(cast("Any", socket), review_for_ever)
-    async with asyncio.timeout(60):
-        await end_of(wire.run(cast("Any", Cat()), is_terminal=False))
-    assert b"\2eof" in socket.sent
 
 
 async def end_of(awaited: Awaitable[object]) -> object:
@@ -192,7 +172,7 @@ async def test_a_session_ends_with_a_reason_and_leaves_nothing(
     messages: list[dict[str, Any]], terminals: str
 ) -> None:
     socket, session, is_terminal = ScriptedSocket(*messages), Cat(), terminals == "one"
-    wire = CommandSocket(cast("Any", socket), refuse)
+    wire = CommandSocket(cast("Any", socket))
     end = await end_of(wire.run(cast("Any", session), is_terminal=is_terminal))
     if isinstance(end, SessionEnded):
         assert end.reason in {"Invalid", "NotAuthorized"}
@@ -210,7 +190,7 @@ async def test_a_session_ends_with_a_reason_and_leaves_nothing(
 
 @given(text=REQUESTS)
 async def test_a_first_message_is_a_command_or_one_sentence(text: str) -> None:
-    wire = CommandSocket(cast("Any", ScriptedSocket({"text": text})), refuse)
+    wire = CommandSocket(cast("Any", ScriptedSocket({"text": text})))
     end = await end_of(wire.first_message())
     if isinstance(end, SessionEnded):
         assert end.reason == "Invalid"
@@ -234,7 +214,7 @@ async def test_a_first_message_is_a_command_or_one_sentence(text: str) -> None:
     ids=["unknown fields", "no words", "too many words"],
 )
 async def test_of_a_first_message_one_error_is_built_at_most(message: dict[str, Any], words: str) -> None:
-    wire = CommandSocket(cast("Any", ScriptedSocket({"text": json.dumps(message)})), refuse)
+    wire = CommandSocket(cast("Any", ScriptedSocket({"text": json.dumps(message)})))
     end = await end_of(wire.first_message())
     assert isinstance(end, SessionEnded)
     assert words in end.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -116,21 +116,9 @@ class EchoForward:
             self.open -= 1
 
 
-async def refuse(token: bytes) -> bool:
-    del token
-    return False
-
-
-async def review_for_ever(token: bytes) -> bool:
-    del token
-    return await asyncio.Future()
-
-
-async def run(
-    messages: list[bytes], renew: Callable[[bytes], Awaitable[bool]] = refuse
-) -> tuple[BaseException, ScriptedSocket, EchoForward]:
+async def run(messages: list[bytes]) -> tuple[BaseException, ScriptedSocket, EchoForward]:
     socket, forward = ScriptedSocket(messages), EchoForward()
-    wire = ForwardSocket(cast("Any", socket), renew)
+    wire = ForwardSocket(cast("Any", socket))
     try:
         await wire.run(cast("Any", forward))
     except (SessionEnded, WebSocketDisconnect) as end:
@@ -158,13 +146,6 @@ def credit_of(messages: list[bytes], number: bytes) -> int:
     opened = sum(message[0] == 6 for message in own)
     granted = sum(int.from_bytes(message[5:]) for message in own if message[0] == 7 and len(message) == 9)
     return opened * PORTS_WINDOW + granted
-
-
-async def test_connections_go_on_while_a_newer_token_is_reviewed() -> None:
-    token, opening, data = b"\5\0\0\0\0newer", b"\6\0\0\0\1" + b'{"port":80}', b"\0\0\0\0\1there"
-    async with asyncio.timeout(60):
-        _, socket, _ = await run([token, opening, data], review_for_ever)
-    assert b"\1\0\0\0\1there" in socket.sent
 
 
 async def test_a_client_that_grants_nothing_gets_one_window() -> None:

@@ -150,10 +150,10 @@ async def test_a_refusal_of_the_token_before_does_not_end_a_stream_that_has_a_ne
     authenticator = SlowAuthenticator()
     reauthorization = StreamReauthorization(authenticator, SystemClock())
     goes_on = False
-    async with reauthorization.guard(REQUEST, CALLER, has_end=False):
+    async with reauthorization.guard(REQUEST, CALLER, has_end=False, identifier="id"):
         check = asyncio.create_task(reauthorization.check_due())
         await authenticator.asked.wait()
-        assert await reauthorization.renew(REQUEST, b"newer")
+        assert reauthorization.renew("id", CALLER, b"newer")
         authenticator.refuses.set()
         await check
         await asyncio.sleep(0.01)

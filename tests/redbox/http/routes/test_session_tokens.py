@@ -44,16 +44,10 @@ async def outlive(stand: Stand, first: str) -> None:
     await stand.services.reauthorization.check_due()
 
 
-@pytest.fixture(params=["by a request", "in the session"])
-def renewed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions look often for a newer token, and have red-box go on by it in this way."""
+@pytest.fixture
+def renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions look often for a newer token."""
     monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    if request.param == "in the session":
-        of_an_older_client(monkeypatch)
-
-
-def of_an_older_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions_client, "STREAM_HEADER", "Redbox-Later")
 
 
 @asynccontextmanager
@@ -251,25 +245,3 @@ async def test_a_token_may_come_by_the_unix_socket(stand: Stand) -> None:
         assert (await http.post(path, headers={"authorization": f"Bearer {newer}"})).status_code == 204
         await outlive(stand, first)
         assert await goes_on(session)
-
-
-@pytest.mark.parametrize("foreign", ["rbt_no_token", token(payload=claims(account="other"))])
-async def test_a_token_in_the_session_that_is_not_the_callers_ends_it(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch, foreign: str
-) -> None:
-    of_an_older_client(monkeypatch)
-    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    async with session_by_tokens(stand, token_that_lives(3600), foreign) as session:
-        _, _, status = await collect(session)
-    assert status.reason == "NotAuthorized"
-
-
-async def test_tokens_in_the_session_in_quick_succession_end_it(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_an_older_client(monkeypatch)
-    monkeypatch.setattr(sessions_client, "RENEW_S", 0.2)
-    tokens = [token_that_lives(3600 - extra) for extra in range(3)]
-    async with session_by_tokens(stand, *tokens) as session:
-        _, _, status = await collect(session)
-    assert status.reason == "Invalid"

@@ -139,7 +139,7 @@ def test_damage_that_sqlite_quotes_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 WHOLE = (
-    '{"mark":"m","body_id":"b","created_at":1,"doubt_since":1,"stage":"bound","phase":"Succeeded",'
+    '{"mark":"m","body_id":"b","created_at":1,"last_submit_at":1,"stage":"bound","phase":"Succeeded",'
     '"job_id":"7","final_at":2,"user":["alice",1],"seen":{}}'
 )
 

@@ -20,7 +20,7 @@ def put_without_an_answer(world: World, **facts: Any) -> None:
         put(world, **facts)
 
 
-def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_when_alone(
+def test_an_unconfirmed_submit_is_tried_again_only_for_a_live_put_held_and_released_when_alone(
     world: World,
 ) -> None:
     put_without_an_answer(world)

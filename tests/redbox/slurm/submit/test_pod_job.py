@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from redbox.agents.errors import RequestFailed, SystemCallFailed
+from redbox.agents.errors import SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.core.workload_manager import (
     Submission,
@@ -182,13 +182,6 @@ async def test_what_was_laid_out_in_part_is_removed() -> None:
     assert isinstance(refused, SubmitRejected)
     assert "workingDirectory" in refused.detail
     assert agents.removed == [FOLDER]
-
-
-async def test_an_agent_of_an_older_release_is_named_as_the_cause() -> None:
-    agents = ScriptedAgents(no_directory=RequestFailed("KeyError: 'unpack'"))
-    outcome = await submit(agents, request())
-    assert isinstance(outcome, SubmitUnavailable)
-    assert "install the agent again" in outcome.detail
 
 
 async def test_a_kind_of_mpi_is_checked_against_what_the_cluster_has() -> None:
