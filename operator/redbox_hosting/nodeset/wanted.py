@@ -147,13 +147,14 @@ def _reasons_to_wait(
 def _ghost(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> RestJob | None:
     """A job that Slurm shows as running in a container that began after it.
 
-    Slurm finds out itself when the node registers, but not during a maintenance reservation. Both times are
-    slurmctld's: slurmd reports the container's start as its boot.
+    Slurm finds out itself when the node registers, but not during a maintenance reservation. Slurm and the
+    kubelet must agree: one of them with a wrong clock would end the jobs of all nodes.
     """
-    if not node.boot_time or "DOWN" in node.state:
+    if not node.boot_time or pod.container_started is None or "DOWN" in node.state:
         return None
+    container_began = min(node.boot_time, pod.container_started)
     for job in snapshot.jobs_on(pod.name):
         began = job.start_time
-        if job.job_state == {"RUNNING"} and began and began + GHOST_MARGIN_S < node.boot_time:
+        if job.job_state == {"RUNNING"} and began and began + GHOST_MARGIN_S < container_began:
             return job
     return None
