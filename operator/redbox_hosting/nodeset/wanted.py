@@ -82,8 +82,7 @@ def next_act(
         unknown = f"Slurm's state is unknown: {snapshot.unknown}"
         missing = unknown if snapshot.unknown else "Slurm has no record of the node"
         return NodeAct(None, missing if node is None else obstacle)
-    if ghost := _ghost(pod, node, snapshot):
-        words = f"job {ghost.job_id} began before this container and is lost"
+    if words := _reason_for_down(pod, node, snapshot):
         return NodeAct(NodeVerb.DOWN, our_reason(words))
     owner = drain_owner(node)
     wanted = wanted_state(pod)
@@ -142,6 +141,15 @@ def _reasons_to_wait(
         yield f"the pod was altered: {pod.altered}"
     if identity_of(pod, node) is not Identity.OWN:
         yield "it is unknown which pod the node's record belongs to"
+
+
+def _reason_for_down(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> str:
+    """Why its jobs are to be requeued; empty: they are not."""
+    if pod.force_delete and "DOWN" not in node.state and snapshot.jobs_on(pod.name):
+        return f"forced: {pod.force_delete}"
+    if ghost := _ghost(pod, node, snapshot):
+        return f"job {ghost.job_id} began before this container and is lost"
+    return ""
 
 
 def _ghost(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> RestJob | None:

@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter
 
 from redbox_hosting.api import names
+from redbox_hosting.build.pods.network import workers_budget
 from redbox_hosting.controllers import slurm_snapshots
 from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
@@ -24,6 +25,7 @@ from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.namespace_leases import NamespaceLeases
 from redbox_kube.status.status_writer import StatusWriter
 from tests.hosting.controllers.fake_slurm import FakeKubelet, FakeSlurm
+from tests.hosting.factories import cell
 from tests.kube.fakes import FakeApiServer
 
 SLURM = ResourcePath(names.CONTROLLERS, "slurm", "hpc")
@@ -136,7 +138,7 @@ async def bench(*, reads_nodes: bool = True, runs: bool = True) -> AsyncIterator
     api = FakeApiServer()
     slurm = FakeSlurm()
     api.put(SLURM, spec={})
-    api.put(BUDGET, spec={})
+    api.put(BUDGET, spec=workers_budget(cell())["spec"])
     api.put(NAMESPACE)
     api.put(K1, READY_NODE)
     made = NodeSetBench(api, slurm, FakeKubelet(api, slurm))
