@@ -231,7 +231,12 @@ class FakeApiServer:
         self._receive("merge", where)
         found = self.objects.get(where)
         wanted = body.get("metadata", {}).get("resourceVersion")
-        if found is None or wanted not in {None, _version(found)}:
+        uid = body.get("metadata", {}).get("uid")
+        if (
+            found is None
+            or wanted not in {None, _version(found)}
+            or uid not in {None, found["metadata"]["uid"]}
+        ):
             return None
         if subresource == "status":
             body = {"status": body["status"]}

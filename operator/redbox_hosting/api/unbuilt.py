@@ -8,7 +8,7 @@ from functools import singledispatch
 
 from redbox_hosting.api.controller import ControllerSpec
 from redbox_hosting.api.daemons import LoginSetSpec
-from redbox_hosting.api.nodeset import NodeSetSpec, ScalingMode, UpdateType
+from redbox_hosting.api.nodeset import ClaimRetention, NodeSetSpec, ScalingMode, UpdateType
 from redbox_kube.status.models import KubeModel
 
 NO_SIDECAR = "remove it: daemons log to stderr, so `kubectl logs` shows their log"
@@ -56,6 +56,13 @@ def _(spec: NodeSetSpec) -> Iterator[tuple[str, str]]:
         yield "spec.scalingMode DaemonSet", "use StatefulSet and set replicas"
     if spec.redbox.on_demand:
         yield "spec.redbox.onDemand", "remove it and set replicas"
+    if spec.pin_to_node:
+        yield "spec.pinToNode", "remove it and select Kubernetes nodes by the template"
+    if ClaimRetention.DELETE in {
+        spec.persistent_volume_claim_retention_policy.when_deleted,
+        spec.persistent_volume_claim_retention_policy.when_scaled,
+    }:
+        yield "spec.persistentVolumeClaimRetentionPolicy Delete", "use Retain and delete the claims yourself"
     if spec.ssh and spec.ssh.enabled:
         yield "spec.ssh", "set enabled to false; users log in to a LoginSet"
     if spec.logfile:

@@ -14,7 +14,11 @@ from redbox_hosting.build.config.node_conf import BadSize, quantity
 Manifest = dict[str, Any]
 OF_CONTAINER = ("args", "command", "lifecycle", "resources", "securityContext")
 """Not the image: registries are often mirrored, and tags resolved to digests."""
-OF_POD = ("hostNetwork", "hostPID", "hostname", "subdomain", "terminationGracePeriodSeconds")
+OF_POD = (
+    *("activeDeadlineSeconds", "hostNetwork", "hostPID", "hostname", "restartPolicy", "subdomain"),
+    "terminationGracePeriodSeconds",
+)
+"""A deadline may be given to a pod that runs, and ends it with its jobs."""
 
 
 def compared_part(manifest: Manifest) -> Manifest:

@@ -21,7 +21,6 @@ RESTING = frozenset({"IDLE", "DOWN"})
 BUSY = frozenset({"ALLOCATED", "ALLOC", "MIXED", "COMPLETING"})
 RETURNING = frozenset({"UNDRAIN", "RESUME", "POWERING_UP", "POWER_UP"})
 """The node may take a job at any moment."""
-SILENT = frozenset({"DOWN", "NOT_RESPONDING"})
 MOST_NAMED = 5
 
 
@@ -64,23 +63,21 @@ def _by_kubernetes(pod: WorkerPod, snapshot: SlurmSnapshot, jobs: tuple[int, ...
     if pod.machine is WorkerMachine.OFF:
         return GateDecision(GateState.OPEN, "the machine is off", jobs)
     if pod.machine is WorkerMachine.GONE:
-        return _by_the_silence_of_slurmd(snapshot.nodes.get(pod.name), snapshot, jobs)
+        return _by_identity(pod, snapshot, jobs) or _by_the_word_of_slurm(snapshot.nodes[pod.name], jobs)
     if pod.machine is WorkerMachine.LOST:
         return _unknown("the Kubernetes node does not answer, so its containers may run on")
-    if pod.phase in {PodPhase.FAILED, PodPhase.UNKNOWN}:
+    if pod.is_doubtful:
         return _unknown(f"the pod's phase {pod.phase} does not say whether its containers run")
     return None
 
 
-def _by_the_silence_of_slurmd(
-    node: RestNode | None, snapshot: SlurmSnapshot, jobs: tuple[int, ...]
-) -> GateDecision:
-    """Of a machine whose Node object is deleted: the machine itself may run on."""
-    if snapshot.unknown:
-        return _unknown(f"Slurm's state is unknown: {snapshot.unknown}")
-    if node is None or not node.state & SILENT:
+def _by_the_word_of_slurm(node: RestNode, jobs: tuple[int, ...]) -> GateDecision:
+    """Of a machine whose Node object is deleted: it may run on, until Slurm has taken its jobs from it."""
+    if "DOWN" not in node.state:
         return _unknown("the Kubernetes node is deleted, but Slurm does not show that slurmd is gone")
-    return GateDecision(GateState.OPEN, "the machine is off", jobs)
+    if jobs:
+        return _jobs_on_it(jobs)
+    return GateDecision(GateState.OPEN, "the machine is off")
 
 
 def _by_identity(pod: WorkerPod, snapshot: SlurmSnapshot, jobs: tuple[int, ...]) -> GateDecision | None:
@@ -101,9 +98,7 @@ def _by_identity(pod: WorkerPod, snapshot: SlurmSnapshot, jobs: tuple[int, ...])
 
 def _signs_of_life(node: RestNode, jobs: tuple[int, ...]) -> Iterator[GateDecision]:
     if jobs:
-        more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
-        named = ", ".join(map(str, jobs[:MOST_NAMED]))
-        yield GateDecision(GateState.WAITING, f"jobs on the node: {named}{more}", jobs)
+        yield _jobs_on_it(jobs)
     if active := sorted(node.state & (BUSY | RETURNING)):
         yield _waiting(f"the node is {', '.join(active)}")
 
@@ -122,6 +117,12 @@ def _doubtful_drains(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) ->
         yield _waiting("Slurm was not read since it confirmed the drain")
     if identity_of(pod, node) is Identity.UNKNOWN and pod.was_ready:
         yield _unknown("it is unknown which pod the node's record belongs to")
+
+
+def _jobs_on_it(jobs: tuple[int, ...]) -> GateDecision:
+    more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
+    named = ", ".join(map(str, jobs[:MOST_NAMED]))
+    return GateDecision(GateState.WAITING, f"jobs on the node: {named}{more}", jobs)
 
 
 def _waiting(reason: str) -> GateDecision:

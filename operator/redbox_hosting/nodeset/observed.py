@@ -57,6 +57,19 @@ class WorkerPod:
     created: float = 0.0
     container_ended: bool = False
     """Whether the kubelet shows the container slurmd as terminated."""
+    container_started: float | None = None
+    """When the one that runs did."""
     drain_confirmed: float | None = None
     """When slurmrestd answered a DRAIN for this pod with 200 and without errors."""
     has_claim: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its containers never start again: evicted by its kubelet, not admitted, collected."""
+        return self.phase in {PodPhase.FAILED, PodPhase.SUCCEEDED}
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether its phase leaves open if its containers run: PodGC writes Failed without asking them."""
+        is_over = self.phase in {PodPhase.FAILED, PodPhase.UNKNOWN}
+        return is_over and self.was_ready and not self.container_ended

@@ -32,7 +32,8 @@ def counts(pod: WorkerPod) -> bool:
 
 def is_replaced(pod: WorkerPod) -> bool:
     """A worker on a lost machine gets a replacement, unless its claim is bound to it."""
-    return pod.machine in {WorkerMachine.LOST, WorkerMachine.OFF, WorkerMachine.GONE} and not pod.has_claim
+    is_lost = pod.machine in {WorkerMachine.LOST, WorkerMachine.OFF, WorkerMachine.GONE}
+    return (is_lost or pod.is_doubtful) and not pod.has_claim
 
 
 def holds_place(pod: WorkerPod) -> bool:

@@ -82,8 +82,7 @@ def next_act(
         unknown = f"Slurm's state is unknown: {snapshot.unknown}"
         missing = unknown if snapshot.unknown else "Slurm has no record of the node"
         return NodeAct(None, missing if node is None else obstacle)
-    if ghost := _ghost(pod, node, snapshot):
-        words = f"job {ghost.job_id} began before this container and is lost"
+    if words := _reason_for_down(pod, node, snapshot):
         return NodeAct(NodeVerb.DOWN, our_reason(words))
     owner = drain_owner(node)
     wanted = wanted_state(pod)
@@ -144,16 +143,26 @@ def _reasons_to_wait(
         yield "it is unknown which pod the node's record belongs to"
 
 
+def _reason_for_down(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> str:
+    """Why its jobs are to be requeued; empty: they are not."""
+    if pod.force_delete and "DOWN" not in node.state and snapshot.jobs_on(pod.name):
+        return f"forced: {pod.force_delete}"
+    if ghost := _ghost(pod, node, snapshot):
+        return f"job {ghost.job_id} began before this container and is lost"
+    return ""
+
+
 def _ghost(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> RestJob | None:
     """A job that Slurm shows as running in a container that began after it.
 
-    Slurm finds out itself when the node registers, but not during a maintenance reservation. Both times are
-    slurmctld's: slurmd reports the container's start as its boot.
+    Slurm finds out itself when the node registers, but not during a maintenance reservation. Slurm and the
+    kubelet must agree: one of them with a wrong clock would end the jobs of all nodes.
     """
-    if not node.boot_time or "DOWN" in node.state:
+    if not node.boot_time or pod.container_started is None or "DOWN" in node.state:
         return None
+    container_began = min(node.boot_time, pod.container_started)
     for job in snapshot.jobs_on(pod.name):
         began = job.start_time
-        if job.job_state == {"RUNNING"} and began and began + GHOST_MARGIN_S < node.boot_time:
+        if job.job_state == {"RUNNING"} and began and began + GHOST_MARGIN_S < container_began:
             return job
     return None

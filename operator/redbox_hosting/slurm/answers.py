@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from redbox_api.hostlists import expand
+from redbox_api.hostlists import LONGEST, LONGEST_TEXT, expand
 
 
 def _number(given: object) -> object:
@@ -29,6 +29,16 @@ def _hosts(given: object) -> object:
     return tuple(expand(given)) if isinstance(given, str) else given
 
 
+def _all_hosts(given: object) -> object:
+    """Where a name that is not read is a job that is not seen."""
+    if isinstance(given, str) and len(given) > LONGEST_TEXT:
+        raise ValueError("the list of hosts is too long")
+    hosts = _hosts(given)
+    if isinstance(hosts, tuple) and (len(hosts) >= LONGEST or any("[" in host for host in hosts)):
+        raise ValueError("the list of hosts cannot be read")
+    return hosts
+
+
 def _upper(given: object) -> object:
     words = _names(given)
     return frozenset(map(str.upper, words)) if isinstance(words, list) else words
@@ -37,6 +47,7 @@ def _upper(given: object) -> object:
 MaybeNumber = Annotated[int | None, BeforeValidator(_number)]
 States = Annotated[frozenset[str], BeforeValidator(_upper), Field(min_length=1)]
 Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts)]
+AllHosts = Annotated[tuple[str, ...], BeforeValidator(_all_hosts)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 
@@ -62,7 +73,7 @@ class RestJob(_Row):
 
     job_id: int
     job_state: States
-    nodes: Hosts
+    nodes: AllHosts
     required_nodes: Hosts = ()
     name: str = ""
     user_name: str = ""
@@ -93,13 +104,26 @@ class RestError(_Row):
     source: str | None = None
 
 
-class NodeList(_Row):
+class DatedAnswer(_Row):
+    """A list as slurmctld had it at a time of its own clock."""
+
+    last_update: MaybeNumber = None
+
+
+class NodeList(DatedAnswer):
     """GET nodes."""
 
     nodes: tuple[RestNode, ...]
 
+    @field_validator("nodes")
+    @classmethod
+    def _each_once(cls, rows: tuple[RestNode, ...]) -> tuple[RestNode, ...]:
+        if len({row.name for row in rows}) < len(rows):
+            raise ValueError("a node is there twice")
+        return rows
 
-class RestJobList(_Row):
+
+class RestJobList(DatedAnswer):
     """GET jobs."""
 
     jobs: tuple[RestJob, ...]
@@ -111,7 +135,7 @@ class LicenseList(_Row):
     licenses: tuple[RestLicense, ...]
 
 
-class ReservationList(_Row):
+class ReservationList(DatedAnswer):
     """GET reservations."""
 
     reservations: tuple[RestReservation, ...]

@@ -1,6 +1,7 @@
 """Requests to the slurmrestd of one cluster, each with one deadline and bounds on what is read.
 
-200 with `errors` is an error. A missing node, half an answer, and the answer about another node are unknown.
+200 with `errors` is an error. A missing node, half an answer, the answer about another node, and an answer
+that is older than an earlier one are unknown.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pydantic_core import from_json
 
 from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_hosting.slurm.answers import (
+    DatedAnswer,
     Done,
     LicenseList,
     NodeList,
@@ -70,6 +72,8 @@ class SlurmrestdClient:
         self._within = within_s
         self._tls = tls
         self._server_name = server_name
+        self._newest: dict[type[BaseModel], int] = {}
+        """Of each kind of list, slurmctld's time in the newest answer."""
 
     # ------------------------------------------------------------------------------------------------ reads
     async def nodes(self) -> tuple[RestNode, ...]:
@@ -157,15 +161,25 @@ class SlurmrestdClient:
     ) -> AnswerT:
         """One request to `slurm`, or to `slurmdb`, which asks slurmdbd."""
         version = await self.version()
+        not_before = self._newest.get(answer, 0)
         try:
             document = await self._request(method, f"/{api}/v0.0.{version}/{path}", fields)
         except NotServed:
             self._version = self._given_version  # after an upgrade slurmrestd may serve others
             raise
         try:
-            return answer.model_validate(document)
+            read = answer.model_validate(document)
         except ValueError as error:
             raise SlurmUnknown(f"{method} {path}: the answer is not a {answer.__name__}") from error
+        if isinstance(read, DatedAnswer) and read.last_update is not None:
+            if read.last_update < not_before:
+                late_s = not_before - read.last_update
+                raise SlurmUnknown(
+                    f"{method} {path}: the answer is {late_s} s older than an earlier one: a proxy repeats "
+                    "it, or slurmctld's clock was set back"
+                )
+            self._newest[answer] = max(read.last_update, self._newest.get(answer, 0))
+        return read
 
     async def _request(
         self, method: str, path: str, fields: Mapping[str, Any] | None = None

@@ -82,7 +82,7 @@ class OwnedObjects:
         return {
             place[1]: body
             for place, body in self._watched[kind].items()
-            if place[0] == owner.namespace and _is_owned(body, owner)
+            if place[0] == owner.namespace and is_owned(body, owner)
         }
 
     async def apply(self, owner: KubeObject, desired: Iterable[DesiredObject], *, part: str = "all") -> str:
@@ -127,7 +127,7 @@ class OwnedObjects:
         existing = None if watched is None else watched.get((owner.namespace, wanted.name))
         if existing is None:
             existing = await self._objects.get(ResourcePath(wanted.kind, wanted.name, owner.namespace))
-        if existing is not None and not _is_owned(existing, owner):
+        if existing is not None and not is_owned(existing, owner):
             raise NotOurs(
                 f"{wanted} exists and does not belong to {self._owner_kind} {owner.name}: delete it, or give "
                 f"the {self._owner_kind} another name"
@@ -206,7 +206,7 @@ def projection(existing: Any, wanted: Any) -> Any:  # noqa: ANN401 (any JSON)
     return existing
 
 
-def _is_owned(body: Object, owner: KubeObject) -> bool:
+def is_owned(body: Object, owner: KubeObject) -> bool:
     return any(reference["uid"] == owner.uid for reference in body["metadata"].get("ownerReferences") or ())
 
 

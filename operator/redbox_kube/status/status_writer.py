@@ -59,11 +59,13 @@ class StatusWriter:
         self.count(where.kind.name, "patch")
         return written
 
-    async def delete(self, where: ResourcePath, uid: str, *, version: str = "") -> HTTPStatus:
+    async def delete(
+        self, where: ResourcePath, uid: str, *, version: str = "", grace_s: int | None = None
+    ) -> HTTPStatus:
         """Delete the object that has this uid, with `version` only this version; answers as ObjectClient."""
         if why_not := self._why_not_delete(where.namespace):
             raise DeletionForbidden(f"{where.kind} {where.name} is not deleted: {why_not}")
-        answer = await self.objects.delete(where, uid=uid, version=version)
+        answer = await self.objects.delete(where, uid=uid, version=version, grace_s=grace_s)
         self.count(where.kind.name, "delete")
         return answer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -29,6 +30,10 @@ class FakeSlurm:
     error: SlurmrestdError | None = None
     writes: list[tuple[str, str]] = field(default_factory=list)
     read_count: int = 0
+    refused: dict[tuple[str, str], SlurmrestdError] = field(default_factory=dict)
+    """Raised by these writes to these nodes."""
+    before_each_read: Callable[[], object] = lambda: None
+    """What happens in Slurm just then."""
 
     @property
     def client(self) -> SlurmrestdClient:
@@ -53,11 +58,15 @@ class FakeSlurm:
         for node in job.nodes:
             self.states[node] = (self.states[node] - {"ALLOCATED"}) | {"IDLE"}
 
+    def jobs_on(self, node: str) -> list[int]:
+        return [job.job_id for job in self.running.values() if node in job.nodes and not has_ended(job)]
+
     # -- as SlurmrestdClient
 
     async def nodes(self) -> tuple[RestNode, ...]:
         self.read_count += 1
         self._answer()
+        self.before_each_read()
         return tuple(self._row(name) for name in self.states)
 
     async def jobs(self) -> tuple[RestJob, ...]:
@@ -119,6 +128,8 @@ class FakeSlurm:
     def _write(self, verb: str, name: str) -> None:
         self._answer()
         self.writes.append((verb, name))
+        if (verb, name) in self.refused:
+            raise self.refused[verb, name]
 
 
 @dataclass

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter
 
 from redbox_hosting.api import names
+from redbox_hosting.build.pods.network import workers_budget
 from redbox_hosting.controllers import slurm_snapshots
 from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
@@ -18,12 +20,13 @@ from redbox_hosting.controllers.slurm_snapshots import SlurmSnapshots
 from redbox_hosting.controllers.watched_kinds import HostingWatches
 from redbox_hosting.controllers.workers.node_sets import NodeSets
 from redbox_kube.api import kinds
-from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.controller import run_controllers
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.namespace_leases import NamespaceLeases
 from redbox_kube.status.status_writer import StatusWriter
 from tests.hosting.controllers.fake_slurm import FakeKubelet, FakeSlurm
+from tests.hosting.factories import cell
 from tests.kube.fakes import FakeApiServer
 
 SLURM = ResourcePath(names.CONTROLLERS, "slurm", "hpc")
@@ -45,11 +48,34 @@ def spec(replicas: int | None = 3, **more: Any) -> Object:
     return given if replicas is None else {**given, "replicas": replicas}
 
 
+class GuardedApiServer(FakeApiServer):
+    """With the admission policy of workers, and the jobs that were on each pod as it was deleted."""
+
+    def __init__(self, slurm: FakeSlurm) -> None:
+        super().__init__()
+        self.deletions: list[tuple[str, list[int]]] = []
+        self._slurm = slurm
+
+    async def delete(
+        self, where: ResourcePath, *, uid: str = "", version: str = "", grace_s: int | None = None
+    ) -> HTTPStatus:
+        metadata = self.objects.get(where, {}).get("metadata", {})
+        if where.kind == kinds.POD:
+            is_forced = names.ANNOTATION_FORCE_DELETE in (metadata.get("annotations") or {})
+            if names.LABEL_PROTECTED in (metadata.get("labels") or {}) and not is_forced:
+                raise ApiRefused(HTTPStatus.UNPROCESSABLE_ENTITY, f"the worker {where.name} may have jobs")
+        jobs = self._slurm.jobs_on(where.name)
+        answer = await super().delete(where, uid=uid, version=version, grace_s=grace_s)
+        if where.kind == kinds.POD and answer is HTTPStatus.OK:
+            self.deletions.append((where.name, jobs))
+        return answer
+
+
 @dataclass
 class NodeSetBench:
     """The parts of one test."""
 
-    api: FakeApiServer
+    api: GuardedApiServer
     slurm: FakeSlurm
     kubelet: FakeKubelet
 
@@ -60,6 +86,10 @@ class NodeSetBench:
         metadata = {**(found["metadata"] if found else {}), "generation": generation}
         status = {"status": found["status"]} if found and "status" in found else {}
         self.api.put(WORKERS, metadata=metadata, spec=spec(replicas, **more), **status)
+
+    def event(self, reason: str) -> str:
+        """The message of the newest event of this reason."""
+        return next((str(e["message"]) for e in reversed(self.api.events) if e["reason"] == reason), "")
 
     @property
     def pods(self) -> list[str]:
@@ -96,7 +126,9 @@ class NodeSetBench:
 
 
 @asynccontextmanager
-async def operator(api: FakeApiServer, slurm: FakeSlurm, *, reads_nodes: bool = True) -> AsyncIterator[None]:
+async def operator(
+    api: FakeApiServer, slurm: FakeSlurm, *, reads_nodes: bool = True
+) -> AsyncIterator[NamespaceLeases]:
     """The controller of NodeSets, as the program runs it; killed at the end."""
     connections = SlurmConnections()
     snapshots = SlurmSnapshots(connections)
@@ -124,7 +156,7 @@ async def operator(api: FakeApiServer, slurm: FakeSlurm, *, reads_nodes: bool = 
             group.create_task(run_controllers([controller])),
         ]
         try:
-            yield
+            yield leases
         finally:
             for task in tasks:
                 task.cancel()
@@ -133,10 +165,10 @@ async def operator(api: FakeApiServer, slurm: FakeSlurm, *, reads_nodes: bool = 
 @asynccontextmanager
 async def bench(*, reads_nodes: bool = True, runs: bool = True) -> AsyncIterator[NodeSetBench]:
     """`runs`: with an operator; otherwise the test starts and ends some."""
-    api = FakeApiServer()
     slurm = FakeSlurm()
+    api = GuardedApiServer(slurm)
     api.put(SLURM, spec={})
-    api.put(BUDGET, spec={})
+    api.put(BUDGET, spec=workers_budget(cell())["spec"])
     api.put(NAMESPACE)
     api.put(K1, READY_NODE)
     made = NodeSetBench(api, slurm, FakeKubelet(api, slurm))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from redbox_hosting.api import names
 from redbox_kube.api.objects import ApiRefused
 from tests.hosting.controllers.node_set_bench import (
@@ -17,12 +13,6 @@ from tests.hosting.controllers.node_set_bench import (
     bench,
     operator,
 )
-
-
-@pytest.fixture
-async def it() -> AsyncIterator[NodeSetBench]:
-    async with bench() as made:
-        yield made
 
 
 async def test_workers_are_born_protected_and_idle_ones_are_available(it: NodeSetBench) -> None:

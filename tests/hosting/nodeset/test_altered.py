@@ -51,6 +51,8 @@ def test_defaults_are_no_alteration() -> None:
         (lambda spec: spec["containers"][0]["args"].append("-v"), "slurmd: args"),
         (lambda spec: spec.update(terminationGracePeriodSeconds=30), "terminationGracePeriodSeconds"),
         (lambda spec: spec.update(hostNetwork=True), "hostNetwork"),
+        (lambda spec: spec.update(activeDeadlineSeconds=60), "activeDeadlineSeconds"),
+        (lambda spec: spec.update(restartPolicy="Never"), "restartPolicy"),
     ],
 )
 def test_an_alteration_is_named(change: Callable[[dict[str, Any]], object], field: str) -> None:

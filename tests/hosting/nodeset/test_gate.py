@@ -169,8 +169,17 @@ OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
             for row in ({"container_ended": True}, {"phase": PodPhase.PENDING})
         ),
         *(
-            (f"Node deleted, {state}", GONE, snapshot(node(state), job()), OPEN, "the machine is off")
-            for state in ("DOWN", "IDLE+NOT_RESPONDING", "ALLOCATED+NOT_RESPONDING")
+            (f"Node deleted, {state}", GONE, snapshot(node(state)), OPEN, "the machine is off")
+            for state in ("DOWN", "DOWN+NOT_RESPONDING", "DOWN+DRAIN")
+        ),
+        ("Node deleted, a job", GONE, snapshot(node("DOWN"), job()), WAITING, "jobs on the node: 7"),
+        ("Node deleted, no record", GONE, snapshot(), UNSURE, "Slurm has no record of the node"),
+        (
+            "Node deleted before the worker registered",
+            {**GONE, "was_ready": False},
+            snapshot(),
+            OPEN,
+            "the worker never registered",
         ),
         *(
             (
@@ -180,7 +189,12 @@ OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
                 UNSURE,
                 "the Kubernetes node is deleted, but Slurm does not show that slurmd is gone",
             )
-            for seen in (snapshot(node("MIXED"), job()), snapshot(DRAINED), snapshot())
+            for seen in (
+                snapshot(node("MIXED"), job()),
+                snapshot(DRAINED),
+                snapshot(node("ALLOCATED+NOT_RESPONDING"), job()),  # a moment's silence
+                snapshot(node("IDLE+NOT_RESPONDING")),
+            )
         ),
         ("Node deleted, no answer", GONE, UNKNOWN, UNSURE, f"Slurm's state is unknown: {UNKNOWN.unknown}"),
         ("machine proven off", {"machine": WorkerMachine.OFF}, UNKNOWN, OPEN, "the machine is off"),
@@ -190,6 +204,27 @@ OPEN, WAITING, UNSURE = GateState.OPEN, GateState.WAITING, GateState.UNKNOWN
             snapshot(DRAINED),
             UNSURE,
             "the pod's phase Failed does not say whether its containers run",
+        ),
+        (
+            "phase Failed, its kubelet shows the end",
+            {"phase": PodPhase.FAILED, "container_ended": True},
+            snapshot(node("DOWN+DRAIN+NOT_RESPONDING")),
+            OPEN,
+            "drained",
+        ),
+        (
+            "phase Failed, its kubelet shows the end, a job",
+            {"phase": PodPhase.FAILED, "container_ended": True},
+            snapshot(node("IDLE+DRAIN"), job()),
+            WAITING,
+            "jobs on the node: 7",
+        ),
+        (
+            "not admitted by its kubelet",
+            {"phase": PodPhase.FAILED, "was_ready": False},
+            snapshot(),
+            OPEN,
+            "the worker never registered",
         ),
         ("Nodes unreadable", {"machine": WorkerMachine.UNREADABLE}, snapshot(DRAINED), OPEN, "drained"),
         # An administrator's word.

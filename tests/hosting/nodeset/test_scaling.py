@@ -79,6 +79,18 @@ def test_the_lowest_free_ordinals_are_taken(taken: tuple[int, ...], ordinals: tu
         ("a lost machine", 2, [pod(0), pod(1, machine=WorkerMachine.LOST)], {"create": [2], "lost": [1]}),
         ("a deleted machine", 2, [pod(0), pod(1, machine=WorkerMachine.GONE)], {"create": [2], "lost": [1]}),
         ("a lost machine with a claim", 2, [pod(0), pod(1, machine=WorkerMachine.LOST, has_claim=True)], {}),
+        (
+            "a pod that PodGC calls failed",
+            2,
+            [pod(0), pod(1, phase=PodPhase.FAILED)],
+            {"create": [2], "lost": [1]},
+        ),
+        (
+            "a pod whose containers have ended",
+            2,
+            [pod(0), pod(1, phase=PodPhase.FAILED, container_ended=True)],
+            {},
+        ),
         ("a machine that came back", 2, [pod(0), pod(1), pod(2)], {"condemn": [2]}),
     ],
 )

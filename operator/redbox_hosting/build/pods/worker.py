@@ -54,6 +54,13 @@ NOT_OF_SLURMD = (
 )
 """What would run something else in the container slurmd, or end it with its jobs."""
 NOT_OF_PODS = ("activeDeadlineSeconds",)
+NOT_OF_TEMPLATES = (
+    names.ANNOTATION_CONDEMNED,
+    names.ANNOTATION_CONDEMNED_AT,
+    names.ANNOTATION_CREATED_AS,
+    names.ANNOTATION_FORCE_DELETE,
+)
+"""Words about one worker: in a template each new one would go as soon as it is there."""
 NOT_REMOVED = ("containers", "tolerations", "volumes")
 """Lists that a user adds to, and that null would empty."""
 
@@ -140,7 +147,11 @@ def users_part(node_set: NodeSet) -> UsersPart:
             else each
             for each in pod["containers"]
         ]
-    return UsersPart(slurmd, {**node_set.spec.template, "spec": pod}, tuple(dropped))
+    metadata = node_set.spec.template.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    kept_annotations = kept("spec.template.metadata.annotations", annotations, NOT_OF_TEMPLATES)
+    template = {"metadata": {**metadata, "annotations": kept_annotations}, "spec": pod}
+    return UsersPart(slurmd, {**node_set.spec.template, **template}, tuple(dropped))
 
 
 def dropped_fields(node_set: NodeSet) -> tuple[str, ...]:

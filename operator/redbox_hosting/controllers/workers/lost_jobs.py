@@ -6,13 +6,15 @@ ended by the node's failure, or still on a node whose pod is gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.slurm.answers import RestJob
+from redbox_shared.printable import printable
 
+MOST_NAMED, LONGEST_NAME = 10, 40
 LOST_STATES = frozenset({"NODE_FAIL", "REQUEUED", "PENDING", "RUNNING", "BOOT_FAIL"})
 
 
@@ -21,7 +23,7 @@ class _Occupied:
     """A worker with jobs on it, as it was seen last."""
 
     view: WorkerView
-    jobs: tuple[int, ...]
+    jobs: tuple[RestJob, ...]
     ended_at: float | None = None
     """When the snapshot was taken that was the newest one as its end was seen."""
 
@@ -32,7 +34,7 @@ class LostJobs:
 
     _occupied: dict[str, dict[str, _Occupied]] = field(default_factory=dict)
 
-    def found(self, world: WorkerWorld) -> Iterator[tuple[WorkerView, tuple[int, ...]]]:
+    def found(self, world: WorkerWorld) -> Iterator[tuple[WorkerView, tuple[RestJob, ...]]]:
         """Each worker that ended with jobs on it, once."""
         known = self._occupied.setdefault(world.node_set.uid, {})
         snapshot = world.snapshot
@@ -45,20 +47,29 @@ class LostJobs:
             if is_known and occupied.ended_at is not None and snapshot.taken_at > occupied.ended_at:
                 del known[uid]
                 by_id = {job.job_id: job for job in snapshot.jobs}
-                if lost := tuple(job for job in occupied.jobs if _is_lost(by_id.get(job))):
+                if lost := tuple(job for job in occupied.jobs if _is_lost(by_id.get(job.job_id))):
                     yield occupied.view, lost
         if snapshot.unknown:
             return
         for uid, view in present.items():
             if uid in known and known[uid].ended_at is not None:
                 continue
-            jobs = tuple(job.job_id for job in snapshot.jobs_on(view.pod.name))
-            if jobs:
+            if jobs := tuple(snapshot.jobs_on(view.pod.name)):
                 known[uid] = _Occupied(view, jobs)
             else:
                 known.pop(uid, None)
         if not known and world.node_set.being_deleted and not present:
             del self._occupied[world.node_set.uid]
+
+
+def named_jobs(jobs: Sequence[RestJob]) -> str:
+    """For an event: numbers, users and names, which are the users' own words."""
+    shown = [
+        printable(f"{job.job_id} ({job.user_name}: {job.name[:LONGEST_NAME]})", lines=False)
+        for job in jobs[:MOST_NAMED]
+    ]
+    more = len(jobs) - MOST_NAMED
+    return ", ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
 
 
 def _is_lost(job: RestJob | None) -> bool:

@@ -8,7 +8,7 @@ from redbox_hosting.api import names
 from redbox_hosting.api.status import NodeSetStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
 from redbox_hosting.build.pods.worker import dropped_fields
-from redbox_hosting.controllers.workers.plans import is_available
+from redbox_hosting.controllers.workers.plans import is_available, scales_by_number
 from redbox_hosting.controllers.workers.revisions import is_outdated
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.nodeset.gate import GateState
@@ -68,6 +68,8 @@ def _verdicts(world: WorkerWorld, reports: Reports, available: int, updated: int
         is_ready, why = False, f"it is deleted when its {len(world.workers)} workers are gone"
     elif world.why_no_cell:
         is_ready, why = False, world.why_no_cell
+    elif not scales_by_number(world.node_set.spec):
+        is_ready, why = False, f"{'; '.join(refusals)}; until then no worker is made, and none goes"
     else:
         is_ready = available >= desired and updated >= desired
         why = f"{available} of {desired} workers are available"

@@ -6,38 +6,43 @@ and the first one of the next: the annotation `condemned`, DRAIN in Slurm, the g
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
+from time import monotonic
 
 from redbox_hosting.api import names
 from redbox_hosting.api.nodeset import NodeSet
+from redbox_hosting.build.pods.network import workers_budget
+from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.build.pods.worker import WorkerPlan
 from redbox_hosting.controllers.context import HostingContext
-from redbox_hosting.controllers.workers.lost_jobs import LostJobs
+from redbox_hosting.controllers.workers.acts.marks import marks_due, write_marks
+from redbox_hosting.controllers.workers.acts.node_writes import NodeRecords, NodeWrites
+from redbox_hosting.controllers.workers.acts.pod_status import publish, write_conditions
+from redbox_hosting.controllers.workers.acts.removal import WorkerRemoval
+from redbox_hosting.controllers.workers.acts.worker_creation import WorkerCreation
+from redbox_hosting.controllers.workers.lost_jobs import LostJobs, named_jobs
 from redbox_hosting.controllers.workers.node_set_status import NAMESPACE_FENCE, status_of
-from redbox_hosting.controllers.workers.node_writes import NodeWrites, delete_records
-from redbox_hosting.controllers.workers.pod_conditions import UNKNOWN, wanted_condition
-from redbox_hosting.controllers.workers.removal import WorkerRemoval
+from redbox_hosting.controllers.workers.plans import acts_of
 from redbox_hosting.controllers.workers.revisions import revision_object, surplus_revisions
-from redbox_hosting.controllers.workers.worker_creation import WorkerCreation
 from redbox_hosting.controllers.workers.worker_observer import LOOK_AGAIN_S, WorkerObserver
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_kube.api import kinds
-from redbox_kube.api.events import NORMAL, WARNING, Event
+from redbox_kube.api.events import WARNING
 from redbox_kube.api.informer import Place
-from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.finalizer import Finalizer
-from redbox_kube.controller.owned import OwnedObjects
+from redbox_kube.controller.owned import OwnedObjects, is_owned, projection
 from redbox_kube.controller.status_reporter import StatusReporter
 from redbox_kube.controller.steps import ReconcileStep, StepFailed, StepOutcome
 
-FIRST_BATCH = 1
-"""Of pods that are created in parallel; each batch that succeeds doubles the next one."""
+AUTHORITY = "Authority"
+AT_ONCE_AGAIN_S = 1.0
+FENCED_AGAIN_S = 600.0
+"""Somebody may have taken the label off."""
 
 
 @dataclass
@@ -46,10 +51,9 @@ class NodeSets:
 
     context: HostingContext
     _writes: NodeWrites = field(default_factory=NodeWrites)
-    _fenced: dict[str, bool] = field(default_factory=dict)
-    """Whether the namespaces were seen to have the label."""
-    _budgets: set[Place] = field(default_factory=set)
-    """Controllers whose budget was seen."""
+    _records: NodeRecords = field(default_factory=NodeRecords)
+    _fenced: dict[str, tuple[bool, float]] = field(default_factory=dict)
+    """Whether each namespace was given the label, and when."""
 
     def __post_init__(self) -> None:
         context = self.context
@@ -62,10 +66,11 @@ class NodeSets:
         self._creation = WorkerCreation(context.writer)
         finalizer = Finalizer(context.writer, names.NODE_SETS, names.FINALIZER_WORKERS)
         going = [
-            ReconcileStep("Condemned", self._mark),
-            ReconcileStep("Nodes", self._write_nodes),
-            ReconcileStep("Removal", self._remove),
-            ReconcileStep("Records", self._delete_records),
+            ReconcileStep(AUTHORITY, self._check_authority),
+            ReconcileStep("Condemned", self._mark, needs=(AUTHORITY,)),
+            ReconcileStep("Nodes", self._write_nodes, needs=(AUTHORITY,)),
+            ReconcileStep("Removal", self._remove, needs=(AUTHORITY,)),
+            ReconcileStep("Records", self._delete_records, needs=(AUTHORITY,)),
             ReconcileStep("PodConditions", self._show),
         ]
         how = Reconciliation[NodeSet, WorkerWorld](
@@ -80,7 +85,7 @@ class NodeSets:
             deletion=[
                 *going,
                 ReconcileStep("Gone", self._await_gone),
-                ReconcileStep("Finalizer", partial(self._lift, finalizer), needs=("Gone",)),
+                ReconcileStep("Finalizer", partial(self._lift, finalizer), needs=(AUTHORITY, "Gone")),
             ],
             report=StatusReporter(context.writer, names.NODE_SETS, status_of, clock=context.clock),
         )
@@ -99,12 +104,24 @@ class NodeSets:
         self._snapshots.follow(self._slurm_changed)
 
     # ---------------------------------------------------------------------------------------- the steps
+    async def _check_authority(self, world: WorkerWorld) -> None:
+        """An operator of an older format cannot tell what is still wanted: it makes pods, and ends none."""
+        if why_not := self.context.leases.why_not_delete(world.node_set.namespace):
+            raise StepFailed(f"no worker is drained, resumed or removed: {why_not}")
+
+    def _check_lease(self, world: WorkerWorld) -> None:
+        """Before each write: the Lease may be lost while a step waits for Slurm."""
+        if not self.context.leases.may_write(world.node_set.namespace):
+            raise StepFailed(self.context.leases.why_not(world.node_set.namespace))
+
     async def _keep_revisions(self, world: WorkerWorld) -> StepOutcome:
         wanted = revision_object(world.node_set, world.revisions.values())
         did = ""
         if wanted.name not in world.revisions:
             await self._owned.create(world.node_set, wanted)
             did = f"revision {world.newest}"
+        if self.context.leases.why_not_delete(world.node_set.namespace):
+            return StepOutcome(did=did)
         in_use = {view.revision for view in world.workers}
         for body in surplus_revisions(world.node_set, world.revisions, in_use):
             metadata = body["metadata"]
@@ -116,7 +133,9 @@ class NodeSets:
         """The label by which the deletion of a namespace with workers is refused."""
         namespace = world.node_set.namespace
         holds = bool(world.workers or world.plan.create) or self._observer.holds_workers(namespace)
-        if self._fenced.get(namespace) == holds:
+        now = monotonic()
+        seen, seen_at = self._fenced.get(namespace, (None, 0.0))
+        if seen == holds and now - seen_at < FENCED_AGAIN_S:
             return StepOutcome()
         labels = {names.LABEL_HOLDS_WORKERS: "true" if holds else None}
         where = ResourcePath(kinds.NAMESPACE, namespace)
@@ -127,161 +146,143 @@ class NodeSets:
                 f"the namespace cannot be labelled, so its deletion ends all but its workers: {error}"
             ) from error
         self.context.writer.count(kinds.NAMESPACE.name, "patch")
-        self._fenced[namespace] = holds
+        self._fenced[namespace] = holds, now
         return StepOutcome()
 
     async def _create(self, world: WorkerWorld) -> StepOutcome:
-        """In batches that double, so that what fails for all fails once."""
         if not world.plan.create:
             return StepOutcome()
         if world.cell is None:
             raise StepFailed(world.why_no_cell)
-        await self._check_budget(world)
+        await self._check_budget(world.cell)
         plans = [
             WorkerPlan(world.node_set, ordinal, world.newest, world.grace_s) for ordinal in world.plan.create
         ]
         # A former worker's record may have another size: it goes first, if Slurm answers.
-        blocked = {name for name, decision in world.records.items() if decision.delete}
+        blocked = set(self._records_due(world))
         waiting = [plan.name for plan in plans if plan.name in blocked]
         plans = [plan for plan in plans if plan.name not in blocked]
-        created: list[str] = []
-        size = FIRST_BATCH
-        while plans:
-            batch, plans = plans[:size], plans[size:]
-            size *= 2
-            answers = await asyncio.gather(
-                *(self._creation.create(world.cell, plan) for plan in batch), return_exceptions=True
-            )
-            created += [plan.name for plan, answer in zip(batch, answers, strict=True) if answer is True]
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
+        answers = await self._creation.create_all(world.cell, plans, partial(self._check_lease, world))
+        answers.check()
+        created = [plan.name for plan, is_new in answers.done if is_new]
         waits = f"the records of former nodes {', '.join(waiting)} to go" if waiting else ""
         return StepOutcome(did=f"created {', '.join(created)}" if created else "", waits_for=waits)
 
-    async def _check_budget(self, world: WorkerWorld) -> None:
+    async def _check_budget(self, cell: SlurmCell) -> None:
         """A pod that is evicted before there is a budget dies with its jobs."""
-        if world.controller in self._budgets:
-            return
-        name = names.workers_name(world.controller[1])
-        where = ResourcePath(kinds.POD_DISRUPTION_BUDGET, name, world.node_set.namespace)
-        if await self.context.writer.objects.get(where) is None:
-            raise StepFailed(f"the PodDisruptionBudget {name} of the Controller is not there yet")
-        self._budgets.add(world.controller)
+        wanted = workers_budget(cell)
+        where = ResourcePath(kinds.POD_DISRUPTION_BUDGET, wanted["metadata"]["name"], cell.namespace)
+        found = await self.context.writer.objects.get(where)
+        if found is None:
+            raise StepFailed(f"the PodDisruptionBudget {where.name} of the Controller is not there yet")
+        if projection(found["spec"], wanted["spec"]) != wanted["spec"]:
+            raise StepFailed(
+                f"the PodDisruptionBudget {where.name} allows evictions: its Controller corrects it, unless "
+                "it belongs to somebody else: then delete it"
+            )
 
     async def _mark(self, world: WorkerWorld) -> StepOutcome:
         """The annotation `condemned`: set, or taken from workers that stay after all."""
-        done = []
-        at = self.context.clock().isoformat()
-        protects = world.node_set.spec.workload_disruption_protection
-        for view in world.workers:
-            name, decision = view.pod.name, world.gates.get(view.pod.name)
-            reason = world.plan.condemned.get(name)
-            changes: Object = {}
-            if reason is not None:
-                given = {
-                    names.ANNOTATION_CONDEMNED: reason or None,
-                    names.ANNOTATION_CONDEMNED_AT: at if reason else None,
-                }
-                changes["annotations"] = given
-            is_open = decision is not None and decision.is_open
-            if protects and not view.pod.is_protected and not view.pod.is_ending and not is_open:
-                changes["labels"] = {
-                    names.LABEL_PROTECTED: "true"
-                }  # a deletion that was begun, and is not due
-            if not changes:
-                continue
-            where = ResourcePath(kinds.POD, name, world.node_set.namespace)
-            metadata = {"metadata": {**changes, "uid": view.pod.uid}}
-            await self.context.writer.objects.merge(where, metadata)
-            self.context.writer.count(kinds.POD.name, "patch")
-            if reason is not None:
-                done.append(f"{name} {f'is to go: {reason}' if reason else 'stays'}")
-        return StepOutcome(did=", ".join(done))
+        marks = marks_due(world, self.context.clock().isoformat())
+        check = partial(self._check_lease, world)
+        answers = await write_marks(self.context.writer, world.node_set.namespace, marks, check)
+        answers.check()
+        did = ", ".join(sorted(mark.did for mark, is_written in answers.done if is_written and mark.did))
+        return StepOutcome(did=did)
 
     async def _write_nodes(self, world: WorkerWorld) -> StepOutcome:
-        if not any(act.verb is not None for act in world.acts.values()):
+        due = {name for name, act in world.acts.items() if act.verb is not None}
+        if not due:
             return StepOutcome()
         client = self.context.slurm_of(*world.controller)
-        done, failed = await self._writes.write(client, world.workers, world.acts)
-        if done:
+        live = await self._snapshots.read(world.controller)
+        if live.unknown:
+            return StepOutcome(waits_for=f"Slurm: {live.unknown}")
+        workers = [view for view in world.workers if view.pod.name in due]
+        acts = acts_of(workers, live, world.node_set.spec.redbox.drain_timeout, world.now)
+        answers = await self._writes.write(client, workers, acts, partial(self._check_lease, world))
+        if answers.done:
             self._snapshots.hurry(world.controller)
-        if failed:
-            raise StepFailed("; ".join(failed[:3]))
-        return StepOutcome(did=", ".join(done))
+        answers.check()
+        return StepOutcome(
+            did=", ".join(sorted(f"{act.verb} {view.pod.name}" for (view, act), _ in answers.done))
+        )
 
     async def _remove(self, world: WorkerWorld) -> StepOutcome:
         candidates = [
             view
             for view in world.workers
-            if (decision := world.gates.get(view.pod.name)) is not None and decision.is_open
+            if (decision := world.gates.get(view.pod.name)) is not None
+            and decision.is_open
+            and world.plan.condemned.get(view.pod.name) != ""  # it stays after all
         ]
         if not candidates:
             return StepOutcome()
         removal = WorkerRemoval(
-            self.context.writer, self._snapshots, self._observer.live_machine, self._writes.confirmed
+            self.context.writer,
+            self._snapshots,
+            self._observer.live_machine,
+            self._writes.confirmed,
+            partial(self._check_lease, world),
         )
-        removals = await removal.remove(world.node_set.namespace, world.controller, candidates)
-        if errors := [f"{each.name}: {each.error}" for each in removals if each.error]:
-            raise StepFailed("; ".join(errors[:3]))
-        return StepOutcome(did=", ".join(f"deleted {each.name}: {each.decision.reason}" for each in removals))
+        answers = await removal.remove(world.node_set.namespace, world.controller, candidates)
+        did = []
+        for view, each in answers.done:
+            if each.decision is not None:
+                self._writes.forget(view.pod.uid)
+                did.append(f"deleted {view.pod.name}: {each.decision.reason}")
+        answers.check()
+        if changed := [view.pod.name for view, each in answers.done if each.has_changed]:
+            waits = f"{', '.join(changed)}, which changed at the same moment"
+            return StepOutcome(", ".join(did), waits, again_in_s=AT_ONCE_AGAIN_S)
+        return StepOutcome(did=", ".join(did))
+
+    def _records_due(self, world: WorkerWorld) -> list[str]:
+        """Those that may go, and that Slurm has not refused to delete."""
+        return [
+            name
+            for name, decision in world.records.items()
+            if decision.delete and not self._records.is_refused(world.node_set.uid, name)
+        ]
 
     async def _delete_records(self, world: WorkerWorld) -> StepOutcome:
-        due = [name for name, decision in world.records.items() if decision.delete]
-        if not due:
+        if not any(decision.delete for decision in world.records.values()):
             return StepOutcome()
-        done, failed = await delete_records(self.context.slurm_of(*world.controller), due)
-        if done:
+        client = self.context.slurm_of(*world.controller)
+        live = self._observer.records(world.node_set, await self._snapshots.read(world.controller))
+        due = [
+            name
+            for name, decision in live.items()
+            if decision.delete and not await self._has_pod(world.node_set.namespace, name)
+        ]
+        check = partial(self._check_lease, world)
+        answers = await self._records.delete(client, world.node_set.uid, due, check)
+        if answers.done:
             self._snapshots.hurry(world.controller)
-        if failed:
-            raise StepFailed("; ".join(failed[:3]))
+        answers.check()
         return StepOutcome()
+
+    async def _has_pod(self, namespace: str, name: str) -> bool:
+        """The watch may not show it yet."""
+        return await self.context.writer.objects.get(ResourcePath(kinds.POD, name, namespace)) is not None
 
     async def _show(self, world: WorkerWorld) -> StepOutcome:
         """Conditions and events of pods, and the jobs that were lost."""
-        again_in_s = self._observer.again_in_s(world)
-        for view in world.workers:
-            wanted = wanted_condition(view, world)
-            if wanted is None or wanted == view.condition:
-                continue
-            where = ResourcePath(kinds.POD, view.pod.name, world.node_set.namespace)
-            has_changed = view.condition is None or view.condition.status != wanted.status
-            condition: Object = {
-                "type": names.CONDITION_DRAINING,
-                "status": wanted.status,
-                "reason": wanted.reason,
-                "message": wanted.message[:1024],
-                **({"lastTransitionTime": _rfc3339(world.now)} if has_changed else {}),
-            }
-            try:
-                await self.context.writer.objects.apply(
-                    where,
-                    {"metadata": {"uid": view.pod.uid}, "status": {"conditions": [condition]}},
-                    subresource="status",
-                )
-            except ApiRefused:
-                continue  # it is gone
-            self.context.writer.count("Pod/status", "apply")
-            reason = "NodeInService" if wanted.status == "False" else "NodeDraining"
-            severity = WARNING if wanted.status == UNKNOWN else NORMAL
-            await self._event(where, view.pod.uid, severity, reason, wanted.message or "the node takes jobs")
+        about = world.node_set.path(names.NODE_SETS)
         for view, jobs in self._lost_jobs.found(world):
-            words = f"{view.pod.name} ended with jobs on it: {', '.join(map(str, jobs))}"
-            about = world.node_set.path(names.NODE_SETS)
-            await self._event(about, world.node_set.uid, WARNING, "JobsLost", words)
-        return StepOutcome(again_in_s=again_in_s)
-
-    async def _event(self, about: ResourcePath, uid: str, severity: str, reason: str, message: str) -> None:
-        component = self.context.writer.objects.field_manager
-        event = Event(
-            about, uid, f"{reason}|{message}", severity, reason, message, "Reconcile", component, repeats=True
-        )
-        await self.context.writer.publish_event(event)
+            words = f"{view.pod.name} ended with jobs on it: {named_jobs(jobs)}"
+            await publish(self.context.writer, about, world.node_set.uid, WARNING, ("JobsLost", words))
+        (await write_conditions(self.context.writer, world)).check()
+        return StepOutcome(again_in_s=self._observer.again_in_s(world))
 
     # ---------------------------------------------------------------------------------------- deletion
     async def _await_gone(self, world: WorkerWorld) -> StepOutcome:
         if world.workers:
             return StepOutcome(waits_for=f"the end of {len(world.workers)} workers")
+        if due := self._records_due(world):
+            return StepOutcome(
+                waits_for=f"the end of {len(due)} records in Slurm", again_in_s=AT_ONCE_AGAIN_S
+            )
         return StepOutcome()
 
     async def _lift(self, finalizer: Finalizer, world: WorkerWorld) -> StepOutcome:
@@ -289,7 +290,7 @@ class NodeSets:
         where = ResourcePath(kinds.POD, namespace=world.node_set.namespace)
         selection = {"labelSelector": f"{names.LABEL_NODE_SET}={world.node_set.name}"}
         async for page, _ in self.context.writer.objects.pages(where, selection):
-            if page:
+            if any(is_owned(body, world.node_set) for body in page):
                 return StepOutcome(waits_for="the watch to show all workers", again_in_s=LOOK_AGAIN_S)
         with contextlib.suppress(StepFailed):  # a label that stays must not keep the NodeSet
             await self._fence_namespace(world)
@@ -303,7 +304,3 @@ class NodeSets:
     def _slurm_changed(self, place: Place) -> None:
         for node_set in self.context.watches.node_sets_of(place):
             self.controller.queue.add(node_set.place)
-
-
-def _rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

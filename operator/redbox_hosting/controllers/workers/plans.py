@@ -9,18 +9,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from redbox_hosting.api.nodeset import NodeSetSpec, UpdateType
+from redbox_hosting.api.nodeset import NodeSetSpec, ScalingMode, UpdateType
 from redbox_hosting.controllers.workers.revisions import is_outdated
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.drains import our_reason
 from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
 from redbox_hosting.nodeset.scaling import SCALE_IN, holds_place, is_replaced, removal_order, scale_plan
-from redbox_hosting.nodeset.wanted import NodeAct, NodeVerb
+from redbox_hosting.nodeset.wanted import NodeAct, NodeVerb, next_act
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 
 UPDATE, MACHINE_OFF, DELETED = "update", "its machine is off", "the NodeSet is deleted"
-BY_US = frozenset({SCALE_IN, UPDATE, MACHINE_OFF, DELETED})
+HAS_FAILED, FORCED = "its pod has failed", "forced"
 """Other reasons are a user's: such a worker is replaced, and never spared."""
+PROVEN_OFF = frozenset({WorkerMachine.OFF, WorkerMachine.GONE})
 DEFAULT_UNAVAILABLE = "25%"
 
 
@@ -35,8 +36,15 @@ class WorkersPlan:
 
 
 def desired_number(spec: NodeSetSpec, pods: Sequence[WorkerPod]) -> int:
-    """Without `replicas` as many as there are."""
-    return spec.replicas if spec.replicas is not None else sum(map(holds_place, pods))
+    """Without `replicas` as many as there are, and in a mode that is not built."""
+    if scales_by_number(spec) and spec.replicas is not None:
+        return spec.replicas
+    return sum(map(holds_place, pods))
+
+
+def scales_by_number(spec: NodeSetSpec) -> bool:
+    """The other ways are not built: then no worker is made, and none goes."""
+    return spec.scaling_mode is ScalingMode.STATEFUL_SET and spec.redbox.on_demand is None
 
 
 def workers_plan(
@@ -47,31 +55,62 @@ def workers_plan(
     desired = desired_number(spec, pods)
     # A worker that ends for its update is replaced under its own name.
     returning = sum(
-        pod.is_ending and pod.condemned not in {"", SCALE_IN, MACHINE_OFF} and not is_replaced(pod)
+        pod.is_ending and pod.condemned not in {"", SCALE_IN} and not is_replaced(pod)
         for pod in pods
+        if pod.condemned != MACHINE_OFF or pod.has_claim
     )
     plan = scale_plan(max(desired - returning, 0), pods, snapshot)
     condemned = {pod.name: SCALE_IN for pod in plan.condemn if not pod.condemned}
     condemned |= {pod.name: "" for pod in plan.spare}
-    condemned |= {
-        pod.name: MACHINE_OFF
-        for pod in plan.lost
-        if pod.machine in {WorkerMachine.OFF, WorkerMachine.GONE} and not pod.condemned
-    }
+    condemned |= _condemned_by_fate(pods)
     going = {name for name, reason in condemned.items() if reason}
     for name in _updated(spec, [view for view in views if view.pod.name not in going], snapshot, newest, now):
         condemned.setdefault(name, UPDATE)
     for view in views:
-        is_current = not is_outdated(view.revision, view.pod_format, newest)
-        if view.pod.condemned == UPDATE and is_current and not view.pod.is_ending and view.pod.is_protected:
+        if _reason_has_ended(view, newest) and not view.pod.is_ending and view.pod.is_protected:
             condemned.setdefault(view.pod.name, "")
     return WorkersPlan(desired, plan.create, condemned)
+
+
+def _condemned_by_fate(pods: Sequence[WorkerPod]) -> dict[str, str]:
+    """Whatever the number of workers is."""
+    reasons = {}
+    for pod in pods:
+        if pod.is_ending or pod.condemned:
+            continue
+        if pod.force_delete:
+            reasons[pod.name] = FORCED
+        elif pod.machine in PROVEN_OFF:
+            reasons[pod.name] = MACHINE_OFF
+        elif pod.has_failed:
+            reasons[pod.name] = HAS_FAILED
+    return reasons
+
+
+def _reason_has_ended(view: WorkerView, newest: str) -> bool:
+    pod = view.pod
+    if pod.condemned == UPDATE:
+        return not is_outdated(view.revision, view.pod_format, newest)
+    if pod.condemned == MACHINE_OFF:
+        return pod.machine not in PROVEN_OFF
+    return pod.condemned == FORCED and not pod.force_delete
 
 
 def deletion_plan(views: Sequence[WorkerView]) -> WorkersPlan:
     """Of a NodeSet that is being deleted: all go, through the gate."""
     reasons = {view.pod.name: DELETED for view in views if view.pod.condemned in {"", SCALE_IN}}
-    return WorkersPlan(0, condemned=reasons)
+    forced = {view.pod.name: FORCED for view in views if view.pod.force_delete and not view.pod.condemned}
+    return WorkersPlan(0, condemned=reasons | forced)
+
+
+def acts_of(
+    views: Sequence[WorkerView], snapshot: SlurmSnapshot, drain_timeout_s: int | None, now: float
+) -> dict[str, NodeAct]:
+    """By the names of pods: the write to its node that is due."""
+    return {
+        view.pod.name: _after_its_timeout(next_act(view.pod, snapshot), view, snapshot, drain_timeout_s, now)
+        for view in views
+    }
 
 
 def is_available(view: WorkerView, min_ready_s: int, now: float) -> bool:
@@ -122,7 +161,7 @@ def max_unavailable(spec: NodeSetSpec, desired: int) -> int:
     return max(number, 1)
 
 
-def after_its_timeout(
+def _after_its_timeout(
     act: NodeAct, view: WorkerView, snapshot: SlurmSnapshot, timeout_s: int | None, now: float
 ) -> NodeAct:
     """DOWN, which requeues its jobs, for a worker that has waited for them as long as its NodeSet allows."""

@@ -11,16 +11,16 @@ from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.build.pods.worker import ROLE, grace_seconds
 from redbox_hosting.controllers.context import HostingContext
-from redbox_hosting.controllers.workers.node_writes import NodeWrites
+from redbox_hosting.controllers.workers.acts.node_writes import NodeWrites
+from redbox_hosting.controllers.workers.acts.worker_creation import grace_of
 from redbox_hosting.controllers.workers.plans import (
-    after_its_timeout,
+    acts_of,
     deletion_plan,
     is_available,
     with_machine,
     workers_plan,
 )
 from redbox_hosting.controllers.workers.revisions import revision_of
-from redbox_hosting.controllers.workers.worker_creation import grace_of
 from redbox_hosting.controllers.workers.worker_views import WorkerView, is_silent, machine_of, read_worker
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.nodeset.drains import DrainOwner, drain_owner
@@ -28,7 +28,6 @@ from redbox_hosting.nodeset.gate import gate
 from redbox_hosting.nodeset.observed import WorkerMachine
 from redbox_hosting.nodeset.records import RecordDecision, record_decision
 from redbox_hosting.nodeset.scaling import with_deadlines
-from redbox_hosting.nodeset.wanted import next_act
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from redbox_kube.api import kinds
 from redbox_kube.api.informer import Place
@@ -81,7 +80,6 @@ class WorkerObserver:
         if is_stale:  # which workers are idle is looked at again before any is chosen
             plan = replace(plan, condemned={})
             self._context.snapshots.hurry(place)
-        timeout_s = node_set.spec.redbox.drain_timeout
         world = WorkerWorld(
             node_set=node_set,
             cell=cell,
@@ -92,16 +90,13 @@ class WorkerObserver:
             newest=newest,
             snapshot=snapshot,
             plan=plan,
-            acts={
-                view.pod.name: after_its_timeout(next_act(view.pod, snapshot), view, snapshot, timeout_s, now)
-                for view in workers
-            },
+            acts=acts_of(workers, snapshot, node_set.spec.redbox.drain_timeout, now),
             gates={
                 view.pod.name: gate(view.pod, snapshot)
                 for view in workers
                 if view.pod.condemned and not view.pod.is_ending
             },
-            records=self._records(node_set, snapshot),
+            records=self.records(node_set, snapshot),
             is_stale=is_stale,
             now=now,
         )
@@ -145,7 +140,7 @@ class WorkerObserver:
         node = await self._objects.get(ResourcePath(kinds.NODE, view.machine_name))
         return machine_of(node, self._context.clock().timestamp())[0]
 
-    def _records(self, node_set: NodeSet, snapshot: SlurmSnapshot) -> dict[str, RecordDecision]:
+    def records(self, node_set: NodeSet, snapshot: SlurmSnapshot) -> dict[str, RecordDecision]:
         """Of nodes that a worker of this NodeSet had, by their names and by who took them out of service."""
         pods = {name for (namespace, name), _ in self._pods.items() if namespace == node_set.namespace}
         ours = {DrainOwner.OPERATOR, DrainOwner.SLURM}

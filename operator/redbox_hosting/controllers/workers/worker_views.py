@@ -86,6 +86,7 @@ def read_worker(body: Object) -> WorkerView:
         deadline=_time(annotations.get(names.ANNOTATION_DEADLINE)),
         created=_time(metadata.get("creationTimestamp")) or 0.0,
         container_ended=_has_ended(container),
+        container_started=_time(((container.get("state") or {}).get("running") or {}).get("startedAt")),
         has_claim=any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or []),
     )
     own = conditions.get(names.CONDITION_DRAINING)
@@ -138,7 +139,7 @@ def _altered(annotations: Mapping[str, str], body: Object) -> str:
     try:
         wanted = json.loads(annotations.get(names.ANNOTATION_CREATED_AS, ""))
         return ", ".join(alterations(wanted, body))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return UNKNOWN_ORIGIN
 
 
@@ -175,5 +176,5 @@ def _number(text: object, otherwise: int) -> int:
 def _time(text: object) -> float | None:
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -6,36 +6,32 @@ after it confirmed the drain, and starts nothing on a drained node. preStop is t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from redbox_hosting.api import names
 from redbox_hosting.controllers.slurm_snapshots import SlurmSnapshots
+from redbox_hosting.controllers.workers.acts.for_each import AT_ONCE, Answers, for_each
 from redbox_hosting.controllers.workers.worker_views import WorkerView, read_worker
 from redbox_hosting.nodeset.gate import GateDecision, gate
-from redbox_hosting.nodeset.observed import WorkerMachine
+from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import POD
-from redbox_kube.api.objects import ApiError, ResourcePath
+from redbox_kube.api.objects import ResourcePath
 from redbox_kube.status.status_writer import StatusWriter
 
-IN_PARALLEL = 8
+FORCED_GRACE_S = 30
+"""For slurmd and its jobs, which DOWN has ended before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A worker whose deletion was asked for."""
+    """What came of one worker: deleted, kept by the gate, or changed at the same moment."""
 
-    view: WorkerView
-    decision: GateDecision
-    error: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.view.pod.name
+    decision: GateDecision | None = None
+    has_changed: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,32 +44,33 @@ class WorkerRemoval:
     """Read live."""
     drain_confirmed: Callable[[str], float | None]
     """Of a pod by its uid."""
+    check: Callable[[], None]
+    """Raises when this process may write no more."""
 
     async def remove(
         self, namespace: str, controller: Place, candidates: Sequence[WorkerView]
-    ) -> list[Removal]:
-        """Those that were deleted, and those whose deletion failed; the others wait."""
-        done: list[Removal] = []
-        for first in range(0, len(candidates), IN_PARALLEL):
-            batch = candidates[first : first + IN_PARALLEL]
+    ) -> Answers[WorkerView, Removal]:
+        answers = Answers[WorkerView, Removal]()
+        for first in range(0, len(candidates), AT_ONCE):
             live = await self.snapshots.read(controller)
-            answers = await asyncio.gather(*(self._tried(namespace, view, live) for view in batch))
-            done += [answer for answer in answers if answer is not None]
-        return done
 
-    async def _tried(self, namespace: str, view: WorkerView, live: SlurmSnapshot) -> Removal | None:
-        try:
-            return await self._remove(ResourcePath(POD, view.pod.name, namespace), view, live)
-        except (ApiError, OSError, TimeoutError) as error:
-            return Removal(view, gate(view.pod, live), str(error) or type(error).__name__)
+            async def remove(view: WorkerView, live: SlurmSnapshot = live) -> Removal:
+                return await self._remove(ResourcePath(POD, view.pod.name, namespace), view, live)
 
-    async def _remove(self, where: ResourcePath, seen: WorkerView, live: SlurmSnapshot) -> Removal | None:
+            batch = await for_each(candidates[first : first + AT_ONCE], remove)
+            answers.done += batch.done
+            answers.failed += batch.failed
+            if live.unknown:
+                break  # Slurm does not answer: the others would take as long
+        return answers
+
+    async def _remove(self, where: ResourcePath, seen: WorkerView, live: SlurmSnapshot) -> Removal:
         body = await self.writer.objects.get(where)
         if body is None or body["metadata"].get("uid") != seen.pod.uid:
-            return None
+            return Removal()
         view = read_worker(body)
         if view.pod.is_ending or not view.pod.condemned:
-            return None
+            return Removal()
         pod = replace(
             view.pod,
             was_ready=view.pod.was_ready or seen.pod.was_ready,
@@ -82,15 +79,22 @@ class WorkerRemoval:
         )
         decision = gate(pod, live)
         if not decision.is_open:
-            return None
-        version = view.version
+            return Removal()
+        return await self._delete(where, pod, view.version, decision)
+
+    async def _delete(
+        self, where: ResourcePath, pod: WorkerPod, version: str, decision: GateDecision
+    ) -> Removal:
+        self.check()
         if pod.is_protected:
             off = {"resourceVersion": version, "labels": {names.LABEL_PROTECTED: None}}
             written = await self.writer.objects.merge(where, {"metadata": off})
             self.writer.count(POD.name, "patch")
             if written is None:
-                return None
+                return Removal(has_changed=True)
             version = str(written["metadata"]["resourceVersion"])
-        if await self.writer.delete(where, pod.uid, version=version) is not HTTPStatus.OK:
-            return None
-        return Removal(view, decision)
+        grace_s = FORCED_GRACE_S if pod.force_delete else None
+        answer = await self.writer.delete(where, pod.uid, version=version, grace_s=grace_s)
+        if answer is HTTPStatus.OK:
+            return Removal(decision)
+        return Removal(has_changed=answer is HTTPStatus.CONFLICT)

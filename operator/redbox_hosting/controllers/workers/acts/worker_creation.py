@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from redbox_hosting.api import names
@@ -17,11 +17,19 @@ from redbox_hosting.build.pods.worker import (
     time_limit_seconds,
     worker_pod,
 )
+from redbox_hosting.controllers.workers.acts.for_each import Answers, for_each
 from redbox_hosting.controllers.workers.worker_views import created_as
 from redbox_kube.api.kinds import PERSISTENT_VOLUME_CLAIM, POD
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.controller.steps import StepFailed
 from redbox_kube.status.status_writer import StatusWriter
+
+FIRST_BATCH = 1
+"""Of pods that are created at once; each batch that succeeds doubles the next one."""
+
+
+class NameTaken(StepFailed):
+    """A pod of this name is there, and belongs to somebody else."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,26 @@ class WorkerCreation:
     """Creates by name: a pod that is there already is no error if it is the NodeSet's."""
 
     writer: StatusWriter
+
+    async def create_all(
+        self, cell: SlurmCell, plans: Sequence[WorkerPlan], check: Callable[[], None]
+    ) -> Answers[WorkerPlan, bool]:
+        """In batches that double, so that what fails for all fails once. A name that is taken stops none."""
+
+        async def create(plan: WorkerPlan) -> bool:
+            check()
+            return await self.create(cell, plan)
+
+        answers = Answers[WorkerPlan, bool]()
+        first, size = 0, FIRST_BATCH
+        while first < len(plans):
+            batch = await for_each(plans[first : first + size], create)
+            answers.done += batch.done
+            answers.failed += batch.failed
+            if any(not isinstance(error, NameTaken) for _, error in batch.failed):
+                break
+            first, size = first + size, size * 2
+        return answers
 
     async def create(self, cell: SlurmCell, plan: WorkerPlan) -> bool:
         """Whether it was created; raises StepFailed if the name is taken."""
@@ -45,8 +73,10 @@ class WorkerCreation:
     async def _check_owner(self, where: ResourcePath, node_set: NodeSet) -> None:
         found = await self.writer.objects.get(where)
         owners = (found or {}).get("metadata", {}).get("ownerReferences") or []
-        if found is not None and all(owner.get("uid") != node_set.uid for owner in owners):
-            raise StepFailed(
+        if found is None:
+            raise StepFailed(f"the pod {where.name} could not be created, and is created again")
+        if all(owner.get("uid") != node_set.uid for owner in owners):
+            raise NameTaken(
                 f"the pod {where.name} exists and does not belong to NodeSet {node_set.name}: delete it, or "
                 "give the NodeSet another name"
             )

@@ -1,0 +1,255 @@
+"""Faults around a worker: none of them ends a job, and none stops the other workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbox_hosting.api import names
+from redbox_hosting.controllers import slurm_snapshots
+from redbox_hosting.controllers.workers.acts.for_each import AT_ONCE, for_each
+from redbox_hosting.slurm.errors import NodesBusy, SlurmUnknown
+from redbox_kube.api import kinds
+from redbox_kube.api.lease import ANNOTATION_FORMAT
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
+from tests.hosting.controllers.node_set_bench import (
+    BUDGET,
+    NAMESPACE,
+    WORKERS,
+    NodeSetBench,
+    bench,
+    operator,
+)
+
+LEASE = ResourcePath(kinds.LEASE, "redbox-hosting", "hpc")
+
+
+# ------------------------------------------------------------------------------------ one bad worker
+async def test_a_pod_that_refuses_its_mark_stops_no_other(it: NodeSetBench) -> None:
+    await it.up(3)
+    it.api.fail(ApiRefused(403, "denied by a policy"), verb="merge", kind="Pod", name="w-2")
+    it.scale(0)
+    await it.has(lambda: it.pods == ["w-2"])
+    await it.has(lambda: "denied by a policy" in it.condition("Condemned").get("message", ""))
+    it.api.recover()
+    await it.has(lambda: it.pods == [])
+
+
+async def test_a_name_that_is_taken_stops_no_other(it: NodeSetBench) -> None:
+    it.api.put(it.kubelet.at("w-0"), spec={}, metadata={"labels": {}})
+    it.scale(3)
+    await it.has(lambda: it.pods == ["w-0", "w-1", "w-2"])
+    assert "does not belong to NodeSet w" in it.condition("Workers")["message"]
+
+
+async def test_a_node_whose_drain_fails_stops_no_other(it: NodeSetBench) -> None:
+    await it.up(3)
+    it.slurm.refused["drain", "w-2"] = SlurmUnknown("POST node/w-2: no answer within 5 s")
+    it.scale(0)
+    await it.has(lambda: it.pods == ["w-2"])
+    await it.settled()
+    assert it.pods == ["w-2"]
+    assert "no answer within 5 s" in it.condition("Nodes")["message"]
+
+
+async def test_a_pod_whose_condition_cannot_be_written_stops_no_other(it: NodeSetBench) -> None:
+    await it.up(2)
+    it.api.fail(ApiRefused(500, "broken"), verb="apply", kind="Pod", name="w-0")
+    for name in it.pods:
+        it.slurm.states[name].add("DRAIN")
+        it.slurm.reasons[name] = "bad disk"
+    await it.has(lambda: names.CONDITION_DRAINING in it.kubelet.conditions("w-1"))
+    await it.has(lambda: it.condition("PodConditions").get("message") == "broken")
+
+
+async def test_where_nobody_answers_the_rest_is_left_for_later() -> None:
+    asked: list[int] = []
+
+    async def act(number: int) -> None:
+        asked.append(number)
+        raise SlurmUnknown("no answer")
+
+    answers = await for_each(range(100), act)
+    assert len(asked) == AT_ONCE
+    assert len(answers.failed) == AT_ONCE
+
+
+async def test_a_defect_of_one_stops_no_other() -> None:
+    async def act(number: int) -> int:
+        return 6 // number
+
+    answers = await for_each([1, 0, 2], act)
+    assert sorted(result for _, result in answers.done) == [3, 6]
+    assert [item for item, _ in answers.failed] == [0]
+
+
+# ------------------------------------------------------------------------------------ the API server
+async def test_a_conflict_at_the_deletion_loses_no_step(it: NodeSetBench) -> None:
+    """The kubelet writes the pod's status between the two writes; no watch of ours tells."""
+    await it.up(1)
+    pod = it.kubelet.at("w-0")
+
+    def touch() -> None:
+        if pod in it.api.objects and names.LABEL_PROTECTED not in it.pod("w-0")["metadata"]["labels"]:
+            it.api.put(pod, it.api.objects[pod])
+        else:
+            it.api.before_next_write = touch
+
+    it.api.before_next_write = touch
+    it.scale(0)
+    await it.has(lambda: it.pods == [])
+    assert it.api.before_next_write is None
+
+
+async def test_a_creation_that_conflicts_is_tried_again(it: NodeSetBench) -> None:
+    """409 is not only of a name that exists: a quota that was changed at the same moment answers so, too."""
+
+    create, left = it.api.create, [1]
+
+    async def conflicting(where: ResourcePath, body: dict[str, object], **more: bool) -> object:
+        if where.kind == kinds.POD and left:
+            left.pop()
+            return None
+        return await create(where, body, **more)
+
+    it.api.create = conflicting  # type: ignore[method-assign, assignment]
+    it.scale(1)
+    await it.has(lambda: it.pods == ["w-0"])
+
+
+async def test_the_api_server_away_at_the_deletion_leaves_a_protected_worker_or_none() -> None:
+    async with bench(runs=False) as it:
+        async with operator(it.api, it.slurm):
+            await it.up(1)
+            it.api.fail(ApiUnreachable("the API server does not answer"), verb="delete", kind="Pod")
+            it.scale(0)
+            await it.has(lambda: "delete Pod" in it.api.asked)
+        it.slurm.states["w-0"].discard("DRAIN")  # somebody else's RESUME, and a job at once
+        it.slurm.start(7, "w-0")
+        it.api.recover()
+        async with operator(it.api, it.slurm):
+            await it.has(lambda: names.LABEL_PROTECTED in it.pod("w-0")["metadata"]["labels"])
+            await it.settled()
+            assert it.pods == ["w-0"]
+            it.slurm.end(7)
+            await it.has(lambda: it.pods == [])
+    assert it.api.deletions == [("w-0", [])]
+
+
+async def test_no_worker_is_made_under_a_budget_that_allows_evictions(it: NodeSetBench) -> None:
+    good = it.api.objects[BUDGET]["spec"]
+    it.api.put(BUDGET, spec={**good, "minAvailable": 0})
+    it.scale(1)
+    await it.has(lambda: "allows evictions" in it.condition("Workers").get("message", ""))
+    assert it.pods == []
+    it.api.put(BUDGET, spec=good)
+    await it.has(lambda: it.pods == ["w-0"])
+
+
+# ------------------------------------------------------------------------------------ the Lease
+async def test_an_operator_of_an_older_format_makes_pods_and_ends_none() -> None:
+    async with bench(runs=False) as it:
+        async with operator(it.api, it.slurm):
+            await it.up(2)
+        lease = it.api.objects[LEASE]
+        lease["metadata"].setdefault("annotations", {})[ANNOTATION_FORMAT] = "2"
+        it.slurm.writes.clear()
+        async with operator(it.api, it.slurm):
+            it.scale(3, extra_conf_of_a_later_release=1)
+            await it.has(lambda: it.pods == ["w-0", "w-1", "w-2"])
+            it.scale(0)
+            await it.has(lambda: "newer release" in it.condition("Authority").get("message", ""))
+            await it.settled()
+            assert it.slurm.writes == []
+            assert it.pods == ["w-0", "w-1", "w-2"]
+            for name in it.pods:
+                assert it.pod(name)["metadata"]["labels"][names.LABEL_PROTECTED] == "true"
+                assert names.ANNOTATION_CONDEMNED not in it.pod(name)["metadata"]["annotations"]
+
+
+async def test_a_lease_that_is_lost_while_slurm_is_read_ends_the_writes() -> None:
+    async with bench(runs=False) as it, operator(it.api, it.slurm) as leases:
+        await it.up(1)
+        it.slurm.before_each_read = leases._held.clear
+        it.scale(0)
+        await it.has(lambda: not leases.may_write("hpc"))
+        await it.settled()
+        assert it.slurm.writes == []
+        assert it.pod("w-0")["metadata"]["labels"][names.LABEL_PROTECTED] == "true"
+
+
+# ------------------------------------------------------------------------------------ Slurm
+async def test_a_drain_that_an_administrator_set_a_moment_ago_keeps_its_reason(
+    it: NodeSetBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await it.up(1)
+    monkeypatch.setattr(slurm_snapshots, "IDLE_S", 60.0)  # the snapshot is old
+    await it.settled(1)
+    it.slurm.states["w-0"].add("DRAIN")
+    it.slurm.reasons["w-0"] = "bad disk"
+    it.kubelet.annotate("w-0", pod_cordon="firmware")
+    await it.has(lambda: it.slurm.read_count >= 3)
+    assert it.slurm.reasons["w-0"] == "bad disk"
+    assert it.slurm.writes == []
+
+
+async def test_a_record_that_slurm_keeps_keeps_no_worker_away(it: NodeSetBench) -> None:
+    await it.up(2)
+    it.slurm.refused["delete", "w-1"] = NodesBusy("DELETE node/w-1: Requested nodes are busy", 2016)
+    it.scale(1)
+    await it.has(lambda: "Requested nodes are busy" in it.condition("Records").get("message", ""))
+    it.scale(2)
+    await it.has(lambda: it.pods == ["w-0", "w-1"])
+
+
+async def test_a_record_is_kept_for_a_job_that_has_just_asked_for_it(it: NodeSetBench) -> None:
+    await it.up(2)
+    reads: list[int] = []
+
+    def asks() -> None:
+        """After the read by which the worker went, and its record is due."""
+        if "w-1" not in it.pods:
+            reads.append(1)
+            it.slurm.start(9, "w-0", required_nodes="w-1")
+
+    it.slurm.before_each_read = asks
+    it.scale(1)
+    await it.has(lambda: len(reads) > 4)
+    assert "w-1" in it.slurm.states
+
+
+# ------------------------------------------------------------------------------------ the NodeSet's end
+async def test_a_pod_of_somebody_else_keeps_no_node_set(it: NodeSetBench) -> None:
+    await it.up(1)
+    labels = {names.LABEL_NODE_SET: "w"}
+    it.api.put(it.kubelet.at("stray"), spec={}, metadata={"labels": labels})
+    await it.api.delete(WORKERS)
+    await it.has(lambda: WORKERS not in it.api.objects)
+    assert it.pods == ["stray"]
+
+
+async def test_a_deleted_node_set_leaves_no_record(it: NodeSetBench) -> None:
+    await it.up(2)
+    await it.api.delete(WORKERS)
+    await it.has(lambda: WORKERS not in it.api.objects)
+    assert it.slurm.states == {}
+
+
+async def test_a_node_set_whose_slurm_is_gone_says_what_keeps_it(it: NodeSetBench) -> None:
+    await it.up(1)
+    it.slurm.away()
+    await it.api.delete(WORKERS)
+    await it.has(lambda: it.condition("Draining").get("status") == "Unknown")
+    it.kubelet.annotate("w-0", force_delete="the cluster is gone")
+    await it.has(lambda: WORKERS not in it.api.objects)
+
+
+async def test_the_label_of_the_namespace_comes_back(
+    it: NodeSetBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from redbox_hosting.controllers.workers import node_sets  # noqa: PLC0415
+
+    await it.up(1)
+    it.api.put(NAMESPACE, metadata={"labels": {}})
+    monkeypatch.setattr(node_sets, "FENCED_AGAIN_S", 0.0)
+    it.scale(2)
+    await it.has(lambda: names.LABEL_HOLDS_WORKERS in it.api.objects[NAMESPACE]["metadata"]["labels"])
