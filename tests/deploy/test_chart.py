@@ -188,7 +188,10 @@ def test_only_listed_namespaces_are_in_the_policy_of_tokens(rendered: Render) ->
 def test_every_pod_meets_the_restricted_level(rendered: Render) -> None:
     everything = yaml.safe_load((CHECKOUT / "tests/deploy/chart/everything.values.yaml").read_text())
     found = list(pods(rendered(**everything)))
-    assert {name for name, _ in found} == {*CONTROLLERS, "redbox-crds", "redbox-uninstall", "redbox-hpc2"}
+    assert {name for name, _ in found} == {
+        *(*CONTROLLERS, "redbox-hosting", "redbox-crds", "redbox-hosting-crds"),
+        *("redbox-uninstall", "redbox-hpc2"),
+    }
     for name, pod in found:
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault", name
@@ -247,7 +250,7 @@ def test_no_two_objects_have_one_name(helm: Path, example: str, namespace: str) 
 def test_the_workers_policies_select_by_the_labels_that_the_operator_sets(rendered: Render) -> None:
     policies = {
         one["metadata"]["name"]: one["spec"]
-        for one in of_kind(rendered(hosting={"enabled": True}), "ValidatingAdmissionPolicy")
+        for one in of_kind(rendered(hosting={"enabled": True, "namespaces": ["hpc"]}), "ValidatingAdmissionPolicy")
         if one["metadata"]["name"].startswith("redbox-worker")
     }
     selected = {

@@ -83,7 +83,7 @@ def test_asyncio_has_what_the_fair_loop_and_the_shared_buffers_use() -> None:
     loop = asyncio.new_event_loop()
     try:
         handle = loop.call_soon(int)
-        assert callable(handle._run)  # type: ignore[attr-defined]
+        assert callable(handle._run)
         assert handle._context is not None  # type: ignore[attr-defined]
     finally:
         loop.close()

@@ -7,6 +7,7 @@ that is older than an earlier one are unknown.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import ssl
@@ -35,6 +36,7 @@ from redbox_hosting.slurm.errors import (
     BY_NUMBER,
     NO_SLURMCTLD,
     REFUSES_TOKENS,
+    NoSuchNode,
     NotServed,
     SlurmRefusal,
     SlurmrestdError,
@@ -117,8 +119,12 @@ class SlurmrestdClient:
         await self._set_node(name, {"address": [address]})
 
     async def delete_node(self, name: str) -> None:
-        """The record. NodesBusy while a job is on it; a pending job that asks for it by name is not seen."""
-        await self._ask(Done, "DELETE", f"node/{_checked(name)}")
+        """The record. NodesBusy while a job is on it; a pending job that asks for it by name is not seen.
+
+        slurmctld removes the record of a dynamic node whose slurmd unregisters: it may be gone.
+        """
+        with contextlib.suppress(NoSuchNode):
+            await self._ask(Done, "DELETE", f"node/{_checked(name)}")
 
     async def new_node(self, options: str) -> None:
         """A record from a line of options; NotServed before 25.11."""

@@ -6,6 +6,7 @@ SlurmrestdError
 └── SlurmRefusal          Slurm's own error, with its number
     ├── TokenRefused      the token has ended, or its key has changed
     ├── NodesBusy         2016: a job is on the node
+    ├── NoSuchNode        2018: Slurm has no record of the node
     ├── BadNodeState      2028, 2180: the node is not in a state that allows it
     └── NotServed         404: slurmrestd has no such path, such as new/node before 25.11
 """
@@ -18,7 +19,7 @@ from redbox_kube.controller.steps import StepFailed
 from redbox_shared.printable import printable
 
 LONGEST_SENTENCE = 1024
-NODES_BUSY, AUTHENTICATION = 2016, 1007
+NODES_BUSY, INVALID_NODE_NAME, AUTHENTICATION = 2016, 2018, 1007
 BAD_NODE_STATE, BAD_NODE_TRANSITION = 2028, 2180
 """24.11 and 26.05 on the same request."""
 NETWORK_AUTHENTICATION_REQUIRED = 511
@@ -54,6 +55,10 @@ class NodesBusy(SlurmRefusal):
     """A job is on the node."""
 
 
+class NoSuchNode(SlurmRefusal):
+    """Slurm has no record of the node."""
+
+
 class BadNodeState(SlurmRefusal):
     """The node is not in a state that allows it; of RESUME: there was nothing to resume."""
 
@@ -64,6 +69,7 @@ class NotServed(SlurmRefusal):
 
 BY_NUMBER: dict[int, type[SlurmRefusal]] = {
     NODES_BUSY: NodesBusy,
+    INVALID_NODE_NAME: NoSuchNode,
     BAD_NODE_STATE: BadNodeState,
     BAD_NODE_TRANSITION: BadNodeState,
     AUTHENTICATION: TokenRefused,

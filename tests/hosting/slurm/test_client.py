@@ -209,6 +209,11 @@ async def test_an_error_is_one_whatever_the_status(
     assert said == f"DELETE /slurm/v0.0.42/node/w-0: Requested nodes are busy ({number})"
 
 
+async def test_a_record_that_is_gone_is_deleted() -> None:
+    async with asking(response(error(2018, "Invalid node name specified"), 500)) as (client, _):
+        await client.delete_node("w-0")
+
+
 async def test_nodes_beside_errors_are_no_nodes() -> None:
     await fails(response({"nodes": [NODE], **error(5)}), SlurmRefusal)
 
