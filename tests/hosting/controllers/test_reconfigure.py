@@ -11,8 +11,9 @@ from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.application import HostingOperator, HostingOptions
 from redbox_hosting.build.config.slurm_conf import MARKER
+from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import Configurations, WantedConfiguration
-from redbox_hosting.controllers.clusters.slurm_controllers import ClusterWorld, SlurmControllers
+from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
 from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import SlurmRefusal, SlurmUnreachable
@@ -62,7 +63,7 @@ def world(context: HostingContext, slurm: ScriptedSlurm) -> ClusterWorld:
         controller=asked_for,
         cell=context.cell_of(asked_for),
         configs={"slurm-config-old": OLD},
-        ready=frozenset(),
+        daemons={},
         control_ip="10.96.0.2",
         client=slurm,  # type: ignore[arg-type]
         running=slurm.runs,

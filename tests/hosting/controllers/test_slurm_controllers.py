@@ -52,6 +52,27 @@ def condition(api: FakeApiServer, name: str) -> Object:
     return next((dict(each) for each in conditions if each["type"] == name), {})
 
 
+def roll_out(api: FakeApiServer, *kinds_of_daemons: kinds.Kind) -> None:
+    """As Kubernetes does it."""
+    for kind in kinds_of_daemons:
+        for body in api.of_kind(kind.name):
+            api.put(
+                at(kind, body["metadata"]["name"]), body, status={"updatedReplicas": 1, "readyReplicas": 1}
+            )
+
+
+def change(api: FakeApiServer, spec: Object, **status: object) -> None:
+    """The user's write."""
+    before = api.objects[SLURM]
+    generation = before["metadata"].get("generation", 1) + 1
+    metadata = {**before["metadata"], "generation": generation}
+    api.put(SLURM, {**before, "status": {**before.get("status", {}), **status}}, metadata=metadata, spec=spec)
+
+
+def image_of(api: FakeApiServer, where: ResourcePath) -> str:
+    return str(api.objects[where]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
 async def test_a_controller_brings_up_its_objects_and_waits_for_them(api: FakeApiServer) -> None:
     api.put(SLURM, spec={})
     await eventually(lambda: at(kinds.STATEFUL_SET, "slurm-controller") in api.objects)
@@ -85,6 +106,44 @@ async def test_keys_are_made_once(api: FakeApiServer) -> None:
         lambda: "KillWait=7" in api.objects[at(kinds.CONFIG_MAP, "slurm-config")]["data"]["slurm.conf"]
     )
     assert api.objects[at(kinds.SECRET, "slurm-keys")]["data"] == keys
+
+
+async def test_a_new_image_replaces_slurmctld_and_then_control(api: FakeApiServer) -> None:
+    slurmctld, control = at(kinds.STATEFUL_SET, "slurm-controller"), at(kinds.DEPLOYMENT, "slurm-control")
+    api.put(SLURM, spec={})
+    await eventually(lambda: control in api.objects)
+    roll_out(api, kinds.STATEFUL_SET, kinds.DEPLOYMENT)
+    await eventually(lambda: "an answer of Slurm" in condition(api, "Ready").get("message", ""))
+    newer = "registry.example.org/redbox-slurm:26.05.1"
+    api.put(slurmctld, {**api.objects[slurmctld], "status": {}})
+    change(api, {"slurmctld": {"image": newer}})
+    await eventually(lambda: image_of(api, slurmctld) == newer)
+    await eventually(lambda: "slurm-controller to be ready" in condition(api, "Ready")["message"])
+    assert image_of(api, control) != newer
+    roll_out(api, kinds.STATEFUL_SET)
+    await eventually(lambda: image_of(api, control) == newer)
+
+
+async def test_a_changed_configuration_changes_no_template(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    await eventually(lambda: at(kinds.DEPLOYMENT, "slurm-control") in api.objects)
+    daemons = (at(kinds.STATEFUL_SET, "slurm-controller"), at(kinds.DEPLOYMENT, "slurm-control"))
+    before = [api.objects[where]["spec"]["template"] for where in daemons]
+    roll_out(api, kinds.STATEFUL_SET, kinds.DEPLOYMENT)
+    change(api, {"extraConf": "KillWait=7"})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: "KillWait=7" in api.objects[mounted]["data"]["slurm.conf"])
+    await eventually(lambda: condition(api, "Slurm").get("observedGeneration") == 2)
+    assert [api.objects[where]["spec"]["template"] for where in daemons] == before
+
+
+async def test_an_older_release_never_reads_the_state_of_a_newer_one(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    slurmctld = at(kinds.STATEFUL_SET, "slurm-controller")
+    await eventually(lambda: bool(condition(api, "Ready")))
+    change(api, {"slurmctld": {"image": "slurm:24.11"}}, version="26.05.2")
+    await eventually(lambda: "cannot go back to 24.11" in condition(api, "Daemons").get("message", ""))
+    assert image_of(api, slurmctld).endswith("26.05")
 
 
 async def test_a_line_that_loads_code_is_named_and_nothing_is_started(api: FakeApiServer) -> None:

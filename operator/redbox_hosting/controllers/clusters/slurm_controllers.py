@@ -7,9 +7,8 @@ ConfigMap is put back, so that a restart finds what ran before. No answer is nei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import partial
 
 from redbox_hosting.api import names
@@ -18,74 +17,36 @@ from redbox_hosting.api.daemons import Accounting
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.api.status import ControllerStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
-from redbox_hosting.build.pods.parts import OPERATOR_IN_TLS, SlurmCell
-from redbox_hosting.controllers.clusters.certificates import (
-    CERTIFICATE_LIFE,
-    RENEWED_AT,
-    ClusterAuthority,
-    client_context,
-)
+from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_objects import (
     OWNED,
     config_objects,
-    daemon_objects,
+    control_objects,
     network_objects,
+    slurmctld_objects,
 )
+from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import (
     Configurations,
     WantedConfiguration,
     running_digest,
 )
-from redbox_hosting.controllers.clusters.keys import new_keys, signed_token
+from redbox_hosting.controllers.clusters.control_connections import ControlConnections
+from redbox_hosting.controllers.clusters.keys import new_keys
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_hosting.controllers.context import HostingContext
-from redbox_hosting.slurm.client import SlurmrestdClient
+from redbox_hosting.controllers.rollouts import is_rolled_out
+from redbox_hosting.controllers.verdict import verdict
 from redbox_hosting.slurm.errors import SlurmRefusal, SlurmrestdError, SlurmUnknown
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.owned import OwnedObjects
-from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
-from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome, StepState
-from redbox_kube.status.conditions import NewCondition
+from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
+from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
 
 AGAIN_S = 1.0
-SLURM_USER = "slurm"
-STORES = "AccountingStorageType=accounting_storage/slurmdbd"
-REFUSED_AGAIN = timedelta(minutes=1)
-"""A configuration that was refused is tried again: the cause may have been in the state, not in the text."""
-
-
-@dataclass(frozen=True)
-class ClusterWorld:
-    """All that the steps look at."""
-
-    controller: SlurmController
-    cell: SlurmCell
-    configs: Mapping[str, Mapping[str, str]]
-    """The files of our ConfigMaps by name."""
-    ready: frozenset[str]
-    """StatefulSets and Deployments whose only pod is ready."""
-    control_ip: str
-    client: SlurmrestdClient | None
-    running: str
-    """The digest of what slurmctld runs, empty where it was not read."""
-    unread: str
-    """Why it was not."""
-    nodes: int | None
-    wanted: WantedConfiguration | None
-    refusal: str
-    """Why there is no wanted configuration."""
-
-
-@dataclass
-class _Connection:
-    """One cluster's client: from what it was made, and until when its certificate serves."""
-
-    made_from: tuple[object, ...]
-    ends: datetime
-    client: SlurmrestdClient
 
 
 @dataclass
@@ -95,13 +56,13 @@ class SlurmControllers:
     context: HostingContext
     _refused: dict[Place, tuple[str, str]] = field(default_factory=dict)
     """The digest that slurmctld refused last, and its words."""
-    _connections: dict[Place, _Connection] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         context = self.context
         self._owned = OwnedObjects(context.writer, names.CONTROLLERS, OWNED, namespaces=context.namespaces)
         self._secrets = SecretFiles(context.writer, self._owned)
         self._configurations = Configurations(context)
+        self._connections = ControlConnections(context)
         how = Reconciliation[SlurmController, ClusterWorld](
             self._observe,
             [
@@ -134,8 +95,7 @@ class SlurmControllers:
             for name, body in self._owned.of(controller, CONFIG_MAP).items()
         }
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
-        connection = self._connections.get(controller.place)
-        client = connection.client if connection else None
+        client = self._connections.client_of(controller.place)
         running, nodes, unread = "", None, "slurmrestd has not been asked yet"
         if client is not None:
             try:
@@ -155,7 +115,7 @@ class SlurmControllers:
             controller=controller,
             cell=cell,
             configs=configs,
-            ready=frozenset(self._ready(controller)),
+            daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
             running=running,
@@ -164,12 +124,6 @@ class SlurmControllers:
             wanted=wanted,
             refusal=refusal,
         )
-
-    def _ready(self, controller: SlurmController) -> Iterable[str]:
-        for kind in (STATEFUL_SET, DEPLOYMENT):
-            for name, body in self._owned.of(controller, kind).items():
-                if (body.get("status") or {}).get("readyReplicas"):
-                    yield name
 
     # ---------------------------------------------------------------------------------------- the steps
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
@@ -193,31 +147,8 @@ class SlurmControllers:
             raise StepFailed(
                 f"Secret {names.keys_name(name)} has no jwt.key: delete it and the cluster's pods"
             )
-        self._connect(world, authority, key)
+        self._connections.connect(controller.place, world.control_ip, authority, key)
         return StepOutcome(did=", ".join(filter(None, done)))
-
-    def _connect(self, world: ClusterWorld, authority: ClusterAuthority, key: bytes) -> None:
-        """A client of control, which has a certificate of its own and signs a new token for each request."""
-        place, now = world.controller.place, self.context.clock()
-        made_from = (world.control_ip, authority.pem, key)
-        before = self._connections.get(place)
-        if not world.control_ip or (before and before.made_from == made_from and now < before.ends):
-            return
-
-        async def token() -> str:
-            return signed_token(key, SLURM_USER, self.context.clock())
-
-        # By address: the operator's own pod may have no names of Services.
-        host = f"[{world.control_ip}]" if ":" in world.control_ip else world.control_ip
-        client = SlurmrestdClient(
-            f"https://{host}:{names.PORT_CONTROL}",
-            token=token,
-            tls=client_context(authority.issue(OPERATOR_IN_TLS, (), now)),
-            server_name=f"{names.control_name(place[1])}.{place[0]}.svc",
-        )
-        ends = now + timedelta(seconds=CERTIFICATE_LIFE.total_seconds() * RENEWED_AT)
-        self._connections[place] = _Connection(made_from, ends, client)
-        self.context.connections.connect(place, client)
 
     async def _apply_network(self, world: ClusterWorld) -> StepOutcome:
         wanted = network_objects(world.cell, self.context.operator)
@@ -228,8 +159,7 @@ class SlurmControllers:
         if world.wanted is None:
             raise StepFailed(world.refusal)
         digest, _ = self._refused.get(world.controller.place, ("", ""))
-        before = world.running or world.controller.status.config_hash or ""
-        files = world.configs.get(names.config_name(world.controller.name, before))
+        before, files = world.before, world.files_of(world.before)
         if digest == world.wanted.digest and files and before != digest:
             return WantedConfiguration(before, dict(files))
         return world.wanted
@@ -238,9 +168,8 @@ class SlurmControllers:
         mounted = self._mounted(world)
         assert world.wanted is not None  # noqa: S101 (else there is nothing to mount)
         records = {world.wanted.digest: world.wanted.files, mounted.digest: mounted.files}
-        before = world.running or world.controller.status.config_hash or ""
-        if files := world.configs.get(names.config_name(world.controller.name, before)):
-            records.setdefault(before, dict(files))
+        if files := world.files_of(world.before):
+            records.setdefault(world.before, dict(files))
         wanted = config_objects(world.cell, (mounted.digest, mounted.files), records)
         did = await self._owned.apply(world.controller, wanted, part="configuration")
         if unbuilt := unbuilt_fields(world.controller.spec):
@@ -250,13 +179,17 @@ class SlurmControllers:
         return StepOutcome(did=did)
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
-        mounted = self._mounted(world)
-        has_accounting = STORES in mounted.files.get("slurm.conf", "")  # else slurmrestd ends at its start
-        wanted = daemon_objects(world.cell, mounted.digest, has_accounting=has_accounting)
-        did = await self._owned.apply(world.controller, wanted, part="daemons")
-        missing = sorted({daemon.name for daemon in wanted} - world.ready)
-        waits = f"{' and '.join(missing)} to be ready" if missing else ""
-        return StepOutcome(did=did, waits_for=waits)
+        """Slurmctld first: an older slurmrestd may ask a newer slurmctld, and not the other way round."""
+        controller, mounted = world.controller, self._mounted(world)
+        _check_release(world)
+        slurmctld = slurmctld_objects(world.cell)
+        control = control_objects(world.cell, mounted.files)
+        did = await self._owned.apply(controller, slurmctld, part="slurmctld")
+        waits = [each.name for each in slurmctld if not is_rolled_out(world.daemons.get(each.name))]
+        if not (did or waits) or control[0].name not in world.daemons:
+            did = ", ".join(filter(None, [did, await self._owned.apply(controller, control, part="control")]))
+        waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
+        return StepOutcome(did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready" if waits else "")
 
     async def _reconfigure(self, world: ClusterWorld) -> StepOutcome:
         mounted, place = self._mounted(world), world.controller.place
@@ -303,21 +236,19 @@ def _controller_of(place: Place, node_set: NodeSet) -> Iterable[Place]:
     yield place[0], node_set.spec.controller_ref.name
 
 
+def _check_release(world: ClusterWorld) -> None:
+    """Raises StepFailed before an older release reads the state of a newer one."""
+    version, release = world.controller.status.version or "", world.cell.release
+    if version[: len(release)] > release:
+        raise StepFailed(
+            f"Slurm {version} cannot go back to {release}, which cannot read its state: set an image of "
+            f"{version[: len(release)]} or newer"
+        )
+
+
 def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
     """Ready: slurmctld was seen to run the configuration that the spec asks for."""
-    failed = [
-        f"{name}: {report.message}" for name, report in reports.items() if report.state is StepState.FAILED
-    ]
-    waits = [report.message for report in reports.values() if report.state is StepState.WAITING]
-    is_ready = not failed and not waits
-    why = "; ".join(failed) or "; ".join(waits) or "slurmctld runs the wanted configuration"
-    conditions = [
-        NewCondition(READY, "Ready" if is_ready else "NotReady", why, holds=is_ready),
-        NewCondition("Progressing", "Waiting" if waits else "Done", "; ".join(waits), holds=bool(waits)),
-        NewCondition(
-            "Degraded", "StepsFailed" if failed else "NoneFailed", "; ".join(failed), holds=bool(failed)
-        ),
-    ]
+    conditions = verdict(reports, "slurmctld runs the wanted configuration")
     before = world.controller.status
     return (
         ControllerStatus(
