@@ -28,6 +28,7 @@ from redbox_hosting.slurm.answers import (
     RestNode,
     RestReservation,
     errors_of,
+    release_in,
 )
 from redbox_hosting.slurm.errors import (
     BY_NUMBER,
@@ -70,6 +71,8 @@ class SlurmrestdClient:
         self._within = within_s
         self._tls = tls
         self._server_name = server_name
+        self.release = ""
+        """Of the slurmrestd that answered last; empty until one has."""
 
     # ------------------------------------------------------------------------------------------------ reads
     async def nodes(self) -> tuple[RestNode, ...]:
@@ -162,6 +165,7 @@ class SlurmrestdClient:
         except NotServed:
             self._version = self._given_version  # after an upgrade slurmrestd may serve others
             raise
+        self.release = release_in(document) or self.release
         try:
             return answer.model_validate(document)
         except ValueError as error:

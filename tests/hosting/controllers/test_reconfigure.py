@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from redbox_hosting.application import HostingOperator, HostingOptions
 from redbox_hosting.build.config.slurm_conf import MARKER
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import Configurations, WantedConfiguration
-from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
+from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers, status_of
 from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import SlurmRefusal, SlurmUnreachable
@@ -68,6 +68,7 @@ def world(context: HostingContext, slurm: ScriptedSlurm) -> ClusterWorld:
         client=slurm,  # type: ignore[arg-type]
         running=slurm.runs,
         unread="",
+        release="24.11.5",
         nodes=0,
         wanted=WantedConfiguration("new", {"slurm.conf": "KillWait=2\n"}),
         refusal="",
@@ -131,3 +132,12 @@ async def test_a_partition_stays_while_slurm_does_not_answer() -> None:
         controller(), context.cell_of(controller()), applied, client=None
     )
     assert "PartitionName=old" in wanted.files["slurm.conf"]
+
+
+async def test_the_version_is_what_slurm_says_and_stays_while_slurm_says_nothing() -> None:
+    asked = world(context_at(FakeApiServer()), ScriptedSlurm())
+    status, _ = status_of(asked, {})
+    assert (status.version, status.config_hash, status.nodes) == ("24.11.5", "old", 0)  # type: ignore[attr-defined]
+    later = asked.controller.model_copy(update={"status": status})
+    silent = replace(asked, controller=later, running="", release="", nodes=None, unread="HTTP 502")
+    assert status_of(silent, {})[0] == status

@@ -29,6 +29,8 @@ class ClusterWorld:
     """The digest of what slurmctld runs, empty where it was not read."""
     unread: str
     """Why it was not."""
+    release: str
+    """Slurm's, empty where it was not read."""
     nodes: int | None
     wanted: WantedConfiguration | None
     refusal: str

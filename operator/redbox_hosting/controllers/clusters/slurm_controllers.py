@@ -120,6 +120,7 @@ class SlurmControllers:
             client=client,
             running=running,
             unread=unread,
+            release=client.release if client and not unread else "",
             nodes=nodes,
             wanted=wanted,
             refusal=refusal,
@@ -252,7 +253,7 @@ def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
     before = world.controller.status
     return (
         ControllerStatus(
-            version=world.cell.release if world.running else before.version,
+            version=world.release or before.version,
             config_hash=world.running or before.config_hash,
             nodes=world.nodes if world.nodes is not None else before.nodes,
         ),
