@@ -137,6 +137,29 @@ async def test_a_changed_configuration_changes_no_template(api: FakeApiServer) -
     assert [api.objects[where]["spec"]["template"] for where in daemons] == before
 
 
+def put_slurmctld_pod(api: FakeApiServer, **status: object) -> ResourcePath:
+    """As the StatefulSet makes it."""
+    labels = {names.LABEL_ROLE: "slurmctld", names.LABEL_CLUSTER: "slurm"}
+    where = at(kinds.POD, "slurm-controller-0")
+    api.put(where, metadata={"labels": labels}, status=status)
+    return where
+
+
+def digest_of(api: FakeApiServer, where: ResourcePath) -> str:
+    return str(api.objects[where]["metadata"].get("annotations", {}).get(names.ANNOTATION_CONFIG_HASH, ""))
+
+
+async def test_the_kubelet_is_asked_for_each_configuration(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: mounted in api.objects)
+    pod = put_slurmctld_pod(api)
+    await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted))
+    before = digest_of(api, pod)
+    change(api, {"extraConf": "KillWait=7"})
+    await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted) != before)
+
+
 async def test_an_older_release_never_reads_the_state_of_a_newer_one(api: FakeApiServer) -> None:
     api.put(SLURM, spec={})
     slurmctld = at(kinds.STATEFUL_SET, "slurm-controller")

@@ -23,6 +23,8 @@ class ClusterWorld:
     """The files of our ConfigMaps by name."""
     daemons: Mapping[str, Object]
     """StatefulSets and Deployments by name."""
+    pod: Object | None
+    """Of slurmctld."""
     control_ip: str
     client: SlurmrestdClient | None
     running: str

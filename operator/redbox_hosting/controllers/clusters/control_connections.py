@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -28,6 +29,7 @@ class _Connection:
     made_from: tuple[object, ...]
     ends: datetime
     client: SlurmrestdClient
+    tls: ssl.SSLContext
 
 
 @dataclass
@@ -41,6 +43,11 @@ class ControlConnections:
         connection = self._connections.get(place)
         return connection.client if connection else None
 
+    def tls_of(self, place: Place) -> ssl.SSLContext | None:
+        """For the other endpoints of the cluster."""
+        connection = self._connections.get(place)
+        return connection.tls if connection else None
+
     def connect(self, place: Place, address: str, authority: ClusterAuthority, key: bytes) -> None:
         """With a certificate of its own, and a new token signed with `key` for each request."""
         now = self.context.clock()
@@ -52,14 +59,19 @@ class ControlConnections:
         async def token() -> str:
             return signed_token(key, SLURM_USER, self.context.clock())
 
+        tls = client_context(authority.issue(OPERATOR_IN_TLS, (), now))
         # By address: the operator's own pod may have no names of Services.
-        host = f"[{address}]" if ":" in address else address
         client = SlurmrestdClient(
-            f"https://{host}:{names.PORT_CONTROL}",
+            f"https://{host_of(address)}:{names.PORT_CONTROL}",
             token=token,
-            tls=client_context(authority.issue(OPERATOR_IN_TLS, (), now)),
+            tls=tls,
             server_name=f"{names.control_name(place[1])}.{place[0]}.svc",
         )
         ends = now + timedelta(seconds=CERTIFICATE_LIFE.total_seconds() * RENEWED_AT)
-        self._connections[place] = _Connection(made_from, ends, client)
+        self._connections[place] = _Connection(made_from, ends, client, tls)
         self.context.connections.connect(place, client)
+
+
+def host_of(address: str) -> str:
+    """In a URL."""
+    return f"[{address}]" if ":" in address else address

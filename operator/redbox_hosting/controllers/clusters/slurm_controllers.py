@@ -1,14 +1,15 @@
 """Controllers: slurmctld with its configuration and keys, and `<name>-control`.
 
-A new configuration is projected into slurmctld's pod by an annotation, read by a reconfigure, and read back
-by the marker among its licenses. One that slurmctld refuses leaves the old one running, and the mounted
+A new configuration is projected into slurmctld's pod, read by a reconfigure, and read back by the marker
+among its licenses. One that slurmctld refuses leaves the old one running, and the mounted
 ConfigMap is put back, so that a restart finds what ran before. No answer is neither: it is asked again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from redbox_hosting.api import names
@@ -33,20 +34,26 @@ from redbox_hosting.controllers.clusters.configuration import (
 )
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections
 from redbox_hosting.controllers.clusters.keys import new_keys
+from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
-from redbox_hosting.slurm.errors import SlurmRefusal, SlurmrestdError, SlurmUnknown
+from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
-from redbox_kube.api.objects import ResourcePath
+from redbox_kube.api.objects import Object
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.owned import OwnedObjects
-from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
+from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
+from redbox_kube.controller.watched import WatchedKind
+from redbox_kube.status.conditions import ConditionStatus
 
-AGAIN_S = 1.0
+SELDOM_S = 10.0
+SETTLING = timedelta(minutes=1)
+"""A Slurm that was away for longer is asked less often."""
+SLURMCTLD = "slurmctld"
 
 
 @dataclass
@@ -54,8 +61,6 @@ class SlurmControllers:
     """The controller of Controllers."""
 
     context: HostingContext
-    _refused: dict[Place, tuple[str, str]] = field(default_factory=dict)
-    """The digest that slurmctld refused last, and its words."""
 
     def __post_init__(self) -> None:
         context = self.context
@@ -63,6 +68,13 @@ class SlurmControllers:
         self._secrets = SecretFiles(context.writer, self._owned)
         self._configurations = Configurations(context)
         self._connections = ControlConnections(context)
+        self._reconfigurations = Reconfigurations(context, self._connections)
+        self._pods: WatchedKind[Object] = WatchedKind(
+            context.writer.objects,
+            POD,
+            namespaces=context.namespaces,
+            selection={"labelSelector": f"{names.LABEL_ROLE}={SLURMCTLD}"},
+        )
         how = Reconciliation[SlurmController, ClusterWorld](
             self._observe,
             [
@@ -81,6 +93,7 @@ class SlurmControllers:
             context.metrics,
             watches=[
                 *self._owned.watches,
+                (self._pods, _controller_of_pod),
                 (context.watches.node_sets, _controller_of),
                 (context.watches.accountings, self._controllers_with),
             ],
@@ -116,6 +129,7 @@ class SlurmControllers:
             cell=cell,
             configs=configs,
             daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
+            pod=self._pods.get((controller.namespace, names.controller_host(controller.name))),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
             running=running,
@@ -159,9 +173,9 @@ class SlurmControllers:
         """The wanted one, or what runs where slurmctld has refused that."""
         if world.wanted is None:
             raise StepFailed(world.refusal)
-        digest, _ = self._refused.get(world.controller.place, ("", ""))
+        refused = self._reconfigurations.refusal_of(world.controller.place, world.wanted.digest)
         before, files = world.before, world.files_of(world.before)
-        if digest == world.wanted.digest and files and before != digest:
+        if refused and files and before != world.wanted.digest:
             return WantedConfiguration(before, dict(files))
         return world.wanted
 
@@ -176,7 +190,8 @@ class SlurmControllers:
         if unbuilt := unbuilt_fields(world.controller.spec):
             raise StepFailed("; ".join(map(str, unbuilt)))
         if mounted.digest != world.wanted.digest:
-            raise StepFailed(self._refused[world.controller.place][1])
+            place = world.controller.place
+            raise StepFailed(self._reconfigurations.refusal_of(place, world.wanted.digest))
         return StepOutcome(did=did)
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
@@ -189,42 +204,27 @@ class SlurmControllers:
         waits = [each.name for each in slurmctld if not is_rolled_out(world.daemons.get(each.name))]
         if not (did or waits) or control[0].name not in world.daemons:
             did = ", ".join(filter(None, [did, await self._owned.apply(controller, control, part="control")]))
+        if world.pod is not None and slurmctld:
+            await self._reconfigurations.project(world.pod, mounted.digest)
         waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
         return StepOutcome(did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready" if waits else "")
 
     async def _reconfigure(self, world: ClusterWorld) -> StepOutcome:
-        mounted, place = self._mounted(world), world.controller.place
+        mounted = self._mounted(world)
         if world.controller.spec.external:
             if world.unread:
                 raise SlurmUnknown(world.unread)
             return StepOutcome()
         if world.client is None or world.unread:
-            return StepOutcome(waits_for=f"an answer of Slurm: {world.unread}", again_in_s=AGAIN_S)
+            pause_s = AGAIN_S if self.context.clock() - _waits_since(world) < SETTLING else SELDOM_S
+            return StepOutcome(waits_for=f"an answer of Slurm: {world.unread}", again_in_s=pause_s)
         if world.running == mounted.digest:
             if world.wanted and world.wanted.removing:
                 gone = ", ".join(world.wanted.removing)
-                return StepOutcome(
-                    waits_for=f"the jobs of the removed partitions {gone} to end", again_in_s=10
-                )
+                waits = f"the jobs of the removed partitions {gone} to end"
+                return StepOutcome(waits_for=waits, again_in_s=SELDOM_S)
             return StepOutcome()
-        await self._annotate(world, mounted.digest)
-        try:
-            await world.client.reconfigure()
-        except SlurmUnknown as error:
-            return StepOutcome(waits_for=f"an answer to the reconfigure: {error}", again_in_s=AGAIN_S)
-        except SlurmRefusal as error:
-            if running_digest(await world.client.licenses()) == world.running and world.running:
-                self._refused[place] = (mounted.digest, f"slurmctld refused the configuration: {error}")
-            raise
-        return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
-
-    async def _annotate(self, world: ClusterWorld, digest: str) -> None:
-        """The kubelet then projects the new files within a second, and not within a minute."""
-        where = ResourcePath(POD, names.controller_host(world.controller.name), world.controller.namespace)
-        annotations = {names.ANNOTATION_CONFIG_HASH: digest}
-        if await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}}) is None:
-            raise StepFailed(f"the pod {where.name} is not there yet")
-        self.context.writer.count(POD.name, "patch")
+        return await self._reconfigurations.apply(world, world.client, mounted)
 
     def _controllers_with(self, place: Place, _: Accounting) -> Iterable[Place]:
         for own, controller in self.context.watches.controllers.items():
@@ -235,6 +235,21 @@ class SlurmControllers:
 
 def _controller_of(place: Place, node_set: NodeSet) -> Iterable[Place]:
     yield place[0], node_set.spec.controller_ref.name
+
+
+def _controller_of_pod(place: Place, pod: Object) -> Iterable[Place]:
+    yield place[0], str(pod["metadata"]["labels"].get(names.LABEL_CLUSTER, ""))
+
+
+def _waits_since(world: ClusterWorld) -> datetime:
+    """When the Controller was ready last, or began."""
+    conditions = world.controller.status.conditions
+    not_ready = (
+        each.last_transition_time
+        for each in conditions
+        if each.type == READY and each.status is not ConditionStatus.TRUE
+    )
+    return next(not_ready, datetime.max.replace(tzinfo=UTC))
 
 
 def _check_release(world: ClusterWorld) -> None:
