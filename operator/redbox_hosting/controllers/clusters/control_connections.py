@@ -51,7 +51,7 @@ class ControlConnections:
     def connect(self, place: Place, address: str, authority: ClusterAuthority, key: bytes) -> None:
         """With a certificate of its own, and a new token signed with `key` for each request."""
         now = self.context.clock()
-        made_from = (address, authority.pem, key)
+        made_from = (address, authority.trusted, key)
         before = self._connections.get(place)
         if not address or (before and before.made_from == made_from and now < before.ends):
             return

@@ -144,9 +144,8 @@ class SlurmControllers:
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
         keys, did = await self._secrets.ensure(controller, names.keys_name(name), new_keys)
-        make = lambda: ClusterAuthority.make(f"{name}.{controller.namespace}", now).files  # noqa: E731
-        files, made = await self._secrets.ensure(controller, names.authority_name(name), make)
-        authority, done = ClusterAuthority.read(files), [did, made]
+        authority, made = await self._ensure_authority(controller, now)
+        done = [did, made]
         for owner in (names.control_name(name), names.controller_name(name)):
             hosts = [f"{owner}.{controller.namespace}.svc", owner]
             _, made = await self._secrets.ensure(
@@ -164,6 +163,21 @@ class SlurmControllers:
             )
         self._connections.connect(controller.place, world.control_ip, authority, key)
         return StepOutcome(did=", ".join(filter(None, done)))
+
+    async def _ensure_authority(
+        self, controller: SlurmController, now: datetime
+    ) -> tuple[ClusterAuthority, str]:
+        name, subject = names.authority_name(controller.name), f"{controller.name}.{controller.namespace}"
+        files, did = await self._secrets.ensure(
+            controller, name, lambda: ClusterAuthority.make(subject, now).files
+        )
+        authority = ClusterAuthority.read(files)
+        if renewed := authority.renewed(subject, now):
+            _, did = await self._secrets.ensure(
+                controller, name, lambda: renewed.files, lambda found: found == files
+            )
+            return renewed, did
+        return authority, did
 
     async def _apply_network(self, world: ClusterWorld) -> StepOutcome:
         wanted = network_objects(world.cell, self.context.operator)
