@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,39 @@ async def test_the_kubelet_is_asked_for_each_configuration(api: FakeApiServer) -
     before = digest_of(api, pod)
     change(api, {"extraConf": "KillWait=7"})
     await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted) != before)
+
+
+def crashed(log: str) -> dict[str, Any]:
+    """The status of a pod whose slurmctld the kubelet starts again later."""
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": log}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    return {"containerStatuses": [{"name": "slurmctld", "state": waiting, "lastState": ended}]}
+
+
+async def test_slurmctlds_own_words_are_in_the_condition_and_a_repair_starts_it_immediately(
+    api: FakeApiServer,
+) -> None:
+    api.put(SLURM, spec={"extraConf": "SelectTypeParameters=NOSUCH"})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: mounted in api.objects)
+    pod = put_slurmctld_pod(api)
+    await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted))
+    log = "redbox-slurmpod: started\n[2026-01-01T00:00:00.000] fatal: Bad SelectTypeParameters: NOSUCH\n"
+    api.put(pod, {**api.objects[pod], "status": crashed(log)})
+    await eventually(lambda: condition(api, "Degraded").get("status") == "True")
+    assert condition(api, "Daemons")["message"] == (
+        "slurmctld does not start: fatal: Bad SelectTypeParameters: NOSUCH"
+    )
+    assert condition(api, "Ready")["status"] == "False"
+    change(api, {"extraConf": "SelectTypeParameters=CR_Core"})
+    await eventually(lambda: pod not in api.objects)
+
+
+async def test_why_slurmctlds_pod_does_not_start_is_in_the_condition(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    put_slurmctld_pod(api, conditions=[unscheduled])
+    await eventually(lambda: "Unschedulable: no room" in condition(api, "Ready").get("message", ""))
 
 
 async def test_an_older_release_never_reads_the_state_of_a_newer_one(api: FakeApiServer) -> None:

@@ -75,6 +75,8 @@ def _pod(cell: SlurmCell) -> Manifest:
             {"name": "status", "containerPort": names.PORT_SUPERVISOR},
         ],
         readinessProbe=slurm_probe(cell, names.PORT_SLURMCTLD),
+        # The operator reads there why slurmctld refuses its configuration.
+        terminationMessagePolicy="FallbackToLogsOnError",
         volumeMounts=[
             mount("etc", "/etc/slurm", read_only=True),
             mount("state", "/var/spool/slurmctld"),

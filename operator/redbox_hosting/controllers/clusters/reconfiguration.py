@@ -17,7 +17,11 @@ from redbox_hosting.api import names
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import WantedConfiguration, running_digest
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections, host_of
-from redbox_hosting.controllers.clusters.slurmctld_pod import address_of, config_hash_of
+from redbox_hosting.controllers.clusters.slurmctld_pod import (
+    address_of,
+    config_hash_of,
+    end_of_slurmctld,
+)
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnknown, TokenRefused
@@ -48,11 +52,18 @@ class Reconfigurations:
         return words if refused == digest else ""
 
     async def project(self, pod: Object, digest: str) -> None:
-        """Make the kubelet project this configuration, the one before after a refusal included."""
-        if config_hash_of(pod) == digest:
+        """Make the kubelet project this configuration, the one before after a refusal included.
+
+        A slurmctld that could not start with another one would be started again only after the kubelet's
+        growing pauses: its pod is replaced.
+        """
+        had, metadata = config_hash_of(pod), pod["metadata"]
+        if had == digest:
             return
-        metadata = pod["metadata"]
         where = ResourcePath(POD, metadata["name"], metadata["namespace"])
+        if had and end_of_slurmctld(pod):
+            await self.context.writer.delete(where, metadata["uid"])
+            return
         annotations = {names.ANNOTATION_CONFIG_HASH: digest}
         if await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}}) is None:
             raise StepFailed(f"the pod {where.name} is gone")

@@ -36,6 +36,7 @@ from redbox_hosting.controllers.clusters.control_connections import ControlConne
 from redbox_hosting.controllers.clusters.keys import new_keys
 from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
+from redbox_hosting.controllers.clusters.slurmctld_pod import end_of_slurmctld, why_not_started
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
@@ -220,8 +221,15 @@ class SlurmControllers:
             did = ", ".join(filter(None, [did, await self._owned.apply(controller, control, part="control")]))
         if world.pod is not None and slurmctld:
             await self._reconfigurations.project(world.pod, mounted.digest)
+            if why := end_of_slurmctld(world.pod):
+                raise StepFailed(f"slurmctld does not start: {why}")
         waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
-        return StepOutcome(did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready" if waits else "")
+        if not waits:
+            return StepOutcome(did=did)
+        why = why_not_started(world.pod) if world.pod else ""
+        return StepOutcome(
+            did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready{f' ({why})' if why else ''}"
+        )
 
     async def _reconfigure(self, world: ClusterWorld) -> StepOutcome:
         mounted = self._mounted(world)
