@@ -28,6 +28,8 @@ LABEL_REVISION = "controller-revision-hash"
 
 ANNOTATION_CONFIG_HASH = f"{GROUP}/config-hash"
 """On a pod: the configuration it is to have. A change makes the kubelet project the new files immediately."""
+ANNOTATION_CONNECTION = f"{GROUP}/connection"
+"""On the pod of a slurmrestd: the digest of what it read of slurm.conf."""
 
 OBJECT_FORMAT = 1
 """Of all objects that this operator writes: an older one deletes nothing where a newer one has written."""

@@ -12,7 +12,7 @@ from redbox_kube.controller.kube_object import ConditionedStatus
 class ControllerStatus(ConditionedStatus):
     """The status of a Controller."""
 
-    version: str | None = Field(None, max_length=32, description="The release of the running slurmctld.")
+    version: str | None = Field(None, max_length=32, description="Slurm's release, as its slurmrestd says.")
     config_hash: str | None = Field(
         None, max_length=64, description="The configuration that slurmctld was seen to run."
     )

@@ -6,11 +6,14 @@ good sign: a node without states would not be busy.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from redbox_api.hostlists import LONGEST, LONGEST_TEXT, expand
+
+RELEASE = re.compile(r"[0-9]{2}\.[0-9]{2}[0-9A-Za-z.-]{0,24}")
 
 
 def _number(given: object) -> object:
@@ -143,6 +146,14 @@ class ReservationList(DatedAnswer):
 
 class Done(_Row):
     """An answer that has nothing but its errors."""
+
+
+def release_in(document: dict[str, Any]) -> str:
+    """Slurm's release, as 26.05.2, which slurmrestd adds to each answer; empty where it is not one."""
+    meta = document.get("meta")
+    slurm = meta.get("slurm") if isinstance(meta, dict) else None
+    release = slurm.get("release") if isinstance(slurm, dict) else None
+    return release if isinstance(release, str) and RELEASE.fullmatch(release) else ""
 
 
 def errors_of(document: dict[str, Any]) -> list[RestError]:

@@ -31,6 +31,7 @@ from redbox_hosting.slurm.answers import (
     RestNode,
     RestReservation,
     errors_of,
+    release_in,
 )
 from redbox_hosting.slurm.errors import (
     BY_NUMBER,
@@ -76,6 +77,8 @@ class SlurmrestdClient:
         self._server_name = server_name
         self._newest: dict[type[BaseModel], int] = {}
         """Of each kind of list, slurmctld's time in the newest answer."""
+        self.release = ""
+        """Of the slurmrestd that answered last; empty until one has."""
 
     # ------------------------------------------------------------------------------------------------ reads
     async def nodes(self) -> tuple[RestNode, ...]:
@@ -173,6 +176,7 @@ class SlurmrestdClient:
         except NotServed:
             self._version = self._given_version  # after an upgrade slurmrestd may serve others
             raise
+        self.release = release_in(document) or self.release
         try:
             read = answer.model_validate(document)
         except ValueError as error:

@@ -22,7 +22,12 @@ from redbox_hosting.build.pods.network import (
 from redbox_hosting.build.pods.parts import owner_reference
 from tests.hosting.build.pod_security import beyond_baseline, beyond_plain, beyond_restricted
 from redbox_hosting.build.pods.slurmctld import config_maps, slurmctld_set
-from redbox_hosting.build.pods.slurmrestd import RestDeployment, control, rest_deployment
+from redbox_hosting.build.pods.slurmrestd import (
+    RestDeployment,
+    connection_digest,
+    control,
+    rest_deployment,
+)
 from redbox_hosting.build.pods.worker import WorkerPlan, dropped_fields, worker_pod
 from redbox_slurmpod.cli import _parser
 from tests.hosting.factories import cell, node_set
@@ -63,13 +68,13 @@ def worker(spec: dict[str, Any] | None = None, *, cluster: dict[str, Any] | None
 
 
 OBJECTS: dict[str, Any] = {
-    "slurmctld": slurmctld_set(cell(), "d1"),
-    "slurmctld-24.11": slurmctld_set(cell(release=SlurmRelease.R24_11), "d1"),
-    "slurmctld-own-keys-and-users": slurmctld_set(cell(KEYS | USERS), "d1"),
-    "slurmctld-existing-claim": slurmctld_set(cell({"persistence": {"existingClaim": "mine"}}), "d1"),
-    "slurmctld-without-state": slurmctld_set(cell({"persistence": {"enabled": False}}), "d1"),
+    "slurmctld": slurmctld_set(cell()),
+    "slurmctld-24.11": slurmctld_set(cell(release=SlurmRelease.R24_11)),
+    "slurmctld-own-keys-and-users": slurmctld_set(cell(KEYS | USERS)),
+    "slurmctld-existing-claim": slurmctld_set(cell({"persistence": {"existingClaim": "mine"}})),
+    "slurmctld-without-state": slurmctld_set(cell({"persistence": {"enabled": False}})),
     "slurmctld-claim": slurmctld_set(
-        cell({"persistence": {"storageClassName": "fast", "resources": {"requests": {"storage": "9Gi"}}}}), "d1"
+        cell({"persistence": {"storageClassName": "fast", "resources": {"requests": {"storage": "9Gi"}}}})
     ),
     "slurmctld-services": slurmctld_services(
         cell({"service": {"spec": {"type": "NodePort"}, "nodePort": 30817, "metadata": {"labels": {"a": "b"}}}})
@@ -88,7 +93,7 @@ OBJECTS: dict[str, Any] = {
     ),
     "workers": [workers_service(cell()), workers_budget(cell()), service_account(cell(), "slurmd")],
     "control": [
-        rest_deployment(cell(), control(cell(), has_accounting=False)),
+        rest_deployment(cell(), control(cell(), "ClusterName=lab\n")),
         daemon_service(
             cell(), "control", "slurm", name="slurm-control", port=6822, owner=cell().owner
         ),
@@ -301,3 +306,15 @@ def test_every_name_fits_into_a_label_of_dns() -> None:
         for each in (made if isinstance(made, list) else [made])
     ]
     assert all(len(name) + 35 <= 63 for name in names), "a Controller's name has 40 characters, ours has 5"
+
+
+def test_what_slurmrestd_reads_at_its_start_replaces_its_pod_and_nothing_else_does() -> None:
+    conf = "ClusterName=lab\nSlurmctldHost=a\nAccountingStorageHost=db\nKillWait=30\n"
+    assert connection_digest(conf) == connection_digest(conf.replace("KillWait=30", "KillWait=31"))
+    for before, after in (("lab", "other"), ("=a\n", "=b\n"), ("=db", "=db2")):
+        assert connection_digest(conf) != connection_digest(conf.replace(before, after))
+
+
+def test_slurmrestd_serves_an_accounting_only_where_there_is_one() -> None:
+    assert not control(cell(), "ClusterName=lab\n").has_accounting
+    assert control(cell(), "AccountingStorageType=accounting_storage/slurmdbd\n").has_accounting

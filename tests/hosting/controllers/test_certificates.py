@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from redbox_hosting.controllers.clusters.certificates import ClusterAuthority, client_context
+from redbox_hosting.controllers.clusters.certificates import (
+    AUTHORITY_LIFE,
+    OVERLAP,
+    ClusterAuthority,
+    client_context,
+)
+from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
+from redbox_kube.api import kinds
+from redbox_kube.api.objects import ResourcePath
 from redbox_kube.controller.steps import StepFailed
+from tests.hosting.controllers.cluster_bench import context_at, controller
+from tests.kube.fakes import FakeApiServer
 
 HOST = "slurm-control.hpc.svc"
 NOW = datetime.now(UTC)
+NO_CHECK_TIME = 0x200000
+"""OpenSSL's flag X509_V_FLAG_NO_CHECK_TIME, which Python does not name."""
 
 
 def server_context(folder: Path, files: dict[str, bytes]) -> ssl.SSLContext:
@@ -60,6 +73,60 @@ def test_a_certificate_is_due_after_three_fifths_of_its_life_or_with_another_aut
     assert authority.is_due(files, NOW + timedelta(days=55))
     assert ClusterAuthority.make("slurm.hpc", NOW).is_due(files, NOW)
     assert authority.is_due({**files, "tls.crt": b"nonsense"}, NOW)
+
+
+def test_a_new_authority_is_trusted_by_all_before_the_former_goes(tmp_path: Path) -> None:
+    """In each phase with servers that have the files of that phase, and with those of the phase before."""
+    at = [NOW, NOW + AUTHORITY_LIFE * 0.7]
+    at.append(at[1] + OVERLAP)
+    phases = [ClusterAuthority.make("slurm.hpc", NOW)]
+    for now in at[1:]:
+        renewed = phases[-1].renewed("slurm.hpc", now)
+        assert renewed is not None
+        phases.append(ClusterAuthority.read(renewed.files))
+    servers = []
+    for number, (phase, now) in enumerate(zip(phases, at, strict=True)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        servers.append(server_context(folder, phase.issue("slurm-control", [HOST], now)))
+        client = client_context(phase.issue("redbox-hosting", (), now))
+        for server in servers[-2:]:
+            for context in (client, server):
+                context.verify_flags |= ssl.VERIFY_X509_STRICT
+                context.verify_flags |= NO_CHECK_TIME
+            shake_hands(client, server, HOST)
+    newest = client_context(phases[-1].issue("redbox-hosting", (), at[-1]))
+    with pytest.raises(ssl.SSLError):
+        shake_hands(newest, servers[0], HOST)
+
+
+def test_servers_get_certificates_in_each_phase_of_a_change() -> None:
+    first = ClusterAuthority.make("slurm.hpc", NOW)
+    assert first.renewed("slurm.hpc", NOW + AUTHORITY_LIFE * 0.5) is None
+    later = NOW + AUTHORITY_LIFE * 0.7
+    both = first.renewed("slurm.hpc", later)
+    assert both is not None
+    assert both.renewed("slurm.hpc", later + OVERLAP / 2) is None
+    alone = both.renewed("slurm.hpc", later + OVERLAP)
+    assert alone is not None
+    assert both.is_due(first.issue("slurm-control", [HOST], later), later)
+    assert alone.is_due(both.issue("slurm-control", [HOST], later), later)
+    assert not both.is_due(both.issue("slurm-control", [HOST], later), later)
+    assert alone.files["former.key"] == b""
+
+
+async def test_the_secret_of_an_authority_is_renewed_in_place() -> None:
+    api = FakeApiServer()
+    controllers = SlurmControllers(context_at(api))
+    secret = ResourcePath(kinds.SECRET, "slurm-authority", "hpc")
+    later = NOW + AUTHORITY_LIFE * 0.7
+    first, _ = await controllers._ensure_authority(controller(), NOW)
+    for now, former in ((NOW, None), (later, first), (later + OVERLAP, None)):
+        authority, _ = await controllers._ensure_authority(controller(), now)
+        assert (authority.former and authority.former.files) == (former and former.files)
+        stored = {name: base64.b64decode(text) for name, text in api.objects[secret]["data"].items()}
+        assert stored == authority.files
+        assert (authority.certificate == first.certificate) == (now == NOW)
 
 
 def test_an_authority_that_cannot_be_read_is_one_sentence() -> None:

@@ -2,105 +2,96 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import contextlib
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
-from redbox_hosting.application import HostingOperator, HostingOptions
-from redbox_hosting.build.config.slurm_conf import MARKER
 from redbox_hosting.controllers.clusters.configuration import Configurations, WantedConfiguration
-from redbox_hosting.controllers.clusters.slurm_controllers import ClusterWorld, SlurmControllers
-from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
+from redbox_hosting.controllers.clusters.reconfiguration import REPEATED_AFTER
+from redbox_hosting.controllers.clusters.slurm_controllers import status_of
 from redbox_hosting.slurm.answers import RestJob
-from redbox_hosting.slurm.errors import SlurmRefusal, SlurmUnreachable
-from redbox_kube.api import kinds
-from redbox_kube.api.objects import ResourcePath
+from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnreachable, TokenRefused
+from tests.hosting.controllers.cluster_bench import (
+    NEW,
+    OLD,
+    Bench,
+    Pod,
+    ScriptedSlurm,
+    context_at,
+    controller,
+)
 from tests.kube.fakes import FakeApiServer
 
-POD = ResourcePath(kinds.POD, "slurm-controller-0", "hpc")
-OLD = {"slurm.conf": "KillWait=1\n"}
+
+async def test_slurmctld_is_asked_once_it_has_the_files_and_is_read_back() -> None:
+    bench = Bench()
+    assert await bench.project("new") == "new"
+    outcome = await bench.reconfigure()
+    assert "to project slurm.conf" in outcome.waits_for
+    assert bench.slurm.asked == []
+    bench.pod.files = dict(NEW)
+    assert "new configuration" in (await bench.reconfigure()).waits_for
+    bench.slurm.runs = "new"
+    assert not (await bench.reconfigure()).waits_for
+    assert bench.slurm.asked == ["reconfigure"]
 
 
-@dataclass
-class ScriptedSlurm:
-    """What slurmctld runs, and its answer to a reconfigure."""
-
-    runs: str = "old"
-    answer: Exception | None = None
-    jobs_now: tuple[RestJob, ...] = ()
-    asked: list[str] = field(default_factory=list)
-
-    async def licenses(self) -> frozenset[str]:
-        return frozenset({MARKER + self.runs})
-
-    async def jobs(self) -> tuple[RestJob, ...]:
-        return self.jobs_now
-
-    async def reconfigure(self) -> None:
-        self.asked.append("reconfigure")
-        if self.answer:
-            raise self.answer
+async def test_a_pod_that_has_its_annotation_is_not_written() -> None:
+    bench = Bench()
+    await bench.project("new")
+    before = len(bench.api.requests)
+    await bench.project("new")
+    assert len(bench.api.requests) == before
 
 
-def context_at(api: FakeApiServer) -> HostingContext:
-    images = DefaultImages(slurm="registry.example.org/redbox-slurm:24.11")
-    operator = HostingOperator(api.client, HostingOptions(["hpc"], OperatorPods("redbox-system"), images))
-    return operator.context
-
-
-def controller(**spec: Any) -> SlurmController:
-    metadata = {"name": "slurm", "namespace": "hpc", "uid": "1"}
-    return SlurmController.model_validate({"metadata": metadata, "spec": spec})
-
-
-def world(context: HostingContext, slurm: ScriptedSlurm) -> ClusterWorld:
-    asked_for = controller()
-    return ClusterWorld(
-        controller=asked_for,
-        cell=context.cell_of(asked_for),
-        configs={"slurm-config-old": OLD},
-        ready=frozenset(),
-        control_ip="10.96.0.2",
-        client=slurm,  # type: ignore[arg-type]
-        running=slurm.runs,
-        unread="",
-        nodes=0,
-        wanted=WantedConfiguration("new", {"slurm.conf": "KillWait=2\n"}),
-        refusal="",
-    )
-
-
-async def test_a_change_is_projected_read_and_read_back() -> None:
-    api, slurm = FakeApiServer(), ScriptedSlurm()
-    controllers = SlurmControllers(context_at(api))
-    api.put(POD)
-    outcome = await controllers._reconfigure(world(controllers.context, slurm))
-    assert "new configuration" in outcome.waits_for
-    assert api.objects[POD]["metadata"]["annotations"] == {names.ANNOTATION_CONFIG_HASH: "new"}
-    slurm.runs = "new"
-    assert not (await controllers._reconfigure(world(controllers.context, slurm))).waits_for
-    assert slurm.asked == ["reconfigure"]
+async def test_a_request_is_repeated_with_a_pause_while_nothing_is_known() -> None:
+    bench = Bench()
+    bench.pod.answers = False
+    for _ in range(3):
+        assert "new configuration" in (await bench.reconfigure()).waits_for
+        bench.clock.now += timedelta(seconds=1)
+    assert bench.slurm.asked == ["reconfigure"]
+    bench.clock.now += REPEATED_AFTER
+    await bench.reconfigure()
+    assert bench.slurm.asked == ["reconfigure"] * 2
 
 
 async def test_a_refused_configuration_is_put_back() -> None:
-    api, slurm = FakeApiServer(), ScriptedSlurm(answer=SlurmRefusal("slurm_reconfigure() failed"))
-    controllers = SlurmControllers(context_at(api))
-    api.put(POD)
+    bench = Bench(ScriptedSlurm(answer=SlurmRefusal("slurm_reconfigure() failed")), Pod(dict(NEW)))
     with pytest.raises(SlurmRefusal):
-        await controllers._reconfigure(world(controllers.context, slurm))
-    assert controllers._mounted(world(controllers.context, slurm)) == WantedConfiguration("old", OLD)
+        await bench.reconfigure()
+    assert bench.controllers._mounted(bench.world()) == WantedConfiguration("old", OLD)
 
 
-async def test_an_unknown_outcome_is_asked_again_and_never_rolled_back() -> None:
-    api, slurm = FakeApiServer(), ScriptedSlurm(answer=SlurmUnreachable("HTTP 504"))
-    controllers = SlurmControllers(context_at(api))
-    api.put(POD)
-    outcome = await controllers._reconfigure(world(controllers.context, slurm))
-    assert "504" in outcome.waits_for
-    assert controllers._mounted(world(controllers.context, slurm)).digest == "new"
+@pytest.mark.parametrize("answer", [SlurmUnreachable("HTTP 504"), TokenRefused("HTTP 401"), NotServed("404")])
+async def test_what_is_no_refusal_of_the_configuration_never_rolls_it_back(answer: Exception) -> None:
+    bench = Bench(ScriptedSlurm(answer=answer), Pod(dict(NEW)))
+    with contextlib.suppress(TokenRefused, NotServed):
+        assert "504" in (await bench.reconfigure()).waits_for
+    assert bench.slurm.asked == ["reconfigure"]
+    assert bench.controllers._mounted(bench.world()).digest == "new"
+
+
+def ready_since(when: datetime, status: str) -> dict[str, Any]:
+    since = when.isoformat()
+    return {"conditions": [{"type": "Ready", "status": status, "reason": "x", "lastTransitionTime": since}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "minutes", "pause_s"), [("False", 0, 1), ("False", 2, 10), ("True", 2, 1)]
+)
+async def test_a_slurm_that_is_away_for_long_is_asked_less_often(
+    status: str, minutes: int, pause_s: float
+) -> None:
+    bench = Bench()
+    since = ready_since(bench.clock() - timedelta(minutes=minutes), status)
+    asked_for = SlurmController.model_validate({**controller().model_dump(by_alias=True), "status": since})
+    silent = replace(bench.world(), controller=asked_for, unread="HTTP 502")
+    assert (await bench.controllers._reconfigure(silent)).again_in_s == pause_s
 
 
 async def test_a_partition_goes_once_it_was_seen_to_drain_and_has_no_job() -> None:
@@ -130,3 +121,12 @@ async def test_a_partition_stays_while_slurm_does_not_answer() -> None:
         controller(), context.cell_of(controller()), applied, client=None
     )
     assert "PartitionName=old" in wanted.files["slurm.conf"]
+
+
+async def test_the_version_is_what_slurm_says_and_stays_while_slurm_says_nothing() -> None:
+    asked = Bench().world()
+    status, _ = status_of(asked, {})
+    assert (status.version, status.config_hash, status.nodes) == ("24.11.5", "old", 0)  # type: ignore[attr-defined]
+    later = asked.controller.model_copy(update={"status": status})
+    silent = replace(asked, controller=later, running="", release="", nodes=None, unread="HTTP 502")
+    assert status_of(silent, {})[0] == status

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,27 @@ def condition(api: FakeApiServer, name: str) -> Object:
     return next((dict(each) for each in conditions if each["type"] == name), {})
 
 
+def roll_out(api: FakeApiServer, *kinds_of_daemons: kinds.Kind) -> None:
+    """As Kubernetes does it."""
+    for kind in kinds_of_daemons:
+        for body in api.of_kind(kind.name):
+            api.put(
+                at(kind, body["metadata"]["name"]), body, status={"updatedReplicas": 1, "readyReplicas": 1}
+            )
+
+
+def change(api: FakeApiServer, spec: Object, **status: object) -> None:
+    """The user's write."""
+    before = api.objects[SLURM]
+    generation = before["metadata"].get("generation", 1) + 1
+    metadata = {**before["metadata"], "generation": generation}
+    api.put(SLURM, {**before, "status": {**before.get("status", {}), **status}}, metadata=metadata, spec=spec)
+
+
+def image_of(api: FakeApiServer, where: ResourcePath) -> str:
+    return str(api.objects[where]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
 async def test_a_controller_brings_up_its_objects_and_waits_for_them(api: FakeApiServer) -> None:
     api.put(SLURM, spec={})
     await eventually(lambda: at(kinds.STATEFUL_SET, "slurm-controller") in api.objects)
@@ -85,6 +107,100 @@ async def test_keys_are_made_once(api: FakeApiServer) -> None:
         lambda: "KillWait=7" in api.objects[at(kinds.CONFIG_MAP, "slurm-config")]["data"]["slurm.conf"]
     )
     assert api.objects[at(kinds.SECRET, "slurm-keys")]["data"] == keys
+
+
+async def test_a_new_image_replaces_slurmctld_and_then_control(api: FakeApiServer) -> None:
+    slurmctld, control = at(kinds.STATEFUL_SET, "slurm-controller"), at(kinds.DEPLOYMENT, "slurm-control")
+    api.put(SLURM, spec={})
+    await eventually(lambda: control in api.objects)
+    roll_out(api, kinds.STATEFUL_SET, kinds.DEPLOYMENT)
+    await eventually(lambda: "an answer of Slurm" in condition(api, "Ready").get("message", ""))
+    newer = "registry.example.org/redbox-slurm:26.05.1"
+    api.put(slurmctld, {**api.objects[slurmctld], "status": {}})
+    change(api, {"slurmctld": {"image": newer}})
+    await eventually(lambda: image_of(api, slurmctld) == newer)
+    await eventually(lambda: "slurm-controller to be ready" in condition(api, "Ready")["message"])
+    assert image_of(api, control) != newer
+    roll_out(api, kinds.STATEFUL_SET)
+    await eventually(lambda: image_of(api, control) == newer)
+
+
+async def test_a_changed_configuration_changes_no_template(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    await eventually(lambda: at(kinds.DEPLOYMENT, "slurm-control") in api.objects)
+    daemons = (at(kinds.STATEFUL_SET, "slurm-controller"), at(kinds.DEPLOYMENT, "slurm-control"))
+    before = [api.objects[where]["spec"]["template"] for where in daemons]
+    roll_out(api, kinds.STATEFUL_SET, kinds.DEPLOYMENT)
+    change(api, {"extraConf": "KillWait=7"})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: "KillWait=7" in api.objects[mounted]["data"]["slurm.conf"])
+    await eventually(lambda: condition(api, "Slurm").get("observedGeneration") == 2)
+    assert [api.objects[where]["spec"]["template"] for where in daemons] == before
+
+
+def put_slurmctld_pod(api: FakeApiServer, **status: object) -> ResourcePath:
+    """As the StatefulSet makes it."""
+    labels = {names.LABEL_ROLE: "slurmctld", names.LABEL_CLUSTER: "slurm"}
+    where = at(kinds.POD, "slurm-controller-0")
+    api.put(where, metadata={"labels": labels}, status=status)
+    return where
+
+
+def digest_of(api: FakeApiServer, where: ResourcePath) -> str:
+    return str(api.objects[where]["metadata"].get("annotations", {}).get(names.ANNOTATION_CONFIG_HASH, ""))
+
+
+async def test_the_kubelet_is_asked_for_each_configuration(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: mounted in api.objects)
+    pod = put_slurmctld_pod(api)
+    await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted))
+    before = digest_of(api, pod)
+    change(api, {"extraConf": "KillWait=7"})
+    await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted) != before)
+
+
+def crashed(log: str) -> dict[str, Any]:
+    """The status of a pod whose slurmctld the kubelet starts again later."""
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": log}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    return {"containerStatuses": [{"name": "slurmctld", "state": waiting, "lastState": ended}]}
+
+
+async def test_slurmctlds_own_words_are_in_the_condition_and_a_repair_starts_it_immediately(
+    api: FakeApiServer,
+) -> None:
+    api.put(SLURM, spec={"extraConf": "SelectTypeParameters=NOSUCH"})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: mounted in api.objects)
+    pod = put_slurmctld_pod(api)
+    await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted))
+    log = "redbox-slurmpod: started\n[2026-01-01T00:00:00.000] fatal: Bad SelectTypeParameters: NOSUCH\n"
+    api.put(pod, {**api.objects[pod], "status": crashed(log)})
+    await eventually(lambda: condition(api, "Degraded").get("status") == "True")
+    assert condition(api, "Daemons")["message"] == (
+        "slurmctld does not start: fatal: Bad SelectTypeParameters: NOSUCH"
+    )
+    assert condition(api, "Ready")["status"] == "False"
+    change(api, {"extraConf": "SelectTypeParameters=CR_Core"})
+    await eventually(lambda: pod not in api.objects)
+
+
+async def test_why_slurmctlds_pod_does_not_start_is_in_the_condition(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    put_slurmctld_pod(api, conditions=[unscheduled])
+    await eventually(lambda: "Unschedulable: no room" in condition(api, "Ready").get("message", ""))
+
+
+async def test_an_older_release_never_reads_the_state_of_a_newer_one(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    slurmctld = at(kinds.STATEFUL_SET, "slurm-controller")
+    await eventually(lambda: bool(condition(api, "Ready")))
+    change(api, {"slurmctld": {"image": "slurm:24.11"}}, version="26.05.2")
+    await eventually(lambda: "cannot go back to 24.11" in condition(api, "Daemons").get("message", ""))
+    assert image_of(api, slurmctld).endswith("26.05")
 
 
 async def test_a_line_that_loads_code_is_named_and_nothing_is_started(api: FakeApiServer) -> None:

@@ -32,13 +32,17 @@ ROLE = "slurmctld"
 DEFAULT_SIZE = "4Gi"
 
 
-def slurmctld_set(cell: SlurmCell, digest: str) -> Manifest:
-    """A StatefulSet of one. The annotation makes the kubelet project a new configuration immediately."""
+def slurmctld_set(cell: SlurmCell) -> Manifest:
+    """A StatefulSet of one, whose pod is replaced when its template changes.
+
+    The template has nothing of the configuration, which is applied without a restart. Parallel: in order, a
+    pod that never became ready would not be replaced by one of a corrected template.
+    """
     own = labels(cell.name, ROLE, cell.name)
     name = names.controller_name(cell.name)
     template = with_user_template(
         {
-            "metadata": {"labels": own, "annotations": {names.ANNOTATION_CONFIG_HASH: digest}},
+            "metadata": {"labels": own},
             "spec": _pod(cell),
         },
         cell.spec.template,
@@ -51,8 +55,8 @@ def slurmctld_set(cell: SlurmCell, digest: str) -> Manifest:
             "replicas": 1,
             "serviceName": name,
             "selector": {"matchLabels": selector(cell.name, ROLE, cell.name)},
-            # The digest in its template must not replace the pod: the operator annotates the pod itself.
-            "updateStrategy": {"type": "OnDelete"},
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate"},
             "template": template,
             **_claim(cell),
         },
@@ -71,6 +75,8 @@ def _pod(cell: SlurmCell) -> Manifest:
             {"name": "status", "containerPort": names.PORT_SUPERVISOR},
         ],
         readinessProbe=slurm_probe(cell, names.PORT_SLURMCTLD),
+        # The operator reads there why slurmctld refuses its configuration.
+        terminationMessagePolicy="FallbackToLogsOnError",
         volumeMounts=[
             mount("etc", "/etc/slurm", read_only=True),
             mount("state", "/var/spool/slurmctld"),

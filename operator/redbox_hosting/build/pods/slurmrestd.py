@@ -6,9 +6,11 @@ token in each request.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 from redbox_hosting.api import names
+from redbox_hosting.build.config.user_lines import pairs_of
 from redbox_hosting.build.pods.parts import (
     MODE_KEYS,
     OPERATOR_IN_TLS,
@@ -33,6 +35,8 @@ ENVIRONMENT = {
     "SLURMRESTD_SECURITY": "disable_unshare_sysv,disable_unshare_files",
     "MALLOC_ARENA_MAX": "1",
 }
+READ_AT_START = ("cluster", "slurmctld", "auth", "accountingstorage")
+STORES = "AccountingStorageType=accounting_storage/slurmdbd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class RestDeployment:
     replicas: int = 1
     asks_clients: bool = False
     has_accounting: bool = False
+    connection: str = ""
+    """The digest of what slurmrestd reads of slurm.conf, once, when it starts: another one replaces the pod."""
     account: str = ""
     """Its ServiceAccount; empty: that of the role."""
     tls_secret: str = ""
@@ -55,8 +61,8 @@ class RestDeployment:
     template: Manifest = field(default_factory=dict)
 
 
-def control(cell: SlurmCell, *, has_accounting: bool) -> RestDeployment:
-    """The operator's own, of a Controller."""
+def control(cell: SlurmCell, slurm_conf: str) -> RestDeployment:
+    """The operator's own, of a Controller. slurmrestd ends if it is to serve an accounting that is not there."""
     return RestDeployment(
         name=names.control_name(cell.name),
         role="control",
@@ -64,8 +70,20 @@ def control(cell: SlurmCell, *, has_accounting: bool) -> RestDeployment:
         owner=cell.owner,
         port=names.PORT_CONTROL,
         asks_clients=True,
-        has_accounting=has_accounting,
+        has_accounting=STORES in slurm_conf,
+        connection=connection_digest(slurm_conf),
     )
+
+
+def connection_digest(slurm_conf: str) -> str:
+    """Of the lines that say how slurmctld and slurmdbd are reached."""
+    lines = [line for line in slurm_conf.splitlines() if _is_read_at_start(line)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def _is_read_at_start(line: str) -> bool:
+    pairs = pairs_of(line)
+    return bool(pairs) and pairs[0][0].lower().startswith(READ_AT_START)
 
 
 def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
@@ -96,11 +114,20 @@ def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
             {"name": "etc", "projected": {"defaultMode": 0o444, "sources": [config_source(cell)]}},
             memory_volume("run"),
             {"name": "tmp", "emptyDir": {}},
-            {"name": "tls", "secret": {"secretName": asked.tls_secret or names.tls_name(asked.name), "defaultMode": MODE_KEYS}},
+            {
+                "name": "tls",
+                "secret": {
+                    "secretName": asked.tls_secret or names.tls_name(asked.name),
+                    "defaultMode": MODE_KEYS,
+                },
+            },
         ],
         security=restricted_pod(names.NOBODY_UID),
         serviceAccountName=asked.account or names.account_name(cell.name, asked.role),
     )
+    about: Manifest = {"labels": own}
+    if asked.connection:
+        about["annotations"] = {names.ANNOTATION_CONNECTION: asked.connection}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -108,6 +135,6 @@ def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
         "spec": {
             "replicas": asked.replicas,
             "selector": {"matchLabels": selector(cell.name, asked.role, asked.instance)},
-            "template": with_user_template({"metadata": {"labels": own}, "spec": spec}, asked.template),
+            "template": with_user_template({"metadata": about, "spec": spec}, asked.template),
         },
     }

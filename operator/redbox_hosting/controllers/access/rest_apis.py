@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +17,7 @@ from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_objects import desired
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
 from redbox_hosting.controllers.context import HostingContext
+from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api import kinds
 from redbox_kube.api.informer import Place
@@ -110,7 +111,7 @@ class RestApis:
     async def _apply(self, world: RestApiWorld) -> StepOutcome:
         did = await self._owned.apply(world.rest_api, rest_api_objects(world.cell, world.rest_api))
         name = names.rest_api_name(world.rest_api.name)
-        waits = "" if is_available(world.deployment) else f"{name} to be ready"
+        waits = "" if is_rolled_out(world.deployment) else f"{name} to be ready"
         return StepOutcome(did=did, waits_for=waits)
 
 
@@ -143,16 +144,6 @@ def rest_api_objects(cell: SlurmCell, rest_api: RestApi) -> list[DesiredObject]:
     )
     manifests = [service_account(cell, ROLE, name), service, rest_deployment(cell, asked)]
     return [desired(manifest) for manifest in manifests]
-
-
-def is_available(deployment: Mapping[str, object] | None) -> bool:
-    """Whether all pods of its newest version are ready."""
-    if deployment is None:
-        return False
-    spec, status, metadata = (dict(deployment.get(part) or {}) for part in ("spec", "status", "metadata"))  # type: ignore[call-overload]
-    wanted = spec.get("replicas", 1)
-    is_seen = status.get("observedGeneration") == metadata.get("generation")
-    return is_seen and all(status.get(key, 0) == wanted for key in ("updatedReplicas", "readyReplicas"))
 
 
 def status_of(_: RestApiWorld, reports: Reports) -> StatusVerdict:

@@ -1,11 +1,16 @@
-"""The authority of one cluster, and the certificates that it issues: of servers, and of the operator."""
+"""The authority of one cluster, and the certificates that it issues: of servers, and of the operator.
+
+An authority is replaced in time, and for a day both are trusted by all. Servers get certificates of the new
+one immediately. The operator keeps one of the former until it goes: a server into whose pod the kubelet has
+not projected the new files yet accepts no other.
+"""
 
 from __future__ import annotations
 
 import ssl
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -21,8 +26,11 @@ PEM = serialization.Encoding.PEM
 BACKDATED = timedelta(minutes=5)
 """The clock of another machine may be behind."""
 AUTHORITY_LIFE, CERTIFICATE_LIFE = timedelta(days=3650), timedelta(days=90)
+OVERLAP = timedelta(days=1)
+"""For which the former authority is trusted."""
 RENEWED_AT = 0.6
 """Of its life."""
+FORMER = "former"
 SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 USAGES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
@@ -36,6 +44,7 @@ class ClusterAuthority:
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
+    former: ClusterAuthority | None = None
 
     @classmethod
     def make(cls, name: str, now: datetime) -> Self:
@@ -47,33 +56,45 @@ class ClusterAuthority:
     @classmethod
     def read(cls, files: Mapping[str, bytes]) -> Self:
         """From the files of `files`; raises StepFailed."""
-        try:
-            key = serialization.load_pem_private_key(files["ca.key"], None)
-            certificate = x509.load_pem_x509_certificate(files["ca.crt"])
-        except (KeyError, ValueError) as error:
-            raise StepFailed(
-                f"the Secret of the cluster's authority cannot be read, delete it: {error}"
-            ) from error
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise StepFailed("the Secret of the cluster's authority has no key of the operator's, delete it")
-        return cls(key, certificate)
+        own = _read_pair(files, "ca")
+        former = cls(*_read_pair(files, FORMER)) if files.get(f"{FORMER}.crt") else None
+        return cls(*own, former)
 
     @property
     def files(self) -> dict[str, bytes]:
-        return {"ca.crt": self.pem, "ca.key": _private(self.key)}
+        """Those of a former one are empty if there is none: a file that is left out would stay."""
+        former = self.former
+        return {
+            "ca.crt": _pem(self.certificate),
+            "ca.key": _private(self.key),
+            f"{FORMER}.crt": _pem(former.certificate) if former else b"",
+            f"{FORMER}.key": _private(former.key) if former else b"",
+        }
 
     @property
-    def pem(self) -> bytes:
-        return self.certificate.public_bytes(PEM)
+    def trusted(self) -> bytes:
+        """The ca.crt of servers and clients."""
+        former = self.former
+        return _pem(self.certificate) + (_pem(former.certificate) if former else b"")
+
+    def renewed(self, name: str, now: datetime) -> ClusterAuthority | None:
+        """The one that is to take its place now, if any."""
+        if self.former is not None:
+            is_over = now >= self.certificate.not_valid_before_utc + OVERLAP
+            return ClusterAuthority(self.key, self.certificate) if is_over else None
+        if not _is_old(self.certificate, now):
+            return None
+        return replace(ClusterAuthority.make(name, now), former=self)
 
     def issue(self, name: str, hosts: Sequence[str], now: datetime) -> dict[str, bytes]:
         """tls.crt, tls.key and ca.crt; of a server if it has hosts, else of a client."""
         key = ec.generate_private_key(ec.SECP256R1())
+        issuer = self if hosts or self.former is None else self.former
         builder = _builder(
             _named(name),
             key.public_key(),
-            self.certificate.subject,
-            self.key.public_key(),
+            issuer.certificate.subject,
+            issuer.key.public_key(),
             now,
             CERTIFICATE_LIFE,
         )
@@ -82,22 +103,21 @@ class ClusterAuthority:
         if hosts:
             alternatives = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
             builder = builder.add_extension(alternatives, critical=False)
-        certificate = builder.sign(self.key, hashes.SHA256())
-        return {"tls.crt": certificate.public_bytes(PEM), "tls.key": _private(key), "ca.crt": self.pem}
+        certificate = builder.sign(issuer.key, hashes.SHA256())
+        return {"tls.crt": _pem(certificate), "tls.key": _private(key), "ca.crt": self.trusted}
 
     def is_due(self, files: Mapping[str, bytes], now: datetime) -> bool:
-        """Whether these are to be replaced: unreadable, of another authority, or old."""
+        """Whether these of a server are to be replaced: unreadable, of another authority, or old."""
         try:
             certificate = x509.load_pem_x509_certificate(files["tls.crt"])
             certificate.verify_directly_issued_by(self.certificate)
         except Exception:  # noqa: BLE001 (whatever is wrong with it, a new one helps)
             return True
-        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        return now >= begins + (ends - begins) * RENEWED_AT or files.get("ca.crt") != self.pem
+        return _is_old(certificate, now) or files.get("ca.crt") != self.trusted
 
 
 def client_context(files: Mapping[str, bytes]) -> ssl.SSLContext:
-    """Of a client with this certificate, which trusts this authority alone."""
+    """Of a client with this certificate, which trusts its authority alone."""
     context = ssl.create_default_context(cadata=files["ca.crt"].decode())
     with tempfile.TemporaryDirectory() as folder:  # ssl reads certificates from files only
         for name in ("tls.crt", "tls.key"):
@@ -106,6 +126,24 @@ def client_context(files: Mapping[str, bytes]) -> ssl.SSLContext:
             path.write_bytes(files[name])
         context.load_cert_chain(Path(folder, "tls.crt"), Path(folder, "tls.key"))
     return context
+
+
+def _read_pair(files: Mapping[str, bytes], name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    try:
+        key = serialization.load_pem_private_key(files[f"{name}.key"], None)
+        certificate = x509.load_pem_x509_certificate(files[f"{name}.crt"])
+    except (KeyError, ValueError) as error:
+        raise StepFailed(
+            f"the Secret of the cluster's authority cannot be read, delete it: {error}"
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise StepFailed("the Secret of the cluster's authority has no key of the operator's, delete it")
+    return key, certificate
+
+
+def _is_old(certificate: x509.Certificate, now: datetime) -> bool:
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return now >= begins + (ends - begins) * RENEWED_AT
 
 
 def _builder(  # noqa: PLR0917 (as they stand in a certificate)
@@ -139,6 +177,10 @@ def _limited(builder: x509.CertificateBuilder, *, authority: bool) -> x509.Certi
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(PEM)
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

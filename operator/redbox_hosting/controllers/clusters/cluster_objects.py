@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from redbox_hosting.api import names
 from redbox_hosting.build.pods.network import (
     daemon_service,
@@ -56,12 +58,13 @@ def network_objects(cell: SlurmCell, operator: OperatorPods) -> list[DesiredObje
     return [desired(manifest) for manifest in made]
 
 
-def daemon_objects(cell: SlurmCell, digest: str, *, has_accounting: bool) -> list[DesiredObject]:
-    """slurmctld, and the operator's slurmrestd."""
-    made = [rest_deployment(cell, control(cell, has_accounting=has_accounting))]
-    if not cell.spec.external:
-        made.append(slurmctld_set(cell, digest))
-    return [desired(manifest) for manifest in made]
+def slurmctld_objects(cell: SlurmCell) -> list[DesiredObject]:
+    return [] if cell.spec.external else [desired(slurmctld_set(cell))]
+
+
+def control_objects(cell: SlurmCell, files: Mapping[str, str]) -> list[DesiredObject]:
+    """The operator's slurmrestd."""
+    return [desired(rest_deployment(cell, control(cell, files.get("slurm.conf", ""))))]
 
 
 def config_objects(

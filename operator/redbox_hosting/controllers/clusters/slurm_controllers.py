@@ -1,15 +1,15 @@
 """Controllers: slurmctld with its configuration and keys, and `<name>-control`.
 
-A new configuration is projected into slurmctld's pod by an annotation, read by a reconfigure, and read back
-by the marker among its licenses. One that slurmctld refuses leaves the old one running, and the mounted
+A new configuration is projected into slurmctld's pod, read by a reconfigure, and read back by the marker
+among its licenses. One that slurmctld refuses leaves the old one running, and the mounted
 ConfigMap is put back, so that a restart finds what ran before. No answer is neither: it is asked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from redbox_hosting.api import names
@@ -18,74 +18,43 @@ from redbox_hosting.api.daemons import Accounting
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.api.status import ControllerStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
-from redbox_hosting.build.pods.parts import OPERATOR_IN_TLS, SlurmCell
-from redbox_hosting.controllers.clusters.certificates import (
-    CERTIFICATE_LIFE,
-    RENEWED_AT,
-    ClusterAuthority,
-    client_context,
-)
+from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_objects import (
     OWNED,
     config_objects,
-    daemon_objects,
+    control_objects,
     network_objects,
+    slurmctld_objects,
 )
+from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import (
     Configurations,
     WantedConfiguration,
     running_digest,
 )
-from redbox_hosting.controllers.clusters.keys import new_keys, signed_token
+from redbox_hosting.controllers.clusters.control_connections import ControlConnections
+from redbox_hosting.controllers.clusters.keys import new_keys
+from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
+from redbox_hosting.controllers.clusters.slurmctld_pod import end_of_slurmctld, why_not_started
 from redbox_hosting.controllers.context import HostingContext
-from redbox_hosting.slurm.client import SlurmrestdClient
-from redbox_hosting.slurm.errors import SlurmRefusal, SlurmrestdError, SlurmUnknown
+from redbox_hosting.controllers.rollouts import is_rolled_out
+from redbox_hosting.controllers.verdict import verdict
+from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
-from redbox_kube.api.objects import ResourcePath
+from redbox_kube.api.objects import Object
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
-from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome, StepState
-from redbox_kube.status.conditions import NewCondition
+from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
+from redbox_kube.controller.watched import WatchedKind
+from redbox_kube.status.conditions import ConditionStatus
 
-AGAIN_S = 1.0
-SLURM_USER = "slurm"
-STORES = "AccountingStorageType=accounting_storage/slurmdbd"
-REFUSED_AGAIN = timedelta(minutes=1)
-"""A configuration that was refused is tried again: the cause may have been in the state, not in the text."""
-
-
-@dataclass(frozen=True)
-class ClusterWorld:
-    """All that the steps look at."""
-
-    controller: SlurmController
-    cell: SlurmCell
-    configs: Mapping[str, Mapping[str, str]]
-    """The files of our ConfigMaps by name."""
-    ready: frozenset[str]
-    """StatefulSets and Deployments whose only pod is ready."""
-    control_ip: str
-    client: SlurmrestdClient | None
-    running: str
-    """The digest of what slurmctld runs, empty where it was not read."""
-    unread: str
-    """Why it was not."""
-    nodes: int | None
-    wanted: WantedConfiguration | None
-    refusal: str
-    """Why there is no wanted configuration."""
-
-
-@dataclass
-class _Connection:
-    """One cluster's client: from what it was made, and until when its certificate serves."""
-
-    made_from: tuple[object, ...]
-    ends: datetime
-    client: SlurmrestdClient
+SELDOM_S = 10.0
+SETTLING = timedelta(minutes=1)
+"""A Slurm that was away for longer is asked less often."""
+SLURMCTLD = "slurmctld"
 
 
 @dataclass
@@ -93,15 +62,20 @@ class SlurmControllers:
     """The controller of Controllers."""
 
     context: HostingContext
-    _refused: dict[Place, tuple[str, str]] = field(default_factory=dict)
-    """The digest that slurmctld refused last, and its words."""
-    _connections: dict[Place, _Connection] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         context = self.context
         self._owned = OwnedObjects(context.writer, names.CONTROLLERS, OWNED, namespaces=context.namespaces)
         self._secrets = SecretFiles(context.writer, self._owned)
         self._configurations = Configurations(context)
+        self._connections = ControlConnections(context)
+        self._reconfigurations = Reconfigurations(context, self._connections)
+        self._pods: WatchedKind[Object] = WatchedKind(
+            context.writer.objects,
+            POD,
+            namespaces=context.namespaces,
+            selection={"labelSelector": f"{names.LABEL_ROLE}={SLURMCTLD}"},
+        )
         how = Reconciliation[SlurmController, ClusterWorld](
             self._observe,
             [
@@ -120,6 +94,7 @@ class SlurmControllers:
             context.metrics,
             watches=[
                 *self._owned.watches,
+                (self._pods, _controller_of_pod),
                 (context.watches.node_sets, _controller_of),
                 (context.watches.accountings, self._controllers_with),
             ],
@@ -134,8 +109,7 @@ class SlurmControllers:
             for name, body in self._owned.of(controller, CONFIG_MAP).items()
         }
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
-        connection = self._connections.get(controller.place)
-        client = connection.client if connection else None
+        client = self._connections.client_of(controller.place)
         running, nodes, unread = "", None, "slurmrestd has not been asked yet"
         if client is not None:
             try:
@@ -155,29 +129,24 @@ class SlurmControllers:
             controller=controller,
             cell=cell,
             configs=configs,
-            ready=frozenset(self._ready(controller)),
+            daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
+            pod=self._pods.get((controller.namespace, names.controller_host(controller.name))),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
             running=running,
             unread=unread,
+            release=client.release if client and not unread else "",
             nodes=nodes,
             wanted=wanted,
             refusal=refusal,
         )
 
-    def _ready(self, controller: SlurmController) -> Iterable[str]:
-        for kind in (STATEFUL_SET, DEPLOYMENT):
-            for name, body in self._owned.of(controller, kind).items():
-                if (body.get("status") or {}).get("readyReplicas"):
-                    yield name
-
     # ---------------------------------------------------------------------------------------- the steps
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
         keys, did = await self._secrets.ensure(controller, names.keys_name(name), new_keys)
-        make = lambda: ClusterAuthority.make(f"{name}.{controller.namespace}", now).files  # noqa: E731
-        files, made = await self._secrets.ensure(controller, names.authority_name(name), make)
-        authority, done = ClusterAuthority.read(files), [did, made]
+        authority, made = await self._ensure_authority(controller, now)
+        done = [did, made]
         for owner in (names.control_name(name), names.controller_name(name)):
             hosts = [f"{owner}.{controller.namespace}.svc", owner]
             _, made = await self._secrets.ensure(
@@ -193,31 +162,23 @@ class SlurmControllers:
             raise StepFailed(
                 f"Secret {names.keys_name(name)} has no jwt.key: delete it and the cluster's pods"
             )
-        self._connect(world, authority, key)
+        self._connections.connect(controller.place, world.control_ip, authority, key)
         return StepOutcome(did=", ".join(filter(None, done)))
 
-    def _connect(self, world: ClusterWorld, authority: ClusterAuthority, key: bytes) -> None:
-        """A client of control, which has a certificate of its own and signs a new token for each request."""
-        place, now = world.controller.place, self.context.clock()
-        made_from = (world.control_ip, authority.pem, key)
-        before = self._connections.get(place)
-        if not world.control_ip or (before and before.made_from == made_from and now < before.ends):
-            return
-
-        async def token() -> str:
-            return signed_token(key, SLURM_USER, self.context.clock())
-
-        # By address: the operator's own pod may have no names of Services.
-        host = f"[{world.control_ip}]" if ":" in world.control_ip else world.control_ip
-        client = SlurmrestdClient(
-            f"https://{host}:{names.PORT_CONTROL}",
-            token=token,
-            tls=client_context(authority.issue(OPERATOR_IN_TLS, (), now)),
-            server_name=f"{names.control_name(place[1])}.{place[0]}.svc",
+    async def _ensure_authority(
+        self, controller: SlurmController, now: datetime
+    ) -> tuple[ClusterAuthority, str]:
+        name, subject = names.authority_name(controller.name), f"{controller.name}.{controller.namespace}"
+        files, did = await self._secrets.ensure(
+            controller, name, lambda: ClusterAuthority.make(subject, now).files
         )
-        ends = now + timedelta(seconds=CERTIFICATE_LIFE.total_seconds() * RENEWED_AT)
-        self._connections[place] = _Connection(made_from, ends, client)
-        self.context.connections.connect(place, client)
+        authority = ClusterAuthority.read(files)
+        if renewed := authority.renewed(subject, now):
+            _, did = await self._secrets.ensure(
+                controller, name, lambda: renewed.files, lambda found: found == files
+            )
+            return renewed, did
+        return authority, did
 
     async def _apply_network(self, world: ClusterWorld) -> StepOutcome:
         wanted = network_objects(world.cell, self.context.operator)
@@ -227,10 +188,9 @@ class SlurmControllers:
         """The wanted one, or what runs where slurmctld has refused that."""
         if world.wanted is None:
             raise StepFailed(world.refusal)
-        digest, _ = self._refused.get(world.controller.place, ("", ""))
-        before = world.running or world.controller.status.config_hash or ""
-        files = world.configs.get(names.config_name(world.controller.name, before))
-        if digest == world.wanted.digest and files and before != digest:
+        refused = self._reconfigurations.refusal_of(world.controller.place, world.wanted.digest)
+        before, files = world.before, world.files_of(world.before)
+        if refused and files and before != world.wanted.digest:
             return WantedConfiguration(before, dict(files))
         return world.wanted
 
@@ -238,59 +198,55 @@ class SlurmControllers:
         mounted = self._mounted(world)
         assert world.wanted is not None  # noqa: S101 (else there is nothing to mount)
         records = {world.wanted.digest: world.wanted.files, mounted.digest: mounted.files}
-        before = world.running or world.controller.status.config_hash or ""
-        if files := world.configs.get(names.config_name(world.controller.name, before)):
-            records.setdefault(before, dict(files))
+        if files := world.files_of(world.before):
+            records.setdefault(world.before, dict(files))
         wanted = config_objects(world.cell, (mounted.digest, mounted.files), records)
         did = await self._owned.apply(world.controller, wanted, part="configuration")
         if unbuilt := unbuilt_fields(world.controller.spec):
             raise StepFailed("; ".join(map(str, unbuilt)))
         if mounted.digest != world.wanted.digest:
-            raise StepFailed(self._refused[world.controller.place][1])
+            place = world.controller.place
+            raise StepFailed(self._reconfigurations.refusal_of(place, world.wanted.digest))
         return StepOutcome(did=did)
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
-        mounted = self._mounted(world)
-        has_accounting = STORES in mounted.files.get("slurm.conf", "")  # else slurmrestd ends at its start
-        wanted = daemon_objects(world.cell, mounted.digest, has_accounting=has_accounting)
-        did = await self._owned.apply(world.controller, wanted, part="daemons")
-        missing = sorted({daemon.name for daemon in wanted} - world.ready)
-        waits = f"{' and '.join(missing)} to be ready" if missing else ""
-        return StepOutcome(did=did, waits_for=waits)
+        """Slurmctld first: an older slurmrestd may ask a newer slurmctld, and not the other way round."""
+        controller, mounted = world.controller, self._mounted(world)
+        _check_release(world)
+        slurmctld = slurmctld_objects(world.cell)
+        control = control_objects(world.cell, mounted.files)
+        did = await self._owned.apply(controller, slurmctld, part="slurmctld")
+        waits = [each.name for each in slurmctld if not is_rolled_out(world.daemons.get(each.name))]
+        if not (did or waits) or control[0].name not in world.daemons:
+            did = ", ".join(filter(None, [did, await self._owned.apply(controller, control, part="control")]))
+        if world.pod is not None and slurmctld:
+            await self._reconfigurations.project(world.pod, mounted.digest)
+            if why := end_of_slurmctld(world.pod):
+                raise StepFailed(f"slurmctld does not start: {why}")
+        waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
+        if not waits:
+            return StepOutcome(did=did)
+        why = why_not_started(world.pod) if world.pod else ""
+        return StepOutcome(
+            did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready{f' ({why})' if why else ''}"
+        )
 
     async def _reconfigure(self, world: ClusterWorld) -> StepOutcome:
-        mounted, place = self._mounted(world), world.controller.place
+        mounted = self._mounted(world)
         if world.controller.spec.external:
             if world.unread:
                 raise SlurmUnknown(world.unread)
             return StepOutcome()
         if world.client is None or world.unread:
-            return StepOutcome(waits_for=f"an answer of Slurm: {world.unread}", again_in_s=AGAIN_S)
+            pause_s = AGAIN_S if self.context.clock() - _waits_since(world) < SETTLING else SELDOM_S
+            return StepOutcome(waits_for=f"an answer of Slurm: {world.unread}", again_in_s=pause_s)
         if world.running == mounted.digest:
             if world.wanted and world.wanted.removing:
                 gone = ", ".join(world.wanted.removing)
-                return StepOutcome(
-                    waits_for=f"the jobs of the removed partitions {gone} to end", again_in_s=10
-                )
+                waits = f"the jobs of the removed partitions {gone} to end"
+                return StepOutcome(waits_for=waits, again_in_s=SELDOM_S)
             return StepOutcome()
-        await self._annotate(world, mounted.digest)
-        try:
-            await world.client.reconfigure()
-        except SlurmUnknown as error:
-            return StepOutcome(waits_for=f"an answer to the reconfigure: {error}", again_in_s=AGAIN_S)
-        except SlurmRefusal as error:
-            if running_digest(await world.client.licenses()) == world.running and world.running:
-                self._refused[place] = (mounted.digest, f"slurmctld refused the configuration: {error}")
-            raise
-        return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
-
-    async def _annotate(self, world: ClusterWorld, digest: str) -> None:
-        """The kubelet then projects the new files within a second, and not within a minute."""
-        where = ResourcePath(POD, names.controller_host(world.controller.name), world.controller.namespace)
-        annotations = {names.ANNOTATION_CONFIG_HASH: digest}
-        if await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}}) is None:
-            raise StepFailed(f"the pod {where.name} is not there yet")
-        self.context.writer.count(POD.name, "patch")
+        return await self._reconfigurations.apply(world, world.client, mounted)
 
     def _controllers_with(self, place: Place, _: Accounting) -> Iterable[Place]:
         for own, controller in self.context.watches.controllers.items():
@@ -303,25 +259,38 @@ def _controller_of(place: Place, node_set: NodeSet) -> Iterable[Place]:
     yield place[0], node_set.spec.controller_ref.name
 
 
+def _controller_of_pod(place: Place, pod: Object) -> Iterable[Place]:
+    yield place[0], str(pod["metadata"]["labels"].get(names.LABEL_CLUSTER, ""))
+
+
+def _waits_since(world: ClusterWorld) -> datetime:
+    """When the Controller was ready last, or began."""
+    conditions = world.controller.status.conditions
+    not_ready = (
+        each.last_transition_time
+        for each in conditions
+        if each.type == READY and each.status is not ConditionStatus.TRUE
+    )
+    return next(not_ready, datetime.max.replace(tzinfo=UTC))
+
+
+def _check_release(world: ClusterWorld) -> None:
+    """Raises StepFailed before an older release reads the state of a newer one."""
+    version, release = world.controller.status.version or "", world.cell.release
+    if version[: len(release)] > release:
+        raise StepFailed(
+            f"Slurm {version} cannot go back to {release}, which cannot read its state: set an image of "
+            f"{version[: len(release)]} or newer"
+        )
+
+
 def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
     """Ready: slurmctld was seen to run the configuration that the spec asks for."""
-    failed = [
-        f"{name}: {report.message}" for name, report in reports.items() if report.state is StepState.FAILED
-    ]
-    waits = [report.message for report in reports.values() if report.state is StepState.WAITING]
-    is_ready = not failed and not waits
-    why = "; ".join(failed) or "; ".join(waits) or "slurmctld runs the wanted configuration"
-    conditions = [
-        NewCondition(READY, "Ready" if is_ready else "NotReady", why, holds=is_ready),
-        NewCondition("Progressing", "Waiting" if waits else "Done", "; ".join(waits), holds=bool(waits)),
-        NewCondition(
-            "Degraded", "StepsFailed" if failed else "NoneFailed", "; ".join(failed), holds=bool(failed)
-        ),
-    ]
+    conditions = verdict(reports, "slurmctld runs the wanted configuration")
     before = world.controller.status
     return (
         ControllerStatus(
-            version=world.cell.release if world.running else before.version,
+            version=world.release or before.version,
             config_hash=world.running or before.config_hash,
             nodes=world.nodes if world.nodes is not None else before.nodes,
         ),

@@ -1,0 +1,48 @@
+"""What a Controller's steps look at: its objects, and what its Slurm says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from redbox_hosting.api import names
+from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.build.pods.parts import SlurmCell
+from redbox_hosting.controllers.clusters.configuration import WantedConfiguration
+from redbox_hosting.slurm.client import SlurmrestdClient
+from redbox_kube.api.objects import Object
+
+
+@dataclass(frozen=True)
+class ClusterWorld:
+    """One snapshot."""
+
+    controller: SlurmController
+    cell: SlurmCell
+    configs: Mapping[str, Mapping[str, str]]
+    """The files of our ConfigMaps by name."""
+    daemons: Mapping[str, Object]
+    """StatefulSets and Deployments by name."""
+    pod: Object | None
+    """Of slurmctld."""
+    control_ip: str
+    client: SlurmrestdClient | None
+    running: str
+    """The digest of what slurmctld runs, empty where it was not read."""
+    unread: str
+    """Why it was not."""
+    release: str
+    """Slurm's, empty where it was not read."""
+    nodes: int | None
+    wanted: WantedConfiguration | None
+    refusal: str
+    """Why there is no wanted configuration."""
+
+    @property
+    def before(self) -> str:
+        """The digest of what slurmctld was last seen to run."""
+        return self.running or self.controller.status.config_hash or ""
+
+    def files_of(self, digest: str) -> Mapping[str, str] | None:
+        """Of a configuration whose record is kept."""
+        return self.configs.get(names.config_name(self.controller.name, digest))

@@ -1,0 +1,117 @@
+"""A new configuration on its way into slurmctld: projected, read by a reconfigure, and read back.
+
+The kubelet projects it within a second of an annotation on the pod, and within a minute without. slurmctld
+reads what is there: so it is asked only once the supervisor in its pod has the new files. A request without
+an answer is repeated with a pause, since each one starts a second slurmctld.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from redbox_hosting.api import names
+from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
+from redbox_hosting.controllers.clusters.configuration import WantedConfiguration, running_digest
+from redbox_hosting.controllers.clusters.control_connections import ControlConnections, host_of
+from redbox_hosting.controllers.clusters.slurmctld_pod import (
+    address_of,
+    config_hash_of,
+    end_of_slurmctld,
+)
+from redbox_hosting.controllers.context import HostingContext
+from redbox_hosting.slurm.client import SlurmrestdClient
+from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnknown, TokenRefused
+from redbox_hosting.slurm.supervisor import projected_files
+from redbox_kube.api.informer import Place
+from redbox_kube.api.kinds import POD
+from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.controller.steps import StepFailed, StepOutcome
+
+AGAIN_S = 1.0
+REPEATED_AFTER = timedelta(seconds=15)
+ReadFiles = Callable[[str, ssl.SSLContext | None, str], Awaitable[Mapping[str, str]]]
+
+
+@dataclass
+class Reconfigurations:
+    """Of all clusters; which one was asked for last is all that is kept."""
+
+    context: HostingContext
+    connections: ControlConnections
+    read_files: ReadFiles = projected_files
+    _asked: dict[Place, tuple[str, datetime]] = field(default_factory=dict)
+    _refused: dict[Place, tuple[str, str]] = field(default_factory=dict)
+    """The digest that slurmctld refused last, and its words."""
+
+    def refusal_of(self, place: Place, digest: str) -> str:
+        refused, words = self._refused.get(place, ("", ""))
+        return words if refused == digest else ""
+
+    async def project(self, pod: Object, digest: str) -> None:
+        """Make the kubelet project this configuration, the one before after a refusal included.
+
+        A slurmctld that could not start with another one would be started again only after the kubelet's
+        growing pauses: its pod is replaced.
+        """
+        had, metadata = config_hash_of(pod), pod["metadata"]
+        if had == digest:
+            return
+        where = ResourcePath(POD, metadata["name"], metadata["namespace"])
+        if had and end_of_slurmctld(pod):
+            await self.context.writer.delete(where, metadata["uid"])
+            return
+        annotations = {names.ANNOTATION_CONFIG_HASH: digest}
+        if await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}}) is None:
+            raise StepFailed(f"the pod {where.name} is gone")
+        self.context.writer.count(POD.name, "patch")
+
+    async def apply(
+        self, world: ClusterWorld, client: SlurmrestdClient, mounted: WantedConfiguration
+    ) -> StepOutcome:
+        """For a slurmctld that runs another configuration than the mounted one."""
+        place, now = world.controller.place, self.context.clock()
+        if late := await self._not_projected(world, mounted):
+            waits = f"the kubelet to project {late} into slurmctld's pod"
+            return StepOutcome(waits_for=waits, again_in_s=AGAIN_S)
+        asked, since = self._asked.get(place, ("", now))
+        if asked != mounted.digest or now - since >= REPEATED_AFTER:
+            self._asked[place] = mounted.digest, now
+            try:
+                await client.reconfigure()
+            except SlurmUnknown as error:
+                return StepOutcome(waits_for=f"an answer to the reconfigure: {error}", again_in_s=AGAIN_S)
+            except (TokenRefused, NotServed):
+                raise
+            except SlurmRefusal as error:
+                await self._refuse(world, client, mounted.digest, str(error))
+                raise
+        return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
+
+    async def _not_projected(self, world: ClusterWorld, mounted: WantedConfiguration) -> str:
+        """A file that the pod does not have yet; none where the supervisor cannot tell."""
+        address = address_of(world.pod) if world.pod else ""
+        tls = self.connections.tls_of(world.controller.place)
+        if not address or tls is None:
+            return ""
+        owner = names.controller_name(world.controller.name)
+        endpoint = f"https://{host_of(address)}:{names.PORT_SUPERVISOR}"
+        try:
+            found = await self.read_files(endpoint, tls, f"{owner}.{world.controller.namespace}.svc")
+        except SlurmUnknown:
+            return ""
+        return next(
+            (name for name, text in sorted(mounted.files.items()) if found.get(name) != _sha256(text)), ""
+        )
+
+    async def _refuse(self, world: ClusterWorld, client: SlurmrestdClient, digest: str, words: str) -> None:
+        """Only if the old one is seen to run on: else the outcome is unknown."""
+        if world.running and running_digest(await client.licenses()) == world.running:
+            self._refused[world.controller.place] = digest, f"slurmctld refused the configuration: {words}"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

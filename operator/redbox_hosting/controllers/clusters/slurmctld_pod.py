@@ -1,0 +1,59 @@
+"""What slurmctld's pod says: its configuration, its address, and why slurmctld does not start. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from redbox_hosting.api import names
+from redbox_kube.api.objects import Object
+from redbox_shared.printable import printable
+
+CONTAINER = "slurmctld"
+WORDS = re.compile(r"\b(?:error|fatal): .*\S")
+MOST_LINES, LONGEST_WORDS = 3, 1024
+
+
+def config_hash_of(pod: Object) -> str:
+    """The configuration that the kubelet was asked to project."""
+    return str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_CONFIG_HASH, ""))
+
+
+def address_of(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("podIP") or "")
+
+
+def end_of_slurmctld(pod: Object) -> str:
+    """Why slurmctld ended, in its own words, unless it has been started again; else empty."""
+    container = _container(pod)
+    state = container.get("state") or {}
+    before = container.get("lastState") or {}
+    waits_after_end = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
+    ended = state.get("terminated") or (before.get("terminated") if waits_after_end else None) or {}
+    if not ended.get("exitCode"):
+        return ""
+    return words_in(str(ended.get("message") or "")) or (
+        f"exit status {ended['exitCode']} ({printable(ended.get('reason') or 'no reason')})"
+    )
+
+
+def why_not_started(pod: Object) -> str:
+    """What Kubernetes says of a pod that has not been started; else empty."""
+    waiting = (_container(pod).get("state") or {}).get("waiting")
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    unscheduled = next(
+        (each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"), None
+    )
+    found = unscheduled or waiting or {}
+    said = ": ".join(filter(None, (found.get("reason"), found.get("message"))))
+    return printable(said[:LONGEST_WORDS])
+
+
+def words_in(log: str) -> str:
+    """The last errors in a log of Slurm's."""
+    found = [match[0] for line in log.splitlines() if (match := WORDS.search(line))]
+    return printable("; ".join(found[-MOST_LINES:])[:LONGEST_WORDS])
+
+
+def _container(pod: Object) -> Object:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return next((each for each in statuses if each["name"] == CONTAINER), {})

@@ -1,0 +1,127 @@
+"""One Controller with its surroundings: a Slurm that answers as a test says, its pod, and a clock."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.application import HostingOperator, HostingOptions
+from redbox_hosting.build.config.slurm_conf import MARKER
+from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
+from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
+from redbox_hosting.controllers.clusters.configuration import WantedConfiguration
+from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
+from redbox_hosting.controllers.clusters.slurmctld_pod import config_hash_of
+from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
+from redbox_hosting.slurm.answers import RestJob
+from redbox_hosting.slurm.errors import SlurmUnknown
+from redbox_kube.api import kinds
+from redbox_kube.api.objects import ResourcePath
+from redbox_kube.controller.steps import StepOutcome
+from tests.kube.fakes import FakeApiServer
+
+POD = ResourcePath(kinds.POD, "slurm-controller-0", "hpc")
+OLD, NEW = {"slurm.conf": "KillWait=1\n"}, {"slurm.conf": "KillWait=2\n"}
+
+
+@dataclass
+class ScriptedSlurm:
+    """What slurmctld runs, and its answer to a reconfigure."""
+
+    runs: str = "old"
+    answer: Exception | None = None
+    jobs_now: tuple[RestJob, ...] = ()
+    asked: list[str] = field(default_factory=list)
+
+    async def licenses(self) -> frozenset[str]:
+        return frozenset({MARKER + self.runs})
+
+    async def jobs(self) -> tuple[RestJob, ...]:
+        return self.jobs_now
+
+    async def reconfigure(self) -> None:
+        self.asked.append("reconfigure")
+        if self.answer:
+            raise self.answer
+
+
+@dataclass
+class FakeClock:
+    """Passed to the context."""
+
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@dataclass
+class Pod:
+    """slurmctld's pod: the files that the kubelet has projected, and whether its supervisor answers."""
+
+    files: dict[str, str] = field(default_factory=lambda: dict(OLD))
+    answers: bool = True
+
+    async def read_files(self, endpoint: str, *_: object) -> dict[str, str]:
+        assert endpoint == "https://10.0.0.9:6821"
+        if not self.answers:
+            raise SlurmUnknown("slurmctld's supervisor does not answer")
+        return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.files.items()}
+
+
+@dataclass
+class Bench:
+    """The controller of Controllers with its surroundings, at one Controller."""
+
+    slurm: ScriptedSlurm = field(default_factory=ScriptedSlurm)
+    pod: Pod = field(default_factory=Pod)
+    clock: FakeClock = field(default_factory=FakeClock)
+    api: FakeApiServer = field(default_factory=FakeApiServer)
+
+    def __post_init__(self) -> None:
+        self.context = replace(context_at(self.api), clock=self.clock)
+        self.controllers = SlurmControllers(self.context)
+        self.controllers._reconfigurations.read_files = self.pod.read_files
+        authority = ClusterAuthority.make("slurm.hpc", self.clock())
+        self.controllers._connections.connect(("hpc", "slurm"), "10.96.0.2", authority, b"key")
+        self.api.put(POD, status={"podIP": "10.0.0.9"})
+
+    def world(self) -> ClusterWorld:
+        asked_for = controller()
+        return ClusterWorld(
+            controller=asked_for,
+            cell=self.context.cell_of(asked_for),
+            configs={"slurm-config-old": OLD},
+            daemons={},
+            pod=self.api.objects[POD],
+            control_ip="10.96.0.2",
+            client=self.slurm,  # type: ignore[arg-type]
+            running=self.slurm.runs,
+            unread="",
+            release="24.11.5",
+            nodes=0,
+            wanted=WantedConfiguration("new", NEW),
+            refusal="",
+        )
+
+    async def reconfigure(self) -> StepOutcome:
+        return await self.controllers._reconfigure(self.world())
+
+    async def project(self, digest: str) -> str:
+        """The digest that the kubelet is asked for."""
+        await self.controllers._reconfigurations.project(self.api.objects[POD], digest)
+        return config_hash_of(self.api.objects[POD])
+
+
+def context_at(api: FakeApiServer) -> HostingContext:
+    images = DefaultImages(slurm="registry.example.org/redbox-slurm:24.11")
+    operator = HostingOperator(api.client, HostingOptions(["hpc"], OperatorPods("redbox-system"), images))
+    return operator.context
+
+
+def controller(**spec: Any) -> SlurmController:
+    metadata = {"name": "slurm", "namespace": "hpc", "uid": "1"}
+    return SlurmController.model_validate({"metadata": metadata, "spec": spec})
