@@ -161,7 +161,7 @@ def _accounting() -> Schema:
 
 
 def _token() -> Schema:
-    rules = [ONE_JWT_KEY, *_fixed("username", "controllerRef")]
+    rules = [ONE_JWT_KEY, *_fixed("username", "controllerRef", "secretRef")]
     columns = [
         {"name": "User", "type": "string", "jsonPath": ".spec.username"},
         {"name": "Iat", "type": "date", "jsonPath": ".status.issuedAt"},

@@ -18,11 +18,13 @@ from redbox_hosting.api.fields import (
 from redbox_hosting.api.pod_schemas import ContainerFields, PodTemplate, ServiceFields
 from redbox_hosting.api.status import AccountingStatus, LoginSetStatus, RestApiStatus, TokenStatus
 from redbox_kube.controller.kube_object import KubeObject
+from redbox_kube.schemas.openapi import rule
 from redbox_kube.status.models import KubeModel
 
 LONGEST_CONF = 65_536
 LIFETIME = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,9}s)?$"
 SQL_NAME = r"^[A-Za-z0-9_.-]+$"
+FIXED_SIZE = rule("self == oldSelf", "size is immutable: expand the claim data-NAME-database-0 itself")
 
 
 class LoginStrategyType(StrEnum):
@@ -105,7 +107,11 @@ class ManagedDatabase(KubeModel):
     image: str | None = Field(None, max_length=1024, pattern=r"^[^\s]+$", description="The image of MariaDB.")
     storage_class_name: str | None = Field(None, max_length=253, description="The class of its claim.")
     size: str = Field(
-        "8Gi", max_length=20, pattern=r"^[0-9]+(Mi|Gi|Ti|M|G|T)?$", description="The size of its claim."
+        "8Gi",
+        max_length=20,
+        pattern=r"^[0-9]+(Mi|Gi|Ti|M|G|T)?$",
+        json_schema_extra={"x-kubernetes-validations": [FIXED_SIZE]},
+        description="The size of its claim.",
     )
 
 

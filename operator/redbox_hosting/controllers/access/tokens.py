@@ -1,36 +1,36 @@
 """Tokens: a JSON web token of one user in a Secret, renewed when 80 % of its life is over.
 
-When it is due stands in the token itself, so that a restart forgets nothing. Only users on the Controller's
-list get one: whoever may create Tokens would else be any user of the cluster, root included.
+The token itself says when it is due, so a restart forgets nothing. Only users on the Controller's list get
+one, and only with that Controller's key: otherwise everybody who may create Tokens could be any user of any
+cluster in the namespace, root included. The Secret of a refused Token is removed.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.api.daemons import Token
-from redbox_hosting.api.fields import SecretKeyRef
 from redbox_hosting.api.status import TokenStatus
 from redbox_hosting.controllers.access.token_metrics import follow_tokens
+from redbox_hosting.controllers.access.token_rules import controller_of, key_ref_of, refusal, secret_of
 from redbox_hosting.controllers.access.token_text import TokenTimes, lifetime_of, new_token, times_of
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api.informer import Place
+from redbox_kube.api.objects import ApiError
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
-from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
+from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome, StepState
 from redbox_kube.status.conditions import NewCondition
 
-SECRET_KEY = "SLURM_JWT"  # noqa: S105 (the name of a key)
 EXPIRING = "Expiring"
-NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]")
+AGAIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class TokenWorld:
     """All that the steps look at."""
 
     token: Token
-    controller: SlurmController
+    controllers: tuple[SlurmController, ...]
+    """Of the namespace."""
     now: datetime
 
 
@@ -74,37 +75,28 @@ class Tokens:
         return [own for own, _ in self.context.watches.tokens.items() if own[0] == place[0]]
 
     async def _observe(self, token: Token) -> TokenWorld:
-        return TokenWorld(token, self._controller_of(token), self.context.clock())
-
-    def _controller_of(self, token: Token) -> SlurmController:
-        ref = token.spec.controller_ref
-        if ref is not None and ref.name:
-            return self.context.controller_of(token.namespace, ref.name)
-        found = list(self._controllers_in(token.namespace))
-        if len(found) != 1:
-            raise StepFailed(
-                f"there are {len(found)} Controllers in the namespace: create a Token with spec.controllerRef"
-            )
-        return found[0]
-
-    def _controllers_in(self, namespace: str) -> Iterator[SlurmController]:
-        for place, controller in self.context.watches.controllers.items():
-            if place[0] == namespace:
-                yield controller
+        found = [
+            controller
+            for place, controller in self.context.watches.controllers.items()
+            if place[0] == token.namespace
+        ]
+        return TokenWorld(token, tuple(found), self.context.clock())
 
     async def _check(self, world: TokenWorld) -> StepOutcome:
-        rules, user = world.controller.spec.redbox.tokens, world.token.spec.username
-        if rules is None or user not in rules.users:
-            raise StepFailed(
-                f"Controller {world.controller.name} does not allow tokens of {user}: add {user} to its "
-                "spec.redbox.tokens.users"
-            )
-        lifetime_of(world.token.spec.lifetime)
+        if why := refusal(world.token, world.controllers):
+            try:
+                await self._secrets.remove(world.token, secret_of(world.token).name)
+            except ApiError as error:
+                raise StepFailed(f"{why} (its Secret could not be removed: {error})") from error
+            raise StepFailed(why)
         return StepOutcome()
 
     async def _sign(self, world: TokenWorld) -> StepOutcome:
         spec, now = world.token.spec, world.now
-        key = await self._key(world)
+        controller = controller_of(world.token, world.controllers)
+        key = await self._key(controller)
+        if not key:
+            return StepOutcome(waits_for=f"the keys of Controller {controller.name}", again_in_s=AGAIN_S)
         lifetime = lifetime_of(spec.lifetime)
         secret = secret_of(world.token)
 
@@ -133,18 +125,15 @@ class Tokens:
         again = max((next_at - now).total_seconds(), 1.0) + 0.5
         return StepOutcome(did=did, again_in_s=again, fact=times)
 
-    async def _key(self, world: TokenWorld) -> bytes:
-        own = SecretKeyRef(name=names.keys_name(world.controller.name), key="jwt.key")
-        given = world.token.spec.jwt_key or world.controller.spec.jwt_key or own
-        return await self._secrets.key(world.token.namespace, given)
-
-
-def secret_of(token: Token) -> SecretKeyRef:
-    """Where it is written."""
-    if token.spec.secret_ref is not None:
-        return token.spec.secret_ref
-    user = NOT_IN_NAMES.sub("-", token.spec.username.lower())
-    return SecretKeyRef(name=f"{token.name}-jwt-{user}".rstrip(".-"), key=SECRET_KEY)
+    async def _key(self, controller: SlurmController) -> bytes:
+        """Empty while the operator has not made it."""
+        ref = key_ref_of(controller)
+        if controller.spec.jwt_key is None and not await self._secrets.exists(controller.namespace, ref.name):
+            return b""
+        key = await self._secrets.key(controller.namespace, ref)
+        if not key:
+            raise StepFailed(f"the key {ref.key} of Secret {ref.name} is empty: anybody could sign with it")
+        return key
 
 
 def status_of(world: TokenWorld, reports: Reports) -> StatusVerdict:
@@ -152,7 +141,8 @@ def status_of(world: TokenWorld, reports: Reports) -> StatusVerdict:
     before = world.token.status
     fact = reports["Signed"].outcome.fact
     times = fact if isinstance(fact, TokenTimes) else None
-    if times is None and before.issued_at and before.expires_at:
+    is_refused = reports["Allowed"].state is StepState.FAILED  # then there is no token any more
+    if times is None and not is_refused and before.issued_at and before.expires_at:
         times = TokenTimes(before.issued_at, before.expires_at)
     is_expiring = times is not None and world.now >= times.due_at
     why = f"it ends at {times.expires_at.isoformat()}" if times and is_expiring else ""

@@ -37,7 +37,7 @@ class SecretFiles:
             return decoded(
                 await self._owned.create(owner, DesiredObject(SECRET, name, body))
             ), f"Secret {name} created"
-        if owner.uid not in {ref.get("uid") for ref in existing["metadata"].get("ownerReferences") or ()}:
+        if not _is_owned(existing, owner):
             raise StepFailed(
                 f"Secret {name} exists and does not belong to {owner.name}: delete it, or rename one"
             )
@@ -51,6 +51,16 @@ class SecretFiles:
         self._writer.count(SECRET.name, "patch")
         return files, f"Secret {name} renewed"
 
+    async def exists(self, namespace: str, name: str) -> bool:
+        return await self._writer.objects.get(ResourcePath(SECRET, name, namespace)) is not None
+
+    async def remove(self, owner: KubeObject, name: str) -> None:
+        """A Secret of ours; one of somebody else stays."""
+        where = ResourcePath(SECRET, name, owner.namespace)
+        existing = await self._writer.objects.get(where)
+        if existing is not None and _is_owned(existing, owner):
+            await self._writer.delete(where, existing["metadata"]["uid"])
+
     async def key(self, namespace: str, ref: SecretKeyRef) -> bytes:
         """A key of a user's Secret; raises StepFailed."""
         found = await self._writer.objects.get(ResourcePath(SECRET, ref.name, namespace))
@@ -59,6 +69,10 @@ class SecretFiles:
         if ref.key not in (files := decoded(found)):
             raise StepFailed(f"Secret {ref.name} has no key {ref.key}: add it")
         return files[ref.key]
+
+
+def _is_owned(secret: Object, owner: KubeObject) -> bool:
+    return owner.uid in {ref.get("uid") for ref in secret["metadata"].get("ownerReferences") or ()}
 
 
 def decoded(secret: Object) -> dict[str, bytes]:
