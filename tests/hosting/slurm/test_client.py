@@ -15,6 +15,7 @@ from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import (
     BadNodeState,
     NodesBusy,
+    NoSuchNode,
     NotServed,
     SlurmRefusal,
     SlurmrestdError,
@@ -344,7 +345,7 @@ async def test_of_two_responses_to_one_request_the_first_counts() -> None:
     """As slurmrestd 26.05 answers what fails."""
     first = response(error(2018, "Invalid node name specified"), 422)
     second = b"HTTP/1.1 422 X\r\nconnection: Close\r\ncontent-length: 4\r\n\r\nwhat"
-    said = await fails(first + second, SlurmRefusal, lambda c: c.resume("w-9"))
+    said = await fails(first + second, NoSuchNode, lambda c: c.resume("w-9"))
     assert said == "POST /slurm/v0.0.42/node/w-9: Invalid node name specified (2018)"
 
 
