@@ -1,0 +1,161 @@
+"""A Slurm that redbox-hosting runs in the bed's Kubernetes, as its chart installs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from redbox_bed.bed import Bed
+from redbox_bed.core.plan import Role
+from redbox_bed.core.progress import Progress
+from redbox_bed.delivery import CHART, RELEASE, Helm
+from redbox_bed.images.node_images import import_missing
+from redbox_bed.images.slurm_image import slurm_image
+from redbox_bed.kube.cluster_dns import ensure_dns
+from tests.e2e.harness.kubernetes import Kubernetes, Object
+from tests.e2e.harness.volumes import volume_of
+from tests.e2e.harness.waiting import eventually
+
+NAMESPACE = "hpc"
+CLUSTER, WORKERS = "slurm", "cpu"
+SLURMCTLD = f"{CLUSTER}-controller-0"
+VERSION = "slurm.redbox.dev/v1alpha1"
+WORKER_LIMITS = {"cpu": "100m", "memory": "512Mi"}
+PROTECTED = "slurm.redbox.dev/protected"
+
+
+@contextmanager
+def hosting(bed: Bed, release: str) -> Iterator[Kubernetes]:
+    """The chart with hosted Slurm for one namespace, with this release of Slurm."""
+    image = slurm_image(bed.places, Progress.silent(), release)
+    ensure_dns(bed, Progress.silent())
+    for spec in bed.plan.of_role(Role.NODE):
+        import_missing(bed.host(spec.name), [image])
+    kubernetes = Kubernetes(bed)
+    enforce = {"pod-security.kubernetes.io/enforce": "baseline"}
+    metadata = {"name": NAMESPACE, "labels": enforce}
+    kubernetes.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+    values = {"enabled": True, "namespaces": [NAMESPACE], "nodes": "read", "slurmImage": image.name}
+    _upgrade(bed, values)
+    try:
+        yield kubernetes
+    finally:
+        _upgrade(bed, {"enabled": False})
+        kubernetes.delete("namespace", NAMESPACE)
+
+
+def _upgrade(bed: Bed, hosting_values: Object) -> None:
+    Helm(bed)(
+        *("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", "--timeout=110s"),
+        "--values=-",
+        stdin=json.dumps({"hosting": hosting_values}),
+    )
+
+
+@dataclass(frozen=True)
+class HostedSlurm:
+    """A Controller and a NodeSet, seen by kubectl and by Slurm's own commands in their pods."""
+
+    kubernetes: Kubernetes
+
+    def run(self, *command: str, pod: str = SLURMCTLD) -> str:
+        """A command in a pod, as the pod's own user; its stdout."""
+        return self.kubernetes("exec", f"--namespace={NAMESPACE}", pod, "--", *command).strip()
+
+    def submit(self, script: str, *options: str) -> str:
+        """The job's id."""
+        return self.run("sbatch", "--parsable", "--chdir=/tmp", *options, f"--wrap={script}")
+
+    def job(self, job: str) -> dict[str, str]:
+        """The fields that scontrol shows."""
+        shown = self.run("scontrol", "--oneliner", "show", "job", job)
+        return dict(field.split("=", 1) for field in shown.split() if "=" in field)
+
+    def reaches(self, job: str, state: str) -> dict[str, str]:
+        return eventually(
+            lambda: (found := self.job(job)) and found["JobState"] == state and found, what=f"{job} {state}"
+        )
+
+    def scale(self, replicas: int) -> None:
+        self.change("nodeset", WORKERS, {"replicas": replicas})
+
+    def has_idle(self, count: int) -> None:
+        """All workers have a node that is idle."""
+        eventually(
+            lambda: (self.status("nodeset", WORKERS).get("slurmIdle"), len(self.workers())) == (count, count),
+            what=f"{count} idle nodes",
+        )
+
+    def change(self, kind: str, name: str, spec: Object) -> None:
+        self.kubernetes.patch(f"{kind}s.slurm.redbox.dev", name, {"spec": spec}, NAMESPACE)
+
+    def status(self, kind: str, name: str) -> Object:
+        found: Object = self.kubernetes.get(f"{kind}s.slurm.redbox.dev", name, NAMESPACE).get("status", {})
+        return found
+
+    def condition(self, kind: str, name: str, condition: str) -> tuple[str, str]:
+        """Status and message."""
+        for one in self.status(kind, name).get("conditions", []):
+            if one["type"] == condition:
+                return one["status"], one["message"]
+        return "", ""
+
+    def is_ready(self) -> bool:
+        """Slurm runs the wanted configuration."""
+        generation = self.kubernetes.get("controllers.slurm.redbox.dev", CLUSTER, NAMESPACE)["metadata"]
+        seen = self.status("controller", CLUSTER).get("observedGeneration")
+        return (
+            seen == generation["generation"] and self.condition("controller", CLUSTER, "Ready")[0] == "True"
+        )
+
+    def workers(self) -> dict[str, Object]:
+        """The pods that do not end, by name."""
+        found = self.kubernetes.list("pod", NAMESPACE, labels=f"slurm.redbox.dev/nodeset={WORKERS}")
+        return {pod["metadata"]["name"]: pod for pod in found if not pod["metadata"].get("deletionTimestamp")}
+
+    def restarts(self, pod: str) -> int:
+        statuses = self.kubernetes.get("pod", pod, NAMESPACE)["status"]["containerStatuses"]
+        return sum(int(status["restartCount"]) for status in statuses)
+
+
+@contextmanager
+def hosted_slurm(bed: Bed, kubernetes: Kubernetes, replicas: int) -> Iterator[HostedSlurm]:
+    """From two manifests to idle nodes; at the end all is deleted, as its administrator would."""
+    volume = f"{NAMESPACE}-state"
+    volume_of(bed, volume, storageClassName=volume)
+    slurm = HostedSlurm(kubernetes)
+    for each in manifests(replicas, storage_class=volume):
+        kubernetes.apply(json.dumps(each))
+    try:
+        slurm.has_idle(replicas)
+        yield slurm
+    finally:
+        kubernetes.delete("nodesets.slurm.redbox.dev", WORKERS, namespace=NAMESPACE)
+        kubernetes.delete("controllers.slurm.redbox.dev", CLUSTER, namespace=NAMESPACE)
+        kubernetes.delete("persistentvolume", volume, wait=False)
+
+
+def manifests(replicas: int, *, storage_class: str) -> Iterator[Object]:
+    state = {"storageClassName": storage_class, "resources": {"requests": {"storage": "1Gi"}}}
+    yield {
+        "apiVersion": VERSION,
+        "kind": "Controller",
+        "metadata": {"name": CLUSTER, "namespace": NAMESPACE},
+        "spec": {
+            "persistence": state,
+            "redbox": {"maxNodes": 64, "partitions": [{"name": "all", "default": True}]},
+        },
+    }
+    yield {
+        "apiVersion": VERSION,
+        "kind": "NodeSet",
+        "metadata": {"name": WORKERS, "namespace": NAMESPACE},
+        "spec": {
+            "controllerRef": {"name": CLUSTER},
+            "replicas": replicas,
+            "oversubscribeNode": True,
+            "slurmd": {"resources": {"limits": WORKER_LIMITS}},
+        },
+    }

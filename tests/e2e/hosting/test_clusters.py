@@ -1,0 +1,130 @@
+"""A Slurm cluster of two manifests: its jobs, its nodes, its configuration, and what is killed under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
+from redbox_bed.delivery import NAMESPACE as OPERATOR_NAMESPACE
+from tests.e2e.harness.hosted_slurm import (
+    CLUSTER,
+    NAMESPACE,
+    PROTECTED,
+    SLURMCTLD,
+    WORKERS,
+    HostedSlurm,
+    hosted_slurm,
+    hosting,
+)
+from tests.e2e.harness.waiting import eventually
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+UNTIL_RELEASED = "until [ -e /tmp/go ]; do sleep 0.2; done"
+
+
+@pytest.fixture(scope="module", params=["24.11", "26.05"])
+def slurm(bed: Bed, request: pytest.FixtureRequest) -> Iterator[HostedSlurm]:
+    with hosting(bed, request.param) as kubernetes, hosted_slurm(bed, kubernetes, 2) as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def two_idle(slurm: HostedSlurm) -> HostedSlurm:
+    """Whatever a test before this one left."""
+    slurm.scale(2)
+    slurm.has_idle(2)
+    return slurm
+
+
+@pytest.fixture
+def job(two_idle: HostedSlurm) -> Iterator[str]:
+    """A job that runs until it may end; it must have run once, and well."""
+    job = two_idle.submit(UNTIL_RELEASED)
+    worker = two_idle.reaches(job, "RUNNING")["NodeList"]
+    yield job
+    if worker in two_idle.workers():
+        two_idle.run("touch", "/tmp/go", pod=worker)
+    fields = two_idle.reaches(job, "COMPLETED")
+    assert (fields["Restarts"], fields["ExitCode"]) == ("0", "0:0")
+
+
+def worker_of(slurm: HostedSlurm, job: str) -> str:
+    return slurm.job(job)["NodeList"]
+
+
+def test_a_job_runs_on_all_nodes(two_idle: HostedSlurm) -> None:
+    job = two_idle.submit("srun hostname", "--nodes=2", "--output=/tmp/hosts")
+    first = two_idle.reaches(job, "COMPLETED")["BatchHost"]
+    assert sorted(two_idle.run("cat", "/tmp/hosts", pod=first).split()) == sorted(two_idle.workers())
+
+
+def test_a_scale_in_waits_for_the_job(two_idle: HostedSlurm, job: str) -> None:
+    busy = worker_of(two_idle, job)
+    two_idle.scale(0)
+    eventually(lambda: list(two_idle.workers()) == [busy], what="the end of the idle worker")
+    eventually(lambda: two_idle.job(job)["JobState"] == "RUNNING")
+    assert two_idle.workers()[busy]["metadata"]["labels"][PROTECTED] == "true"
+    two_idle.run("touch", "/tmp/go", pod=busy)
+    eventually(lambda: not two_idle.workers(), what="the end of the last worker")
+
+
+def test_a_worker_with_a_job_is_deleted_by_nobody(two_idle: HostedSlurm, job: str) -> None:
+    with pytest.raises(BedError, match="may have jobs"):
+        two_idle.kubernetes("delete", "pod", worker_of(two_idle, job), f"--namespace={NAMESPACE}")
+    with pytest.raises(BedError, match="has workers of Slurm"):
+        two_idle.kubernetes("delete", "namespace", NAMESPACE)
+
+
+def test_a_configuration_is_applied_under_a_job(two_idle: HostedSlurm, job: str) -> None:
+    two_idle.change("controller", CLUSTER, {"extraConf": "SchedulerTimeSlice=25"})
+    shown = "SchedulerTimeSlice = 25 sec"
+    eventually(lambda: shown in " ".join(two_idle.run("scontrol", "show", "config").split()), what=shown)
+    eventually(two_idle.is_ready, what="Ready")
+    assert two_idle.job(job)["JobState"] == "RUNNING"
+    assert two_idle.restarts(SLURMCTLD) == 0
+
+
+def test_a_refused_configuration_harms_nothing_and_the_next_one_is_applied(
+    two_idle: HostedSlurm, job: str
+) -> None:
+    two_idle.change("controller", CLUSTER, {"extraConf": "SelectTypeParameters=CR_Nonsense"})
+    message = eventually(
+        lambda: (found := two_idle.condition("controller", CLUSTER, "Degraded"))[0] == "True" and found[1],
+        what="the refusal",
+    )
+    assert "CR_Nonsense" in message
+    two_idle.scale(3)  # a slurmd that starts now gets the files that slurmctld runs with
+    eventually(lambda: two_idle.status("nodeset", WORKERS).get("slurmIdle") == 2, what="a third node")
+    two_idle.change("controller", CLUSTER, {"extraConf": ""})
+    eventually(two_idle.is_ready, what="Ready")
+    assert two_idle.job(job)["JobState"] == "RUNNING"
+    assert two_idle.restarts(SLURMCTLD) == 0
+
+
+def test_a_killed_slurmctld_loses_no_job(two_idle: HostedSlurm, job: str) -> None:
+    before = two_idle.kubernetes.get("pod", SLURMCTLD, NAMESPACE)["metadata"]["uid"]
+    two_idle.kubernetes.delete("pod", SLURMCTLD, namespace=NAMESPACE, gracePeriodSeconds=0)
+
+    def is_another() -> bool:
+        found = two_idle.kubernetes.get("pod", SLURMCTLD, NAMESPACE)
+        ready = [one["ready"] for one in found.get("status", {}).get("containerStatuses", [])]
+        return bool(found) and found["metadata"]["uid"] != before and ready == [True]
+
+    eventually(is_another, what="another slurmctld")
+    eventually(two_idle.is_ready, what="Ready")
+    assert two_idle.job(job)["JobState"] == "RUNNING"
+
+
+def test_an_operator_that_is_killed_goes_on_where_it_was(two_idle: HostedSlurm, job: str) -> None:
+    busy = worker_of(two_idle, job)
+    two_idle.scale(0)
+    (operator,) = two_idle.kubernetes.list(
+        "pod", OPERATOR_NAMESPACE, labels="app.kubernetes.io/name=redbox-hosting"
+    )
+    name = operator["metadata"]["name"]
+    two_idle.kubernetes.delete("pod", name, namespace=OPERATOR_NAMESPACE, gracePeriodSeconds=0)
+    eventually(lambda: list(two_idle.workers()) == [busy], what="the end of the idle worker")
+    assert two_idle.job(job)["JobState"] == "RUNNING"
