@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Role
 from redbox_bed.core.progress import Progress
-from redbox_bed.delivery import CHART, RELEASE, Helm
+from redbox_bed.delivery import CHART, RELEASE, Helm, deliver
 from redbox_bed.images.node_images import import_missing
 from redbox_bed.images.slurm_image import slurm_image
 from redbox_bed.kube.cluster_dns import ensure_dns
@@ -29,6 +29,7 @@ PROTECTED = "slurm.redbox.dev/protected"
 @contextmanager
 def hosting(bed: Bed, release: str) -> Iterator[Kubernetes]:
     """The chart with hosted Slurm for one namespace, with this release of Slurm."""
+    deliver(bed, Progress.silent(), unless_current=True)
     image = slurm_image(bed.places, Progress.silent(), release)
     ensure_dns(bed, Progress.silent())
     for spec in bed.plan.of_role(Role.NODE):
@@ -74,9 +75,11 @@ class HostedSlurm:
         return dict(field.split("=", 1) for field in shown.split() if "=" in field)
 
     def reaches(self, job: str, state: str) -> dict[str, str]:
-        return eventually(
-            lambda: (found := self.job(job)) and found["JobState"] == state and found, what=f"{job} {state}"
-        )
+        def look() -> dict[str, str] | None:
+            found = self.job(job)
+            return found if found["JobState"] == state else None
+
+        return eventually(look, what=f"{state} of job {job}")
 
     def scale(self, replicas: int) -> None:
         self.change("nodeset", WORKERS, {"replicas": replicas})
