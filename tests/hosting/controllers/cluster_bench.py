@@ -100,7 +100,7 @@ class Bench:
             control_ip="10.96.0.2",
             client=self.slurm,  # type: ignore[arg-type]
             running=self.slurm.runs,
-            unread="",
+            unread=None,
             release="24.11.5",
             nodes=0,
             wanted=WantedConfiguration("new", NEW),

@@ -90,7 +90,7 @@ async def test_a_slurm_that_is_away_for_long_is_asked_less_often(
     bench = Bench()
     since = ready_since(bench.clock() - timedelta(minutes=minutes), status)
     asked_for = SlurmController.model_validate({**controller().model_dump(by_alias=True), "status": since})
-    silent = replace(bench.world(), controller=asked_for, unread="HTTP 502")
+    silent = replace(bench.world(), controller=asked_for, unread=SlurmUnreachable("HTTP 502"))
     assert (await bench.controllers._reconfigure(silent)).again_in_s == pause_s
 
 
@@ -128,5 +128,7 @@ async def test_the_version_is_what_slurm_says_and_stays_while_slurm_says_nothing
     status, _ = status_of(asked, {})
     assert (status.version, status.config_hash, status.nodes) == ("24.11.5", "old", 0)  # type: ignore[attr-defined]
     later = asked.controller.model_copy(update={"status": status})
-    silent = replace(asked, controller=later, running="", release="", nodes=None, unread="HTTP 502")
+    silent = replace(
+        asked, controller=later, running="", release="", nodes=None, unread=SlurmUnreachable("HTTP 502")
+    )
     assert status_of(silent, {})[0] == status

@@ -10,6 +10,7 @@ from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.controllers.clusters.configuration import WantedConfiguration
 from redbox_hosting.slurm.client import SlurmrestdClient
+from redbox_hosting.slurm.errors import SlurmrestdError
 from redbox_kube.api.objects import Object
 
 
@@ -29,7 +30,7 @@ class ClusterWorld:
     client: SlurmrestdClient | None
     running: str
     """The digest of what slurmctld runs, empty where it was not read."""
-    unread: str
+    unread: SlurmrestdError | None
     """Why it was not."""
     release: str
     """Slurm's, empty where it was not read."""

@@ -7,7 +7,7 @@ ConfigMap is put back, so that a restart finds what ran before. No answer is nei
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -40,7 +40,7 @@ from redbox_hosting.controllers.clusters.slurmctld_pod import end_of_slurmctld, 
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
-from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown
+from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown, TokenRefused
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
 from redbox_kube.api.objects import Object
@@ -51,6 +51,7 @@ from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, Ste
 from redbox_kube.controller.watched import WatchedKind
 from redbox_kube.status.conditions import ConditionStatus
 
+UNASKED = SlurmUnknown("slurmrestd has not been asked yet")
 SELDOM_S = 10.0
 SETTLING = timedelta(minutes=1)
 """A Slurm that was away for longer is asked less often."""
@@ -110,13 +111,14 @@ class SlurmControllers:
         }
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
         client = self._connections.client_of(controller.place)
-        running, nodes, unread = "", None, "slurmrestd has not been asked yet"
+        running, nodes = "", None
+        unread: SlurmrestdError | None = UNASKED
         if client is not None:
             try:
                 running = running_digest(await client.licenses())
-                nodes, unread = len(await client.nodes()), ""
+                nodes, unread = len(await client.nodes()), None
             except SlurmrestdError as error:
-                unread = str(error)
+                unread = error
         applied = configs.get(
             names.config_name(controller.name, running or controller.status.config_hash or "-")
         )
@@ -144,10 +146,13 @@ class SlurmControllers:
     # ---------------------------------------------------------------------------------------- the steps
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
-        keys, did = await self._secrets.ensure(controller, names.keys_name(name), new_keys)
+        key, did = await self._token_key(controller)
         authority, made = await self._ensure_authority(controller, now)
         done = [did, made]
-        for owner in (names.control_name(name), names.controller_name(name)):
+        endpoints = [names.control_name(name)]
+        if not controller.spec.external:
+            endpoints.append(names.controller_name(name))
+        for owner in endpoints:
             hosts = [f"{owner}.{controller.namespace}.svc", owner]
             _, made = await self._secrets.ensure(
                 controller,
@@ -156,14 +161,20 @@ class SlurmControllers:
                 partial(authority.is_due, now=now),
             )
             done.append(made)
-        given = controller.spec.jwt_key
-        key = await self._secrets.key(controller.namespace, given) if given else keys.get("jwt.key", b"")
-        if not key:
-            raise StepFailed(
-                f"Secret {names.keys_name(name)} has no jwt.key: delete it and the cluster's pods"
-            )
         self._connections.connect(controller.place, world.control_ip, authority, key)
         return StepOutcome(did=", ".join(filter(None, done)))
+
+    async def _token_key(self, controller: SlurmController) -> tuple[bytes, str]:
+        """A slurmctld that runs elsewhere has keys of its own, which the spec names."""
+        keys, did = names.keys_name(controller.name), ""
+        made: Mapping[str, bytes] = {}
+        if not controller.spec.external:
+            made, did = await self._secrets.ensure(controller, keys, new_keys)
+        if given := controller.spec.jwt_key:
+            return await self._secrets.key(controller.namespace, given), did
+        if not made.get("jwt.key"):
+            raise StepFailed(f"Secret {keys} has no jwt.key: delete it and the cluster's pods")
+        return made["jwt.key"], did
 
     async def _ensure_authority(
         self, controller: SlurmController, now: datetime
@@ -233,13 +244,13 @@ class SlurmControllers:
 
     async def _reconfigure(self, world: ClusterWorld) -> StepOutcome:
         mounted = self._mounted(world)
-        if world.controller.spec.external:
-            if world.unread:
-                raise SlurmUnknown(world.unread)
-            return StepOutcome()
+        if isinstance(world.unread, TokenRefused) and (key := world.controller.spec.jwt_key):
+            raise StepFailed(f"{world.unread}: Secret {key.name} must have slurmctld's jwt_key as {key.key}")
         if world.client is None or world.unread:
             pause_s = AGAIN_S if self.context.clock() - _waits_since(world) < SETTLING else SELDOM_S
             return StepOutcome(waits_for=f"an answer of Slurm: {world.unread}", again_in_s=pause_s)
+        if world.controller.spec.external:
+            return StepOutcome()
         if world.running == mounted.digest:
             if world.wanted and world.wanted.removing:
                 gone = ", ".join(world.wanted.removing)
@@ -276,6 +287,8 @@ def _waits_since(world: ClusterWorld) -> datetime:
 
 def _check_release(world: ClusterWorld) -> None:
     """Raises StepFailed before an older release reads the state of a newer one."""
+    if world.controller.spec.external:
+        return
     version, release = world.controller.status.version or "", world.cell.release
     if version[: len(release)] > release:
         raise StepFailed(
