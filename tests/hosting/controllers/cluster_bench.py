@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.application import HostingOperator, HostingOptions
 from redbox_hosting.build.config.slurm_conf import MARKER
@@ -19,7 +20,7 @@ from redbox_hosting.controllers.context import DefaultImages, HostingContext, Op
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import SlurmUnknown
 from redbox_kube.api import kinds
-from redbox_kube.api.objects import ResourcePath
+from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.steps import StepOutcome
 from tests.kube.fakes import FakeApiServer
 
@@ -87,6 +88,10 @@ class Bench:
         self.controllers._reconfigurations.read_files = self.pod.read_files
         authority = ClusterAuthority.make("slurm.hpc", self.clock())
         self.controllers._connections.connect(("hpc", "slurm"), "10.96.0.2", authority, b"key")
+        for digest, files in (("old", OLD), ("new", NEW)):
+            if (where := record(digest)) not in self.api.objects:
+                owner = controller().owner_reference(names.CONTROLLERS)
+                self.api.put(where, data=files, metadata={"ownerReferences": [owner]})
         self.api.put(POD, status={"podIP": "10.0.0.9"})
 
     def world(self) -> ClusterWorld:
@@ -94,7 +99,7 @@ class Bench:
         return ClusterWorld(
             controller=asked_for,
             cell=self.context.cell_of(asked_for),
-            configs={"slurm-config-old": OLD},
+            configs=self.records(),
             daemons={},
             pod=self.api.objects[POD],
             control_ip="10.96.0.2",
@@ -107,6 +112,10 @@ class Bench:
             refusal="",
         )
 
+    def records(self) -> dict[str, Object]:
+        """From the API server: the refusal is remembered there."""
+        return {body["metadata"]["name"]: body for body in self.api.of_kind("ConfigMap")}
+
     async def reconfigure(self) -> StepOutcome:
         return await self.controllers._reconfigure(self.world())
 
@@ -114,6 +123,10 @@ class Bench:
         """The digest that the kubelet is asked for."""
         await self.controllers._reconfigurations.project(self.api.objects[POD], digest)
         return config_hash_of(self.api.objects[POD])
+
+
+def record(digest: str) -> ResourcePath:
+    return ResourcePath(kinds.CONFIG_MAP, f"slurm-config-{digest}", "hpc")
 
 
 def context_at(api: FakeApiServer) -> HostingContext:

@@ -15,6 +15,7 @@ from redbox_hosting.controllers.clusters.reconfiguration import REPEATED_AFTER
 from redbox_hosting.controllers.clusters.slurm_controllers import status_of
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnreachable, TokenRefused
+from redbox_kube.controller.steps import StepFailed
 from tests.hosting.controllers.cluster_bench import (
     NEW,
     OLD,
@@ -23,6 +24,7 @@ from tests.hosting.controllers.cluster_bench import (
     ScriptedSlurm,
     context_at,
     controller,
+    record,
 )
 from tests.kube.fakes import FakeApiServer
 
@@ -60,11 +62,36 @@ async def test_a_request_is_repeated_with_a_pause_while_nothing_is_known() -> No
     assert bench.slurm.asked == ["reconfigure"] * 2
 
 
-async def test_a_refused_configuration_is_put_back() -> None:
-    bench = Bench(ScriptedSlurm(answer=SlurmRefusal("slurm_reconfigure() failed")), Pod(dict(NEW)))
+def refused() -> Bench:
+    return Bench(ScriptedSlurm(answer=SlurmRefusal("slurm_reconfigure() failed")), Pod(dict(NEW)))
+
+
+async def test_a_refused_configuration_is_put_back_and_not_tried_again_after_a_restart() -> None:
+    bench = refused()
     with pytest.raises(SlurmRefusal):
         await bench.reconfigure()
-    assert bench.controllers._mounted(bench.world()) == WantedConfiguration("old", OLD)
+    assert bench.world().mounted == WantedConfiguration("old", OLD)
+    restarted = Bench(bench.slurm, bench.pod, bench.clock, bench.api)
+    assert not (await restarted.reconfigure()).waits_for
+    assert bench.slurm.asked == ["reconfigure"]
+    with pytest.raises(StepFailed, match=r"slurm_reconfigure\(\) failed.*delete ConfigMap slurm-config-new"):
+        await restarted.controllers._apply_configuration(restarted.world())
+
+
+async def test_it_is_tried_again_once_its_record_was_deleted() -> None:
+    bench = refused()
+    with pytest.raises(SlurmRefusal):
+        await bench.reconfigure()
+    bench.api.remove(record("new"))
+    assert bench.world().mounted.digest == "new"
+
+
+async def test_without_the_files_of_before_nothing_is_put_back() -> None:
+    bench = refused()
+    bench.api.remove(record("old"))
+    with pytest.raises(SlurmRefusal):
+        await bench.reconfigure()
+    assert bench.world().mounted.digest == "new"
 
 
 @pytest.mark.parametrize("answer", [SlurmUnreachable("HTTP 504"), TokenRefused("HTTP 401"), NotServed("404")])
@@ -73,7 +100,7 @@ async def test_what_is_no_refusal_of_the_configuration_never_rolls_it_back(answe
     with contextlib.suppress(TokenRefused, NotServed):
         assert "504" in (await bench.reconfigure()).waits_for
     assert bench.slurm.asked == ["reconfigure"]
-    assert bench.controllers._mounted(bench.world()).digest == "new"
+    assert bench.world().mounted.digest == "new"
 
 
 def ready_since(when: datetime, status: str) -> dict[str, Any]:

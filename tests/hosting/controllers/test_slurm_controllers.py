@@ -187,6 +187,30 @@ async def test_slurmctlds_own_words_are_in_the_condition_and_a_repair_starts_it_
     await eventually(lambda: pod not in api.objects)
 
 
+@pytest.mark.parametrize(
+    ("log", "is_put_back"), [("fatal: Bad SelectTypeParameters\n", True), ("killed in the middle\n", False)]
+)
+async def test_a_slurmctld_that_cannot_start_gets_back_what_it_ran(
+    api: FakeApiServer, log: str, *, is_put_back: bool
+) -> None:
+    api.put(SLURM, spec={})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: mounted in api.objects)
+    good = digest_of(api, mounted)
+    pod = put_slurmctld_pod(api)
+    change(api, {"extraConf": "SelectTypeParameters=NOSUCH"}, configHash=good)
+    await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted) != good)
+    api.put(pod, {**api.objects[pod], "status": crashed(log)})
+    await eventually(lambda: "does not start" in condition(api, "Daemons").get("message", ""))
+    if is_put_back:
+        await eventually(lambda: digest_of(api, mounted) == good)
+        await eventually(lambda: pod not in api.objects)
+        await eventually(lambda: "NOSUCH" not in api.objects[mounted]["data"]["slurm.conf"])
+        await eventually(lambda: "fatal: Bad Select" in condition(api, "Configuration")["message"])
+    else:
+        assert digest_of(api, mounted) != good
+
+
 async def test_why_slurmctlds_pod_does_not_start_is_in_the_condition(api: FakeApiServer) -> None:
     api.put(SLURM, spec={})
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}

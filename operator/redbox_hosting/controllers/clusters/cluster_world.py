@@ -12,6 +12,7 @@ from redbox_hosting.controllers.clusters.configuration import WantedConfiguratio
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import SlurmrestdError
 from redbox_kube.api.objects import Object
+from redbox_kube.controller.steps import StepFailed
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class ClusterWorld:
 
     controller: SlurmController
     cell: SlurmCell
-    configs: Mapping[str, Mapping[str, str]]
-    """The files of our ConfigMaps by name."""
+    configs: Mapping[str, Object]
+    """Our ConfigMaps by name."""
     daemons: Mapping[str, Object]
     """StatefulSets and Deployments by name."""
     pod: Object | None
@@ -46,4 +47,20 @@ class ClusterWorld:
 
     def files_of(self, digest: str) -> Mapping[str, str] | None:
         """Of a configuration whose record is kept."""
-        return self.configs.get(names.config_name(self.controller.name, digest))
+        record = self.configs.get(names.config_name(self.controller.name, digest))
+        return None if record is None else dict(record.get("data") or {})
+
+    def refused(self, digest: str) -> str:
+        """With which words slurmctld has refused this configuration; empty if it has not."""
+        record = self.configs.get(names.config_name(self.controller.name, digest)) or {"metadata": {}}
+        return str((record["metadata"].get("annotations") or {}).get(names.ANNOTATION_REFUSED, ""))
+
+    @property
+    def mounted(self) -> WantedConfiguration:
+        """The wanted one, or what ran before if slurmctld has refused that; raises StepFailed."""
+        if self.wanted is None:
+            raise StepFailed(self.refusal)
+        files = self.files_of(self.before)
+        if files is not None and self.before != self.wanted.digest and self.refused(self.wanted.digest):
+            return WantedConfiguration(self.before, dict(files))
+        return self.wanted

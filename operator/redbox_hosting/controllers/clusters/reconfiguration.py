@@ -27,7 +27,7 @@ from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnknown, TokenRefused
 from redbox_hosting.slurm.supervisor import projected_files
 from redbox_kube.api.informer import Place
-from redbox_kube.api.kinds import POD
+from redbox_kube.api.kinds import CONFIG_MAP, POD
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.steps import StepFailed, StepOutcome
 
@@ -44,12 +44,6 @@ class Reconfigurations:
     connections: ControlConnections
     read_files: ReadFiles = projected_files
     _asked: dict[Place, tuple[str, datetime]] = field(default_factory=dict)
-    _refused: dict[Place, tuple[str, str]] = field(default_factory=dict)
-    """The digest that slurmctld refused last, and its words."""
-
-    def refusal_of(self, place: Place, digest: str) -> str:
-        refused, words = self._refused.get(place, ("", ""))
-        return words if refused == digest else ""
 
     async def project(self, pod: Object, digest: str) -> None:
         """Make the kubelet project this configuration, the one before after a refusal included.
@@ -87,7 +81,9 @@ class Reconfigurations:
             except (TokenRefused, NotServed):
                 raise
             except SlurmRefusal as error:
-                await self._refuse(world, client, mounted.digest, str(error))
+                # Only if the old one is seen to run on: else the outcome is unknown.
+                if world.running and running_digest(await client.licenses()) == world.running:
+                    await self.refuse(world, mounted.digest, str(error))
                 raise
         return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
 
@@ -107,10 +103,15 @@ class Reconfigurations:
             (name for name, text in sorted(mounted.files.items()) if found.get(name) != _sha256(text)), ""
         )
 
-    async def _refuse(self, world: ClusterWorld, client: SlurmrestdClient, digest: str, words: str) -> None:
-        """Only if the old one is seen to run on: else the outcome is unknown."""
-        if world.running and running_digest(await client.licenses()) == world.running:
-            self._refused[world.controller.place] = digest, f"slurmctld refused the configuration: {words}"
+    async def refuse(self, world: ClusterWorld, digest: str, words: str) -> None:
+        """What ran before is mounted again, if its files are still there."""
+        if world.before == digest or world.files_of(world.before) is None:
+            return
+        controller = world.controller
+        record = ResourcePath(CONFIG_MAP, names.config_name(controller.name, digest), controller.namespace)
+        annotations = {names.ANNOTATION_REFUSED: words}
+        await self.context.writer.objects.merge(record, {"metadata": {"annotations": annotations}})
+        self.context.writer.count(CONFIG_MAP.name, "patch")
 
 
 def _sha256(text: str) -> str:

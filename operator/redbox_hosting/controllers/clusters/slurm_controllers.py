@@ -29,14 +29,17 @@ from redbox_hosting.controllers.clusters.cluster_objects import (
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import (
     Configurations,
-    WantedConfiguration,
     running_digest,
 )
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections
 from redbox_hosting.controllers.clusters.keys import new_keys
 from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
-from redbox_hosting.controllers.clusters.slurmctld_pod import end_of_slurmctld, why_not_started
+from redbox_hosting.controllers.clusters.slurmctld_pod import (
+    end_of_slurmctld,
+    is_of_the_configuration,
+    why_not_started,
+)
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
@@ -105,10 +108,7 @@ class SlurmControllers:
     # ---------------------------------------------------------------------------------------- the snapshot
     async def _observe(self, controller: SlurmController) -> ClusterWorld:
         cell = self.context.cell_of(controller)
-        configs = {
-            name: dict(body.get("data") or {})
-            for name, body in self._owned.of(controller, CONFIG_MAP).items()
-        }
+        configs = self._owned.of(controller, CONFIG_MAP)
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
         client = self._connections.client_of(controller.place)
         running, nodes = "", None
@@ -119,9 +119,8 @@ class SlurmControllers:
                 nodes, unread = len(await client.nodes()), None
             except SlurmrestdError as error:
                 unread = error
-        applied = configs.get(
-            names.config_name(controller.name, running or controller.status.config_hash or "-")
-        )
+        before = names.config_name(controller.name, running or controller.status.config_hash or "-")
+        applied = (configs.get(before) or {}).get("data")
         wanted, refusal = None, ""
         try:
             wanted = await self._configurations.wanted(controller, cell, applied, client)
@@ -195,18 +194,8 @@ class SlurmControllers:
         wanted = network_objects(world.cell, self.context.operator)
         return StepOutcome(did=await self._owned.apply(world.controller, wanted, part="network"))
 
-    def _mounted(self, world: ClusterWorld) -> WantedConfiguration:
-        """The wanted one, or what runs where slurmctld has refused that."""
-        if world.wanted is None:
-            raise StepFailed(world.refusal)
-        refused = self._reconfigurations.refusal_of(world.controller.place, world.wanted.digest)
-        before, files = world.before, world.files_of(world.before)
-        if refused and files and before != world.wanted.digest:
-            return WantedConfiguration(before, dict(files))
-        return world.wanted
-
     async def _apply_configuration(self, world: ClusterWorld) -> StepOutcome:
-        mounted = self._mounted(world)
+        mounted = world.mounted
         assert world.wanted is not None  # noqa: S101 (else there is nothing to mount)
         records = {world.wanted.digest: world.wanted.files, mounted.digest: mounted.files}
         if files := world.files_of(world.before):
@@ -216,13 +205,16 @@ class SlurmControllers:
         if unbuilt := unbuilt_fields(world.controller.spec):
             raise StepFailed("; ".join(map(str, unbuilt)))
         if mounted.digest != world.wanted.digest:
-            place = world.controller.place
-            raise StepFailed(self._reconfigurations.refusal_of(place, world.wanted.digest))
+            record = names.config_name(world.controller.name, world.wanted.digest)
+            raise StepFailed(
+                f"slurmctld refused the configuration: {world.refused(world.wanted.digest)}: correct it, or "
+                f"delete ConfigMap {record} to try it again"
+            )
         return StepOutcome(did=did)
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
         """Slurmctld first: an older slurmrestd may ask a newer slurmctld, and not the other way round."""
-        controller, mounted = world.controller, self._mounted(world)
+        controller, mounted = world.controller, world.mounted
         _check_release(world)
         slurmctld = slurmctld_objects(world.cell)
         control = control_objects(world.cell, mounted.files)
@@ -233,6 +225,8 @@ class SlurmControllers:
         if world.pod is not None and slurmctld:
             await self._reconfigurations.project(world.pod, mounted.digest)
             if why := end_of_slurmctld(world.pod):
+                if is_of_the_configuration(why):
+                    await self._reconfigurations.refuse(world, mounted.digest, why)
                 raise StepFailed(f"slurmctld does not start: {why}")
         waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
         if not waits:
@@ -243,7 +237,7 @@ class SlurmControllers:
         )
 
     async def _reconfigure(self, world: ClusterWorld) -> StepOutcome:
-        mounted = self._mounted(world)
+        mounted = world.mounted
         if isinstance(world.unread, TokenRefused) and (key := world.controller.spec.jwt_key):
             raise StepFailed(f"{world.unread}: Secret {key.name} must have slurmctld's jwt_key as {key.key}")
         if world.client is None or world.unread:

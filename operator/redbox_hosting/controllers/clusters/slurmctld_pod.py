@@ -36,6 +36,11 @@ def end_of_slurmctld(pod: Object) -> str:
     )
 
 
+def is_of_the_configuration(why: str) -> bool:
+    """Whether slurmctld ended by its own decision; it may have run out of memory as well."""
+    return "fatal: " in why
+
+
 def why_not_started(pod: Object) -> str:
     """What Kubernetes says of a pod that has not been started; else empty."""
     waiting = (_container(pod).get("state") or {}).get("waiting")
