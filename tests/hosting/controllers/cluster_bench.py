@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 from redbox_hosting.api import names
@@ -20,7 +21,7 @@ from redbox_hosting.controllers.context import DefaultImages, HostingContext, Op
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import SlurmUnknown
 from redbox_kube.api import kinds
-from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.steps import StepOutcome
 from tests.kube.fakes import FakeApiServer
 
@@ -73,6 +74,18 @@ class Pod:
         return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.files.items()}
 
 
+class ApiServerWithLog(FakeApiServer):
+    """Has the log of slurmctld, unless it is None."""
+
+    log: str | None = None
+
+    async def answer(self, method: str, path: str, **_: object) -> bytes:
+        assert (method, path) == ("GET", "/api/v1/namespaces/hpc/pods/slurm-controller-0/log")
+        if self.log is None:
+            raise ApiRefused(HTTPStatus.FORBIDDEN, "pods/log is forbidden")
+        return self.log.encode()
+
+
 @dataclass
 class Bench:
     """The controller of Controllers with its surroundings, at one Controller."""
@@ -80,7 +93,7 @@ class Bench:
     slurm: ScriptedSlurm = field(default_factory=ScriptedSlurm)
     pod: Pod = field(default_factory=Pod)
     clock: FakeClock = field(default_factory=FakeClock)
-    api: FakeApiServer = field(default_factory=FakeApiServer)
+    api: ApiServerWithLog = field(default_factory=ApiServerWithLog)
 
     def __post_init__(self) -> None:
         self.context = replace(context_at(self.api), clock=self.clock)

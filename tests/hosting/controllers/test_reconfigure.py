@@ -68,7 +68,7 @@ def refused() -> Bench:
 
 async def test_a_refused_configuration_is_put_back_and_not_tried_again_after_a_restart() -> None:
     bench = refused()
-    with pytest.raises(SlurmRefusal):
+    with pytest.raises(StepFailed):
         await bench.reconfigure()
     assert bench.world().mounted == WantedConfiguration("old", OLD)
     restarted = Bench(bench.slurm, bench.pod, bench.clock, bench.api)
@@ -78,9 +78,28 @@ async def test_a_refused_configuration_is_put_back_and_not_tried_again_after_a_r
         await restarted.controllers._apply_configuration(restarted.world())
 
 
+async def test_the_refusal_has_the_words_of_slurmctlds_log() -> None:
+    bench = refused()
+    bench.api.log = "[t] error: bad key Foo\n[t] fatal: no configuration\n[t] error: reconfigure failed\n"
+    words = "slurmctld refused the configuration: error: bad key Foo; fatal: no configuration"
+    with pytest.raises(StepFailed, match=words):
+        await bench.reconfigure()
+    with pytest.raises(StepFailed, match=words):
+        await bench.controllers._apply_configuration(bench.world())
+
+
+async def test_a_refusal_is_none_where_slurmctld_runs_something_else_by_now() -> None:
+    bench = refused()
+    before = bench.world()
+    bench.slurm.runs = "third"
+    with pytest.raises(SlurmRefusal):
+        await bench.controllers._reconfigure(before)
+    assert not bench.world().refused("new")
+
+
 async def test_it_is_tried_again_once_its_record_was_deleted() -> None:
     bench = refused()
-    with pytest.raises(SlurmRefusal):
+    with pytest.raises(StepFailed):
         await bench.reconfigure()
     bench.api.remove(record("new"))
     assert bench.world().mounted.digest == "new"
@@ -89,7 +108,7 @@ async def test_it_is_tried_again_once_its_record_was_deleted() -> None:
 async def test_without_the_files_of_before_nothing_is_put_back() -> None:
     bench = refused()
     bench.api.remove(record("old"))
-    with pytest.raises(SlurmRefusal):
+    with pytest.raises(StepFailed):
         await bench.reconfigure()
     assert bench.world().mounted.digest == "new"
 

@@ -18,9 +18,11 @@ from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import WantedConfiguration, running_digest
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections, host_of
 from redbox_hosting.controllers.clusters.slurmctld_pod import (
+    CONTAINER,
     address_of,
     config_hash_of,
     end_of_slurmctld,
+    words_in,
 )
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.slurm.client import SlurmrestdClient
@@ -28,10 +30,12 @@ from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnknown, T
 from redbox_hosting.slurm.supervisor import projected_files
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, POD
-from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.api.objects import ApiError, Object, ResourcePath
+from redbox_kube.api.pod_logs import log_tail
 from redbox_kube.controller.steps import StepFailed, StepOutcome
 
 AGAIN_S = 1.0
+LOG_LINES = 50
 REPEATED_AFTER = timedelta(seconds=15)
 ReadFiles = Callable[[str, ssl.SSLContext | None, str], Awaitable[Mapping[str, str]]]
 
@@ -82,9 +86,11 @@ class Reconfigurations:
                 raise
             except SlurmRefusal as error:
                 # Only if the old one is seen to run on: else the outcome is unknown.
-                if world.running and running_digest(await client.licenses()) == world.running:
-                    await self.refuse(world, mounted.digest, str(error))
-                raise
+                if not world.running or running_digest(await client.licenses()) != world.running:
+                    raise
+                words = await self._words(world) or str(error)
+                await self.refuse(world, mounted.digest, words)
+                raise StepFailed(f"slurmctld refused the configuration: {words}") from error
         return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
 
     async def _not_projected(self, world: ClusterWorld, mounted: WantedConfiguration) -> str:
@@ -102,6 +108,15 @@ class Reconfigurations:
         return next(
             (name for name, text in sorted(mounted.files.items()) if found.get(name) != _sha256(text)), ""
         )
+
+    async def _words(self, world: ClusterWorld) -> str:
+        """Slurm's own, from its log: slurmrestd only says that it failed. Empty if the log cannot be read."""
+        pod, namespace = names.controller_host(world.controller.name), world.controller.namespace
+        try:
+            log = await log_tail(self.context.writer.objects, namespace, pod, CONTAINER, lines=LOG_LINES)
+        except ApiError:
+            return ""
+        return words_in(log)
 
     async def refuse(self, world: ClusterWorld, digest: str, words: str) -> None:
         """What ran before is mounted again, if its files are still there."""

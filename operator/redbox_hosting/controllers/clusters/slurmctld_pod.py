@@ -54,8 +54,10 @@ def why_not_started(pod: Object) -> str:
 
 
 def words_in(log: str) -> str:
-    """The last errors in a log of Slurm's."""
+    """The last errors in a log of Slurm's, up to the last fatal one."""
     found = [match[0] for line in log.splitlines() if (match := WORDS.search(line))]
+    fatal = [number for number, words in enumerate(found, 1) if words.startswith("fatal")]
+    found = found[: fatal[-1]] if fatal else found
     return printable("; ".join(found[-MOST_LINES:])[:LONGEST_WORDS])
 
 
