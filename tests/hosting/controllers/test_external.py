@@ -14,10 +14,18 @@ from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object
 from redbox_kube.controller.steps import StepFailed
 from tests.hosting.controllers.cluster_bench import Bench, ScriptedSlurm, controller
-from tests.hosting.controllers.test_slurm_controllers import SLURM, api, at, change, condition, eventually
+from tests.hosting.controllers.controller_bench import (
+    SLURM,
+    api,
+    at,
+    change,
+    condition,
+    eventually,
+    operator,
+)
 from tests.kube.fakes import FakeApiServer
 
-__all__ = ["api"]
+__all__ = ["api", "operator"]
 KEYS = {
     "slurmKeyRef": {"name": "theirs", "key": "slurm.key"},
     "jwtKeyRef": {"name": "theirs", "key": "jwt_hs256.key"},

@@ -49,6 +49,9 @@ class Reconfigurations:
     read_files: ReadFiles = projected_files
     _asked: dict[Place, tuple[str, datetime]] = field(default_factory=dict)
 
+    def forget(self, place: Place) -> None:
+        self._asked.pop(place, None)
+
     async def project(self, pod: Object, digest: str) -> None:
         """Make the kubelet project this configuration, the one before after a refusal included.
 

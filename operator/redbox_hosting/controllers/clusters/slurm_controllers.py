@@ -105,6 +105,13 @@ class SlurmControllers:
             serves=context.leases.may_write,
         )
 
+        context.watches.controllers.follow(self._forget_if_gone)
+
+    def _forget_if_gone(self, place: Place) -> None:
+        if self.context.watches.controllers.get(place) is None:
+            self._connections.disconnect(place, "its Controller was deleted")
+            self._reconfigurations.forget(place)
+
     # ---------------------------------------------------------------------------------------- the snapshot
     async def _observe(self, controller: SlurmController) -> ClusterWorld:
         cell = self.context.cell_of(controller)
