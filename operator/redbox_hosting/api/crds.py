@@ -47,6 +47,11 @@ EXTERNAL = rule(
     "(has(self.external) && self.external) == has(self.externalConfig)",
     "set external to true and externalConfig together, or neither",
 )
+KEYS_OF_EXTERNAL = rule(
+    "!(has(self.external) && self.external) || "
+    "(has(self.slurmKeyRef) && (has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)))",
+    "an external Controller needs slurmKeyRef and jwtKeyRef: copies of the keys of its slurmctld",
+)
 ONE_JWT_KEY = rule(
     "!(has(self.jwtKeyRef) && has(self.jwtHs256KeyRef))",
     "set only jwtKeyRef; jwtHs256KeyRef is its former name",
@@ -86,6 +91,7 @@ def hosting_crds() -> list[Schema]:
 def _controller() -> Schema:
     rules = [
         EXTERNAL,
+        KEYS_OF_EXTERNAL,
         ONE_JWT_KEY,
         ONE_DEFAULT,
         MAX_NODES_GROW,

@@ -28,6 +28,8 @@ LABEL_REVISION = "controller-revision-hash"
 
 ANNOTATION_CONFIG_HASH = f"{GROUP}/config-hash"
 """On a pod: the configuration it is to have. A change makes the kubelet project the new files immediately."""
+ANNOTATION_REFUSED = f"{GROUP}/refused"
+"""On the record of a configuration: slurmctld's words. It is not tried again while the record is there."""
 ANNOTATION_CONNECTION = f"{GROUP}/connection"
 """On the pod of a slurmrestd: the digest of what it read of slurm.conf."""
 

@@ -61,6 +61,11 @@ def test_the_least_of_each_kind_is_taken(kubectl: Kubernetes, kind: str) -> None
 @pytest.mark.parametrize(
     ("kind", "fields", "words"),
     [
+        (
+            "Controller",
+            {"external": True, "externalConfig": {"host": "a", "port": 6817}},
+            "an external Controller needs slurmKeyRef and jwtKeyRef",
+        ),
         ("Controller", {"external": True}, "set external to true and externalConfig together"),
         ("Controller", {"clusterName": "A b"}, "spec.clusterName"),
         (

@@ -133,6 +133,10 @@ def test_fields_that_must_not_change(kind: str, fields: list[str]) -> None:
         assert f"{field} is immutable" in messages(kind)
 
 
+def test_a_slurm_that_runs_elsewhere_has_keys_of_its_own() -> None:
+    assert "an external Controller needs slurmKeyRef and jwtKeyRef" in messages("Controller")
+
+
 def test_a_pods_template_has_every_field_but_volumes_that_are_gone() -> None:
     spec = schema_of("NodeSet")["properties"]["template"]["properties"]["spec"]
     volume = spec["properties"]["volumes"]["items"]["properties"]

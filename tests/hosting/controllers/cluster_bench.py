@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
+from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.application import HostingOperator, HostingOptions
 from redbox_hosting.build.config.slurm_conf import MARKER
@@ -19,7 +21,7 @@ from redbox_hosting.controllers.context import DefaultImages, HostingContext, Op
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import SlurmUnknown
 from redbox_kube.api import kinds
-from redbox_kube.api.objects import ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.steps import StepOutcome
 from tests.kube.fakes import FakeApiServer
 
@@ -72,6 +74,18 @@ class Pod:
         return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.files.items()}
 
 
+class ApiServerWithLog(FakeApiServer):
+    """Has the log of slurmctld, unless it is None."""
+
+    log: str | None = None
+
+    async def answer(self, method: str, path: str, **_: object) -> bytes:
+        assert (method, path) == ("GET", "/api/v1/namespaces/hpc/pods/slurm-controller-0/log")
+        if self.log is None:
+            raise ApiRefused(HTTPStatus.FORBIDDEN, "pods/log is forbidden")
+        return self.log.encode()
+
+
 @dataclass
 class Bench:
     """The controller of Controllers with its surroundings, at one Controller."""
@@ -79,7 +93,7 @@ class Bench:
     slurm: ScriptedSlurm = field(default_factory=ScriptedSlurm)
     pod: Pod = field(default_factory=Pod)
     clock: FakeClock = field(default_factory=FakeClock)
-    api: FakeApiServer = field(default_factory=FakeApiServer)
+    api: ApiServerWithLog = field(default_factory=ApiServerWithLog)
 
     def __post_init__(self) -> None:
         self.context = replace(context_at(self.api), clock=self.clock)
@@ -87,6 +101,10 @@ class Bench:
         self.controllers._reconfigurations.read_files = self.pod.read_files
         authority = ClusterAuthority.make("slurm.hpc", self.clock())
         self.controllers._connections.connect(("hpc", "slurm"), "10.96.0.2", authority, b"key")
+        for digest, files in (("old", OLD), ("new", NEW)):
+            if (where := record(digest)) not in self.api.objects:
+                owner = controller().owner_reference(names.CONTROLLERS)
+                self.api.put(where, data=files, metadata={"ownerReferences": [owner]})
         self.api.put(POD, status={"podIP": "10.0.0.9"})
 
     def world(self) -> ClusterWorld:
@@ -94,18 +112,22 @@ class Bench:
         return ClusterWorld(
             controller=asked_for,
             cell=self.context.cell_of(asked_for),
-            configs={"slurm-config-old": OLD},
+            configs=self.records(),
             daemons={},
             pod=self.api.objects[POD],
             control_ip="10.96.0.2",
             client=self.slurm,  # type: ignore[arg-type]
             running=self.slurm.runs,
-            unread="",
+            unread=None,
             release="24.11.5",
             nodes=0,
             wanted=WantedConfiguration("new", NEW),
             refusal="",
         )
+
+    def records(self) -> dict[str, Object]:
+        """From the API server: the refusal is remembered there."""
+        return {body["metadata"]["name"]: body for body in self.api.of_kind("ConfigMap")}
 
     async def reconfigure(self) -> StepOutcome:
         return await self.controllers._reconfigure(self.world())
@@ -114,6 +136,10 @@ class Bench:
         """The digest that the kubelet is asked for."""
         await self.controllers._reconfigurations.project(self.api.objects[POD], digest)
         return config_hash_of(self.api.objects[POD])
+
+
+def record(digest: str) -> ResourcePath:
+    return ResourcePath(kinds.CONFIG_MAP, f"slurm-config-{digest}", "hpc")
 
 
 def context_at(api: FakeApiServer) -> HostingContext:

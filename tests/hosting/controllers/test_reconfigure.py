@@ -15,6 +15,7 @@ from redbox_hosting.controllers.clusters.reconfiguration import REPEATED_AFTER
 from redbox_hosting.controllers.clusters.slurm_controllers import status_of
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnreachable, TokenRefused
+from redbox_kube.controller.steps import StepFailed
 from tests.hosting.controllers.cluster_bench import (
     NEW,
     OLD,
@@ -23,6 +24,7 @@ from tests.hosting.controllers.cluster_bench import (
     ScriptedSlurm,
     context_at,
     controller,
+    record,
 )
 from tests.kube.fakes import FakeApiServer
 
@@ -60,11 +62,55 @@ async def test_a_request_is_repeated_with_a_pause_while_nothing_is_known() -> No
     assert bench.slurm.asked == ["reconfigure"] * 2
 
 
-async def test_a_refused_configuration_is_put_back() -> None:
-    bench = Bench(ScriptedSlurm(answer=SlurmRefusal("slurm_reconfigure() failed")), Pod(dict(NEW)))
-    with pytest.raises(SlurmRefusal):
+def refused() -> Bench:
+    return Bench(ScriptedSlurm(answer=SlurmRefusal("slurm_reconfigure() failed")), Pod(dict(NEW)))
+
+
+async def test_a_refused_configuration_is_put_back_and_not_tried_again_after_a_restart() -> None:
+    bench = refused()
+    with pytest.raises(StepFailed):
         await bench.reconfigure()
-    assert bench.controllers._mounted(bench.world()) == WantedConfiguration("old", OLD)
+    assert bench.world().mounted == WantedConfiguration("old", OLD)
+    restarted = Bench(bench.slurm, bench.pod, bench.clock, bench.api)
+    assert not (await restarted.reconfigure()).waits_for
+    assert bench.slurm.asked == ["reconfigure"]
+    with pytest.raises(StepFailed, match=r"slurm_reconfigure\(\) failed.*delete ConfigMap slurm-config-new"):
+        await restarted.controllers._apply_configuration(restarted.world())
+
+
+async def test_the_refusal_has_the_words_of_slurmctlds_log() -> None:
+    bench = refused()
+    bench.api.log = "[t] error: bad key Foo\n[t] fatal: no configuration\n[t] error: reconfigure failed\n"
+    words = "slurmctld refused the configuration: error: bad key Foo; fatal: no configuration"
+    with pytest.raises(StepFailed, match=words):
+        await bench.reconfigure()
+    with pytest.raises(StepFailed, match=words):
+        await bench.controllers._apply_configuration(bench.world())
+
+
+async def test_a_refusal_is_none_where_slurmctld_runs_something_else_by_now() -> None:
+    bench = refused()
+    before = bench.world()
+    bench.slurm.runs = "third"
+    with pytest.raises(SlurmRefusal):
+        await bench.controllers._reconfigure(before)
+    assert not bench.world().refused("new")
+
+
+async def test_it_is_tried_again_once_its_record_was_deleted() -> None:
+    bench = refused()
+    with pytest.raises(StepFailed):
+        await bench.reconfigure()
+    bench.api.remove(record("new"))
+    assert bench.world().mounted.digest == "new"
+
+
+async def test_without_the_files_of_before_nothing_is_put_back() -> None:
+    bench = refused()
+    bench.api.remove(record("old"))
+    with pytest.raises(StepFailed):
+        await bench.reconfigure()
+    assert bench.world().mounted.digest == "new"
 
 
 @pytest.mark.parametrize("answer", [SlurmUnreachable("HTTP 504"), TokenRefused("HTTP 401"), NotServed("404")])
@@ -73,7 +119,7 @@ async def test_what_is_no_refusal_of_the_configuration_never_rolls_it_back(answe
     with contextlib.suppress(TokenRefused, NotServed):
         assert "504" in (await bench.reconfigure()).waits_for
     assert bench.slurm.asked == ["reconfigure"]
-    assert bench.controllers._mounted(bench.world()).digest == "new"
+    assert bench.world().mounted.digest == "new"
 
 
 def ready_since(when: datetime, status: str) -> dict[str, Any]:
@@ -90,7 +136,7 @@ async def test_a_slurm_that_is_away_for_long_is_asked_less_often(
     bench = Bench()
     since = ready_since(bench.clock() - timedelta(minutes=minutes), status)
     asked_for = SlurmController.model_validate({**controller().model_dump(by_alias=True), "status": since})
-    silent = replace(bench.world(), controller=asked_for, unread="HTTP 502")
+    silent = replace(bench.world(), controller=asked_for, unread=SlurmUnreachable("HTTP 502"))
     assert (await bench.controllers._reconfigure(silent)).again_in_s == pause_s
 
 
@@ -128,5 +174,7 @@ async def test_the_version_is_what_slurm_says_and_stays_while_slurm_says_nothing
     status, _ = status_of(asked, {})
     assert (status.version, status.config_hash, status.nodes) == ("24.11.5", "old", 0)  # type: ignore[attr-defined]
     later = asked.controller.model_copy(update={"status": status})
-    silent = replace(asked, controller=later, running="", release="", nodes=None, unread="HTTP 502")
+    silent = replace(
+        asked, controller=later, running="", release="", nodes=None, unread=SlurmUnreachable("HTTP 502")
+    )
     assert status_of(silent, {})[0] == status

@@ -2,76 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 
 from redbox_hosting.api import names
-from redbox_hosting.application import HostingOperator, HostingOptions
-from redbox_hosting.controllers.context import DefaultImages, OperatorPods
+from redbox_hosting.application import HostingOperator
+from redbox_hosting.slurm.errors import SlurmUnknown
 from redbox_kube.api import kinds
-from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.controller.controller import run_controllers
+from tests.hosting.controllers.controller_bench import (
+    SLURM,
+    SLURM_PLACE,
+    api,
+    at,
+    change,
+    condition,
+    crashed,
+    digest_of,
+    eventually,
+    image_of,
+    operator,
+    put_slurmctld_pod,
+    roll_out,
+)
 from tests.kube.fakes import FakeApiServer
 
-SLURM = ResourcePath(names.CONTROLLERS, "slurm", "hpc")
-OPTIONS = HostingOptions(
-    ["hpc"], OperatorPods("redbox-system"), DefaultImages(slurm="registry.example.org/redbox-slurm:26.05")
-)
-
-
-def at(kind: kinds.Kind, name: str) -> ResourcePath:
-    return ResourcePath(kind, name, "hpc")
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApiServer]:
-    api = FakeApiServer()
-    operator = HostingOperator(api.client, OPTIONS)
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(operator.leases.run(operator._lease_changed)),
-            group.create_task(run_controllers(operator.controllers)),
-        ]
-        yield api
-        for task in tasks:
-            task.cancel()
-
-
-async def eventually(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not check():  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.005)
-
-
-def condition(api: FakeApiServer, name: str) -> Object:
-    conditions = api.objects[SLURM].get("status", {}).get("conditions") or []
-    return next((dict(each) for each in conditions if each["type"] == name), {})
-
-
-def roll_out(api: FakeApiServer, *kinds_of_daemons: kinds.Kind) -> None:
-    """As Kubernetes does it."""
-    for kind in kinds_of_daemons:
-        for body in api.of_kind(kind.name):
-            api.put(
-                at(kind, body["metadata"]["name"]), body, status={"updatedReplicas": 1, "readyReplicas": 1}
-            )
-
-
-def change(api: FakeApiServer, spec: Object, **status: object) -> None:
-    """The user's write."""
-    before = api.objects[SLURM]
-    generation = before["metadata"].get("generation", 1) + 1
-    metadata = {**before["metadata"], "generation": generation}
-    api.put(SLURM, {**before, "status": {**before.get("status", {}), **status}}, metadata=metadata, spec=spec)
-
-
-def image_of(api: FakeApiServer, where: ResourcePath) -> str:
-    return str(api.objects[where]["spec"]["template"]["spec"]["containers"][0]["image"])
+__all__ = ["api", "operator"]
 
 
 async def test_a_controller_brings_up_its_objects_and_waits_for_them(api: FakeApiServer) -> None:
@@ -138,18 +95,6 @@ async def test_a_changed_configuration_changes_no_template(api: FakeApiServer) -
     assert [api.objects[where]["spec"]["template"] for where in daemons] == before
 
 
-def put_slurmctld_pod(api: FakeApiServer, **status: object) -> ResourcePath:
-    """As the StatefulSet makes it."""
-    labels = {names.LABEL_ROLE: "slurmctld", names.LABEL_CLUSTER: "slurm"}
-    where = at(kinds.POD, "slurm-controller-0")
-    api.put(where, metadata={"labels": labels}, status=status)
-    return where
-
-
-def digest_of(api: FakeApiServer, where: ResourcePath) -> str:
-    return str(api.objects[where]["metadata"].get("annotations", {}).get(names.ANNOTATION_CONFIG_HASH, ""))
-
-
 async def test_the_kubelet_is_asked_for_each_configuration(api: FakeApiServer) -> None:
     api.put(SLURM, spec={})
     mounted = at(kinds.CONFIG_MAP, "slurm-config")
@@ -159,13 +104,6 @@ async def test_the_kubelet_is_asked_for_each_configuration(api: FakeApiServer) -
     before = digest_of(api, pod)
     change(api, {"extraConf": "KillWait=7"})
     await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted) != before)
-
-
-def crashed(log: str) -> dict[str, Any]:
-    """The status of a pod whose slurmctld the kubelet starts again later."""
-    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": log}}
-    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    return {"containerStatuses": [{"name": "slurmctld", "state": waiting, "lastState": ended}]}
 
 
 async def test_slurmctlds_own_words_are_in_the_condition_and_a_repair_starts_it_immediately(
@@ -187,11 +125,52 @@ async def test_slurmctlds_own_words_are_in_the_condition_and_a_repair_starts_it_
     await eventually(lambda: pod not in api.objects)
 
 
+@pytest.mark.parametrize(
+    ("log", "is_put_back"), [("fatal: Bad SelectTypeParameters\n", True), ("killed in the middle\n", False)]
+)
+async def test_a_slurmctld_that_cannot_start_gets_back_what_it_ran(
+    api: FakeApiServer, log: str, *, is_put_back: bool
+) -> None:
+    api.put(SLURM, spec={})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: mounted in api.objects)
+    good = digest_of(api, mounted)
+    pod = put_slurmctld_pod(api)
+    change(api, {"extraConf": "SelectTypeParameters=NOSUCH"}, configHash=good)
+    await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted) != good)
+    api.put(pod, {**api.objects[pod], "status": crashed(log)})
+    await eventually(lambda: "does not start" in condition(api, "Daemons").get("message", ""))
+    if is_put_back:
+        await eventually(lambda: digest_of(api, mounted) == good)
+        await eventually(lambda: pod not in api.objects)
+        await eventually(lambda: "NOSUCH" not in api.objects[mounted]["data"]["slurm.conf"])
+        await eventually(lambda: "fatal: Bad Select" in condition(api, "Configuration")["message"])
+    else:
+        assert digest_of(api, mounted) != good
+
+
 async def test_why_slurmctlds_pod_does_not_start_is_in_the_condition(api: FakeApiServer) -> None:
     api.put(SLURM, spec={})
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
     put_slurmctld_pod(api, conditions=[unscheduled])
     await eventually(lambda: "Unschedulable: no room" in condition(api, "Ready").get("message", ""))
+
+
+async def test_a_deleted_controllers_slurm_is_asked_no_more(
+    api: FakeApiServer, operator: HostingOperator
+) -> None:
+    connections = operator.context.connections
+    api.put(SLURM, spec={})
+    await eventually(lambda: at(kinds.SERVICE, "slurm-control") in api.objects)
+    service = api.objects[at(kinds.SERVICE, "slurm-control")]
+    api.put(
+        at(kinds.SERVICE, "slurm-control"), {**service, "spec": {**service["spec"], "clusterIP": "127.0.0.1"}}
+    )
+    await eventually(lambda: SLURM_PLACE in connections._clients)
+    api.remove(SLURM)
+    await eventually(lambda: SLURM_PLACE not in connections._clients)
+    with pytest.raises(SlurmUnknown, match="its Controller was deleted"):
+        connections.slurm_of(*SLURM_PLACE)
 
 
 async def test_an_older_release_never_reads_the_state_of_a_newer_one(api: FakeApiServer) -> None:

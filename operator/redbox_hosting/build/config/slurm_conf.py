@@ -147,12 +147,21 @@ def cluster_files(inputs: ClusterInputs) -> ClusterFiles:
     )
 
 
-def client_conf(cluster_name: str, host: str, port: int) -> str:
+def client_conf(
+    cluster_name: str, host: str, port: int, accounting: SlurmdbdAddress | None = None
+) -> str:
     """slurm.conf for clients of a slurmctld that runs elsewhere."""
-    return (
-        f"ClusterName={cluster_name}\nSlurmctldHost={host}\nSlurmctldPort={port}\n"
-        "AuthType=auth/slurm\nCredType=cred/slurm\nAuthInfo=use_client_ids\nAuthAltTypes=auth/jwt\n"
-    )
+    settings = {
+        "ClusterName": cluster_name,
+        "SlurmctldHost": host,
+        "SlurmctldPort": str(port),
+        "AuthType": "auth/slurm",
+        "CredType": "cred/slurm",
+        "AuthInfo": "use_client_ids",
+        "AuthAltTypes": "auth/jwt",
+        **_accounting(accounting),
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 def _settings(inputs: ClusterInputs) -> dict[str, str]:

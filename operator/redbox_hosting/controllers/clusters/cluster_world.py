@@ -10,7 +10,9 @@ from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.controllers.clusters.configuration import WantedConfiguration
 from redbox_hosting.slurm.client import SlurmrestdClient
+from redbox_hosting.slurm.errors import SlurmrestdError
 from redbox_kube.api.objects import Object
+from redbox_kube.controller.steps import StepFailed
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,8 @@ class ClusterWorld:
 
     controller: SlurmController
     cell: SlurmCell
-    configs: Mapping[str, Mapping[str, str]]
-    """The files of our ConfigMaps by name."""
+    configs: Mapping[str, Object]
+    """Our ConfigMaps by name."""
     daemons: Mapping[str, Object]
     """StatefulSets and Deployments by name."""
     pod: Object | None
@@ -29,7 +31,7 @@ class ClusterWorld:
     client: SlurmrestdClient | None
     running: str
     """The digest of what slurmctld runs, empty where it was not read."""
-    unread: str
+    unread: SlurmrestdError | None
     """Why it was not."""
     release: str
     """Slurm's, empty where it was not read."""
@@ -45,4 +47,20 @@ class ClusterWorld:
 
     def files_of(self, digest: str) -> Mapping[str, str] | None:
         """Of a configuration whose record is kept."""
-        return self.configs.get(names.config_name(self.controller.name, digest))
+        record = self.configs.get(names.config_name(self.controller.name, digest))
+        return None if record is None else dict(record.get("data") or {})
+
+    def refused(self, digest: str) -> str:
+        """With which words slurmctld has refused this configuration; empty if it has not."""
+        record = self.configs.get(names.config_name(self.controller.name, digest)) or {"metadata": {}}
+        return str((record["metadata"].get("annotations") or {}).get(names.ANNOTATION_REFUSED, ""))
+
+    @property
+    def mounted(self) -> WantedConfiguration:
+        """The wanted one, or what ran before if slurmctld has refused that; raises StepFailed."""
+        if self.wanted is None:
+            raise StepFailed(self.refusal)
+        files = self.files_of(self.before)
+        if files is not None and self.before != self.wanted.digest and self.refused(self.wanted.digest):
+            return WantedConfiguration(self.before, dict(files))
+        return self.wanted

@@ -71,6 +71,10 @@ class ControlConnections:
         self._connections[place] = _Connection(made_from, ends, client, tls)
         self.context.connections.connect(place, client)
 
+    def disconnect(self, place: Place, why: str) -> None:
+        if self._connections.pop(place, None) is not None:
+            self.context.connections.disconnect(place, why)
+
 
 def host_of(address: str) -> str:
     """In a URL."""

@@ -18,20 +18,24 @@ from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import WantedConfiguration, running_digest
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections, host_of
 from redbox_hosting.controllers.clusters.slurmctld_pod import (
+    CONTAINER,
     address_of,
     config_hash_of,
     end_of_slurmctld,
+    words_in,
 )
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnknown, TokenRefused
 from redbox_hosting.slurm.supervisor import projected_files
 from redbox_kube.api.informer import Place
-from redbox_kube.api.kinds import POD
-from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.api.kinds import CONFIG_MAP, POD
+from redbox_kube.api.objects import ApiError, Object, ResourcePath
+from redbox_kube.api.pod_logs import log_tail
 from redbox_kube.controller.steps import StepFailed, StepOutcome
 
 AGAIN_S = 1.0
+LOG_LINES = 50
 REPEATED_AFTER = timedelta(seconds=15)
 ReadFiles = Callable[[str, ssl.SSLContext | None, str], Awaitable[Mapping[str, str]]]
 
@@ -44,12 +48,9 @@ class Reconfigurations:
     connections: ControlConnections
     read_files: ReadFiles = projected_files
     _asked: dict[Place, tuple[str, datetime]] = field(default_factory=dict)
-    _refused: dict[Place, tuple[str, str]] = field(default_factory=dict)
-    """The digest that slurmctld refused last, and its words."""
 
-    def refusal_of(self, place: Place, digest: str) -> str:
-        refused, words = self._refused.get(place, ("", ""))
-        return words if refused == digest else ""
+    def forget(self, place: Place) -> None:
+        self._asked.pop(place, None)
 
     async def project(self, pod: Object, digest: str) -> None:
         """Make the kubelet project this configuration, the one before after a refusal included.
@@ -87,8 +88,12 @@ class Reconfigurations:
             except (TokenRefused, NotServed):
                 raise
             except SlurmRefusal as error:
-                await self._refuse(world, client, mounted.digest, str(error))
-                raise
+                # Only if the old one is seen to run on: else the outcome is unknown.
+                if not world.running or running_digest(await client.licenses()) != world.running:
+                    raise
+                words = await self._words(world) or str(error)
+                await self.refuse(world, mounted.digest, words)
+                raise StepFailed(f"slurmctld refused the configuration: {words}") from error
         return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
 
     async def _not_projected(self, world: ClusterWorld, mounted: WantedConfiguration) -> str:
@@ -107,10 +112,24 @@ class Reconfigurations:
             (name for name, text in sorted(mounted.files.items()) if found.get(name) != _sha256(text)), ""
         )
 
-    async def _refuse(self, world: ClusterWorld, client: SlurmrestdClient, digest: str, words: str) -> None:
-        """Only if the old one is seen to run on: else the outcome is unknown."""
-        if world.running and running_digest(await client.licenses()) == world.running:
-            self._refused[world.controller.place] = digest, f"slurmctld refused the configuration: {words}"
+    async def _words(self, world: ClusterWorld) -> str:
+        """Slurm's own, from its log: slurmrestd only says that it failed. Empty if the log cannot be read."""
+        pod, namespace = names.controller_host(world.controller.name), world.controller.namespace
+        try:
+            log = await log_tail(self.context.writer.objects, namespace, pod, CONTAINER, lines=LOG_LINES)
+        except ApiError:
+            return ""
+        return words_in(log)
+
+    async def refuse(self, world: ClusterWorld, digest: str, words: str) -> None:
+        """What ran before is mounted again, if its files are still there."""
+        if world.before == digest or world.files_of(world.before) is None:
+            return
+        controller = world.controller
+        record = ResourcePath(CONFIG_MAP, names.config_name(controller.name, digest), controller.namespace)
+        annotations = {names.ANNOTATION_REFUSED: words}
+        await self.context.writer.objects.merge(record, {"metadata": {"annotations": annotations}})
+        self.context.writer.count(CONFIG_MAP.name, "patch")
 
 
 def _sha256(text: str) -> str:

@@ -7,7 +7,7 @@ ConfigMap is put back, so that a restart finds what ran before. No answer is nei
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,18 +29,21 @@ from redbox_hosting.controllers.clusters.cluster_objects import (
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import (
     Configurations,
-    WantedConfiguration,
     running_digest,
 )
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections
 from redbox_hosting.controllers.clusters.keys import new_keys
 from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
-from redbox_hosting.controllers.clusters.slurmctld_pod import end_of_slurmctld, why_not_started
+from redbox_hosting.controllers.clusters.slurmctld_pod import (
+    end_of_slurmctld,
+    is_of_the_configuration,
+    why_not_started,
+)
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
-from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown
+from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown, TokenRefused
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
 from redbox_kube.api.objects import Object
@@ -51,6 +54,7 @@ from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, Ste
 from redbox_kube.controller.watched import WatchedKind
 from redbox_kube.status.conditions import ConditionStatus
 
+UNASKED = SlurmUnknown("slurmrestd has not been asked yet")
 SELDOM_S = 10.0
 SETTLING = timedelta(minutes=1)
 """A Slurm that was away for longer is asked less often."""
@@ -101,25 +105,29 @@ class SlurmControllers:
             serves=context.leases.may_write,
         )
 
+        context.watches.controllers.follow(self._forget_if_gone)
+
+    def _forget_if_gone(self, place: Place) -> None:
+        if self.context.watches.controllers.get(place) is None:
+            self._connections.disconnect(place, "its Controller was deleted")
+            self._reconfigurations.forget(place)
+
     # ---------------------------------------------------------------------------------------- the snapshot
     async def _observe(self, controller: SlurmController) -> ClusterWorld:
         cell = self.context.cell_of(controller)
-        configs = {
-            name: dict(body.get("data") or {})
-            for name, body in self._owned.of(controller, CONFIG_MAP).items()
-        }
+        configs = self._owned.of(controller, CONFIG_MAP)
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
         client = self._connections.client_of(controller.place)
-        running, nodes, unread = "", None, "slurmrestd has not been asked yet"
+        running, nodes = "", None
+        unread: SlurmrestdError | None = UNASKED
         if client is not None:
             try:
                 running = running_digest(await client.licenses())
-                nodes, unread = len(await client.nodes()), ""
+                nodes, unread = len(await client.nodes()), None
             except SlurmrestdError as error:
-                unread = str(error)
-        applied = configs.get(
-            names.config_name(controller.name, running or controller.status.config_hash or "-")
-        )
+                unread = error
+        before = names.config_name(controller.name, running or controller.status.config_hash or "-")
+        applied = (configs.get(before) or {}).get("data")
         wanted, refusal = None, ""
         try:
             wanted = await self._configurations.wanted(controller, cell, applied, client)
@@ -144,10 +152,13 @@ class SlurmControllers:
     # ---------------------------------------------------------------------------------------- the steps
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
-        keys, did = await self._secrets.ensure(controller, names.keys_name(name), new_keys)
+        key, did = await self._token_key(controller)
         authority, made = await self._ensure_authority(controller, now)
         done = [did, made]
-        for owner in (names.control_name(name), names.controller_name(name)):
+        endpoints = [names.control_name(name)]
+        if not controller.spec.external:
+            endpoints.append(names.controller_name(name))
+        for owner in endpoints:
             hosts = [f"{owner}.{controller.namespace}.svc", owner]
             _, made = await self._secrets.ensure(
                 controller,
@@ -156,14 +167,20 @@ class SlurmControllers:
                 partial(authority.is_due, now=now),
             )
             done.append(made)
-        given = controller.spec.jwt_key
-        key = await self._secrets.key(controller.namespace, given) if given else keys.get("jwt.key", b"")
-        if not key:
-            raise StepFailed(
-                f"Secret {names.keys_name(name)} has no jwt.key: delete it and the cluster's pods"
-            )
         self._connections.connect(controller.place, world.control_ip, authority, key)
         return StepOutcome(did=", ".join(filter(None, done)))
+
+    async def _token_key(self, controller: SlurmController) -> tuple[bytes, str]:
+        """A slurmctld that runs elsewhere has keys of its own, which the spec names."""
+        keys, did = names.keys_name(controller.name), ""
+        made: Mapping[str, bytes] = {}
+        if not controller.spec.external:
+            made, did = await self._secrets.ensure(controller, keys, new_keys)
+        if given := controller.spec.jwt_key:
+            return await self._secrets.key(controller.namespace, given), did
+        if not made.get("jwt.key"):
+            raise StepFailed(f"Secret {keys} has no jwt.key: delete it and the cluster's pods")
+        return made["jwt.key"], did
 
     async def _ensure_authority(
         self, controller: SlurmController, now: datetime
@@ -184,18 +201,8 @@ class SlurmControllers:
         wanted = network_objects(world.cell, self.context.operator)
         return StepOutcome(did=await self._owned.apply(world.controller, wanted, part="network"))
 
-    def _mounted(self, world: ClusterWorld) -> WantedConfiguration:
-        """The wanted one, or what runs where slurmctld has refused that."""
-        if world.wanted is None:
-            raise StepFailed(world.refusal)
-        refused = self._reconfigurations.refusal_of(world.controller.place, world.wanted.digest)
-        before, files = world.before, world.files_of(world.before)
-        if refused and files and before != world.wanted.digest:
-            return WantedConfiguration(before, dict(files))
-        return world.wanted
-
     async def _apply_configuration(self, world: ClusterWorld) -> StepOutcome:
-        mounted = self._mounted(world)
+        mounted = world.mounted
         assert world.wanted is not None  # noqa: S101 (else there is nothing to mount)
         records = {world.wanted.digest: world.wanted.files, mounted.digest: mounted.files}
         if files := world.files_of(world.before):
@@ -205,13 +212,16 @@ class SlurmControllers:
         if unbuilt := unbuilt_fields(world.controller.spec):
             raise StepFailed("; ".join(map(str, unbuilt)))
         if mounted.digest != world.wanted.digest:
-            place = world.controller.place
-            raise StepFailed(self._reconfigurations.refusal_of(place, world.wanted.digest))
+            record = names.config_name(world.controller.name, world.wanted.digest)
+            raise StepFailed(
+                f"slurmctld refused the configuration: {world.refused(world.wanted.digest)}: correct it, or "
+                f"delete ConfigMap {record} to try it again"
+            )
         return StepOutcome(did=did)
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
         """Slurmctld first: an older slurmrestd may ask a newer slurmctld, and not the other way round."""
-        controller, mounted = world.controller, self._mounted(world)
+        controller, mounted = world.controller, world.mounted
         _check_release(world)
         slurmctld = slurmctld_objects(world.cell)
         control = control_objects(world.cell, mounted.files)
@@ -222,6 +232,8 @@ class SlurmControllers:
         if world.pod is not None and slurmctld:
             await self._reconfigurations.project(world.pod, mounted.digest)
             if why := end_of_slurmctld(world.pod):
+                if is_of_the_configuration(why):
+                    await self._reconfigurations.refuse(world, mounted.digest, why)
                 raise StepFailed(f"slurmctld does not start: {why}")
         waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
         if not waits:
@@ -232,14 +244,14 @@ class SlurmControllers:
         )
 
     async def _reconfigure(self, world: ClusterWorld) -> StepOutcome:
-        mounted = self._mounted(world)
-        if world.controller.spec.external:
-            if world.unread:
-                raise SlurmUnknown(world.unread)
-            return StepOutcome()
+        mounted = world.mounted
+        if isinstance(world.unread, TokenRefused) and (key := world.controller.spec.jwt_key):
+            raise StepFailed(f"{world.unread}: Secret {key.name} must have slurmctld's jwt_key as {key.key}")
         if world.client is None or world.unread:
             pause_s = AGAIN_S if self.context.clock() - _waits_since(world) < SETTLING else SELDOM_S
             return StepOutcome(waits_for=f"an answer of Slurm: {world.unread}", again_in_s=pause_s)
+        if world.controller.spec.external:
+            return StepOutcome()
         if world.running == mounted.digest:
             if world.wanted and world.wanted.removing:
                 gone = ", ".join(world.wanted.removing)
@@ -276,6 +288,8 @@ def _waits_since(world: ClusterWorld) -> datetime:
 
 def _check_release(world: ClusterWorld) -> None:
     """Raises StepFailed before an older release reads the state of a newer one."""
+    if world.controller.spec.external:
+        return
     version, release = world.controller.status.version or "", world.cell.release
     if version[: len(release)] > release:
         raise StepFailed(

@@ -36,6 +36,11 @@ def end_of_slurmctld(pod: Object) -> str:
     )
 
 
+def is_of_the_configuration(why: str) -> bool:
+    """Whether slurmctld ended by its own decision; it may have run out of memory as well."""
+    return "fatal: " in why
+
+
 def why_not_started(pod: Object) -> str:
     """What Kubernetes says of a pod that has not been started; else empty."""
     waiting = (_container(pod).get("state") or {}).get("waiting")
@@ -49,8 +54,10 @@ def why_not_started(pod: Object) -> str:
 
 
 def words_in(log: str) -> str:
-    """The last errors in a log of Slurm's."""
+    """The last errors in a log of Slurm's, up to the last fatal one."""
     found = [match[0] for line in log.splitlines() if (match := WORDS.search(line))]
+    fatal = [number for number, words in enumerate(found, 1) if words.startswith("fatal")]
+    found = found[: fatal[-1]] if fatal else found
     return printable("; ".join(found[-MOST_LINES:])[:LONGEST_WORDS])
 
 
