@@ -26,17 +26,17 @@ class RetryingObjects(ObjectClient):
         super().__init__(api, field_manager)
         self._waits_left_s = WAITS_S
 
-    async def _answer(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
+    async def answer(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
         for failures in range(1, RETRIES + 1):
             try:
-                return await super()._answer(method, path, **options)
+                return await super().answer(method, path, **options)
             except ApiError as error:
                 if not is_transient(error) or self._waits_left_s <= 0:
                     raise
             wait_s = BACKOFF.pause_s(failures)
             self._waits_left_s -= wait_s
             await asyncio.sleep(wait_s)
-        return await super()._answer(method, path, **options)
+        return await super().answer(method, path, **options)
 
 
 def is_transient(error: ApiError) -> bool:
