@@ -87,19 +87,23 @@ class WatchedKind(Generic[ItemT]):
     ) -> None:
         """Call `notify` for all that a change concerns, now or before it.
 
-        With `input_of` only a change of that part of an item counts.
+        With `input_of` only a change of that part of an item counts. What its end concerns is asked then: it
+        may depend on other objects.
         """
-        before: dict[Place, tuple[frozenset[Place], object]] = {}
+        before: dict[Place, tuple[frozenset[Place], object, ItemT]] = {}
 
         def changed(place: Place) -> None:
-            concerned, given = before.pop(place, (frozenset[Place](), None))
+            last = before.pop(place, None)
+            concerned, given = last[:2] if last else (frozenset[Place](), None)
             item = self.get(place)
             if item is not None:
                 newest = frozenset(concerns(place, item)), input_of and input_of(item)
-                before[place] = newest
+                before[place] = *newest, item
                 if input_of is not None and newest == (concerned, given):
                     return
                 concerned |= newest[0]
+            elif last is not None:
+                concerned |= frozenset(concerns(place, last[2]))
             for key in concerned:
                 notify(key)
 

@@ -111,6 +111,10 @@ class NodeSetBench:
             while not check():  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.005)
 
+    async def pause(self, seconds: float) -> None:
+        """For a storm, where whatever happens meanwhile is right."""
+        await asyncio.sleep(seconds)
+
     async def up(self, replicas: int = 3, **more: Any) -> None:
         """All workers are ready, and Slurm has their nodes."""
         self.scale(replicas, **more)

@@ -81,7 +81,7 @@ async def test_a_worker_with_a_job_waits_for_its_end(it: NodeSetBench) -> None:
     await it.has(lambda: names.CONDITION_DRAINING in it.kubelet.conditions("w-1"))
     assert "jobs on the node: 7" in it.kubelet.conditions("w-1")[names.CONDITION_DRAINING]["message"]
     assert it.kubelet.conditions("w-1")["Ready"]["status"] == "True"
-    assert it.condition("Draining")["status"] == "True"
+    await it.has(lambda: it.condition("Draining").get("status") == "True")
     await it.settled()
     assert it.pods == ["w-0", "w-1"]
     assert it.pod("w-1")["metadata"]["labels"][names.LABEL_PROTECTED] == "true"

@@ -136,9 +136,7 @@ def _updated(
     available = [view for view in views if is_available(view, spec.min_ready_seconds, now)]
     allowed = max_unavailable(spec, desired) - (desired - len(available))
     if not any(not is_outdated(view.revision, view.pod_format, newest) for view in available):
-        in_flight = sum(view not in outdated for view in views)
-        in_flight += sum(view.pod.condemned == UPDATE or view.pod.is_ending for view in outdated)
-        allowed = min(allowed, 1 - in_flight)
+        allowed = min(allowed, 1 - max(desired - len(open_), 0))
     chosen: list[str] = []
     free = {view.pod.name for view in available}
     for pod in removal_order(open_, snapshot):

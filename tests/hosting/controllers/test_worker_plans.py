@@ -1,0 +1,167 @@
+"""Which workers are made, and which are to go, for each state of a NodeSet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redbox_hosting.api import names
+from redbox_hosting.controllers.workers.plans import (
+    DELETED,
+    FORCED,
+    HAS_FAILED,
+    MACHINE_OFF,
+    UPDATE,
+    deletion_plan,
+    max_unavailable,
+    workers_plan,
+)
+from redbox_hosting.controllers.workers.worker_views import WorkerView
+from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine
+from redbox_hosting.nodeset.scaling import SCALE_IN
+from tests.hosting.factories import node_set
+from tests.hosting.nodeset.rows import NOW, job, node, pod, snapshot
+
+OLD, NEW = "old", "new"
+
+
+def worker(ordinal: int = 0, revision: str = NEW, **more: Any) -> WorkerView:
+    made = pod(ordinal, **more)
+    return WorkerView(
+        pod=made,
+        owner="uid-of-w",
+        node_set="w",
+        version="1",
+        machine_name="k1",
+        revision=revision,
+        pod_format=names.POD_FORMAT,
+        condemned_at=None,
+        ready_since=NOW - 100 if made.is_ready else None,
+        condition=None,
+        problem="",
+        restarts=0,
+    )
+
+
+def planned(workers: list[WorkerView], **spec: Any) -> tuple[list[int], dict[str, str]]:
+    given: dict[str, Any] = {"replicas": 4, "updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}} | spec
+    seen = snapshot(*(node("IDLE", view.pod.ordinal) for view in workers), job(nodes="w-3"))
+    plan = workers_plan(node_set(**given).spec, workers, seen, NEW, NOW)
+    return list(plan.create), dict(plan.condemned)
+
+
+OFF, GONE, LOST = WorkerMachine.OFF, WorkerMachine.GONE, WorkerMachine.LOST
+EVICTED: dict[str, Any] = {"phase": PodPhase.FAILED, "container_ended": True}
+THREE = [worker(0), worker(1), worker(2)]
+
+
+@pytest.mark.parametrize(
+    ("case", "workers", "create", "condemned"),
+    [
+        ("as wanted", [*THREE, worker(3)], [], {}),
+        # Whatever the number is.
+        ("forced", [*THREE, worker(3, force_delete="x")], [], {"w-3": FORCED}),
+        ("forced and condemned", [*THREE, worker(3, force_delete="x", condemned="y")], [], {}),
+        ("forced, ending", [*THREE, worker(3, force_delete="x", is_ending=True)], [4], {}),
+        ("no more forced", [*THREE, worker(3, condemned=FORCED)], [], {"w-3": ""}),
+        (
+            "no more forced, the gate has passed",
+            [*THREE, worker(3, condemned=FORCED, is_protected=False)],
+            [],
+            {},
+        ),
+        ("its machine is off", [*THREE, worker(3, machine=OFF)], [4], {"w-3": MACHINE_OFF}),
+        ("its Node is deleted", [*THREE, worker(3, machine=GONE)], [4], {"w-3": MACHINE_OFF}),
+        ("its machine is lost", [*THREE, worker(3, machine=LOST)], [4], {}),
+        ("off, with a claim", [*THREE, worker(3, machine=OFF, has_claim=True)], [], {"w-3": MACHINE_OFF}),
+        (
+            "off, with a claim, ending",
+            [*THREE, worker(3, machine=OFF, has_claim=True, condemned=MACHINE_OFF, is_ending=True)],
+            [],
+            {},
+        ),
+        ("its machine is back", [*THREE, worker(3, condemned=MACHINE_OFF)], [], {"w-3": ""}),
+        (
+            "evicted",
+            [*THREE, worker(3, phase=PodPhase.FAILED, container_ended=True)],
+            [],
+            {"w-3": HAS_FAILED},
+        ),
+        ("collected", [*THREE, worker(3, phase=PodPhase.FAILED)], [4], {"w-3": HAS_FAILED}),
+        ("a user's reason stays", [*THREE, worker(3, condemned="bad fan")], [], {}),
+        # Update: the idle first, two at once.
+        (
+            "one of the new is there",
+            [worker(0), *(worker(n, OLD) for n in (1, 2, 3))],
+            [],
+            {"w-2": UPDATE, "w-1": UPDATE},
+        ),
+        ("none of the new is there", [worker(n, OLD) for n in range(4)], [], {"w-2": UPDATE}),
+        (
+            "the first new one does not start",
+            [worker(0, is_ready=False, was_ready=False), *(worker(n, OLD) for n in (1, 2, 3))],
+            [],
+            {},
+        ),
+        (
+            "the first one still goes",
+            [worker(0, OLD, condemned=UPDATE), *(worker(n, OLD) for n in (1, 2, 3))],
+            [],
+            {},
+        ),
+        ("the first one is gone, and its replacement not made", [worker(n, OLD) for n in (1, 2, 3)], [0], {}),
+        (
+            "two are missing",
+            [
+                worker(0),
+                worker(1, is_ready=False),
+                worker(2, OLD, is_ready=False),
+                worker(3, OLD),
+            ],
+            [],
+            {"w-2": UPDATE},
+        ),
+        (
+            "the old never started",
+            [worker(n, OLD, is_ready=False, was_ready=False) for n in range(4)],
+            [],
+            {f"w-{n}": UPDATE for n in range(4)},
+        ),
+        ("updated already", [*THREE, worker(3, condemned=UPDATE)], [], {"w-3": ""}),
+        # Its replacement has its name, so it waits for the end.
+        ("updated, ending", [*THREE, worker(3, OLD, condemned=UPDATE, is_ending=True)], [], {}),
+        ("scaled in, ending", [*THREE, worker(3, condemned=SCALE_IN, is_ending=True)], [4], {}),
+    ],
+)
+def test_the_plan(case: str, workers: list[WorkerView], create: list[int], condemned: dict[str, str]) -> None:
+    assert planned(workers) == (create, condemned), case
+
+
+def test_on_delete_updates_nobody() -> None:
+    assert planned([worker(n, OLD) for n in range(4)], updateStrategy={"type": "OnDelete"}) == ([], {})
+
+
+@pytest.mark.parametrize("given", [{"scalingMode": "DaemonSet"}, {"redbox": {"onDemand": {"max": 9}}}])
+def test_a_way_to_scale_that_is_not_built_makes_and_ends_none(given: dict[str, Any]) -> None:
+    assert planned([*THREE, worker(3), worker(4)], **given) == ([], {})
+    assert planned([], **given) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [(None, 2), ("25%", 2), ("30%", 3), ("1%", 1), ("100%", 10), (3, 3), ("4", 4), (0, 1), ("0%", 1)],
+)
+def test_how_many_may_be_missing(given: int | str | None, number: int) -> None:
+    rolling = {} if given is None else {"rollingUpdate": {"maxUnavailable": given}}
+    assert max_unavailable(node_set(updateStrategy=rolling).spec, 10) == number
+
+
+def test_all_go_with_their_node_set() -> None:
+    workers = [
+        worker(0),
+        worker(1, condemned=SCALE_IN),
+        worker(2, condemned="bad fan"),
+        worker(3, force_delete="x"),
+    ]
+    assert deletion_plan(workers).condemned == {"w-0": DELETED, "w-1": DELETED, "w-3": FORCED}
