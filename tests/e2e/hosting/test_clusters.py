@@ -22,7 +22,7 @@ from tests.e2e.harness.hosted_slurm import (
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
-UNTIL_RELEASED = "until [ -e /tmp/go ]; do sleep 0.2; done"
+UNTIL_RELEASED = "until [ -e /tmp/go-$SLURM_JOB_ID ]; do sleep 0.2; done"
 
 
 @pytest.fixture(scope="module", params=["24.11", "26.05"])
@@ -46,7 +46,7 @@ def job(two_idle: HostedSlurm) -> Iterator[str]:
     worker = two_idle.reaches(job, "RUNNING")["NodeList"]
     yield job
     if worker in two_idle.workers():
-        two_idle.run("touch", "/tmp/go", pod=worker)
+        two_idle.run("touch", f"/tmp/go-{job}", pod=worker)
     fields = two_idle.reaches(job, "COMPLETED")
     assert (fields["Restarts"], fields["ExitCode"]) == ("0", "0:0")
 
@@ -67,7 +67,7 @@ def test_a_scale_in_waits_for_the_job(two_idle: HostedSlurm, job: str) -> None:
     eventually(lambda: list(two_idle.workers()) == [busy], what="the end of the idle worker")
     eventually(lambda: two_idle.job(job)["JobState"] == "RUNNING")
     assert two_idle.workers()[busy]["metadata"]["labels"][PROTECTED] == "true"
-    two_idle.run("touch", "/tmp/go", pod=busy)
+    two_idle.run("touch", f"/tmp/go-{job}", pod=busy)
     eventually(lambda: not two_idle.workers(), what="the end of the last worker")
 
 
