@@ -125,6 +125,15 @@ async def test_slurmctlds_own_words_are_in_the_condition_and_a_repair_starts_it_
     await eventually(lambda: pod not in api.objects)
 
 
+async def test_the_end_of_a_pod_that_is_replaced_is_no_failure(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    await eventually(lambda: at(kinds.CONFIG_MAP, "slurm-config") in api.objects)
+    put_slurmctld_pod(api, ends=True, **crashed("fatal: killed"))
+    change(api, {"extraConf": "KillWait=7"})
+    await eventually(lambda: condition(api, "Daemons").get("observedGeneration") == 2)
+    assert condition(api, "Degraded")["status"] == "False"
+
+
 @pytest.mark.parametrize(
     ("log", "is_put_back"), [("fatal: Bad SelectTypeParameters\n", True), ("killed in the middle\n", False)]
 )
@@ -186,6 +195,7 @@ async def test_a_line_that_loads_code_is_named_and_nothing_is_started(api: FakeA
     api.put(SLURM, spec={"extraConf": "JobSubmitPlugins=lua"})
     await eventually(lambda: condition(api, "Degraded").get("status") == "True")
     assert "JobSubmitPlugins is refused" in condition(api, "Configuration")["message"]
+    assert condition(api, "Ready")["message"].count("JobSubmitPlugins is refused") == 1
     assert at(kinds.STATEFUL_SET, "slurm-controller") not in api.objects
 
 

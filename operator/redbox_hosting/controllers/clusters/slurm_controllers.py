@@ -138,7 +138,7 @@ class SlurmControllers:
             cell=cell,
             configs=configs,
             daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
-            pod=self._pods.get((controller.namespace, names.controller_host(controller.name))),
+            pod=self._pod_of(controller),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
             running=running,
@@ -148,6 +148,11 @@ class SlurmControllers:
             wanted=wanted,
             refusal=refusal,
         )
+
+    def _pod_of(self, controller: SlurmController) -> Object | None:
+        """None while it ends: then its end says nothing of the configuration."""
+        pod = self._pods.get((controller.namespace, names.controller_host(controller.name)))
+        return None if pod is None or "deletionTimestamp" in pod["metadata"] else pod
 
     # ---------------------------------------------------------------------------------------- the steps
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
@@ -221,6 +226,8 @@ class SlurmControllers:
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
         """Slurmctld first: an older slurmrestd may ask a newer slurmctld, and not the other way round."""
+        if world.wanted is None:
+            return StepOutcome(waits_for="a configuration")
         controller, mounted = world.controller, world.mounted
         _check_release(world)
         slurmctld = slurmctld_objects(world.cell)
