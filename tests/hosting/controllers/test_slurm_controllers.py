@@ -155,7 +155,8 @@ async def test_a_slurmctld_that_cannot_start_gets_back_what_it_ran(
         await eventually(lambda: "NOSUCH" not in api.objects[mounted]["data"]["slurm.conf"])
         await eventually(lambda: "fatal: Bad Select" in condition(api, "Configuration")["message"])
     else:
-        assert digest_of(api, mounted) != good
+        tried = at(kinds.CONFIG_MAP, f"slurm-config-{digest_of(api, mounted)}")
+        assert names.ANNOTATION_REFUSED not in api.objects[tried]["metadata"]["annotations"]
 
 
 async def test_why_slurmctlds_pod_does_not_start_is_in_the_condition(api: FakeApiServer) -> None:
