@@ -82,6 +82,21 @@ async def test_a_new_image_replaces_slurmctld_and_then_control(api: FakeApiServe
     await eventually(lambda: image_of(api, control) == newer)
 
 
+@pytest.mark.parametrize(
+    ("field", "file"), [("configFileRefs", "mpi.conf"), ("prologScriptRefs", "prolog.sh")]
+)
+async def test_a_users_config_map_is_read_again_when_it_changes(
+    api: FakeApiServer, field: str, file: str
+) -> None:
+    theirs, mounted = at(kinds.CONFIG_MAP, "theirs"), at(kinds.CONFIG_MAP, "slurm-config")
+    api.put(SLURM, spec={field: [{"name": "theirs"}]})
+    await eventually(lambda: "there is no ConfigMap theirs" in condition(api, "Ready").get("message", ""))
+    for text in ("# one\n", "# two\n"):
+        api.put(theirs, data={file: text})
+        await eventually(lambda: mounted in api.objects)
+        await eventually(lambda text=text: api.objects[mounted]["data"].get(file) == text)  # type: ignore[misc]
+
+
 async def test_a_changed_configuration_changes_no_template(api: FakeApiServer) -> None:
     api.put(SLURM, spec={})
     await eventually(lambda: at(kinds.DEPLOYMENT, "slurm-control") in api.objects)

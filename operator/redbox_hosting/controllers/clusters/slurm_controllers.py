@@ -29,6 +29,7 @@ from redbox_hosting.controllers.clusters.cluster_objects import (
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import (
     Configurations,
+    files_named_by,
     running_digest,
 )
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections
@@ -80,6 +81,9 @@ class SlurmControllers:
             namespaces=context.namespaces,
             selection={"labelSelector": f"{names.LABEL_ROLE}={SLURMCTLD}"},
         )
+        self._config_maps: WatchedKind[str] = WatchedKind(
+            context.writer.objects, CONFIG_MAP, namespaces=context.namespaces, reduced=_version_of
+        )
         how = Reconciliation[SlurmController, ClusterWorld](
             self._observe,
             [
@@ -99,6 +103,7 @@ class SlurmControllers:
             watches=[
                 *self._owned.watches,
                 (self._pods, _controller_of_pod),
+                (self._config_maps, self._controllers_with_files_of),
                 (context.watches.node_sets, _controller_of),
                 (context.watches.accountings, self._controllers_with),
             ],
@@ -267,11 +272,22 @@ class SlurmControllers:
             return StepOutcome()
         return await self._reconfigurations.apply(world, world.client, mounted)
 
+    def _controllers_with_files_of(self, place: Place, _: str) -> Iterable[Place]:
+        """Those whose spec names this ConfigMap of a user."""
+        for own, controller in self.context.watches.controllers.items():
+            if own[0] == place[0] and place[1] in files_named_by(controller.spec):
+                yield own
+
     def _controllers_with(self, place: Place, _: Accounting) -> Iterable[Place]:
         for own, controller in self.context.watches.controllers.items():
             ref = controller.spec.accounting_ref
             if own[0] == place[0] and ref is not None and ref.name == place[1]:
                 yield own
+
+
+def _version_of(config_map: Object) -> str:
+    """Its content is read when it is needed: there may be many."""
+    return str(config_map["metadata"]["resourceVersion"])
 
 
 def _controller_of(place: Place, node_set: NodeSet) -> Iterable[Place]:
