@@ -77,11 +77,12 @@ def image_of(api: FakeApiServer, where: ResourcePath) -> str:
     return str(api.objects[where]["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def put_slurmctld_pod(api: FakeApiServer, **status: object) -> ResourcePath:
+def put_slurmctld_pod(api: FakeApiServer, *, ends: bool = False, **status: object) -> ResourcePath:
     """As the StatefulSet makes it."""
     labels = {names.LABEL_ROLE: "slurmctld", names.LABEL_CLUSTER: "slurm"}
+    ending = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kubelet"]} if ends else {}
     where = at(kinds.POD, "slurm-controller-0")
-    api.put(where, metadata={"labels": labels}, status=status)
+    api.put(where, metadata={"labels": labels, **ending}, status=status)
     return where
 
 

@@ -113,6 +113,12 @@ async def test_without_the_files_of_before_nothing_is_put_back() -> None:
     assert bench.world().mounted.digest == "new"
 
 
+async def test_what_slurmctld_ran_before_is_never_refused() -> None:
+    bench = Bench(ScriptedSlurm(runs="new"))
+    await bench.controllers._reconfigurations.refuse(bench.world(), "new", "fatal: no space left")
+    assert not bench.world().refused("new")
+
+
 @pytest.mark.parametrize("answer", [SlurmUnreachable("HTTP 504"), TokenRefused("HTTP 401"), NotServed("404")])
 async def test_what_is_no_refusal_of_the_configuration_never_rolls_it_back(answer: Exception) -> None:
     bench = Bench(ScriptedSlurm(answer=answer), Pod(dict(NEW)))

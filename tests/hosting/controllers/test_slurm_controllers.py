@@ -82,6 +82,21 @@ async def test_a_new_image_replaces_slurmctld_and_then_control(api: FakeApiServe
     await eventually(lambda: image_of(api, control) == newer)
 
 
+@pytest.mark.parametrize(
+    ("field", "file"), [("configFileRefs", "mpi.conf"), ("prologScriptRefs", "prolog.sh")]
+)
+async def test_a_users_config_map_is_read_again_when_it_changes(
+    api: FakeApiServer, field: str, file: str
+) -> None:
+    theirs, mounted = at(kinds.CONFIG_MAP, "theirs"), at(kinds.CONFIG_MAP, "slurm-config")
+    api.put(SLURM, spec={field: [{"name": "theirs"}]})
+    await eventually(lambda: "there is no ConfigMap theirs" in condition(api, "Ready").get("message", ""))
+    for text in ("# one\n", "# two\n"):
+        api.put(theirs, data={file: text})
+        await eventually(lambda: mounted in api.objects)
+        await eventually(lambda text=text: api.objects[mounted]["data"].get(file) == text)  # type: ignore[misc]
+
+
 async def test_a_changed_configuration_changes_no_template(api: FakeApiServer) -> None:
     api.put(SLURM, spec={})
     await eventually(lambda: at(kinds.DEPLOYMENT, "slurm-control") in api.objects)
@@ -125,6 +140,15 @@ async def test_slurmctlds_own_words_are_in_the_condition_and_a_repair_starts_it_
     await eventually(lambda: pod not in api.objects)
 
 
+async def test_the_end_of_a_pod_that_is_replaced_is_no_failure(api: FakeApiServer) -> None:
+    api.put(SLURM, spec={})
+    await eventually(lambda: at(kinds.CONFIG_MAP, "slurm-config") in api.objects)
+    put_slurmctld_pod(api, ends=True, **crashed("fatal: killed"))
+    change(api, {"extraConf": "KillWait=7"})
+    await eventually(lambda: condition(api, "Daemons").get("observedGeneration") == 2)
+    assert condition(api, "Degraded")["status"] == "False"
+
+
 @pytest.mark.parametrize(
     ("log", "is_put_back"), [("fatal: Bad SelectTypeParameters\n", True), ("killed in the middle\n", False)]
 )
@@ -146,7 +170,8 @@ async def test_a_slurmctld_that_cannot_start_gets_back_what_it_ran(
         await eventually(lambda: "NOSUCH" not in api.objects[mounted]["data"]["slurm.conf"])
         await eventually(lambda: "fatal: Bad Select" in condition(api, "Configuration")["message"])
     else:
-        assert digest_of(api, mounted) != good
+        tried = at(kinds.CONFIG_MAP, f"slurm-config-{digest_of(api, mounted)}")
+        assert names.ANNOTATION_REFUSED not in api.objects[tried]["metadata"]["annotations"]
 
 
 async def test_why_slurmctlds_pod_does_not_start_is_in_the_condition(api: FakeApiServer) -> None:
@@ -186,6 +211,7 @@ async def test_a_line_that_loads_code_is_named_and_nothing_is_started(api: FakeA
     api.put(SLURM, spec={"extraConf": "JobSubmitPlugins=lua"})
     await eventually(lambda: condition(api, "Degraded").get("status") == "True")
     assert "JobSubmitPlugins is refused" in condition(api, "Configuration")["message"]
+    assert condition(api, "Ready")["message"].count("JobSubmitPlugins is refused") == 1
     assert at(kinds.STATEFUL_SET, "slurm-controller") not in api.objects
 
 

@@ -109,24 +109,6 @@ async def test_the_marker_is_a_license() -> None:
         assert await client.licenses() == {"redbox-config-abc"}
 
 
-@pytest.mark.parametrize(
-    ("meta", "release"),
-    [
-        ({"slurm": {"release": "26.05.2"}}, "26.05.2"),
-        ({"slurm": {"release": "24.11.0-0rc1"}}, "24.11.0-0rc1"),
-        ({"slurm": {"release": "26.05\u2028!"}}, ""),
-        ({"slurm": {"release": 26}}, ""),
-        ({"slurm": []}, ""),
-        ([], ""),
-    ],
-)
-async def test_slurms_release_comes_with_each_answer(meta: object, release: str) -> None:
-    async with asking(lambda *_: response({"licenses": [], "meta": meta})) as (client, _):
-        assert not client.release
-        await client.licenses()
-        assert client.release == release
-
-
 @pytest.mark.parametrize("served", [45, 42, 40])
 async def test_the_newest_version_that_is_served_is_taken_once(served: int) -> None:
     def answer(_: str, path: str) -> bytes:

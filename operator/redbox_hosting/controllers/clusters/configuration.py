@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from redbox_hosting.api import names
-from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.api.controller import ControllerSpec, SlurmController
 from redbox_hosting.api.fields import ObjectRef
 from redbox_hosting.build.config.partitions import DRAINING, RemovedPartition
 from redbox_hosting.build.config.slurm_conf import (
@@ -72,12 +72,6 @@ class Configurations:
 
     async def _inputs(self, controller: SlurmController, cell: SlurmCell) -> ClusterInputs:
         spec, namespace = controller.spec, controller.namespace
-        scripts = {
-            "Prolog": spec.prolog_script_refs,
-            "Epilog": spec.epilog_script_refs,
-            "PrologSlurmctld": spec.prolog_slurmctld_script_refs,
-            "EpilogSlurmctld": spec.epilog_slurmctld_script_refs,
-        }
         return ClusterInputs(
             name=controller.name,
             namespace=namespace,
@@ -86,7 +80,9 @@ class Configurations:
             node_sets=tuple(self._context.watches.node_sets_of(controller.place)),
             accounting=self.accounting(controller),
             config_files=await self._contents(namespace, spec.config_file_refs or ()),
-            scripts={key: await self._contents(namespace, refs or ()) for key, refs in scripts.items()},
+            scripts={
+                key: await self._contents(namespace, refs or ()) for key, refs in _scripts_of(spec).items()
+            },
         )
 
     def accounting(self, controller: SlurmController) -> SlurmdbdAddress | None:
@@ -111,6 +107,21 @@ class Configurations:
                 raise StepFailed(f"there is no ConfigMap {ref.name} in the namespace: create it")
             files |= found.get("data") or {}
         return files
+
+
+def _scripts_of(spec: ControllerSpec) -> dict[str, list[ObjectRef] | None]:
+    return {
+        "Prolog": spec.prolog_script_refs,
+        "Epilog": spec.epilog_script_refs,
+        "PrologSlurmctld": spec.prolog_slurmctld_script_refs,
+        "EpilogSlurmctld": spec.epilog_slurmctld_script_refs,
+    }
+
+
+def files_named_by(spec: ControllerSpec) -> set[str]:
+    """The users' ConfigMaps that this configuration is made of."""
+    refs = [spec.config_file_refs, *_scripts_of(spec).values()]
+    return {ref.name for each in refs for ref in each or ()}
 
 
 def partition_lines_of(files: Mapping[str, str] | None) -> list[ConfLine]:

@@ -1,4 +1,4 @@
-"""The operator's clients of `<controller>-control`, made anew when what they are made from changes."""
+"""The operator's clients of `<controller>-control`, replaced when their address or keys change."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from redbox_hosting.controllers.clusters.cluster_objects import (
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import (
     Configurations,
+    files_named_by,
     running_digest,
 )
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections
@@ -80,6 +81,9 @@ class SlurmControllers:
             namespaces=context.namespaces,
             selection={"labelSelector": f"{names.LABEL_ROLE}={SLURMCTLD}"},
         )
+        self._config_maps: WatchedKind[str] = WatchedKind(
+            context.writer.objects, CONFIG_MAP, namespaces=context.namespaces, reduced=_version_of
+        )
         how = Reconciliation[SlurmController, ClusterWorld](
             self._observe,
             [
@@ -99,6 +103,7 @@ class SlurmControllers:
             watches=[
                 *self._owned.watches,
                 (self._pods, _controller_of_pod),
+                (self._config_maps, self._controllers_with_files_of),
                 (context.watches.node_sets, _controller_of),
                 (context.watches.accountings, self._controllers_with),
             ],
@@ -138,7 +143,7 @@ class SlurmControllers:
             cell=cell,
             configs=configs,
             daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
-            pod=self._pods.get((controller.namespace, names.controller_host(controller.name))),
+            pod=self._pod_of(controller),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
             running=running,
@@ -148,6 +153,11 @@ class SlurmControllers:
             wanted=wanted,
             refusal=refusal,
         )
+
+    def _pod_of(self, controller: SlurmController) -> Object | None:
+        """None while it ends: then its end says nothing of the configuration."""
+        pod = self._pods.get((controller.namespace, names.controller_host(controller.name)))
+        return None if pod is None or "deletionTimestamp" in pod["metadata"] else pod
 
     # ---------------------------------------------------------------------------------------- the steps
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
@@ -221,6 +231,8 @@ class SlurmControllers:
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
         """Slurmctld first: an older slurmrestd may ask a newer slurmctld, and not the other way round."""
+        if world.wanted is None:
+            return StepOutcome(waits_for="a configuration")
         controller, mounted = world.controller, world.mounted
         _check_release(world)
         slurmctld = slurmctld_objects(world.cell)
@@ -260,11 +272,22 @@ class SlurmControllers:
             return StepOutcome()
         return await self._reconfigurations.apply(world, world.client, mounted)
 
+    def _controllers_with_files_of(self, place: Place, _: str) -> Iterable[Place]:
+        """Those whose spec names this ConfigMap of a user."""
+        for own, controller in self.context.watches.controllers.items():
+            if own[0] == place[0] and place[1] in files_named_by(controller.spec):
+                yield own
+
     def _controllers_with(self, place: Place, _: Accounting) -> Iterable[Place]:
         for own, controller in self.context.watches.controllers.items():
             ref = controller.spec.accounting_ref
             if own[0] == place[0] and ref is not None and ref.name == place[1]:
                 yield own
+
+
+def _version_of(config_map: Object) -> str:
+    """Its content is read when it is needed: there may be many."""
+    return str(config_map["metadata"]["resourceVersion"])
 
 
 def _controller_of(place: Place, node_set: NodeSet) -> Iterable[Place]:

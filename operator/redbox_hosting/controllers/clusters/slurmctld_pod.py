@@ -49,8 +49,8 @@ def why_not_started(pod: Object) -> str:
         (each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"), None
     )
     found = unscheduled or waiting or {}
-    said = ": ".join(filter(None, (found.get("reason"), found.get("message"))))
-    return printable(said[:LONGEST_WORDS])
+    words = ": ".join(filter(None, (found.get("reason"), found.get("message"))))
+    return printable(words[:LONGEST_WORDS])
 
 
 def words_in(log: str) -> str:
