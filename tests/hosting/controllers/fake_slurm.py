@@ -33,7 +33,8 @@ class FakeSlurm:
     refused: dict[tuple[str, str], SlurmrestdError] = field(default_factory=dict)
     """Raised by these writes to these nodes."""
     before_each_read: Callable[[], object] = lambda: None
-    """What happens in Slurm just then."""
+    before_each_write: Callable[[], object] = lambda: None
+    """What happens just then."""
 
     @property
     def client(self) -> SlurmrestdClient:
@@ -127,6 +128,7 @@ class FakeSlurm:
 
     def _write(self, verb: str, name: str) -> None:
         self._answer()
+        self.before_each_write()
         self.writes.append((verb, name))
         if (verb, name) in self.refused:
             raise self.refused[verb, name]

@@ -38,7 +38,7 @@ async def test_a_name_that_is_taken_stops_no_other(it: NodeSetBench) -> None:
     it.api.put(it.kubelet.at("w-0"), spec={}, metadata={"labels": {}})
     it.scale(3)
     await it.has(lambda: it.pods == ["w-0", "w-1", "w-2"])
-    assert "does not belong to NodeSet w" in it.condition("Workers")["message"]
+    await it.has(lambda: "does not belong to NodeSet w" in it.condition("Workers").get("message", ""))
 
 
 async def test_a_node_whose_drain_fails_stops_no_other(it: NodeSetBench) -> None:
@@ -48,7 +48,7 @@ async def test_a_node_whose_drain_fails_stops_no_other(it: NodeSetBench) -> None
     await it.has(lambda: it.pods == ["w-2"])
     await it.settled()
     assert it.pods == ["w-2"]
-    assert "no answer within 5 s" in it.condition("Nodes")["message"]
+    await it.has(lambda: "no answer within 5 s" in it.condition("Nodes").get("message", ""))
 
 
 async def test_a_pod_whose_condition_cannot_be_written_stops_no_other(it: NodeSetBench) -> None:
@@ -83,39 +83,6 @@ async def test_a_defect_of_one_stops_no_other() -> None:
 
 
 # ------------------------------------------------------------------------------------ the API server
-async def test_a_conflict_at_the_deletion_loses_no_step(it: NodeSetBench) -> None:
-    """The kubelet writes the pod's status between the two writes; no watch of ours tells."""
-    await it.up(1)
-    pod = it.kubelet.at("w-0")
-
-    def touch() -> None:
-        if pod in it.api.objects and names.LABEL_PROTECTED not in it.pod("w-0")["metadata"]["labels"]:
-            it.api.put(pod, it.api.objects[pod])
-        else:
-            it.api.before_next_write = touch
-
-    it.api.before_next_write = touch
-    it.scale(0)
-    await it.has(lambda: it.pods == [])
-    assert it.api.before_next_write is None
-
-
-async def test_a_creation_that_conflicts_is_tried_again(it: NodeSetBench) -> None:
-    """409 is not only of a name that exists: a quota that was changed at the same moment answers so, too."""
-
-    create, left = it.api.create, [1]
-
-    async def conflicting(where: ResourcePath, body: dict[str, object], **more: bool) -> object:
-        if where.kind == kinds.POD and left:
-            left.pop()
-            return None
-        return await create(where, body, **more)
-
-    it.api.create = conflicting  # type: ignore[method-assign, assignment]
-    it.scale(1)
-    await it.has(lambda: it.pods == ["w-0"])
-
-
 async def test_the_api_server_away_at_the_deletion_leaves_a_protected_worker_or_none() -> None:
     async with bench(runs=False) as it:
         async with operator(it.api, it.slurm):
@@ -166,15 +133,15 @@ async def test_an_operator_of_an_older_format_makes_pods_and_ends_none() -> None
                 assert names.ANNOTATION_CONDEMNED not in it.pod(name)["metadata"]["annotations"]
 
 
-async def test_a_lease_that_is_lost_while_slurm_is_read_ends_the_writes() -> None:
+async def test_a_lease_that_is_lost_between_two_writes_ends_them() -> None:
     async with bench(runs=False) as it, operator(it.api, it.slurm) as leases:
-        await it.up(1)
-        it.slurm.before_each_read = leases._held.clear
+        await it.up(3)
+        it.slurm.before_each_write = leases._held.clear
         it.scale(0)
         await it.has(lambda: not leases.may_write("hpc"))
         await it.settled()
-        assert it.slurm.writes == []
-        assert it.pod("w-0")["metadata"]["labels"][names.LABEL_PROTECTED] == "true"
+        assert len(it.slurm.writes) == 1
+        assert it.pods == ["w-0", "w-1", "w-2"]
 
 
 # ------------------------------------------------------------------------------------ Slurm
