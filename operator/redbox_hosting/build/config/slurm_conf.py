@@ -147,12 +147,13 @@ def cluster_files(inputs: ClusterInputs) -> ClusterFiles:
     )
 
 
-def client_conf(cluster_name: str, host: str, port: int) -> str:
+def client_conf(cluster_name: str, host: str, port: int, accounting: SlurmdbdAddress | None = None) -> str:
     """slurm.conf for clients of a slurmctld that runs elsewhere."""
+    storage = "".join(f"{key}={value}\n" for key, value in _accounting(accounting).items())
     return (
         f"ClusterName={cluster_name}\nSlurmctldHost={host}\nSlurmctldPort={port}\n"
         "AuthType=auth/slurm\nCredType=cred/slurm\nAuthInfo=use_client_ids\nAuthAltTypes=auth/jwt\n"
-    )
+    ) + (storage if accounting else "")
 
 
 def _settings(inputs: ClusterInputs) -> dict[str, str]:

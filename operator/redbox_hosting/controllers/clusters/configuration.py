@@ -55,7 +55,8 @@ class Configurations:
         external = controller.spec.external_config
         if external:
             name = controller.spec.name_in_slurm(controller.namespace, controller.name)
-            files = {"slurm.conf": client_conf(name, external.host, external.port)}
+            accounting = self.accounting(controller)
+            files = {"slurm.conf": client_conf(name, external.host, external.port, accounting)}
             return WantedConfiguration(revision(files)[:12], files)
         inputs = await self._inputs(controller, cell)
         made = cluster_files(inputs)
