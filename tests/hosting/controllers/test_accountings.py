@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import permutations
 from typing import Any
 
@@ -60,7 +60,7 @@ async def says(bench: AccessBench, text: str, condition: str = "Ready") -> None:
     await bench.has(lambda: text in bench.says(names.ACCOUNTINGS, "acct", condition))
 
 
-OBJECTS = {
+OBJECTS: dict[str, Callable[[AccessBench], None]] = {
     "controller": lambda bench: put_controller(bench, redbox={"tokens": {"users": ["alice"]}}),
     "accounting": put_accounting,
     "restapi": lambda bench: bench.put(names.REST_APIS, "api", controllerRef={"name": "slurm"}),
@@ -154,7 +154,7 @@ async def test_slurmdbd_is_replaced_when_what_it_reads_at_its_start_changes(benc
     put_accounting(bench, storageConfig=OUTSIDE, jwksKeyRef={"name": "idp", "key": "jwks"})
     put_controller(bench, **KEYS)
     await bench.has(lambda: bench.is_there(kinds.STATEFUL_SET, "acct-accounting"))
-    changes = [
+    changes: list[Callable[[], object]] = [
         lambda: bench.put_secret("db", password="two"),
         lambda: bench.put_secret("keys", slurm="c" * 32, jwt="b" * 32),
         lambda: bench.put_secret("keys", slurm="c" * 32, jwt="d" * 32),
