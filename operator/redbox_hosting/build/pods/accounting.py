@@ -27,18 +27,27 @@ from redbox_hosting.build.pods.parts import (
 )
 
 SLURMDBD, MARIADB = "slurmdbd", "mariadb"
+SLURMDBD_CONF = "slurmdbd.conf"
 PASSWORD_KEY = "password"  # noqa: S105 (the name of a key)
 START_DATABASE = """\
-[ -d /var/lib/mysql/mysql ] || mariadb-install-db --auth-root-authentication-method=socket \
---auth-root-socket-user="$(id -un)" --skip-test-db --datadir=/var/lib/mysql >/dev/null
+umask 077
+data=/var/lib/mysql/data
+if ! [ -d "$data" ]; then
+  rm -rf "$data.new"
+  mkdir "$data.new"
+  mariadb-install-db --auth-root-authentication-method=socket --auth-root-socket-user="$(id -un)" \
+    --skip-test-db --datadir="$data.new" >/dev/null
+  mv "$data.new" "$data"
+fi
 printf "CREATE DATABASE IF NOT EXISTS slurm_acct_db;
 CREATE USER IF NOT EXISTS slurm@'%%' IDENTIFIED BY '%s';
 ALTER USER slurm@'%%' IDENTIFIED BY '%s';
 GRANT ALL ON slurm_acct_db.* TO slurm@'%%';
 " "$PASSWORD" "$PASSWORD" >/run/mysqld/init.sql
-exec mariadbd --init-file=/run/mysqld/init.sql
+exec mariadbd --datadir="$data" --init-file=/run/mysqld/init.sql
 """
-"""The operator makes the password of letters and digits."""
+"""A pod that ends in the middle of the installation leaves no half database. The operator makes the password
+of letters and digits; printf is the shell's own, so it is no argument of a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,8 @@ def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
             *users_mount,
         ],
     )
-    sources = [{"secret": {"name": name}}, *key_sources(cell, jwt=True)]
+    conf = {"name": name, "items": [{"key": SLURMDBD_CONF, "path": SLURMDBD_CONF}]}
+    sources = [{"secret": conf}, *key_sources(cell, jwt=True)]
     spec = pod_spec(
         [daemon_container(daemon, accounting.spec.slurmdbd)],
         [

@@ -16,6 +16,7 @@ from redbox_hosting.build.pods.slurmrestd import RestDeployment, rest_deployment
 from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_objects import desired
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
+from redbox_hosting.controllers.clusters.slurm_controllers import STORES
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
@@ -38,6 +39,8 @@ class RestApiWorld:
     rest_api: RestApi
     cell: SlurmCell
     deployment: Object | None
+    slurm_conf: str | None
+    """What pods mount; None while there is no configuration."""
 
 
 @dataclass
@@ -75,8 +78,13 @@ class RestApis:
     async def _observe(self, rest_api: RestApi) -> RestApiWorld:
         controller = self.context.controller_of(rest_api.namespace, rest_api.spec.controller_ref.name)
         deployments = self._owned.of(rest_api, kinds.DEPLOYMENT)
+        where = ResourcePath(kinds.CONFIG_MAP, names.mounted_config_name(controller.name), rest_api.namespace)
+        mounted = await self.context.writer.objects.get(where)
         return RestApiWorld(
-            rest_api, self.context.cell_of(controller), deployments.get(names.rest_api_name(rest_api.name))
+            rest_api,
+            self.context.cell_of(controller),
+            deployments.get(names.rest_api_name(rest_api.name)),
+            None if mounted is None else (mounted.get("data") or {}).get("slurm.conf", ""),
         )
 
     async def _ensure_certificate(self, world: RestApiWorld) -> StepOutcome:
@@ -109,13 +117,17 @@ class RestApis:
         return await self.context.writer.objects.get(ResourcePath(kinds.SECRET, name, namespace))
 
     async def _apply(self, world: RestApiWorld) -> StepOutcome:
-        did = await self._owned.apply(world.rest_api, rest_api_objects(world.cell, world.rest_api))
+        if world.slurm_conf is None:
+            return StepOutcome(waits_for=f"the configuration of Controller {world.cell.name}", again_in_s=1)
+        has_accounting = STORES in world.slurm_conf  # else slurmrestd ends at its start
+        wanted = rest_api_objects(world.cell, world.rest_api, has_accounting=has_accounting)
+        did = await self._owned.apply(world.rest_api, wanted)
         name = names.rest_api_name(world.rest_api.name)
         waits = "" if is_rolled_out(world.deployment) else f"{name} to be ready"
         return StepOutcome(did=did, waits_for=waits)
 
 
-def rest_api_objects(cell: SlurmCell, rest_api: RestApi) -> list[DesiredObject]:
+def rest_api_objects(cell: SlurmCell, rest_api: RestApi, *, has_accounting: bool) -> list[DesiredObject]:
     """Pure."""
     name, spec = names.rest_api_name(rest_api.name), rest_api.spec
     owner = rest_api.owner_reference(names.REST_APIS)
@@ -127,7 +139,7 @@ def rest_api_objects(cell: SlurmCell, rest_api: RestApi) -> list[DesiredObject]:
         owner=owner,
         port=names.PORT_SLURMRESTD,
         replicas=1 if spec.replicas is None else spec.replicas,
-        has_accounting=bool(cell.spec.accounting_ref and cell.spec.accounting_ref.name),
+        has_accounting=has_accounting,
         account=name,
         tls_secret=tls.name if tls is not None else "",
         container=spec.slurmrestd,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from redbox_hosting.api import names
 from redbox_hosting.api.daemons import AccountingSpec
+from redbox_hosting.build.config.releases import release_of
 from redbox_hosting.build.pods.accounting import (
     MARIADB,
     PASSWORD_KEY,
@@ -24,7 +25,6 @@ from redbox_kube.api import kinds
 from redbox_kube.controller.owned import DesiredObject
 
 OWNED = (kinds.NETWORK_POLICY, kinds.SERVICE, kinds.SERVICE_ACCOUNT, kinds.STATEFUL_SET)
-CONF = "slurmdbd.conf"
 PASSWORD_BYTES = 24
 
 
@@ -34,14 +34,15 @@ def new_password() -> dict[str, bytes]:
 
 
 def slurmdbd_cell(cell: SlurmCell, spec: AccountingSpec) -> SlurmCell:
-    """The cluster that slurmdbd belongs to, with the Accounting's keys where it names some."""
+    """The cluster that slurmdbd belongs to, with the Accounting's image and keys where it names some."""
     given = {
         "slurm_key_ref": spec.slurm_key_ref,
         "jwt_key_ref": spec.jwt_key,
         "jwks_key_ref": spec.jwks_key_ref,
     }
     keys = {name: ref for name, ref in given.items() if ref is not None}
-    return replace(cell, spec=cell.spec.model_copy(update=keys)) if keys else cell
+    image = str(spec.slurmdbd.get("image") or cell.image)
+    return replace(cell, spec=cell.spec.model_copy(update=keys), image=image, release=release_of(image))
 
 
 def digest_of(conf: str, keys: Iterable[bytes]) -> str:
