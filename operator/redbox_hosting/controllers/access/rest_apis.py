@@ -12,11 +12,10 @@ from redbox_hosting.api.daemons import RestApi
 from redbox_hosting.api.status import RestApiStatus
 from redbox_hosting.build.pods.network import daemon_service, service_account
 from redbox_hosting.build.pods.parts import SlurmCell
-from redbox_hosting.build.pods.slurmrestd import RestDeployment, rest_deployment
+from redbox_hosting.build.pods.slurmrestd import STORES, RestDeployment, rest_deployment
 from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_objects import desired
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
-from redbox_hosting.controllers.clusters.slurm_controllers import STORES
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
