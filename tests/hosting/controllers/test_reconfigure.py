@@ -54,9 +54,9 @@ async def test_a_pod_that_has_its_annotation_is_not_written() -> None:
     assert len(bench.api.requests) == before
 
 
-async def test_a_request_is_repeated_with_a_pause_while_nothing_is_known() -> None:
-    bench = Bench()
-    bench.pod.answers = False
+@pytest.mark.parametrize("pod", [Pod(answers=False), Pod(files={})])
+async def test_a_request_is_repeated_with_a_pause_while_nothing_is_known(pod: Pod) -> None:
+    bench = Bench(pod=pod)
     for _ in range(3):
         assert "new configuration" in (await bench.reconfigure()).waits_for
         bench.clock.now += timedelta(seconds=1)

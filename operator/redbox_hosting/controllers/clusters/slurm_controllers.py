@@ -1,8 +1,8 @@
 """Controllers: slurmctld with its configuration and keys, and `<name>-control`.
 
 A new configuration is projected into slurmctld's pod, read by a reconfigure, and read back by the marker
-among its licenses. One that slurmctld refuses leaves the old one running, and the mounted
-ConfigMap is put back, so that a restart finds what ran before. No answer is neither: it is asked again.
+among its licenses. One that slurmctld refuses leaves the old one running, and the mounted ConfigMap is put
+back, so that a restart finds what ran before. No answer is neither: it is asked again.
 """
 
 from __future__ import annotations
