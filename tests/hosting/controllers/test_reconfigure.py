@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.controllers.clusters.configuration import Configurations, WantedConfiguration
 from redbox_hosting.controllers.clusters.reconfiguration import REPEATED_AFTER
 from redbox_hosting.controllers.clusters.slurm_controllers import status_of
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnreachable, TokenRefused
+from redbox_kube.api.informer import Place
+from redbox_kube.api.objects import ResourcePath
 from redbox_kube.controller.steps import StepFailed
 from tests.hosting.controllers.cluster_bench import (
     NEW,
@@ -50,9 +54,9 @@ async def test_a_pod_that_has_its_annotation_is_not_written() -> None:
     assert len(bench.api.requests) == before
 
 
-async def test_a_request_is_repeated_with_a_pause_while_nothing_is_known() -> None:
-    bench = Bench()
-    bench.pod.answers = False
+@pytest.mark.parametrize("pod", [Pod(answers=False), Pod(files={})])
+async def test_a_request_is_repeated_with_a_pause_while_nothing_is_known(pod: Pod) -> None:
+    bench = Bench(pod=pod)
     for _ in range(3):
         assert "new configuration" in (await bench.reconfigure()).waits_for
         bench.clock.now += timedelta(seconds=1)
@@ -184,3 +188,32 @@ async def test_the_version_is_what_slurm_says_and_stays_while_slurm_says_nothing
         asked, controller=later, running="", release="", nodes=None, unread=SlurmUnreachable("HTTP 502")
     )
     assert status_of(silent, {})[0] == status
+
+
+async def test_the_status_of_a_node_set_begins_no_reconciliation() -> None:
+    bench = Bench()
+    handled: list[Place] = []
+
+    async def handle(place: Place) -> None:
+        handled.append(place)
+
+    def put(name: str, cluster: str, **more: Any) -> None:
+        spec = {"controllerRef": {"name": cluster}}
+        where = ResourcePath(names.NODE_SETS, name, "hpc")
+        bench.api.put(where, metadata={"uid": name, "generation": 1}, spec=spec, **more)
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(bench.context.watches.node_sets.run()),
+            group.create_task(bench.controllers.controller.queue.run(handle, workers=1)),
+        ]
+        put("w", "slurm")
+        while handled != [("hpc", "slurm")]:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+        put("w", "slurm", status={"replicas": 3})
+        put("x", "other")
+        while ("hpc", "other") not in handled:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        for task in tasks:
+            task.cancel()
+    assert handled.count(("hpc", "slurm")) == 1

@@ -108,9 +108,8 @@ class Reconfigurations:
             found = await self.read_files(endpoint, tls, f"{owner}.{world.controller.namespace}.svc")
         except SlurmUnknown:
             return ""
-        return next(
-            (name for name, text in sorted(mounted.files.items()) if found.get(name) != _sha256(text)), ""
-        )
+        late = (name for name, text in sorted(mounted.files.items()) if found.get(name) != _sha256(text))
+        return next(late, "") if found else ""
 
     async def _words(self, world: ClusterWorld) -> str:
         """Slurm's own, from its log: slurmrestd only says that it failed. Empty if the log cannot be read."""

@@ -1,8 +1,8 @@
 """Controllers: slurmctld with its configuration and keys, and `<name>-control`.
 
 A new configuration is projected into slurmctld's pod, read by a reconfigure, and read back by the marker
-among its licenses. One that slurmctld refuses leaves the old one running, and the mounted
-ConfigMap is put back, so that a restart finds what ran before. No answer is neither: it is asked again.
+among its licenses. One that slurmctld refuses leaves the old one running, and the mounted ConfigMap is put
+back, so that a restart finds what ran before. No answer is neither: it is asked again.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
 from redbox_kube.api.objects import Object
 from redbox_kube.controller.controller import Controller, Reconciliation
+from redbox_kube.controller.kube_object import ObjectT
 from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
-from redbox_kube.controller.watched import WatchedKind
+from redbox_kube.controller.watched import Concerns, WatchedKind
 from redbox_kube.status.conditions import ConditionStatus
 
 UNASKED = SlurmUnknown("slurmrestd has not been asked yet")
@@ -104,13 +105,18 @@ class SlurmControllers:
                 *self._owned.watches,
                 (self._pods, _controller_of_pod),
                 (self._config_maps, self._controllers_with_files_of),
-                (context.watches.node_sets, _controller_of),
-                (context.watches.accountings, self._controllers_with),
             ],
             serves=context.leases.may_write,
         )
 
+        self._follow(context.watches.node_sets, _controller_of)
+        self._follow(context.watches.accountings, self._controllers_with)
         context.watches.controllers.follow(self._forget_if_gone)
+
+    def _follow(self, kind: WatchedKind[ObjectT], concerns: Concerns[ObjectT]) -> None:
+        """Only what users write of it: its status changes with each pod, and is in no configuration."""
+        kind.follow(self.controller.queue.add, concerns, input_of=lambda item: item.user_input)
+        self.controller.watched.append(kind)
 
     def _forget_if_gone(self, place: Place) -> None:
         if self.context.watches.controllers.get(place) is None:
