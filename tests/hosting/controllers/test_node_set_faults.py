@@ -196,9 +196,23 @@ async def test_a_pod_of_somebody_else_keeps_no_node_set(it: NodeSetBench) -> Non
 
 async def test_a_deleted_node_set_leaves_no_record(it: NodeSetBench) -> None:
     await it.up(2)
+    it.slurm.refused["delete", "w-0"] = SlurmUnknown("DELETE node/w-0: no answer within 5 s")
     await it.api.delete(WORKERS)
+    await it.has(lambda: it.pods == [] and ("delete", "w-0") in it.slurm.writes)
+    await it.settled()
+    assert WORKERS in it.api.objects
+    it.slurm.refused.clear()
     await it.has(lambda: WORKERS not in it.api.objects)
     assert it.slurm.states == {}
+
+
+async def test_a_worker_whose_record_somebody_deleted_is_named(it: NodeSetBench) -> None:
+    await it.up(1)
+    it.slurm.states.clear()
+    await it.has(lambda: "no record of w-0" in it.condition("NodesMissing").get("message", ""))
+    it.scale(0)
+    await it.has(lambda: it.condition("Draining").get("status") == "Unknown")
+    assert it.pods == ["w-0"]
 
 
 async def test_a_node_set_whose_slurm_is_gone_says_what_keeps_it(it: NodeSetBench) -> None:

@@ -10,6 +10,7 @@ from redbox_hosting.api.unbuilt import unbuilt_fields
 from redbox_hosting.build.pods.worker import dropped_fields
 from redbox_hosting.controllers.workers.plans import is_available, scales_by_number
 from redbox_hosting.controllers.workers.revisions import is_outdated
+from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.nodeset.gate import GateState
 from redbox_hosting.nodeset.observed import WorkerMachine
@@ -20,6 +21,7 @@ from redbox_kube.controller.steps import Reports, StepState
 from redbox_kube.status.conditions import NewCondition
 
 MOST_NAMED = 5
+REGISTERS_WITHIN_S = 60.0
 NAMESPACE_FENCE = "NamespaceFence"
 """A step whose failure degrades nothing: its condition says what is missing."""
 
@@ -111,11 +113,28 @@ def _facts(world: WorkerWorld) -> Iterable[NewCondition]:
             "is off, taint the Kubernetes node with node.kubernetes.io/out-of-service"
         )
         yield NewCondition("MachinesLost", "Lost", words, holds=True)
+    if missing := [view.pod.name for view in world.workers if _is_missing(view, world)]:
+        words = (
+            f"Slurm has no record of {', '.join(_named(missing))}, although slurmd runs there: somebody "
+            f"deleted it. If no job runs there, annotate the pod with {names.ANNOTATION_FORCE_DELETE}"
+        )
+        yield NewCondition("NodesMissing", "NoRecord", words, holds=True)
     if any(view.pod.machine is WorkerMachine.UNREADABLE for view in world.workers):
         words = "cordons and lost machines are not seen: set hosting.nodes to read"
         yield NewCondition("NodesUnreadable", "NoRights", words, holds=True)
     if world.snapshot.unknown:
         yield NewCondition("SlurmRead", "Unknown", world.snapshot.unknown, holds=None)
+
+
+def _is_missing(view: WorkerView, world: WorkerWorld) -> bool:
+    """Whether a worker that has long been ready is not in Slurm, where it would never appear by itself."""
+    since = view.ready_since
+    return (
+        since is not None
+        and world.now - since > REGISTERS_WITHIN_S
+        and not world.snapshot.unknown
+        and view.pod.name not in world.snapshot.nodes
+    )
 
 
 def _named(texts: Sequence[str]) -> list[str]:

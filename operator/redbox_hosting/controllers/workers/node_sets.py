@@ -29,6 +29,7 @@ from redbox_hosting.controllers.workers.plans import acts_of
 from redbox_hosting.controllers.workers.revisions import revision_object, surplus_revisions
 from redbox_hosting.controllers.workers.worker_observer import LOOK_AGAIN_S, WorkerObserver
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
+from redbox_hosting.nodeset.wanted import NodeVerb
 from redbox_kube.api import kinds
 from redbox_kube.api.events import WARNING
 from redbox_kube.api.informer import Place
@@ -203,6 +204,10 @@ class NodeSets:
         answers = await self._writes.write(client, workers, acts, partial(self._check_lease, world))
         if answers.done:
             self._snapshots.hurry(world.controller)
+        for (view, act), _ in answers.done:
+            if act.verb is NodeVerb.DOWN and (jobs := live.jobs_on(view.pod.name)):
+                words = f"{view.pod.name} is set DOWN ({act.reason}), with jobs on it: {named_jobs(jobs)}"
+                await self._say_lost(world, words)
         answers.check()
         return StepOutcome(
             did=", ".join(sorted(f"{act.verb} {view.pod.name}" for (view, act), _ in answers.done))
@@ -212,9 +217,7 @@ class NodeSets:
         candidates = [
             view
             for view in world.workers
-            if (decision := world.gates.get(view.pod.name)) is not None
-            and decision.is_open
-            and world.plan.condemned.get(view.pod.name) != ""  # it stays after all
+            if (decision := world.gates.get(view.pod.name)) is not None and decision.is_open
         ]
         if not candidates:
             return StepOutcome()
@@ -268,12 +271,14 @@ class NodeSets:
 
     async def _show(self, world: WorkerWorld) -> StepOutcome:
         """Conditions and events of pods, and the jobs that were lost."""
-        about = world.node_set.path(names.NODE_SETS)
         for view, jobs in self._lost_jobs.found(world):
-            words = f"{view.pod.name} ended with jobs on it: {named_jobs(jobs)}"
-            await publish(self.context.writer, about, world.node_set.uid, WARNING, ("JobsLost", words))
+            await self._say_lost(world, f"{view.pod.name} ended with jobs on it: {named_jobs(jobs)}")
         (await write_conditions(self.context.writer, world)).check()
         return StepOutcome(again_in_s=self._observer.again_in_s(world))
+
+    async def _say_lost(self, world: WorkerWorld, words: str) -> None:
+        about = world.node_set.path(names.NODE_SETS)
+        await publish(self.context.writer, about, world.node_set.uid, WARNING, ("JobsLost", words))
 
     # ---------------------------------------------------------------------------------------- deletion
     async def _await_gone(self, world: WorkerWorld) -> StepOutcome:
