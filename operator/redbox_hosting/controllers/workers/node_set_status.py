@@ -34,7 +34,7 @@ def status_of(world: WorkerWorld, reports: Reports) -> StatusVerdict:
     updated = [view for view in staying if not is_outdated(view.revision, view.pod_format, world.newest)]
     nodes = [world.snapshot.nodes[view.pod.name] for view in workers if view.pod.name in world.snapshot.nodes]
     before = node_set.status
-    known = not world.snapshot.unknown
+    has_answer = not world.snapshot.unknown
     status = NodeSetStatus(
         desired=plan.desired,
         replicas=len(staying),
@@ -42,10 +42,10 @@ def status_of(world: WorkerWorld, reports: Reports) -> StatusVerdict:
         ready_replicas=sum(view.pod.is_ready for view in staying),
         available_replicas=len(available),
         unavailable_replicas=max(plan.desired - len(available), 0),
-        slurm_idle=_number(nodes, {"IDLE"}, without={"DRAIN"}) if known else before.slurm_idle,
-        slurm_allocated=_number(nodes, {"ALLOCATED", "MIXED"}) if known else before.slurm_allocated,
-        slurm_down=_number(nodes, {"DOWN"}) if known else before.slurm_down,
-        slurm_drain=_number(nodes, {"DRAIN"}) if known else before.slurm_drain,
+        slurm_idle=_number(nodes, {"IDLE"}, without={"DRAIN"}) if has_answer else before.slurm_idle,
+        slurm_allocated=_number(nodes, {"ALLOCATED", "MIXED"}) if has_answer else before.slurm_allocated,
+        slurm_down=_number(nodes, {"DOWN"}) if has_answer else before.slurm_down,
+        slurm_drain=_number(nodes, {"DRAIN"}) if has_answer else before.slurm_drain,
         node_set_hash=world.newest,
         selector=f"{names.LABEL_NODE_SET}={node_set.name}",
     )

@@ -135,8 +135,8 @@ class NodeSets:
         namespace = world.node_set.namespace
         holds = bool(world.workers or world.plan.create) or self._observer.holds_workers(namespace)
         now = monotonic()
-        seen, seen_at = self._fenced.get(namespace, (None, 0.0))
-        if seen == holds and now - seen_at < FENCED_AGAIN_S:
+        value, at = self._fenced.get(namespace, (None, 0.0))
+        if value == holds and now - at < FENCED_AGAIN_S:
             return StepOutcome()
         labels = {names.LABEL_HOLDS_WORKERS: "true" if holds else None}
         where = ResourcePath(kinds.NAMESPACE, namespace)
