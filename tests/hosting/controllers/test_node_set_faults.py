@@ -234,3 +234,19 @@ async def test_the_label_of_the_namespace_comes_back(
     monkeypatch.setattr(node_sets, "FENCED_AGAIN_S", 0.0)
     it.scale(2)
     await it.has(lambda: names.LABEL_HOLDS_WORKERS in it.api.objects[NAMESPACE]["metadata"]["labels"])
+
+
+@pytest.mark.parametrize(("status", "stays"), [(503, True), (403, False)])
+async def test_a_node_set_takes_its_label_off_the_namespace_before_it_goes(
+    it: NodeSetBench, status: int, *, stays: bool
+) -> None:
+    await it.up(1)
+    fault = it.api.fail(ApiRefused(status, "not now"), verb="merge", kind="Namespace")
+    await it.api.delete(WORKERS)
+    await it.has(lambda: it.pods == [])
+    if stays:
+        await it.has(lambda: it.condition("Finalizer").get("message") == "not now")
+        it.api.faults.remove(fault)
+    await it.has(lambda: WORKERS not in it.api.objects)
+    labels = it.api.objects[NAMESPACE]["metadata"]["labels"]
+    assert (names.LABEL_HOLDS_WORKERS in labels) is not stays

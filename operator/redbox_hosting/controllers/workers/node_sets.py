@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from time import monotonic
 
 from redbox_hosting.api import names
@@ -141,12 +142,16 @@ class NodeSets:
         labels = {names.LABEL_HOLDS_WORKERS: "true" if holds else None}
         where = ResourcePath(kinds.NAMESPACE, namespace)
         try:
-            await self.context.writer.objects.merge(where, {"metadata": {"labels": labels}})
+            written = await self.context.writer.objects.merge(where, {"metadata": {"labels": labels}})
         except ApiRefused as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
             raise StepFailed(
                 f"the namespace cannot be labelled, so its deletion ends all but its workers: {error}"
             ) from error
         self.context.writer.count(kinds.NAMESPACE.name, "patch")
+        if written is None:
+            raise ApiRefused(HTTPStatus.CONFLICT, f"the namespace {namespace} changed at the same moment")
         self._fenced[namespace] = holds, now
         return StepOutcome()
 
@@ -297,7 +302,7 @@ class NodeSets:
         async for page, _ in self.context.writer.objects.pages(where, selection):
             if any(is_owned(body, world.node_set) for body in page):
                 return StepOutcome(waits_for="the watch to show all workers", again_in_s=LOOK_AGAIN_S)
-        with contextlib.suppress(StepFailed):  # a label that stays must not keep the NodeSet
+        with contextlib.suppress(StepFailed):  # without the right to label it there is no label
             await self._fence_namespace(world)
         outcome = await finalizer.lift(world.node_set)
         self._snapshots.look_away(world.controller, world.node_set.uid)
