@@ -114,10 +114,11 @@ class ClaimRetentionPolicy(KubeModel):
     """What happens to the claims of workers."""
 
     when_deleted: ClaimRetention = Field(
-        ClaimRetention.RETAIN, description="Retain or Delete, when the NodeSet is deleted."
+        ClaimRetention.RETAIN,
+        description="Retain or Delete, when the NodeSet is deleted. Delete is not built.",
     )
     when_scaled: ClaimRetention = Field(
-        ClaimRetention.RETAIN, description="Retain or Delete, when a worker is removed."
+        ClaimRetention.RETAIN, description="Retain or Delete, when a worker is removed. Delete is not built."
     )
 
 
@@ -206,7 +207,8 @@ class NodeSetSpec(KubeModel):
     )
     ordinal_padding: int = Field(0, ge=0, le=9, description="Digits of a worker's number: 3 makes w-007.")
     pin_to_node: bool = Field(
-        default=False, description="A worker's next pod runs on the Kubernetes node of its first one."
+        default=False,
+        description="A worker's next pod runs on the Kubernetes node of its first one. Not built.",
     )
     workload_disruption_protection: bool = Field(
         default=True,

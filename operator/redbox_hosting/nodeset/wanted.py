@@ -69,13 +69,11 @@ def next_act(
     pod: WorkerPod,
     snapshot: SlurmSnapshot,
     *,
-    namesakes_end: bool = False,
     lost_drain: str = "",
 ) -> NodeAct:
     """The write that is due for this pod's node.
 
-    `namesakes_end`: another pod of this name still ends. `lost_drain`: the reason of an administrator's drain
-    that was seen before a power transition.
+    `lost_drain`: the reason of an administrator's drain that was seen before a power transition.
     """
     node = snapshot.nodes.get(pod.name)
     if node is None or (obstacle := next(_obstacles(pod, node, snapshot), "")):
@@ -92,7 +90,7 @@ def next_act(
         return _drain(pod, node, owner, wanted)
     if owner is DrainOwner.NOBODY:
         return NodeAct(None)
-    reason = next(_reasons_to_wait(pod, node, owner, namesakes_end=namesakes_end), "")
+    reason = next(_reasons_to_wait(pod, node, owner), "")
     return NodeAct(None, reason) if reason else NodeAct(NodeVerb.RESUME)
 
 
@@ -122,10 +120,11 @@ def _would_end_a_job(node: RestNode) -> bool:
     return bool(node.state & BUSY) and bool(node.state & UNPOWERED)
 
 
-def _reasons_to_wait(
-    pod: WorkerPod, node: RestNode, owner: DrainOwner, *, namesakes_end: bool
-) -> Iterator[str]:
-    """Why a node that is out of service is not resumed."""
+def _reasons_to_wait(pod: WorkerPod, node: RestNode, owner: DrainOwner) -> Iterator[str]:
+    """Why a node that is out of service is not resumed.
+
+    Of a pod that still ends no other one has the name: the API server allows one.
+    """
     reason = plain_reason(node.reason)
     if owner is DrainOwner.ADMINISTRATOR:
         yield f"drained by an administrator: {reason}"
@@ -133,8 +132,6 @@ def _reasons_to_wait(
         yield "slurmd does not respond"
     if powering := sorted(node.state & POWER_FLAGS):
         yield f"the node is {', '.join(powering)}"
-    if namesakes_end:
-        yield "the node's former pod still ends"
     if not pod.is_ready:
         yield "the pod is not ready"
     if pod.altered:

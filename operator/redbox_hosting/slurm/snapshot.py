@@ -31,14 +31,28 @@ class SlurmSnapshot:
     jobs: tuple[RestJob, ...] = ()
     reservations: tuple[RestReservation, ...] = ()
     unknown: str = ""
+    _on: dict[str, list[RestJob]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _pending_for: dict[str, list[RestJob]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """By node: thousands of workers ask for their jobs."""
+
+    def __post_init__(self) -> None:
+        for job in self.jobs:
+            if has_ended(job):
+                continue
+            for node in dict.fromkeys(job.nodes):
+                self._on.setdefault(node, []).append(job)
+            for node in dict.fromkeys(job.required_nodes):
+                self._pending_for.setdefault(node, []).append(job)
 
     def jobs_on(self, node: str) -> list[RestJob]:
         """Those that have not ended and have this node."""
-        return [job for job in self.jobs if node in job.nodes and not has_ended(job)]
+        return self._on.get(node, [])
 
     def pending_for(self, node: str) -> list[RestJob]:
         """Those that wait and ask for this node by name: without its record they never start."""
-        return [job for job in self.jobs if node in job.required_nodes and not has_ended(job)]
+        return self._pending_for.get(node, [])
 
     def reservations_of(self, node: str) -> list[str]:
         return [each.name for each in self.reservations if node in each.node_list]

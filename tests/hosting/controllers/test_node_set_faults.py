@@ -196,9 +196,23 @@ async def test_a_pod_of_somebody_else_keeps_no_node_set(it: NodeSetBench) -> Non
 
 async def test_a_deleted_node_set_leaves_no_record(it: NodeSetBench) -> None:
     await it.up(2)
+    it.slurm.refused["delete", "w-0"] = SlurmUnknown("DELETE node/w-0: no answer within 5 s")
     await it.api.delete(WORKERS)
+    await it.has(lambda: it.pods == [] and ("delete", "w-0") in it.slurm.writes)
+    await it.settled()
+    assert WORKERS in it.api.objects
+    it.slurm.refused.clear()
     await it.has(lambda: WORKERS not in it.api.objects)
     assert it.slurm.states == {}
+
+
+async def test_a_worker_whose_record_somebody_deleted_is_named(it: NodeSetBench) -> None:
+    await it.up(1)
+    it.slurm.states.clear()
+    await it.has(lambda: "no record of w-0" in it.condition("NodesMissing").get("message", ""))
+    it.scale(0)
+    await it.has(lambda: it.condition("Draining").get("status") == "Unknown")
+    assert it.pods == ["w-0"]
 
 
 async def test_a_node_set_whose_slurm_is_gone_says_what_keeps_it(it: NodeSetBench) -> None:
@@ -220,3 +234,19 @@ async def test_the_label_of_the_namespace_comes_back(
     monkeypatch.setattr(node_sets, "FENCED_AGAIN_S", 0.0)
     it.scale(2)
     await it.has(lambda: names.LABEL_HOLDS_WORKERS in it.api.objects[NAMESPACE]["metadata"]["labels"])
+
+
+@pytest.mark.parametrize(("status", "stays"), [(503, True), (403, False)])
+async def test_a_node_set_takes_its_label_off_the_namespace_before_it_goes(
+    it: NodeSetBench, status: int, *, stays: bool
+) -> None:
+    await it.up(1)
+    fault = it.api.fail(ApiRefused(status, "not now"), verb="merge", kind="Namespace")
+    await it.api.delete(WORKERS)
+    await it.has(lambda: it.pods == [])
+    if stays:
+        await it.has(lambda: it.condition("Finalizer").get("message") == "not now")
+        it.api.faults.remove(fault)
+    await it.has(lambda: WORKERS not in it.api.objects)
+    labels = it.api.objects[NAMESPACE]["metadata"]["labels"]
+    assert (names.LABEL_HOLDS_WORKERS in labels) is not stays

@@ -105,6 +105,7 @@ async def test_force_delete_requeues_the_jobs_and_deletes_the_worker(it: NodeSet
     assert it.slurm.running[7].job_state == {"PENDING"}
     assert graces == [FORCED_GRACE_S]
     await it.has(lambda: "forced: the machine burns" in it.event("Removal"))
+    assert any("with jobs on it: 7 (alice: train)" in each["message"] for each in it.api.events)
 
 
 async def test_force_delete_needs_no_slurm(it: NodeSetBench) -> None:

@@ -308,12 +308,6 @@ def test_the_act_that_is_due(
     assert (act.verb, act.reason) == (verb, reason), case
 
 
-def test_a_name_is_resumed_only_when_no_pod_of_it_ends() -> None:
-    """L16.7: the ending pod's slurmd may register and take jobs."""
-    late = snapshot(node("DOWN", reason=REBOOTED))
-    assert next_act(pod(), late, namesakes_end=True).reason == "the node's former pod still ends"
-
-
 @pytest.mark.parametrize(
     ("state", "verb"),
     [("IDLE", DRAIN), ("IDLE+POWERED_DOWN", DRAIN), ("ALLOCATED+POWERING_UP", None), ("IDLE+DRAIN", None)],

@@ -36,29 +36,29 @@ class LostJobs:
 
     def found(self, world: WorkerWorld) -> Iterator[tuple[WorkerView, tuple[RestJob, ...]]]:
         """Each worker that ended with jobs on it, once."""
-        known = self._occupied.setdefault(world.node_set.uid, {})
+        occupied_workers = self._occupied.setdefault(world.node_set.uid, {})
         snapshot = world.snapshot
         present = {view.pod.uid: view for view in world.workers}
-        for uid, occupied in list(known.items()):
+        for uid, occupied in list(occupied_workers.items()):
             now = present.get(uid)
             if occupied.ended_at is None and (now is None or now.restarts > occupied.view.restarts):
                 occupied.ended_at = snapshot.taken_at
             is_known = not snapshot.unknown
             if is_known and occupied.ended_at is not None and snapshot.taken_at > occupied.ended_at:
-                del known[uid]
+                del occupied_workers[uid]
                 by_id = {job.job_id: job for job in snapshot.jobs}
                 if lost := tuple(job for job in occupied.jobs if _is_lost(by_id.get(job.job_id))):
                     yield occupied.view, lost
         if snapshot.unknown:
             return
         for uid, view in present.items():
-            if uid in known and known[uid].ended_at is not None:
+            if uid in occupied_workers and occupied_workers[uid].ended_at is not None:
                 continue
             if jobs := tuple(snapshot.jobs_on(view.pod.name)):
-                known[uid] = _Occupied(view, jobs)
+                occupied_workers[uid] = _Occupied(view, jobs)
             else:
-                known.pop(uid, None)
-        if not known and world.node_set.being_deleted and not present:
+                occupied_workers.pop(uid, None)
+        if not occupied_workers and world.node_set.being_deleted and not present:
             del self._occupied[world.node_set.uid]
 
 

@@ -10,6 +10,7 @@ from redbox_hosting.api.unbuilt import unbuilt_fields
 from redbox_hosting.build.pods.worker import dropped_fields
 from redbox_hosting.controllers.workers.plans import is_available, scales_by_number
 from redbox_hosting.controllers.workers.revisions import is_outdated
+from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.nodeset.gate import GateState
 from redbox_hosting.nodeset.observed import WorkerMachine
@@ -20,6 +21,7 @@ from redbox_kube.controller.steps import Reports, StepState
 from redbox_kube.status.conditions import NewCondition
 
 MOST_NAMED = 5
+REGISTERS_WITHIN_S = 60.0
 NAMESPACE_FENCE = "NamespaceFence"
 """A step whose failure degrades nothing: its condition says what is missing."""
 
@@ -32,7 +34,7 @@ def status_of(world: WorkerWorld, reports: Reports) -> StatusVerdict:
     updated = [view for view in staying if not is_outdated(view.revision, view.pod_format, world.newest)]
     nodes = [world.snapshot.nodes[view.pod.name] for view in workers if view.pod.name in world.snapshot.nodes]
     before = node_set.status
-    known = not world.snapshot.unknown
+    has_answer = not world.snapshot.unknown
     status = NodeSetStatus(
         desired=plan.desired,
         replicas=len(staying),
@@ -40,10 +42,10 @@ def status_of(world: WorkerWorld, reports: Reports) -> StatusVerdict:
         ready_replicas=sum(view.pod.is_ready for view in staying),
         available_replicas=len(available),
         unavailable_replicas=max(plan.desired - len(available), 0),
-        slurm_idle=_number(nodes, {"IDLE"}, without={"DRAIN"}) if known else before.slurm_idle,
-        slurm_allocated=_number(nodes, {"ALLOCATED", "MIXED"}) if known else before.slurm_allocated,
-        slurm_down=_number(nodes, {"DOWN"}) if known else before.slurm_down,
-        slurm_drain=_number(nodes, {"DRAIN"}) if known else before.slurm_drain,
+        slurm_idle=_number(nodes, {"IDLE"}, without={"DRAIN"}) if has_answer else before.slurm_idle,
+        slurm_allocated=_number(nodes, {"ALLOCATED", "MIXED"}) if has_answer else before.slurm_allocated,
+        slurm_down=_number(nodes, {"DOWN"}) if has_answer else before.slurm_down,
+        slurm_drain=_number(nodes, {"DRAIN"}) if has_answer else before.slurm_drain,
         node_set_hash=world.newest,
         selector=f"{names.LABEL_NODE_SET}={node_set.name}",
     )
@@ -111,11 +113,28 @@ def _facts(world: WorkerWorld) -> Iterable[NewCondition]:
             "is off, taint the Kubernetes node with node.kubernetes.io/out-of-service"
         )
         yield NewCondition("MachinesLost", "Lost", words, holds=True)
+    if missing := [view.pod.name for view in world.workers if _is_missing(view, world)]:
+        words = (
+            f"Slurm has no record of {', '.join(_named(missing))}, although slurmd runs there: somebody "
+            f"deleted it. If no job runs there, annotate the pod with {names.ANNOTATION_FORCE_DELETE}"
+        )
+        yield NewCondition("NodesMissing", "NoRecord", words, holds=True)
     if any(view.pod.machine is WorkerMachine.UNREADABLE for view in world.workers):
         words = "cordons and lost machines are not seen: set hosting.nodes to read"
         yield NewCondition("NodesUnreadable", "NoRights", words, holds=True)
     if world.snapshot.unknown:
         yield NewCondition("SlurmRead", "Unknown", world.snapshot.unknown, holds=None)
+
+
+def _is_missing(view: WorkerView, world: WorkerWorld) -> bool:
+    """Whether a worker that has long been ready is not in Slurm, where it would never appear by itself."""
+    since = view.ready_since
+    return (
+        since is not None
+        and world.now - since > REGISTERS_WITHIN_S
+        and not world.snapshot.unknown
+        and view.pod.name not in world.snapshot.nodes
+    )
 
 
 def _named(texts: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from time import monotonic
 
 from redbox_hosting.api import names
@@ -29,6 +30,7 @@ from redbox_hosting.controllers.workers.plans import acts_of
 from redbox_hosting.controllers.workers.revisions import revision_object, surplus_revisions
 from redbox_hosting.controllers.workers.worker_observer import LOOK_AGAIN_S, WorkerObserver
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
+from redbox_hosting.nodeset.wanted import NodeVerb
 from redbox_kube.api import kinds
 from redbox_kube.api.events import WARNING
 from redbox_kube.api.informer import Place
@@ -134,18 +136,22 @@ class NodeSets:
         namespace = world.node_set.namespace
         holds = bool(world.workers or world.plan.create) or self._observer.holds_workers(namespace)
         now = monotonic()
-        seen, seen_at = self._fenced.get(namespace, (None, 0.0))
-        if seen == holds and now - seen_at < FENCED_AGAIN_S:
+        value, at = self._fenced.get(namespace, (None, 0.0))
+        if value == holds and now - at < FENCED_AGAIN_S:
             return StepOutcome()
         labels = {names.LABEL_HOLDS_WORKERS: "true" if holds else None}
         where = ResourcePath(kinds.NAMESPACE, namespace)
         try:
-            await self.context.writer.objects.merge(where, {"metadata": {"labels": labels}})
+            written = await self.context.writer.objects.merge(where, {"metadata": {"labels": labels}})
         except ApiRefused as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
             raise StepFailed(
                 f"the namespace cannot be labelled, so its deletion ends all but its workers: {error}"
             ) from error
         self.context.writer.count(kinds.NAMESPACE.name, "patch")
+        if written is None:
+            raise ApiRefused(HTTPStatus.CONFLICT, f"the namespace {namespace} changed at the same moment")
         self._fenced[namespace] = holds, now
         return StepOutcome()
 
@@ -203,6 +209,10 @@ class NodeSets:
         answers = await self._writes.write(client, workers, acts, partial(self._check_lease, world))
         if answers.done:
             self._snapshots.hurry(world.controller)
+        for (view, act), _ in answers.done:
+            if act.verb is NodeVerb.DOWN and (jobs := live.jobs_on(view.pod.name)):
+                words = f"{view.pod.name} is set DOWN ({act.reason}), with jobs on it: {named_jobs(jobs)}"
+                await self._say_lost(world, words)
         answers.check()
         return StepOutcome(
             did=", ".join(sorted(f"{act.verb} {view.pod.name}" for (view, act), _ in answers.done))
@@ -212,9 +222,7 @@ class NodeSets:
         candidates = [
             view
             for view in world.workers
-            if (decision := world.gates.get(view.pod.name)) is not None
-            and decision.is_open
-            and world.plan.condemned.get(view.pod.name) != ""  # it stays after all
+            if (decision := world.gates.get(view.pod.name)) is not None and decision.is_open
         ]
         if not candidates:
             return StepOutcome()
@@ -268,12 +276,14 @@ class NodeSets:
 
     async def _show(self, world: WorkerWorld) -> StepOutcome:
         """Conditions and events of pods, and the jobs that were lost."""
-        about = world.node_set.path(names.NODE_SETS)
         for view, jobs in self._lost_jobs.found(world):
-            words = f"{view.pod.name} ended with jobs on it: {named_jobs(jobs)}"
-            await publish(self.context.writer, about, world.node_set.uid, WARNING, ("JobsLost", words))
+            await self._say_lost(world, f"{view.pod.name} ended with jobs on it: {named_jobs(jobs)}")
         (await write_conditions(self.context.writer, world)).check()
         return StepOutcome(again_in_s=self._observer.again_in_s(world))
+
+    async def _say_lost(self, world: WorkerWorld, words: str) -> None:
+        about = world.node_set.path(names.NODE_SETS)
+        await publish(self.context.writer, about, world.node_set.uid, WARNING, ("JobsLost", words))
 
     # ---------------------------------------------------------------------------------------- deletion
     async def _await_gone(self, world: WorkerWorld) -> StepOutcome:
@@ -292,7 +302,7 @@ class NodeSets:
         async for page, _ in self.context.writer.objects.pages(where, selection):
             if any(is_owned(body, world.node_set) for body in page):
                 return StepOutcome(waits_for="the watch to show all workers", again_in_s=LOOK_AGAIN_S)
-        with contextlib.suppress(StepFailed):  # a label that stays must not keep the NodeSet
+        with contextlib.suppress(StepFailed):  # without the right to label it there is no label
             await self._fence_namespace(world)
         outcome = await finalizer.lift(world.node_set)
         self._snapshots.look_away(world.controller, world.node_set.uid)

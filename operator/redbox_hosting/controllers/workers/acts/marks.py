@@ -15,7 +15,7 @@ from redbox_kube.status.status_writer import StatusWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PodMark:
     """Annotations and labels of one pod that change; None removes one."""
 
     view: WorkerView
@@ -30,12 +30,12 @@ class Mark:
         return f"{self.view.pod.name} {f'is to go: {reason}' if reason else 'stays'}"
 
 
-def marks_due(world: WorkerWorld, at: str) -> list[Mark]:
+def marks_due(world: WorkerWorld, at: str) -> list[PodMark]:
     """Pure. `at`: now."""
     marks = []
     protects = world.node_set.spec.workload_disruption_protection
     for view in world.workers:
-        mark = Mark(view)
+        mark = PodMark(view)
         reason = world.plan.condemned.get(view.pod.name)
         if reason is not None:
             mark.annotations[names.ANNOTATION_CONDEMNED] = reason or None
@@ -53,11 +53,11 @@ def marks_due(world: WorkerWorld, at: str) -> list[Mark]:
 
 
 async def write_marks(
-    writer: StatusWriter, namespace: str, marks: list[Mark], check: Callable[[], None]
-) -> Answers[Mark, bool]:
+    writer: StatusWriter, namespace: str, marks: list[PodMark], check: Callable[[], None]
+) -> Answers[PodMark, bool]:
     """Whether each was written: False if the pod is gone, or another one has its name."""
 
-    async def write(mark: Mark) -> bool:
+    async def write(mark: PodMark) -> bool:
         check()
         metadata = {
             "uid": mark.view.pod.uid,

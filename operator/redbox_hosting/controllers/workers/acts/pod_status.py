@@ -52,10 +52,10 @@ async def _write(writer: StatusWriter, world: WorkerWorld, view: WorkerView, wan
 
 
 async def publish(
-    writer: StatusWriter, about: ResourcePath, uid: str, severity: str, said: tuple[str, str]
+    writer: StatusWriter, about: ResourcePath, uid: str, severity: str, text: tuple[str, str]
 ) -> None:
     """An event of one reason and message; repeats are counted."""
-    reason, message = said
+    reason, message = text
     event = Event(
         about=about,
         uid=uid,

@@ -64,16 +64,16 @@ class WorkerRemoval:
                 break  # Slurm does not answer: the others would take as long
         return answers
 
-    async def _remove(self, where: ResourcePath, seen: WorkerView, live: SlurmSnapshot) -> Removal:
+    async def _remove(self, where: ResourcePath, candidate: WorkerView, live: SlurmSnapshot) -> Removal:
         body = await self.writer.objects.get(where)
-        if body is None or body["metadata"].get("uid") != seen.pod.uid:
+        if body is None or body["metadata"].get("uid") != candidate.pod.uid:
             return Removal()
         view = read_worker(body)
         if view.pod.is_ending or not view.pod.condemned:
             return Removal()
         pod = replace(
             view.pod,
-            was_ready=view.pod.was_ready or seen.pod.was_ready,
+            was_ready=view.pod.was_ready or candidate.pod.was_ready,
             machine=await self.machine(view),
             drain_confirmed=self.drain_confirmed(view.pod.uid),
         )
