@@ -187,35 +187,35 @@ async def test_a_token_without_refresh_ends_and_says_so(bench: AccessBench) -> N
     assert bench.registry.get_sample_value("redbox_hosting_tokens", {"state": "expired"}) == 1
 
 
-async def test_the_secret_of_a_user_who_leaves_the_list_is_removed(bench: AccessBench) -> None:
+async def test_the_token_of_a_user_who_leaves_the_list_is_removed(bench: AccessBench) -> None:
     bench.put(names.CONTROLLERS, "slurm", **ALLOWS)
     put_token(bench)
     await bench.has(lambda: bench.condition(names.TOKENS, "t").get("status") == "True")
     bench.put(names.CONTROLLERS, "slurm", redbox={"tokens": {"users": ["bob"]}})
     await is_refused(bench, "does not allow tokens of alice")
-    assert not bench.is_there(kinds.SECRET, SECRET)
+    assert bench.secret(SECRET) == {}
     assert "expiresAt" not in bench.api.objects[at(names.TOKENS, "t")]["status"]
     bench.put(names.CONTROLLERS, "slurm", **ALLOWS)
-    await has_token(bench)
+    await bench.has(lambda: bench.secret(SECRET))
 
 
-async def test_the_secret_goes_with_the_controller(bench: AccessBench) -> None:
+async def test_the_token_goes_with_the_controller(bench: AccessBench) -> None:
     bench.put(names.CONTROLLERS, "slurm", **ALLOWS)
     put_token(bench, controllerRef={"name": "slurm"})
     await has_token(bench)
     bench.api.remove(at(names.CONTROLLERS, "slurm"))
     await is_refused(bench, "there is no Controller slurm in the namespace")
-    assert not bench.is_there(kinds.SECRET, SECRET)
+    assert bench.secret(SECRET) == {}
 
 
-async def test_a_refusal_is_named_although_the_secret_cannot_be_removed(bench: AccessBench) -> None:
+async def test_a_refusal_is_named_although_the_token_cannot_be_removed(bench: AccessBench) -> None:
     bench.put(names.CONTROLLERS, "slurm", **ALLOWS)
     put_token(bench)
     await has_token(bench)
-    bench.api.fail(ApiRefused(403, "no right"), verb="delete", kind="Secret")
+    bench.api.fail(ApiRefused(403, "no right"), verb="merge", kind="Secret")
     bench.put(names.CONTROLLERS, "slurm")
     await is_refused(bench, "does not allow tokens of alice")
-    assert "its Secret could not be removed: " in bench.says(names.TOKENS, "t", "Allowed")
+    assert "it could not be removed from its Secret: " in bench.says(names.TOKENS, "t", "Allowed")
 
 
 async def test_secrets_of_others_are_neither_written_nor_removed(bench: AccessBench) -> None:
@@ -223,9 +223,20 @@ async def test_secrets_of_others_are_neither_written_nor_removed(bench: AccessBe
     bench.put(names.CONTROLLERS, "slurm", **ALLOWS)
     put_token(bench)
     await bench.has(lambda: "does not belong to t" in bench.says(names.TOKENS, "t", "Signed"))
+    bench.put_secret(SECRET, SLURM_JWT="mine")
     bench.put(names.CONTROLLERS, "slurm")
     await is_refused(bench, "does not allow")
-    assert bench.secret(SECRET) == {"mine": "1"}
+    assert bench.secret(SECRET) == {"SLURM_JWT": "mine"}
+
+
+async def test_a_token_without_refresh_is_signed_when_there_is_none(bench: AccessBench) -> None:
+    bench.put(names.CONTROLLERS, "slurm", **ALLOWS)
+    put_token(bench, refresh=False)
+    await has_token(bench)
+    bench.put(names.CONTROLLERS, "slurm")
+    await bench.has(lambda: bench.secret(SECRET) == {})
+    bench.put(names.CONTROLLERS, "slurm", **ALLOWS)
+    await bench.has(lambda: bench.secret(SECRET))
 
 
 async def test_a_changed_token_is_signed_again(bench: AccessBench) -> None:

@@ -18,7 +18,7 @@ LONGEST_NAME = 253
 
 
 def refusal(token: Token, controllers: Sequence[SlurmController]) -> str:
-    """Why this Token gets no Secret, with the cure; empty if it gets one."""
+    """Why this Token gets no token, with the cure; empty if it gets one."""
     try:
         controller = controller_of(token, controllers)
         lifetime_of(token.spec.lifetime)

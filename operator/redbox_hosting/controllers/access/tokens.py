@@ -2,7 +2,7 @@
 
 The token itself says when it is due, so a restart forgets nothing. Only users on the Controller's list get
 one, and only with that Controller's key: otherwise everybody who may create Tokens could be any user of any
-cluster in the namespace, root included. The Secret of a refused Token is removed.
+cluster in the namespace, root included. A refused Token loses the token in its Secret.
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ class Tokens:
     async def _check(self, world: TokenWorld) -> StepOutcome:
         if why := refusal(world.token, world.controllers):
             try:
-                await self._secrets.remove(world.token, secret_of(world.token).name)
+                secret = secret_of(world.token)
+                await self._secrets.withdraw(world.token, secret.name, secret.key)
             except ApiError as error:
-                raise StepFailed(f"{why} (its Secret could not be removed: {error})") from error
+                raise StepFailed(f"{why} (and it could not be removed from its Secret: {error})") from error
             raise StepFailed(why)
         return StepOutcome()
 
@@ -104,6 +105,8 @@ class Tokens:
             return times_of(files.get(secret.key, b"").decode(errors="replace"), key, spec.username)
 
         def is_due(files: Mapping[str, bytes]) -> bool:
+            if secret.key not in files:
+                return True
             times = times_in(files)
             return spec.refresh and (
                 times is None or times.lifetime != lifetime or not times.issued_at <= now < times.due_at

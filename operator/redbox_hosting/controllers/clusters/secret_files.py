@@ -54,12 +54,15 @@ class SecretFiles:
     async def exists(self, namespace: str, name: str) -> bool:
         return await self._writer.objects.get(ResourcePath(SECRET, name, namespace)) is not None
 
-    async def remove(self, owner: KubeObject, name: str) -> None:
-        """A Secret of ours; one of somebody else stays."""
+    async def withdraw(self, owner: KubeObject, name: str, key: str) -> None:
+        """Remove a key of a Secret of ours, which needs no right to delete Secrets; one of others stays."""
         where = ResourcePath(SECRET, name, owner.namespace)
         existing = await self._writer.objects.get(where)
-        if existing is not None and _is_owned(existing, owner):
-            await self._writer.delete(where, existing["metadata"]["uid"])
+        if existing is None or not _is_owned(existing, owner) or key not in (existing.get("data") or {}):
+            return
+        version = {"metadata": {"resourceVersion": existing["metadata"]["resourceVersion"]}}
+        await self._writer.objects.merge(where, {**version, "data": {key: None}})
+        self._writer.count(SECRET.name, "patch")
 
     async def key(self, namespace: str, ref: SecretKeyRef) -> bytes:
         """A key of a user's Secret; raises StepFailed."""
