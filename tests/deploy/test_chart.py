@@ -250,7 +250,9 @@ def test_no_two_objects_have_one_name(helm: Path, example: str, namespace: str) 
 def test_the_workers_policies_select_by_the_labels_that_the_operator_sets(rendered: Render) -> None:
     policies = {
         one["metadata"]["name"]: one["spec"]
-        for one in of_kind(rendered(hosting={"enabled": True, "namespaces": ["hpc"]}), "ValidatingAdmissionPolicy")
+        for one in of_kind(
+            rendered(hosting={"enabled": True, "namespaces": ["hpc"]}), "ValidatingAdmissionPolicy"
+        )
         if one["metadata"]["name"].startswith("redbox-worker")
     }
     selected = {

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class CommandFailed(Exception):
-    """With a sentence for whoever reads the hook's log."""
+    """With a sentence for the log of the hook."""
 
 
 def crd_commands(program: str, all_crds: Callable[[], Sequence[Object]]) -> typer.Typer:

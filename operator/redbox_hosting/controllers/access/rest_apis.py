@@ -12,7 +12,7 @@ from redbox_hosting.api.daemons import RestApi
 from redbox_hosting.api.status import RestApiStatus
 from redbox_hosting.build.pods.network import daemon_service, service_account
 from redbox_hosting.build.pods.parts import SlurmCell
-from redbox_hosting.build.pods.slurmrestd import STORES, RestDeployment, rest_deployment
+from redbox_hosting.build.pods.slurmrestd import STORES, RestDeployment, connection_digest, rest_deployment
 from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_objects import desired
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
@@ -118,15 +118,14 @@ class RestApis:
     async def _apply(self, world: RestApiWorld) -> StepOutcome:
         if world.slurm_conf is None:
             return StepOutcome(waits_for=f"the configuration of Controller {world.cell.name}", again_in_s=1)
-        has_accounting = STORES in world.slurm_conf  # else slurmrestd ends at its start
-        wanted = rest_api_objects(world.cell, world.rest_api, has_accounting=has_accounting)
+        wanted = rest_api_objects(world.cell, world.rest_api, world.slurm_conf)
         did = await self._owned.apply(world.rest_api, wanted)
         name = names.rest_api_name(world.rest_api.name)
         waits = "" if is_rolled_out(world.deployment) else f"{name} to be ready"
         return StepOutcome(did=did, waits_for=waits)
 
 
-def rest_api_objects(cell: SlurmCell, rest_api: RestApi, *, has_accounting: bool) -> list[DesiredObject]:
+def rest_api_objects(cell: SlurmCell, rest_api: RestApi, slurm_conf: str) -> list[DesiredObject]:
     """Pure."""
     name, spec = names.rest_api_name(rest_api.name), rest_api.spec
     owner = rest_api.owner_reference(names.REST_APIS)
@@ -138,7 +137,8 @@ def rest_api_objects(cell: SlurmCell, rest_api: RestApi, *, has_accounting: bool
         owner=owner,
         port=names.PORT_SLURMRESTD,
         replicas=1 if spec.replicas is None else spec.replicas,
-        has_accounting=has_accounting,
+        has_accounting=STORES in slurm_conf,
+        connection=connection_digest(slurm_conf),
         account=name,
         tls_secret=tls.name if tls is not None else "",
         container=spec.slurmrestd,
