@@ -120,6 +120,8 @@ def test_a_workers_pod_passes_baseline_and_more_than_that_does_not(kubectl: Kube
     try:
         pod = worker_pod(cell(), WorkerPlan(node_set(), 0, "rev"))
         pod["metadata"] |= {"namespace": "hosted", "ownerReferences": []}
+        account = {"name": pod["spec"]["serviceAccountName"], "namespace": "hosted"}
+        kubectl.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
         kubectl.create(pod, dryRun="All")
         privileged = cell({"redbox": {"profile": "Privileged"}})
         refused = worker_pod(privileged, WorkerPlan(node_set(), 0, "rev"))
