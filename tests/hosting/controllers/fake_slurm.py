@@ -68,7 +68,7 @@ class FakeSlurm:
         self.read_count += 1
         self._answer()
         self.before_each_read()
-        return tuple(self._row(name) for name in self.states)
+        return tuple(self.row(name) for name in self.states)
 
     async def jobs(self) -> tuple[RestJob, ...]:
         self._answer()
@@ -110,7 +110,7 @@ class FakeSlurm:
         del self.states[name]
         self.owners.pop(name, None)
 
-    def _row(self, name: str) -> RestNode:
+    def row(self, name: str) -> RestNode:
         uid, address = self.owners.get(name, ("", ""))
         return RestNode.model_validate(
             {

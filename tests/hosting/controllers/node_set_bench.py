@@ -19,6 +19,7 @@ from redbox_hosting.controllers.slurm_connections import SlurmConnections
 from redbox_hosting.controllers.slurm_snapshots import SlurmSnapshots
 from redbox_hosting.controllers.watched_kinds import HostingWatches
 from redbox_hosting.controllers.workers.node_sets import NodeSets
+from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.controller import run_controllers
@@ -131,12 +132,13 @@ class NodeSetBench:
 
 @asynccontextmanager
 async def operator(
-    api: FakeApiServer, slurm: FakeSlurm, *, reads_nodes: bool = True
+    api: FakeApiServer, slurm: FakeSlurm | SlurmrestdClient, *, reads_nodes: bool = True
 ) -> AsyncIterator[NamespaceLeases]:
     """The controller of NodeSets, as the program runs it; killed at the end."""
     connections = SlurmConnections()
     snapshots = SlurmSnapshots(connections)
-    connections.connect(("hpc", "slurm"), slurm.client)
+    client = slurm.client if isinstance(slurm, FakeSlurm) else slurm
+    connections.connect(("hpc", "slurm"), client)
     writes = Counter("writes", "Writes.", ("kind", "verb"), registry=None)
     leases = NamespaceLeases(api.client, ["hpc"], "redbox-hosting", object_format=1)
     context = HostingContext(
