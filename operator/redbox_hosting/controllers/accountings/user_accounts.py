@@ -34,8 +34,8 @@ class UserAccounts:
             self._added.pop(controller.uid, None)
             return ""
         wanted, now = await self._users_of(controller), self._clock().timestamp()
-        known, seen = self._added.get(controller.uid, (None, 0.0))
-        if known == wanted and now < seen + USERS_AGAIN_S:
+        added, added_at = self._added.get(controller.uid, (None, 0.0))
+        if added == wanted and now < added_at + USERS_AGAIN_S:
             return ""
         await slurmdb.add_account(ACCOUNT, cluster.name_in_slurm, ACCOUNT_TEXT)
         missing = await _missing(wanted, cluster.name_in_slurm, slurmdb)
