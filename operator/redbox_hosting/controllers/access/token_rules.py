@@ -76,5 +76,5 @@ def secret_of(token: Token) -> SecretKeyRef:
     return SecretKeyRef.model_construct(name=f"{token.name}-jwt-{user}", key=SECRET_KEY)
 
 
-def _is_same(given: SecretKeyRef, wanted: SecretKeyRef) -> bool:
-    return (given.name, given.key) == (wanted.name, wanted.key)
+def _is_same(first: SecretKeyRef, other: SecretKeyRef) -> bool:
+    return (first.name, first.key) == (other.name, other.key)
