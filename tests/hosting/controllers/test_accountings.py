@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from redbox_hosting.api import names
+from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.controllers.accountings.accountings import Accountings
+from redbox_hosting.controllers.accountings.reporting_clusters import ReportingClusters
 from redbox_kube.api import kinds
 from tests.hosting.controllers.access_bench import AccessBench, at
 from tests.hosting.controllers.access_bench import bench as running_bench
@@ -325,6 +328,20 @@ async def test_a_cluster_id_of_the_time_without_accounting_is_named_with_its_cur
     bench.register("slurm")
     await is_ready(bench)
     assert bench.condition(names.ACCOUNTINGS, "acct", "ClusterIdMismatch")["status"] == "False"
+
+
+@pytest.mark.parametrize(("ready", "wrong"), [("False", True), ("True", False)])
+async def test_a_refusal_of_the_controller_tells_of_a_cluster_id_after_its_log_is_gone(
+    bench: AccessBench, ready: str, *, wrong: bool
+) -> None:
+    condition = {"type": "Ready", "status": ready, "reason": "R", "message": f"refused: {WRONG_ID}"}
+    conditions = [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    metadata = {"name": "slurm", "namespace": "hpc", "uid": "1"}
+    controller = SlurmController.model_validate(
+        {"metadata": metadata, "spec": {}, "status": {"conditions": conditions}}
+    )
+    (cluster,) = await ReportingClusters(bench.parts[Accountings].context).read([controller], None)
+    assert cluster.has_wrong_id is wrong
 
 
 # ------------------------------------------------------------------------------------------------- faults
