@@ -209,10 +209,12 @@ async def test_an_external_slurmdbd_does_not_have_keys_that_the_operator_made(be
 async def test_slurmdbd_goes_once_an_accounting_becomes_external(bench: AccessBench) -> None:
     put_accounting(bench)
     put_controller(bench)
-    await bench.has(lambda: bench.is_there(kinds.STATEFUL_SET, "acct-accounting"))
+    bench.register("slurm")
+    await is_ready(bench)
     put_accounting(bench, external=True, externalConfig={"host": "dbd.example.org", "port": 6819})
     await bench.has(lambda: not [name for name in bench.api.names("StatefulSet") if name.startswith("acct")])
     await bench.has(lambda: "AccountingStorageHost=dbd.example.org" in conf(bench))
+    await bench.has(lambda: "version" not in bench.api.objects[at(names.ACCOUNTINGS, "acct")]["status"])
 
 
 async def test_a_slurmctld_that_runs_elsewhere_reports_to_a_slurmdbd_here(bench: AccessBench) -> None:
