@@ -44,10 +44,11 @@ CREATE USER IF NOT EXISTS slurm@'%%' IDENTIFIED BY '%s';
 ALTER USER slurm@'%%' IDENTIFIED BY '%s';
 GRANT ALL ON slurm_acct_db.* TO slurm@'%%';
 " "$PASSWORD" "$PASSWORD" >/run/mysqld/init.sql
-exec mariadbd --datadir="$data" --init-file=/run/mysqld/init.sql
+exec mariadbd --datadir="$data" --init-file=/run/mysqld/init.sql "--bind-address=*" --skip-networking=OFF
 """
 """A pod that ends in the middle of the installation leaves no half database. The operator makes the password
-of letters and digits; printf is the shell's own, so it is no argument of a process."""
+of letters and digits; printf is the shell's own, so it is no argument of a process. Debian's configuration
+listens on loopback only."""
 
 
 @dataclass(frozen=True, slots=True)
