@@ -57,13 +57,11 @@ async def test_a_controller_outlives_its_node_sets(api: FakeApiServer) -> None:
     node_set = ResourcePath(names.NODE_SETS, "cpu", "hpc")
     api.put(node_set, spec={"controllerRef": {"name": "slurm"}, "replicas": 0})
     api.put(SLURM, spec={})
-    await eventually(
-        lambda: names.FINALIZER_NODE_SETS in api.objects[SLURM]["metadata"].get("finalizers", [])
-    )
-    await eventually(lambda: at(kinds.STATEFUL_SET, "slurm-controller") in api.objects)
+    await eventually(lambda: api.objects[SLURM]["metadata"].get("finalizers") == [names.FINALIZER_NODE_SETS])
     metadata = {**api.objects[SLURM]["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     api.put(SLURM, metadata=metadata, spec={})
-    await eventually(lambda: "deletion of its NodeSets: cpu" in condition(api, "Ready")["message"])
+    await eventually(lambda: "deletion of its NodeSets: cpu" in condition(api, "Ready").get("message", ""))
+    assert api.objects[SLURM]["metadata"]["finalizers"]
     api.remove(node_set)
     await eventually(lambda: not api.objects.get(SLURM, {"metadata": {}})["metadata"].get("finalizers"))
 
