@@ -117,3 +117,27 @@ def test_a_template_takes_neither_a_node_nor_the_account_of_another(
 ) -> None:
     with pytest.raises(BedError, match=message):
         applies(kubectl, "NodeSet", node_set(template), MAKES_PODS)
+
+
+def test_only_the_operator_protects_pods_and_has_objects_of_its_kinds(kubectl: Kubernetes) -> None:
+    def pod(**metadata: Any) -> dict[str, Any]:
+        restricted = {"name": "a", "image": "a"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "forged", "namespace": NAMESPACE, **metadata},
+            "spec": {"containers": [restricted]},
+        }
+
+    owner = {"apiVersion": "slurm.redbox.dev/v1alpha1", "kind": "NodeSet", "name": "cpu", "uid": "1"}
+    with pytest.raises(BedError, match="only redbox-hosting sets the label"):
+        kubectl.create(pod(labels={"slurm.redbox.dev/protected": "true"}), dryRun="All")
+    with pytest.raises(BedError, match="only redbox-hosting makes objects"):
+        kubectl.create(pod(ownerReferences=[owner]), dryRun="All")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "slurm-keys", "namespace": NAMESPACE, "ownerReferences": [owner]},
+    }
+    with pytest.raises(BedError, match="only redbox-hosting makes objects"):
+        kubectl.create(secret, dryRun="All")

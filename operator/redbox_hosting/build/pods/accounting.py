@@ -107,6 +107,8 @@ def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         "metadata": metadata(name, cell.namespace, own, accounting.owner),
         "spec": {
             "replicas": 1,
+            # In order, a pod that never became ready would not be replaced by a corrected one.
+            "podManagementPolicy": "Parallel",
             "serviceName": name,
             "selector": {"matchLabels": selector(cell.name, SLURMDBD, accounting.name)},
             "template": with_user_template(own_template, accounting.spec.template),
@@ -152,6 +154,8 @@ def mariadb_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         "metadata": metadata(name, cell.namespace, own, accounting.owner),
         "spec": {
             "replicas": 1,
+            # In order, a pod that never became ready would not be replaced by a corrected one.
+            "podManagementPolicy": "Parallel",
             "serviceName": name,
             "selector": {"matchLabels": selector(cell.name, MARIADB, accounting.name)},
             "template": {"metadata": {"labels": own}, "spec": spec},
