@@ -7,9 +7,12 @@ good sign: a node without states would not be busy.
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator, field_validator
 
 from redbox_api.hostlists import LONGEST, LONGEST_TEXT, expand
 
@@ -28,16 +31,22 @@ def _names(given: object) -> object:
     return [name for name in given.split(",") if name] if isinstance(given, str) else given
 
 
-def _hosts(given: object) -> object:
-    return tuple(expand(given)) if isinstance(given, str) else given
+@lru_cache(maxsize=4096)
+def _expanded(text: str) -> tuple[str, ...]:
+    """One tuple for all equal lists: a user may have thousands of jobs that name a hundred nodes each."""
+    return tuple(map(sys.intern, expand(text)))
 
 
-def _all_hosts(given: object) -> object:
+def _hosts(given: object, checked: Callable[[object], tuple[str, ...]]) -> tuple[str, ...]:
+    return _expanded(given) if isinstance(given, str) else checked(given)
+
+
+def _all_hosts(given: object, checked: Callable[[object], tuple[str, ...]]) -> tuple[str, ...]:
     """Where a name that is not read is a job that is not seen."""
     if isinstance(given, str) and len(given) > LONGEST_TEXT:
         raise ValueError("the list of hosts is too long")
-    hosts = _hosts(given)
-    if isinstance(hosts, tuple) and (len(hosts) >= LONGEST or any("[" in host for host in hosts)):
+    hosts = _hosts(given, checked)
+    if len(hosts) >= LONGEST or any("[" in host for host in hosts):
         raise ValueError("the list of hosts cannot be read")
     return hosts
 
@@ -49,8 +58,8 @@ def _upper(given: object) -> object:
 
 MaybeNumber = Annotated[int | None, BeforeValidator(_number)]
 States = Annotated[frozenset[str], BeforeValidator(_upper), Field(min_length=1)]
-Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts)]
-AllHosts = Annotated[tuple[str, ...], BeforeValidator(_all_hosts)]
+Hosts = Annotated[tuple[str, ...], WrapValidator(_hosts)]
+AllHosts = Annotated[tuple[str, ...], WrapValidator(_all_hosts)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 

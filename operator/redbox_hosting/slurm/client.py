@@ -12,13 +12,14 @@ import json
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from redbox_api.limits.answer_limits import AnswerLimits
+from redbox_api.limits.answer_limits import AnswerLimits, OutOfBounds
 from redbox_hosting.slurm.answers import (
     DatedAnswer,
     Done,
@@ -51,6 +52,10 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 ANSWER_WITHIN_S = 5.0
 NEWEST, OLDEST = 45, 40
 LIMITS = AnswerLimits()
+JOB_LIMITS = AnswerLimits(longest=128 << 20, values=8 << 20, containers=2 << 20)
+"""Of the MaxJobCount jobs in slurm.conf: any user may have as many, and each is some 60 objects and lists."""
+DECODER = ThreadPoolExecutor(1, "slurmrestd-answer")
+"""Of all clusters: one answer at a time, since it may take seconds and hundreds of MiB."""
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?")
 OK = range(200, 300)
 
@@ -146,7 +151,7 @@ class SlurmrestdClient:
         if self._version is None:
             for version in range(NEWEST, OLDEST - 1, -1):
                 try:
-                    await self._request("GET", f"/slurm/v0.0.{version}/ping/")
+                    await self._request(Done, "GET", f"/slurm/v0.0.{version}/ping/")
                 except NotServed:
                     continue
                 self._version = version
@@ -172,15 +177,11 @@ class SlurmrestdClient:
         version = await self.version()
         not_before = self._newest.get(answer, 0)
         try:
-            document = await self._request(method, f"/{api}/v0.0.{version}/{path}", fields)
+            read, release = await self._request(answer, method, f"/{api}/v0.0.{version}/{path}", fields)
         except NotServed:
             self._version = self._given_version  # after an upgrade slurmrestd may serve others
             raise
-        self.release = release_in(document) or self.release
-        try:
-            read = answer.model_validate(document)
-        except ValueError as error:
-            raise SlurmUnknown(f"{method} {path}: the answer is not a {answer.__name__}") from error
+        self.release = release or self.release
         if isinstance(read, DatedAnswer) and read.last_update is not None:
             if read.last_update < not_before:
                 late_s = not_before - read.last_update
@@ -192,35 +193,52 @@ class SlurmrestdClient:
         return read
 
     async def _request(
-        self, method: str, path: str, fields: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """The whole answer, if it has no errors."""
+        self, answer: type[AnswerT], method: str, path: str, fields: Mapping[str, Any] | None = None
+    ) -> tuple[AnswerT, str]:
+        """The whole answer, if it has no errors, and Slurm's release."""
         what = f"{method} {path}"
+        limits = JOB_LIMITS if answer is RestJobList else LIMITS
         try:
             async with asyncio.timeout(self._within):
-                status, body = await self._exchange(method, path, fields)
+                status, body = await self._exchange(method, path, fields, limits)
         except TimeoutError as error:
             raise SlurmUnknown(f"{what}: no answer within {self._within:g} s") from error
         except (OSError, EOFError, ValueError) as error:
             raise SlurmUnknown(f"{what}: {_explained(error)}") from error
-        return _checked_answer(what, status, body)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(DECODER, _read, answer, what, status, body, limits)
 
-    async def _exchange(self, method: str, path: str, fields: Mapping[str, Any] | None) -> tuple[int, bytes]:
+    async def _exchange(
+        self, method: str, path: str, fields: Mapping[str, Any] | None, limits: AnswerLimits
+    ) -> tuple[int, bytes]:
         headers = {"x-slurm-user-token": await self._token(), "accept": "application/json"}
         body = b""
         if fields is not None:
             headers["content-type"] = "application/json"
             body = json.dumps(fields).encode()
         request = HttpRequest(method, path, headers, body)
-        status, answer = await exchange(self._endpoint, request, self._tls, LIMITS, self._server_name)
-        LIMITS.check(answer)
-        return status, answer
+        return await exchange(self._endpoint, request, self._tls, limits, self._server_name)
 
 
 def _explained(error: Exception) -> str:
     if isinstance(error, EOFError):
         return "the connection was closed before the end of the answer"
     return str(error) or type(error).__name__
+
+
+def _read(
+    answer: type[AnswerT], what: str, status: int, body: bytes, limits: AnswerLimits
+) -> tuple[AnswerT, str]:
+    """The answer, and Slurm's release."""
+    try:
+        limits.check(body)
+    except OutOfBounds as error:
+        raise SlurmUnknown(f"{what}: {error}") from error
+    document = _checked_answer(what, status, body)
+    try:
+        return answer.model_validate(document), release_in(document)
+    except ValueError as error:
+        raise SlurmUnknown(f"{what}: the answer is not a {answer.__name__}") from error
 
 
 def _checked_answer(what: str, status: int, body: bytes) -> dict[str, Any]:

@@ -34,6 +34,8 @@ NOT_SCRIPTS = (".conf", ".json", ".jwks", ".key", ".lua", ".yaml")
 """Endings of files that Slurm reads itself."""
 JWT_KEY = "/etc/slurm/jwt.key"
 JWKS = "/etc/slurm/jwks.json"
+MOST_JOBS = 10_000
+"""Slurm's default. The operator reads them all, within the JOB_LIMITS of its client."""
 NODE_STATES_KEPT = "DRAIN,DOWN,FAIL,MAINTENANCE"
 PLAIN = {
     "ProctrackType": "proctrack/linuxproc",
@@ -191,6 +193,7 @@ def _settings(inputs: ClusterInputs) -> dict[str, str]:
         "SlurmdSyslogDebug": "quiet",
         "SlurmctldParameters": "enable_configless",
         "SlurmdParameters": "config_overrides",
+        "MaxJobCount": str(MOST_JOBS),
         "MaxNodeCount": str(inputs.spec.redbox.max_nodes),
         "ReturnToService": "1",
         "SlurmdTimeout": "60",
