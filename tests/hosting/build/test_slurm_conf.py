@@ -12,6 +12,7 @@ from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.build.config.slurm_conf import (
     ClusterInputs,
     SlurmdbdAddress,
+    are_of,
     client_conf,
     cluster_files,
 )
@@ -116,6 +117,16 @@ def test_the_hash_changes_with_each_file_and_is_the_marker() -> None:
     second = inputs(scripts={"Prolog": {"p": "2"}})
     assert cluster_files(first).digest != cluster_files(second).digest
     assert cluster_files(first) == cluster_files(first)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_files_of_a_digest_are_known_again(name: str) -> None:
+    made = cluster_files(CASES[name])
+    assert are_of(made.files, made.digest)
+    conf = made.files["slurm.conf"]
+    for other in (conf + "#", "#" + conf, conf.replace("Licenses=", "Licenses=x:1,")):
+        assert not are_of({**made.files, "slurm.conf": other}, made.digest)
+    assert not are_of({}, made.digest)
 
 
 def test_the_order_of_node_sets_does_not_matter() -> None:

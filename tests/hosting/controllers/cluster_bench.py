@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -11,7 +12,7 @@ from typing import Any
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.application import HostingOperator, HostingOptions
-from redbox_hosting.build.config.slurm_conf import MARKER
+from redbox_hosting.build.config.slurm_conf import MARKER, cluster_files
 from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.configuration import WantedConfiguration
@@ -23,17 +24,18 @@ from redbox_hosting.slurm.errors import SlurmUnknown
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.steps import StepOutcome
+from tests.hosting.factories import inputs
 from tests.kube.fakes import FakeApiServer
 
 POD = ResourcePath(kinds.POD, "slurm-controller-0", "hpc")
-OLD, NEW = {"slurm.conf": "KillWait=1\n"}, {"slurm.conf": "KillWait=2\n"}
+OLD, NEW = (cluster_files(inputs({"extraConf": f"KillWait={seconds}"})) for seconds in (1, 2))
 
 
 @dataclass
 class ScriptedSlurm:
     """What slurmctld runs, and its answer to a reconfigure."""
 
-    runs: str = "old"
+    runs: str = OLD.digest
     answer: Exception | None = None
     jobs_now: tuple[RestJob, ...] = ()
     asked: list[str] = field(default_factory=list)
@@ -64,7 +66,7 @@ class FakeClock:
 class Pod:
     """slurmctld's pod: the files that the kubelet has projected, and whether its supervisor answers."""
 
-    files: dict[str, str] = field(default_factory=lambda: dict(OLD))
+    files: dict[str, str] = field(default_factory=lambda: dict(OLD.files))
     answers: bool = True
 
     async def read_files(self, endpoint: str, *_: object) -> dict[str, str]:
@@ -101,11 +103,15 @@ class Bench:
         self.controllers._reconfigurations.read_files = self.pod.read_files
         authority = ClusterAuthority.make("slurm.hpc", self.clock())
         self.controllers._connections.connect(("hpc", "slurm"), "10.96.0.2", authority, b"key")
-        for digest, files in (("old", OLD), ("new", NEW)):
-            if (where := record(digest)) not in self.api.objects:
-                owner = controller().owner_reference(names.CONTROLLERS)
-                self.api.put(where, data=files, metadata={"ownerReferences": [owner]})
+        for each in (OLD, NEW):
+            if record(each.digest) not in self.api.objects:
+                self.put_record(each.digest, each.files)
         self.api.put(POD, status={"podIP": "10.0.0.9"})
+
+    def put_record(self, digest: str, files: Mapping[str, str]) -> None:
+        """As the operator does, and as anybody may who writes ConfigMaps."""
+        owner = controller().owner_reference(names.CONTROLLERS)
+        self.api.put(record(digest), data=dict(files), metadata={"ownerReferences": [owner]})
 
     def world(self) -> ClusterWorld:
         asked_for = controller()
@@ -121,7 +127,7 @@ class Bench:
             unread=None,
             release="24.11.5",
             nodes=0,
-            wanted=WantedConfiguration("new", NEW),
+            wanted=WantedConfiguration(NEW.digest, dict(NEW.files)),
             refusal="",
         )
 

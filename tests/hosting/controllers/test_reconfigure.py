@@ -12,7 +12,11 @@ import pytest
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
-from redbox_hosting.controllers.clusters.configuration import Configurations, WantedConfiguration
+from redbox_hosting.controllers.clusters.configuration import (
+    Configurations,
+    WantedConfiguration,
+    partition_lines_of,
+)
 from redbox_hosting.controllers.clusters.reconfiguration import REPEATED_AFTER
 from redbox_hosting.controllers.clusters.slurm_controllers import status_of
 from redbox_hosting.slurm.answers import RestJob
@@ -35,22 +39,22 @@ from tests.kube.fakes import FakeApiServer
 
 async def test_slurmctld_is_asked_once_it_has_the_files_and_is_read_back() -> None:
     bench = Bench()
-    assert await bench.project("new") == "new"
+    assert await bench.project(NEW.digest) == NEW.digest
     outcome = await bench.reconfigure()
     assert "to project slurm.conf" in outcome.waits_for
     assert bench.slurm.asked == []
-    bench.pod.files = dict(NEW)
+    bench.pod.files = dict(NEW.files)
     assert "new configuration" in (await bench.reconfigure()).waits_for
-    bench.slurm.runs = "new"
+    bench.slurm.runs = NEW.digest
     assert not (await bench.reconfigure()).waits_for
     assert bench.slurm.asked == ["reconfigure"]
 
 
 async def test_a_pod_that_has_its_annotation_is_not_written() -> None:
     bench = Bench()
-    await bench.project("new")
+    await bench.project(NEW.digest)
     before = len(bench.api.requests)
-    await bench.project("new")
+    await bench.project(NEW.digest)
     assert len(bench.api.requests) == before
 
 
@@ -67,18 +71,20 @@ async def test_a_request_is_repeated_with_a_pause_while_nothing_is_known(pod: Po
 
 
 def refused() -> Bench:
-    return Bench(ScriptedSlurm(answer=SlurmRefusal("slurm_reconfigure() failed")), Pod(dict(NEW)))
+    return Bench(ScriptedSlurm(answer=SlurmRefusal("slurm_reconfigure() failed")), Pod(dict(NEW.files)))
 
 
 async def test_a_refused_configuration_is_put_back_and_not_tried_again_after_a_restart() -> None:
     bench = refused()
     with pytest.raises(StepFailed):
         await bench.reconfigure()
-    assert bench.world().mounted == WantedConfiguration("old", OLD)
+    assert bench.world().mounted == WantedConfiguration(OLD.digest, dict(OLD.files))
     restarted = Bench(bench.slurm, bench.pod, bench.clock, bench.api)
     assert not (await restarted.reconfigure()).waits_for
     assert bench.slurm.asked == ["reconfigure"]
-    with pytest.raises(StepFailed, match=r"slurm_reconfigure\(\) failed.*delete ConfigMap slurm-config-new"):
+    with pytest.raises(
+        StepFailed, match=r"slurm_reconfigure\(\) failed.*delete ConfigMap slurm-config-" + NEW.digest
+    ):
         await restarted.controllers._apply_configuration(restarted.world())
 
 
@@ -98,38 +104,63 @@ async def test_a_refusal_is_none_where_slurmctld_runs_something_else_by_now() ->
     bench.slurm.runs = "third"
     with pytest.raises(SlurmRefusal):
         await bench.controllers._reconfigure(before)
-    assert not bench.world().refused("new")
+    assert not bench.world().refused(NEW.digest)
 
 
 async def test_it_is_tried_again_once_its_record_was_deleted() -> None:
     bench = refused()
     with pytest.raises(StepFailed):
         await bench.reconfigure()
-    bench.api.remove(record("new"))
-    assert bench.world().mounted.digest == "new"
+    bench.api.remove(record(NEW.digest))
+    assert bench.world().mounted.digest == NEW.digest
 
 
 async def test_without_the_files_of_before_nothing_is_put_back() -> None:
     bench = refused()
-    bench.api.remove(record("old"))
+    bench.api.remove(record(OLD.digest))
     with pytest.raises(StepFailed):
         await bench.reconfigure()
-    assert bench.world().mounted.digest == "new"
+    assert bench.world().mounted.digest == NEW.digest
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"slurm.conf": "Prolog=evil\n", "evil": "#!/bin/sh\n"},
+        {**OLD.files, "evil": "#!/bin/sh\n"},
+        {**OLD.files, "slurm.conf": "Prolog=evil\n" + OLD.files["slurm.conf"]},
+        {**OLD.files, "slurm.conf": OLD.files["slurm.conf"].replace(OLD.digest, NEW.digest)},
+        dict(NEW.files),
+    ],
+)
+async def test_files_that_somebody_else_has_written_are_never_put_back(forged: dict[str, str]) -> None:
+    bench = refused()
+    with pytest.raises(StepFailed):
+        await bench.reconfigure()
+    assert bench.world().mounted.digest == OLD.digest
+    bench.put_record(OLD.digest, forged)
+    assert bench.world().mounted.digest == NEW.digest
+
+
+def test_of_partitions_before_only_what_we_may_have_written_is_kept() -> None:
+    line = "PartitionName=p Nodes=w Alternate=x OverSubscribe=EXCLUSIVE OverSubscribe=FORCE:8 State=UP"
+    (kept,) = partition_lines_of({"slurm.conf": f"{line}\n"})
+    assert str(kept) == "PartitionName=p Nodes=w OverSubscribe=EXCLUSIVE State=UP"
 
 
 async def test_what_slurmctld_ran_before_is_never_refused() -> None:
-    bench = Bench(ScriptedSlurm(runs="new"))
-    await bench.controllers._reconfigurations.refuse(bench.world(), "new", "fatal: no space left")
-    assert not bench.world().refused("new")
+    bench = Bench(ScriptedSlurm(runs=NEW.digest))
+    await bench.controllers._reconfigurations.refuse(bench.world(), NEW.digest, "fatal: no space left")
+    assert not bench.world().refused(NEW.digest)
 
 
 @pytest.mark.parametrize("answer", [SlurmUnreachable("HTTP 504"), TokenRefused("HTTP 401"), NotServed("404")])
 async def test_what_is_no_refusal_of_the_configuration_never_rolls_it_back(answer: Exception) -> None:
-    bench = Bench(ScriptedSlurm(answer=answer), Pod(dict(NEW)))
+    bench = Bench(ScriptedSlurm(answer=answer), Pod(dict(NEW.files)))
     with contextlib.suppress(TokenRefused, NotServed):
         assert "504" in (await bench.reconfigure()).waits_for
     assert bench.slurm.asked == ["reconfigure"]
-    assert bench.world().mounted.digest == "new"
+    assert bench.world().mounted.digest == NEW.digest
 
 
 def ready_since(when: datetime, status: str) -> dict[str, Any]:
@@ -182,7 +213,7 @@ async def test_a_partition_stays_while_slurm_does_not_answer() -> None:
 async def test_the_version_is_what_slurm_says_and_stays_while_slurm_says_nothing() -> None:
     asked = Bench().world()
     status, _ = status_of(asked, {})
-    assert (status.version, status.config_hash, status.nodes) == ("24.11.5", "old", 0)  # type: ignore[attr-defined]
+    assert (status.version, status.config_hash, status.nodes) == ("24.11.5", OLD.digest, 0)  # type: ignore[attr-defined]
     later = asked.controller.model_copy(update={"status": status})
     silent = replace(
         asked, controller=later, running="", release="", nodes=None, unread=SlurmUnreachable("HTTP 502")

@@ -8,10 +8,12 @@ import json
 import pytest
 
 from redbox_hosting.api import names
+from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.application import HostingOperator
 from redbox_hosting.slurm.errors import SlurmUnknown
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
+from redbox_kube.controller.owned import MANAGED_BY
 from tests.hosting.controllers.controller_bench import (
     SLURM,
     SLURM_PLACE,
@@ -51,6 +53,20 @@ async def test_a_controller_brings_up_its_objects_and_waits_for_them(api: FakeAp
     assert "slurm-controller to be ready" in condition(api, "Ready")["message"]
     assert condition(api, "Degraded")["status"] == "False"
     assert condition(api, "Progressing")["status"] == "True"
+
+
+async def test_a_forged_record_of_what_runs_adds_no_partition(api: FakeApiServer) -> None:
+    digest = "f" * 32
+    conf = f"PartitionName=evil Nodes=ALL State=UP\nLicenses=redbox-config-{digest}:1\n"
+    labels = {MANAGED_BY: api.client.field_manager}
+    owner = SlurmController.model_validate({"metadata": {"name": "slurm", "uid": "1"}, "spec": {}})
+    references = [owner.owner_reference(names.CONTROLLERS)]
+    forged = at(kinds.CONFIG_MAP, f"slurm-config-{digest}")
+    api.put(forged, data={"slurm.conf": conf}, metadata={"labels": labels, "ownerReferences": references})
+    api.put(SLURM, metadata={"uid": "1"}, spec={}, status={"configHash": digest})
+    mounted = at(kinds.CONFIG_MAP, "slurm-config")
+    await eventually(lambda: mounted in api.objects)
+    assert "evil" not in api.objects[mounted]["data"]["slurm.conf"]
 
 
 async def test_a_controller_outlives_its_node_sets(api: FakeApiServer) -> None:

@@ -149,6 +149,13 @@ def cluster_files(inputs: ClusterInputs) -> ClusterFiles:
     )
 
 
+def are_of(files: Mapping[str, str], digest: str) -> bool:
+    """Whether these are the files with this digest: in a ConfigMap, others may have written them."""
+    marked = rf"(.*\n)Licenses=(?:([^\n]+),)?{re.escape(MARKER + digest)}:1\n"
+    found = re.fullmatch(marked, files.get("slurm.conf", ""), re.DOTALL)
+    return found is not None and _digest({**files, "slurm.conf": found[1] + (found[2] or "")}) == digest
+
+
 def client_conf(
     cluster_name: str, host: str, port: int, accounting: SlurmdbdAddress | None = None
 ) -> str:
@@ -280,8 +287,9 @@ def _config_files(given: Mapping[str, str]) -> tuple[dict[str, str], list[ConfRe
 
 
 def _digest(files: Mapping[str, str]) -> str:
+    """Long enough that nobody makes other files with the same one."""
     hashed = hashlib.sha256()
     for name, text in sorted(files.items()):
         for part in (name.encode(), text.encode("utf-8", "replace")):
             hashed.update(len(part).to_bytes(8) + part)
-    return hashed.hexdigest()[:12]
+    return hashed.hexdigest()[:32]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.build.config.slurm_conf import are_of
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.controllers.clusters.configuration import WantedConfiguration
 from redbox_hosting.slurm.client import SlurmrestdClient
@@ -47,8 +48,7 @@ class ClusterWorld:
 
     def files_of(self, digest: str) -> Mapping[str, str] | None:
         """Of a configuration whose record is kept."""
-        record = self.configs.get(names.config_name(self.controller.name, digest))
-        return None if record is None else dict(record.get("data") or {})
+        return recorded_files(self.configs, self.controller.name, digest)
 
     def refused(self, digest: str) -> str:
         """With which words slurmctld has refused this configuration; empty if it has not."""
@@ -64,3 +64,10 @@ class ClusterWorld:
         if files is not None and self.refused(self.wanted.digest):
             return WantedConfiguration(self.before, dict(files))
         return self.wanted
+
+
+def recorded_files(configs: Mapping[str, Object], cluster: str, digest: str) -> Mapping[str, str] | None:
+    """Of a configuration whose record is kept; None where the record has something else."""
+    record = configs.get(names.config_name(cluster, digest)) or {}
+    files = dict(record.get("data") or {})
+    return files if are_of(files, digest) else None

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import ControllerSpec, SlurmController
 from redbox_hosting.api.fields import ObjectRef
-from redbox_hosting.build.config.partitions import DRAINING, RemovedPartition
+from redbox_hosting.build.config.keys import PARTITION_KEYS
+from redbox_hosting.build.config.partitions import DRAINING, EXCLUSIVE, RemovedPartition
 from redbox_hosting.build.config.slurm_conf import (
     MARKER,
     ClusterInputs,
@@ -135,7 +136,8 @@ def partition_lines_of(files: Mapping[str, str] | None) -> list[ConfLine]:
     for line in (files or {}).get("slurm.conf", "").splitlines():
         pairs = pairs_of(line)
         if pairs and pairs[0][0] == "PartitionName":
-            found.append(ConfLine("PartitionName", pairs[0][1], tuple(pairs[1:])))
+            own = (pair for pair in pairs[1:] if pair == EXCLUSIVE or pair[0].lower() in PARTITION_KEYS)
+            found.append(ConfLine("PartitionName", pairs[0][1], tuple(own)))
     return found
 
 

@@ -26,7 +26,7 @@ from redbox_hosting.controllers.clusters.cluster_objects import (
     network_objects,
     slurmctld_objects,
 )
-from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
+from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld, recorded_files
 from redbox_hosting.controllers.clusters.configuration import (
     Configurations,
     files_named_by,
@@ -148,8 +148,7 @@ class SlurmControllers:
                 nodes, unread = len(await client.nodes()), None
             except SlurmrestdError as error:
                 unread = error
-        before = names.config_name(controller.name, running or controller.status.config_hash or "-")
-        applied = (configs.get(before) or {}).get("data")
+        applied = recorded_files(configs, controller.name, running or controller.status.config_hash or "")
         wanted, refusal = None, ""
         try:
             wanted = await self._configurations.wanted(controller, cell, applied, client)
