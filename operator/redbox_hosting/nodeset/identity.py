@@ -19,11 +19,11 @@ class Identity(StrEnum):
 def identity_of(pod: WorkerPod, node: RestNode) -> Identity:
     """By the instance id, which is the pod's uid.
 
-    26.05 drops it at every power-up, and both releases at POWERED_DOWN: then the address decides. An address
-    is not proof of another pod: it is the node's name after a power cycle.
+    26.05 drops it at every power-up, and both releases at POWERED_DOWN: then the address decides. After a
+    power cycle it is no address, but the node's name; any other one is of a host that is not this pod.
     """
     if node.instance_id:
         return Identity.OWN if node.instance_id == pod.uid else Identity.ANOTHER
     if pod.address and node.address == pod.address:
         return Identity.OWN
-    return Identity.UNKNOWN
+    return Identity.UNKNOWN if node.address in {"", node.name, "127.0.0.1"} else Identity.ANOTHER

@@ -292,6 +292,16 @@ def test_a_reason_of_ours_is_one_short_line() -> None:
             None,
             "the node's record belongs to another pod",
         ),
+        *(
+            (
+                "a host outside has the pod's name",
+                row,
+                snapshot(node("ALLOCATED", instance_id="", address="192.0.2.7"), job()),
+                None,
+                "the node's record belongs to another pod",
+            )
+            for row in ({"force_delete": "x"}, {"condemned": "x"}, {"cordon": "x", "address": ""})
+        ),
         (
             "ending",
             {"is_ending": True},
