@@ -72,9 +72,6 @@ def _baseline(spec: Pod) -> Iterator[str]:
     yield from _options("securityContext", pod)
     if pod.get("sysctls"):
         yield "securityContext.sysctls"
-    for volume in spec.get("volumes") or []:
-        if "hostPath" in volume:
-            yield f"volumes[{volume.get('name', '')}].hostPath"
     for place, each, security in containers_of(spec):
         yield from _options(f"{place}.securityContext", security)
         if security.get("privileged"):
@@ -102,7 +99,7 @@ def _options(place: str, security: Pod) -> Iterator[str]:
 
 def _volumes(spec: Pod) -> Iterator[str]:
     for volume in spec.get("volumes") or []:
-        kinds = volume.keys() - {"name"} - RESTRICTED_VOLUMES - {"hostPath"}
+        kinds = volume.keys() - {"name"} - RESTRICTED_VOLUMES
         yield from (f"volumes[{volume.get('name', '')}].{kind}" for kind in sorted(kinds))
 
 
