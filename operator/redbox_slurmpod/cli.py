@@ -14,8 +14,8 @@ _KEYS = Path("/etc/slurm")
 _SACK_SOCKET = Path("/run/slurm/sack.socket")
 _CONTAINER_LOG = Path("/proc/1/fd/2")
 _FAILED = 1
-_LOGGED_ELSEWHERE = frozenset({"pre-stop", "poke"})
-"""Kubernetes and slurmctld drop what these print."""
+_LOGGED_ELSEWHERE = frozenset({"epilog", "poke", "pre-stop"})
+"""Kubernetes and Slurm drop what these print."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_tls(front)
 
     role("pre-stop", "preStop hook of a slurmd pod", hook=True)
+    role("epilog", "Epilog of slurmd: what a job left on its worker goes", hook=True)
     role("instance-id", "write the pod's uid into its node's record", hook=True)
     role("poke", "ResumeProgram and SuspendProgram of slurmctld", hook=True)
     return parser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from redbox_slurmpod.node.epilog import epilog
 from redbox_slurmpod.node.instance_id import ensure_instance_id
 from redbox_slurmpod.node.pre_stop import PreStop
 from redbox_slurmpod.pod import this_pod
@@ -20,4 +21,9 @@ def instance_id() -> None:
     ensure_instance_id(pod.node, pod.uid, pod.address)
 
 
-HOOKS: Mapping[str, Callable[[], None]] = {"pre-stop": pre_stop, "instance-id": instance_id, "poke": poke}
+HOOKS: Mapping[str, Callable[[], None]] = {
+    "epilog": epilog,
+    "instance-id": instance_id,
+    "poke": poke,
+    "pre-stop": pre_stop,
+}

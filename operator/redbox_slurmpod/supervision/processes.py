@@ -49,6 +49,19 @@ def step_daemons(proc: Path = PROC) -> list[int]:
     return [int(name) for name in os.listdir(proc) if name.isdecimal() and _runs_step(proc / name)]  # noqa: PTH208
 
 
+def real_uids(proc: Path = PROC) -> dict[int, int]:
+    """Of the processes that run here, by their pids."""
+    found = {}
+    for name in filter(str.isdecimal, os.listdir(proc)):  # noqa: PTH208
+        try:
+            status = _fields((proc / name / "status").read_text(errors="replace"))
+        except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            continue
+        if not status["State"].startswith(("Z", "X")):
+            found[int(name)] = int(status["Uid"].split()[0])
+    return found
+
+
 def has_steps(proc: Path = PROC) -> bool:
     """Whether a step runs here; also where that cannot be read, such as without a free descriptor."""
     try:

@@ -17,13 +17,21 @@ _READ_BYTES = 1 << 16
 
 
 class TlsFront:
-    """`handle` is for `TlsServer`. A connection on which nothing moves for `idle_s` is closed."""
+    """`handle` is for `TlsServer`.
 
-    def __init__(self, target: Path, *, idle_s: float = 120) -> None:
+    A connection is closed that sends nothing within `first_byte_s`, or on which nothing moves for `idle_s`.
+    """
+
+    def __init__(self, target: Path, *, idle_s: float = 120, first_byte_s: float = 10) -> None:
         self._target = target
         self._idle_s = idle_s
+        self._first_byte_s = first_byte_s
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(self._first_byte_s):
+            first = await reader.read(_READ_BYTES)
+        if not first:
+            return
         try:
             async with asyncio.timeout(_CONNECT_S):
                 from_target, to_target = await asyncio.open_unix_connection(str(self._target))
@@ -32,6 +40,7 @@ class TlsFront:
             return
         loop = asyncio.get_running_loop()
         try:
+            to_target.write(first)
             async with asyncio.timeout(self._idle_s) as idle:
 
                 def moved() -> None:

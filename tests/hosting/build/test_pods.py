@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from redbox_hosting.build.pods.network import (
     workers_service,
 )
 from redbox_hosting.build.pods.parts import owner_reference
-from tests.hosting.build.pod_security import beyond_baseline, beyond_plain, beyond_restricted
+from redbox_hosting.build.pods.pod_security import BeyondPlain, beyond_plain
 from redbox_hosting.build.pods.slurmctld import config_maps, slurmctld_set
 from redbox_hosting.build.pods.slurmrestd import (
     RestDeployment,
@@ -30,6 +33,7 @@ from redbox_hosting.build.pods.slurmrestd import (
 )
 from redbox_hosting.build.pods.worker import WorkerPlan, dropped_fields, worker_pod
 from redbox_slurmpod.cli import _parser
+from tests.hosting.build.pod_security import beyond_restricted
 from tests.hosting.factories import cell, node_set
 from tests.hosting.snapshots import check
 
@@ -43,6 +47,7 @@ KEYS = {
     "jwksKeyRef": {"name": "idp", "key": "jwks"},
 }
 GPU = {"resources": {"limits": {"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 2}, "requests": {"cpu": 1}}}
+ESCALATION = "securityContext.allowPrivilegeEscalation"
 CLAIM = {"metadata": {"name": "scratch"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
 ACCOUNTING = AccountingCell(
     name="acct",
@@ -77,7 +82,9 @@ OBJECTS: dict[str, Any] = {
         cell({"persistence": {"storageClassName": "fast", "resources": {"requests": {"storage": "9Gi"}}}})
     ),
     "slurmctld-services": slurmctld_services(
-        cell({"service": {"spec": {"type": "NodePort"}, "nodePort": 30817, "metadata": {"labels": {"a": "b"}}}})
+        cell(
+            {"service": {"spec": {"type": "NodePort"}, "nodePort": 30817, "metadata": {"labels": {"a": "b"}}}}
+        )
     ),
     "config-maps": config_maps(cell(), {"slurm.conf": "ClusterName=lab\n"}, "d1"),
     "worker": worker(),
@@ -94,9 +101,7 @@ OBJECTS: dict[str, Any] = {
     "workers": [workers_service(cell()), workers_budget(cell()), service_account(cell(), "slurmd")],
     "control": [
         rest_deployment(cell(), control(cell(), "ClusterName=lab\n")),
-        daemon_service(
-            cell(), "control", "slurm", name="slurm-control", port=6822, owner=cell().owner
-        ),
+        daemon_service(cell(), "control", "slurm", name="slurm-control", port=6822, owner=cell().owner),
     ],
     "restapi": rest_deployment(cell(), REST),
     "slurmdbd": slurmdbd_set(cell(), ACCOUNTING),
@@ -127,19 +132,23 @@ PODS = {
 def test_every_pod_but_slurmds_passes_restricted_and_slurmds_baseline(name: str) -> None:
     pod = PODS[name]
     if name == "worker-privileged":
-        assert "containers[slurmd].securityContext.privileged" in beyond_baseline(pod)
+        assert "containers[slurmd].securityContext.privileged" in beyond_plain("slurmd", pod)
     elif name.startswith("worker"):
-        assert beyond_plain(pod) == []
-        assert "securityContext.runAsUser" not in beyond_restricted(pod)
+        assert beyond_plain("slurmd", pod) == []
+        assert "securityContext.runAsUser" not in beyond_restricted("slurmd", pod)
     else:
-        assert beyond_restricted(pod) == []
+        role = {"control": "control", "restapi": "slurmrestd"}.get(name, name.partition("-")[0])
+        assert beyond_restricted(role, pod) == []
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False
 
 
 def test_only_slurmd_is_no_restricted_pod_and_says_why() -> None:
     place = "containers[slurmd].securityContext"
-    assert beyond_restricted(PODS["worker"]) == [f"{place}.runAsNonRoot", f"{place}.capabilities.add"]
+    assert beyond_restricted("slurmd", PODS["worker"]) == [
+        f"{place}.runAsNonRoot",
+        f"{place}.capabilities.add",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -156,11 +165,7 @@ def test_only_slurmd_is_no_restricted_pod_and_says_why() -> None:
             "initContainers[i].securityContext.privileged",
         ),
         (
-            {
-                "containers": [
-                    {"name": "slurmd", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}
-                ]
-            },
+            {"containers": [{"name": "slurmd", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
             "containers[slurmd].securityContext.capabilities.add SYS_ADMIN",
         ),
         (
@@ -171,10 +176,66 @@ def test_only_slurmd_is_no_restricted_pod_and_says_why() -> None:
             {"containers": [{"name": "x", "securityContext": {"procMount": "Unmasked"}}]},
             "containers[x].securityContext.procMount",
         ),
+        ({"hostIPC": True}, "hostIPC"),
+        ({"shareProcessNamespace": True}, "shareProcessNamespace"),
+        *(
+            ({"containers": [{"name": name, "securityContext": given}]}, f"containers[{name}].{ESCALATION}")
+            for name, given in (
+                ("x", {"allowPrivilegeEscalation": True}),
+                ("slurmd", {"allowPrivilegeEscalation": True}),
+                ("slurmd", {"allowPrivilegeEscalation": None}),
+                ("slurmd", None),
+            )
+        ),
+        *(
+            (
+                {kind: [{"name": "x", "volumeMounts": [{"name": each, "mountPath": "/x"}]}]},
+                f"{kind}[x].volumeMounts {each}",
+            )
+            for kind, each in (("containers", "keys"), ("containers", "run"), ("initContainers", "keys"))
+        ),
     ],
 )
-def test_a_template_that_asks_for_more_is_named(change: dict[str, Any], field: str) -> None:
-    assert field in beyond_plain(pod_of(worker({"template": {"spec": change}})))
+def test_a_template_that_asks_for_more_than_plain_is_refused_by_name(
+    change: dict[str, Any], field: str
+) -> None:
+    spec = {"template": {"spec": change}}
+    with pytest.raises(BeyondPlain, match=re.escape(field)):
+        worker(spec)
+    assert pod_of(worker(spec, cluster=PRIVILEGED))
+
+
+def test_the_fields_of_each_daemon_are_judged_and_so_is_its_template() -> None:
+    asked = {"securityContext": {"privileged": True}}
+    sidecar = {"name": "x", "image": "x"}
+    accounting = replace(ACCOUNTING, spec=AccountingSpec.model_validate({"slurmdbd": asked}))
+    builders: dict[str, Callable[[dict[str, Any]], object]] = {
+        "slurmd": lambda cluster: worker({"slurmd": asked}, cluster=cluster),
+        "slurmctld": lambda cluster: slurmctld_set(cell(cluster | {"slurmctld": asked})),
+        "slurmdbd": lambda cluster: slurmdbd_set(cell(cluster), accounting),
+        "slurmrestd": lambda cluster: rest_deployment(cell(cluster), replace(REST, container=asked)),
+    }
+    volumes = {"slurmctld": ("etc", "tls"), "slurmdbd": ("etc", "run"), "slurmrestd": ("tls",)}
+    for role, build in builders.items():
+        with pytest.raises(
+            BeyondPlain, match=rf"does not allow containers\[{role}\].securityContext.privileged"
+        ):
+            build({})
+        build(PRIVILEGED)
+    for role, held in volumes.items():
+        for name in held:
+            mounts = [{"name": name, "mountPath": "/x"}]
+            assert beyond_plain(role, {"containers": [{**sidecar, "volumeMounts": mounts}]}) == [
+                f"containers[x].volumeMounts {name}"
+            ]
+
+
+def test_a_sidecar_with_its_own_volumes_is_taken() -> None:
+    mounts = [{"name": "own", "mountPath": "/own"}, {"name": "tmp", "mountPath": "/tmp"}]
+    sidecar = {"name": "x", "image": "x", "volumeMounts": mounts}
+    volumes = [{"name": "own", "emptyDir": {}}]
+    pod = pod_of(worker({"template": {"spec": {"containers": [sidecar], "volumes": volumes}}}))
+    assert sidecar in pod["containers"]
 
 
 def test_a_users_fields_win_where_they_may() -> None:
@@ -189,9 +250,11 @@ def test_a_users_fields_win_where_they_may() -> None:
     )
     (container,) = pod["spec"]["containers"]
     assert container["image"] == "own:1"
-    assert {"name": "POD_IP", "value": "", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in container[
-        "env"
-    ]
+    assert {
+        "name": "POD_IP",
+        "value": "",
+        "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+    } in container["env"]
     assert pod["spec"]["enableServiceLinks"] is True
     assert pod["spec"]["priorityClassName"] == "low"
     assert pod["metadata"]["labels"]["team"] == "a"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from redbox_hosting.build.config.partitions import RemovedPartition
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.build.config.slurm_conf import (
+    EPILOG,
     ClusterInputs,
     SlurmdbdAddress,
     are_of,
@@ -71,12 +73,16 @@ CASES: dict[str, ClusterInputs] = {
     "partition-of-a-node-set-off": inputs(node_sets=(node_set(partition={"enabled": False}),)),
     "partition-in-extra-conf": inputs({"extraConf": "PartitionName=all Nodes=ALL Default=YES State=UP\n"}),
     "removed-partition-first-step": inputs(removed_partitions=(RemovedPartition(OLD),)),
-    "removed-partition-without-jobs-not-draining": inputs(removed_partitions=(RemovedPartition(OLD, jobs=0),)),
+    "removed-partition-without-jobs-not-draining": inputs(
+        removed_partitions=(RemovedPartition(OLD, jobs=0),)
+    ),
     "removed-partition-with-jobs": inputs(removed_partitions=(RemovedPartition(OLD, draining=True, jobs=1),)),
     "removed-partition-unknown": inputs(removed_partitions=(RemovedPartition(OLD, draining=True),)),
     "removed-partition-gone": inputs(removed_partitions=(RemovedPartition(OLD, draining=True, jobs=0),)),
     "extra-conf": inputs(
-        {"extraConf": "# a comment\nPriorityType=priority/multifactor\n  schedulerparameters=bf_window=1440\n"}
+        {
+            "extraConf": "# a comment\nPriorityType=priority/multifactor\n  schedulerparameters=bf_window=1440\n"
+        }
     ),
     "extra-conf-licenses": inputs({"extraConf": "Licenses=matlab:2,comsol:1"}),
     "extra-conf-launch": inputs({"extraConf": "LaunchParameters=use_interactive_step"}),
@@ -90,6 +96,14 @@ CASES: dict[str, ClusterInputs] = {
         node_sets=(node_set("a", slurmd=AMD, ordinalPadding=3), node_set("n", slurmd=GPU)),
     ),
     "gres-of-the-user": inputs(config_files={"gres.conf": "NodeName=w-0 Name=gpu File=/dev/x\n"}),
+    "shared-node-sets": inputs(
+        node_sets=(
+            node_set("a", redbox=SHARED),
+            node_set("b", redbox=SHARED, template={"spec": {"hostname": "$(reboot) '"}}),
+            node_set("c"),
+        ),
+    ),
+    "epilog": inputs(scripts={"Epilog": {"epilog.sh": "#!/bin/sh\n"}}),
     "scripts": inputs(
         scripts={
             "Prolog": {"prolog-b.sh": "#!/bin/sh\n", "prolog-a.sh": "#!/bin/sh\nexit 0\n"},
@@ -127,6 +141,20 @@ def test_the_files_of_a_digest_are_known_again(name: str) -> None:
     for other in (conf + "#", "#" + conf, conf.replace("Licenses=", "Licenses=x:1,")):
         assert not are_of({**made.files, "slurm.conf": other}, made.digest)
     assert not are_of({}, made.digest)
+
+
+def test_the_place_of_the_operators_epilog_is_taken() -> None:
+    (refusal,) = cluster_files(inputs(scripts={"Epilog": {EPILOG: "#!/bin/sh\n"}})).refused
+    assert str(refusal) == f"Epilog {EPILOG} is refused: another script has this name"
+
+
+def test_the_epilog_is_a_script_that_succeeds_and_runs_last(tmp_path: Path) -> None:
+    """Slurm drains a node whose epilog fails; it runs epilogs by their names, the last one first."""
+    script = tmp_path / EPILOG
+    script.write_text(cluster_files(CASES["shared-node-sets"]).files[EPILOG])
+    script.chmod(0o755)
+    assert subprocess.run([script], check=False).returncode == 0  # no redbox-slurmpod is here
+    assert min("a.sh", "Z", "00", "1", EPILOG) == EPILOG
 
 
 def test_the_order_of_node_sets_does_not_matter() -> None:

@@ -145,3 +145,17 @@ async def test_an_upgrade_of_the_operator_replaces_nobody(monkeypatch: pytest.Mo
             await it.has(lambda: len(uids(it) & before) == 1 and len(it.pods) == 2)
             await starts_all_until_updated(it, 2)
             assert not uids(it) & before
+
+
+async def test_a_template_beyond_the_profile_is_refused_by_name_and_no_worker_goes_for_it(
+    it: NodeSetBench,
+) -> None:
+    await it.up(2)
+    it.scale(3, template={"spec": {"hostPID": True}})
+    await it.has(lambda: "Plain does not allow hostPID" in it.condition("Degraded").get("message", ""))
+    assert it.condition("Ready")["status"] == "False"
+    await it.settled()
+    assert it.pods == ["w-0", "w-1"]
+    assert not any(is_condemned(it, name) for name in it.pods)
+    it.scale(1, template={"spec": {"hostPID": True}})
+    await it.has(lambda: len(it.pods) == 1)

@@ -281,3 +281,14 @@ async def test_a_secret_of_somebody_else_is_never_taken(api: FakeApiServer) -> N
     await eventually(lambda: condition(api, "Keys").get("status") == "False")
     assert "does not belong" in condition(api, "Keys")["message"]
     assert at(kinds.STATEFUL_SET, "slurm-controller") not in api.objects
+
+
+async def test_what_is_beyond_the_profile_plain_is_refused_by_name(api: FakeApiServer) -> None:
+    slurmctld = at(kinds.STATEFUL_SET, "slurm-controller")
+    spec = {"template": {"spec": {"hostNetwork": True}}}
+    api.put(SLURM, spec=spec)
+    refused = "Plain does not allow hostNetwork"
+    await eventually(lambda: refused in condition(api, "Degraded").get("message", ""))
+    assert slurmctld not in api.objects
+    change(api, {**spec, "redbox": {"profile": "Privileged"}})
+    await eventually(lambda: slurmctld in api.objects)

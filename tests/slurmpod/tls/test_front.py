@@ -53,10 +53,15 @@ class Front:
 
     @asynccontextmanager
     async def serving(
-        self, *, asks_clients: bool = True, idle_s: float = 60, **options: object
+        self,
+        *,
+        asks_clients: bool = True,
+        idle_s: float = 60,
+        first_byte_s: float = 60,
+        **options: object,
     ) -> AsyncIterator[None]:
         certificate = ReloadedCertificate(self.tls, asks_clients=asks_clients)
-        front = TlsFront(self.slurmrestd.path, idle_s=idle_s)
+        front = TlsFront(self.slurmrestd.path, idle_s=idle_s, first_byte_s=first_byte_s)
         server = TlsServer(certificate, front.handle, **options)  # type: ignore[arg-type]
         with listen("127.0.0.1", 0) as listening:
             self.port = listening.getsockname()[1]
@@ -185,9 +190,35 @@ async def test_who_shakes_no_hands_is_closed(front: Front) -> None:
 async def test_a_connection_on_which_nothing_moves_is_closed(front: Front) -> None:
     async with front.serving(client=OPERATOR, idle_s=0.2):
         reader, writer = await front.connect()
-        assert await reader.read() == b""
+        writer.write(b"ping\n")
+        assert await reader.read() == b"PING\n"
         writer.close()
         await until(lambda: front.slurmrestd.connections == 0)
+
+
+@pytest.mark.parametrize("asks_clients", [True, False])
+async def test_who_shakes_no_hands_takes_no_place_of_a_client(front: Front, *, asks_clients: bool) -> None:
+    limits = ConnectionLimits(total=2, per_address=2, handshakes=3, handshake_s=60)
+    async with front.serving(asks_clients=asks_clients, limits=limits):
+        silent = [await asyncio.open_connection("127.0.0.1", front.port) for _ in range(7)]
+        assert await front.answers()
+        for reader, _ in silent[:5]:  # the client was the eighth
+            assert await reader.read() == b""
+        assert not silent[-1][0].at_eof()
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_a_client_that_asks_nothing_gives_its_place_back_soon(front: Front) -> None:
+    limits = ConnectionLimits(total=1, per_address=1)
+    async with front.serving(client=OPERATOR, first_byte_s=0.2, limits=limits):
+        reader, writer = await front.connect()
+        assert await reader.read() == b""
+        writer.close()
+        assert front.slurmrestd.connections == 0
+        async with asyncio.timeout(60):
+            while not await front.answers():  # noqa: ASYNC110 - its slot is free a little later
+                await asyncio.sleep(0.01)
 
 
 async def test_a_slurmrestd_that_is_away_is_a_closed_connection(tmp_path: Path) -> None:

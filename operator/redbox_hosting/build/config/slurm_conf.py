@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import ControllerSpec
-from redbox_hosting.api.fields import Profile
+from redbox_hosting.api.fields import Profile, Sharing
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.config.gres_conf import gres_conf
 from redbox_hosting.build.config.keys import (
@@ -30,6 +31,15 @@ from redbox_hosting.build.config.user_lines import ConfLine, ConfRefusal, includ
 MARKER = "redbox-config-"
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 SCRIPT_KEYS = ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld")
+EPILOG = "0-redbox-epilog"
+"""Slurm runs epilogs in the reverse order of their names: those of users still find the job's files."""
+EPILOG_TEXT = """\
+#!/bin/sh
+# Ends what a job left on its worker. Slurm drains a node whose epilog fails.
+export SHARED_NODE_SETS={shared}
+/usr/bin/timeout 60 /usr/local/bin/redbox-slurmpod epilog
+exit 0
+"""
 NOT_SCRIPTS = (".conf", ".json", ".jwks", ".key", ".lua", ".yaml")
 """Endings of files that Slurm reads itself."""
 JWT_KEY = "/etc/slurm/jwt.key"
@@ -126,7 +136,8 @@ def cluster_files(inputs: ClusterInputs) -> ClusterFiles:
     own_sets = [line for line in user.lines if line.key == "NodeSet"]
     settings = _settings(inputs) | _user_settings(dict(user.settings))
     lines = [f"{key}={value}" for key, value in settings.items()]
-    scripts, refused_scripts = _scripts(inputs.scripts)
+    own_scripts = [("Epilog", EPILOG, _epilog(node_sets))] if inputs.profile is Profile.PLAIN else []
+    scripts, refused_scripts = _scripts(own_scripts, inputs.scripts)
     lines += [f"{key}={_script_path(key, name)}" for key, name, _ in scripts]
     lines += [str(line) for line in _node_sets(node_sets, own_sets, partitions.lines)]
     lines += [str(line) for line in partitions.lines]
@@ -249,13 +260,18 @@ def _node_sets(
     ]
 
 
+def _epilog(node_sets: Iterable[NodeSet]) -> str:
+    shared = [each.node_prefix for each in node_sets if each.spec.redbox.sharing is Sharing.SHARED]
+    return EPILOG_TEXT.format(shared=shlex.quote(" ".join(shared)))
+
+
 def _scripts(
-    scripts: Mapping[str, Mapping[str, str]],
+    own: Iterable[tuple[str, str, str]], scripts: Mapping[str, Mapping[str, str]]
 ) -> tuple[list[tuple[str, str, str]], list[ConfRefusal]]:
     """Key of slurm.conf, file name and text of each script."""
-    made: list[tuple[str, str, str]] = []
+    made = list(own)
     refused = []
-    taken: set[str] = set()
+    taken = {name for _, name, _ in made}
     for key in SCRIPT_KEYS:
         for name, text in sorted(scripts.get(key, {}).items()):
             if not FILE_NAME.fullmatch(name) or name.endswith(NOT_SCRIPTS):

@@ -111,7 +111,7 @@ def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
             "podManagementPolicy": "Parallel",
             "serviceName": name,
             "selector": {"matchLabels": selector(cell.name, SLURMDBD, accounting.name)},
-            "template": with_user_template(own_template, accounting.spec.template),
+            "template": with_user_template(cell, own_template, accounting.spec.template),
         },
     }
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import ControllerSpec
+from redbox_hosting.api.fields import Profile
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.build.pods.merge import strategic_merge
+from redbox_hosting.build.pods.pod_security import check_plain
 
 Manifest = dict[str, Any]
 OPERATOR_IN_TLS = "redbox-hosting"
@@ -122,8 +124,11 @@ def daemon_container(own: Manifest, user: Manifest) -> Manifest:
     return {**strategic_merge(own, user), "name": own["name"]}
 
 
-def with_user_template(template: Manifest, user: Manifest) -> Manifest:
-    """The pod `template` with a user's template merged in; the operator's labels stay."""
+def with_user_template(cell: SlurmCell, template: Manifest, user: Manifest) -> Manifest:
+    """The pod `template` with a user's template merged in; the operator's labels stay.
+
+    Raises BeyondPlain where the user's fields, those of containers included, ask for more than the profile.
+    """
     given = {key: value for key, value in user.get("spec", {}).items() if key != "hostname"}
     metadata_of_user = user.get("metadata", {})
     own = template["metadata"]
@@ -132,7 +137,10 @@ def with_user_template(template: Manifest, user: Manifest) -> Manifest:
         for key in ("labels", "annotations")
         if metadata_of_user.get(key) or own.get(key)
     }
-    return {**template, "metadata": {**own, **made}, "spec": strategic_merge(template["spec"], given)}
+    spec = strategic_merge(template["spec"], given)
+    if cell.spec.redbox.profile is Profile.PLAIN:
+        check_plain(own["labels"][names.LABEL_ROLE], spec)
+    return {**template, "metadata": {**own, **made}, "spec": spec}
 
 
 def memory_volume(name: str) -> Manifest:
@@ -145,7 +153,9 @@ def key_sources(cell: SlurmCell, *, jwt: bool, mode: int = MODE_KEYS) -> list[Ma
     own = names.keys_name(cell.name)
     slurm, token = cell.spec.slurm_key_ref, cell.spec.jwt_key
     sources = [
-        _key(slurm.name, slurm.key, "slurm.key", mode) if slurm else _key(own, "slurm.jwks", "slurm.jwks", mode)
+        _key(slurm.name, slurm.key, "slurm.key", mode)
+        if slurm
+        else _key(own, "slurm.jwks", "slurm.jwks", mode)
     ]
     if jwt:
         sources.append(

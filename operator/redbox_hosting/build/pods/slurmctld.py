@@ -41,6 +41,7 @@ def slurmctld_set(cell: SlurmCell) -> Manifest:
     own = labels(cell.name, ROLE, cell.name)
     name = names.controller_name(cell.name)
     template = with_user_template(
+        cell,
         {
             "metadata": {"labels": own},
             "spec": _pod(cell),
@@ -90,7 +91,13 @@ def _pod(cell: SlurmCell) -> Manifest:
         {"name": "etc", "projected": {"defaultMode": MODE_PROGRAMS, "sources": sources}},
         memory_volume("run"),
         {"name": "tmp", "emptyDir": {}},
-        {"name": "tls", "secret": {"secretName": names.tls_name(names.controller_name(cell.name)), "defaultMode": MODE_KEYS}},
+        {
+            "name": "tls",
+            "secret": {
+                "secretName": names.tls_name(names.controller_name(cell.name)),
+                "defaultMode": MODE_KEYS,
+            },
+        },
         *users,
         *_state(cell),
     ]

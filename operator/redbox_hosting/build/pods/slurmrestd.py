@@ -135,6 +135,6 @@ def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
         "spec": {
             "replicas": asked.replicas,
             "selector": {"matchLabels": selector(cell.name, asked.role, asked.instance)},
-            "template": with_user_template({"metadata": about, "spec": spec}, asked.template),
+            "template": with_user_template(cell, {"metadata": about, "spec": spec}, asked.template),
         },
     }

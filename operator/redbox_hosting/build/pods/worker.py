@@ -80,7 +80,7 @@ class WorkerPlan:
 
 
 def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
-    """It is born protected. Raises BadSize where its limits cannot be a node's size."""
+    """It is born protected. Raises BadSize where its limits cannot be a node's size, and BeyondPlain."""
     node_set = plan.node_set
     size = worker_size(node_set)
     options = node_options(node_set, size)
@@ -93,6 +93,7 @@ def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
         names.LABEL_REVISION: plan.revision,
     }
     template = with_user_template(
+        cell,
         {
             "metadata": {"labels": own, "annotations": NO_EVICTION},
             "spec": _spec(cell, plan, size, options),

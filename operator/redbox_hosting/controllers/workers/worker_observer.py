@@ -9,11 +9,12 @@ from time import monotonic
 from redbox_hosting.api import names
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.pods.parts import SlurmCell
-from redbox_hosting.build.pods.worker import ROLE, grace_seconds
+from redbox_hosting.build.pods.worker import ROLE, WorkerPlan, grace_seconds, worker_pod
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.workers.acts.node_writes import NodeWrites
 from redbox_hosting.controllers.workers.acts.worker_creation import grace_of
 from redbox_hosting.controllers.workers.plans import (
+    UPDATE,
     acts_of,
     deletion_plan,
     is_available,
@@ -76,6 +77,8 @@ class WorkerObserver:
         else:
             before = node_set.status.desired
             plan = workers_plan(node_set.spec, workers, snapshot, newest, now, before=before)
+        if cell is None:  # no worker goes whose successor could not be made
+            plan = replace(plan, condemned={n: why for n, why in plan.condemned.items() if why != UPDATE})
         is_old = not snapshot.unknown and monotonic() - snapshot.taken_at > FRESH_S
         is_stale = is_old and any(plan.condemned.values())
         if is_stale:  # which workers are idle is looked at again before any is chosen
@@ -107,7 +110,9 @@ class WorkerObserver:
     def _cell(self, node_set: NodeSet) -> tuple[SlurmCell | None, str, int]:
         try:
             controller = self._context.controller_of(node_set.namespace, node_set.spec.controller_ref.name)
-            return self._context.cell_of(controller), "", grace_of(controller.spec, node_set)
+            cell = self._context.cell_of(controller)
+            worker_pod(cell, WorkerPlan(node_set, 0, ""))
+            return cell, "", grace_of(controller.spec, node_set)
         except StepFailed as error:
             return None, str(error), grace_seconds(None, None)
 
