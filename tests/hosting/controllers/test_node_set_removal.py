@@ -125,6 +125,15 @@ async def test_after_the_drain_timeout_jobs_are_requeued(it: NodeSetBench) -> No
     assert it.api.deletions == [("w-0", [])]
 
 
+async def test_a_worker_that_is_condemned_again_has_its_whole_drain_timeout(it: NodeSetBench) -> None:
+    await it.up(1, redbox={"drainTimeout": 3600})
+    it.slurm.start(7, "w-0")
+    it.kubelet.annotate("w-0", condemned="memory test")
+    await it.has(lambda: names.ANNOTATION_CONDEMNED_AT in it.pod("w-0")["metadata"]["annotations"])
+    it.kubelet.annotate("w-0", condemned=None)
+    await it.has(lambda: names.ANNOTATION_CONDEMNED_AT not in it.pod("w-0")["metadata"]["annotations"])
+
+
 # ------------------------------------------------------------------------------------ lost and failed
 async def test_a_worker_on_a_silent_machine_is_replaced_and_not_touched(it: NodeSetBench) -> None:
     await it.up(1)

@@ -40,8 +40,8 @@ def marks_due(world: WorkerWorld, at: str) -> list[PodMark]:
         if reason is not None:
             mark.annotations[names.ANNOTATION_CONDEMNED] = reason or None
             mark.annotations[names.ANNOTATION_CONDEMNED_AT] = at if reason else None
-        elif view.pod.condemned and view.condemned_at is None:
-            mark.annotations[names.ANNOTATION_CONDEMNED_AT] = at
+        elif bool(view.pod.condemned) != (view.condemned_at is not None):
+            mark.annotations[names.ANNOTATION_CONDEMNED_AT] = at if view.pod.condemned else None
         gate = world.gates.get(view.pod.name)
         if protects and not view.pod.is_protected and not view.pod.is_ending and not (gate and gate.is_open):
             mark.labels[names.LABEL_PROTECTED] = "true"  # a deletion that was begun, and is not due
