@@ -16,7 +16,7 @@ from redbox_hosting.controllers.workers.acts.worker_creation import grace_of
 from redbox_hosting.controllers.workers.plans import (
     acts_of,
     deletion_plan,
-    is_available,
+    has_been_ready,
     with_machine,
     workers_plan,
 )
@@ -162,7 +162,7 @@ class WorkerObserver:
         is_due = is_due or any(
             view.pod.is_ready
             and not view.pod.condemned
-            and not is_available(view, spec.min_ready_seconds, world.now)
+            and not has_been_ready(view, spec.min_ready_seconds, world.now)
             for view in world.workers
         )
         is_due = is_due or (spec.redbox.drain_timeout is not None and bool(world.gates))

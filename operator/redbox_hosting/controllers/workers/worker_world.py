@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.pods.parts import SlurmCell
-from redbox_hosting.controllers.workers.plans import WorkersPlan
+from redbox_hosting.controllers.workers.plans import WorkersPlan, is_registering
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.gate import GateDecision
 from redbox_hosting.nodeset.records import RecordDecision
@@ -52,7 +52,10 @@ class WorkerWorld:
     @property
     def awaits(self) -> bool:
         """Whether something moves that Slurm will show."""
-        starting = any(not view.pod.is_ready and not view.problem for view in self.workers)
+        starting = any(
+            is_registering(view, self.snapshot, self.now) or (not view.pod.is_ready and not view.problem)
+            for view in self.workers
+        )
         acting = any(act.verb is not None for act in self.acts.values())
         deletable = any(decision.delete for decision in self.records.values())
         return self.is_stale or starting or acting or deletable or bool(self.gates) or bool(self.plan.create)
