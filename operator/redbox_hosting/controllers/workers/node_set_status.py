@@ -82,7 +82,8 @@ def _verdicts(world: WorkerWorld, reports: Reports, available: int, updated: int
         is_ready = available >= desired and updated >= desired
         why = f"{available} of {desired} workers are available"
         why += f", {updated} of the newest revision" if updated != desired else ""
-    moving = [*waits, *([] if is_ready else [why])]
+    stale = "Slurm is read once more before workers are chosen that are to go"
+    moving = [*waits, *([stale] if world.is_stale else []), *([] if is_ready else [why])]
     bad = [*failed, *refusals, *_named(problems)]
     return [
         NewCondition(READY, "Ready" if is_ready else "NotReady", why, holds=is_ready),

@@ -14,6 +14,7 @@ from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.workers.acts.node_writes import NodeWrites
 from redbox_hosting.controllers.workers.acts.worker_creation import grace_of
 from redbox_hosting.controllers.workers.plans import (
+    UPDATE,
     acts_of,
     deletion_plan,
     has_been_ready,
@@ -27,7 +28,7 @@ from redbox_hosting.nodeset.drains import DrainOwner, drain_owner
 from redbox_hosting.nodeset.gate import gate
 from redbox_hosting.nodeset.observed import WorkerMachine
 from redbox_hosting.nodeset.records import RecordDecision, record_decision
-from redbox_hosting.nodeset.scaling import with_deadlines
+from redbox_hosting.nodeset.scaling import SCALE_IN, with_deadlines
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from redbox_kube.api import kinds
 from redbox_kube.api.informer import Place
@@ -39,6 +40,8 @@ from redbox_kube.controller.watched import WatchedKind
 
 LOOK_AGAIN_S = 5.0
 FRESH_S = 3.0
+CHOSEN_BY_SLURM = frozenset({SCALE_IN, UPDATE})
+"""Reasons of workers that others could go instead of; the other reasons do not wait for a newer snapshot."""
 
 
 class WorkerObserver:
@@ -76,10 +79,11 @@ class WorkerObserver:
         else:
             before = node_set.status.desired
             plan = workers_plan(node_set.spec, workers, snapshot, newest, now, before=before)
-        is_old = not snapshot.unknown and monotonic() - snapshot.taken_at > FRESH_S
-        is_stale = is_old and any(plan.condemned.values())
+        is_old = not snapshot.unknown and monotonic() - snapshot.read_at > FRESH_S
+        lasting = {name: reason for name, reason in plan.condemned.items() if reason not in CHOSEN_BY_SLURM}
+        is_stale = is_old and lasting != plan.condemned
         if is_stale:  # which workers are idle is looked at again before any is chosen
-            plan = replace(plan, condemned={})
+            plan = replace(plan, condemned=lasting)
             self._context.snapshots.hurry(place)
         world = WorkerWorld(
             node_set=node_set,
