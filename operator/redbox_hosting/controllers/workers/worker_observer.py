@@ -101,6 +101,14 @@ class WorkerObserver:
                 for view in workers
                 if view.pod.condemned and not view.pod.is_ending
             },
+            evictable=frozenset(
+                view.pod.name
+                for view in workers
+                if view.pod.machine is WorkerMachine.CORDONED
+                and not view.pod.condemned
+                and not view.pod.is_ending
+                and gate(view.pod, snapshot).is_open
+            ),
             records=self.records(node_set, snapshot),
             is_stale=is_stale,
             now=now,
@@ -122,7 +130,12 @@ class WorkerObserver:
         for (namespace, _), view in self._pods.items():
             if namespace == node_set.namespace and view.owner == node_set.uid:
                 machine, reason = await self._machine(view, now)
-                pod = replace(view.pod, drain_confirmed=self._writes.confirmed(view.pod.uid))
+                protects = node_set.spec.workload_disruption_protection
+                pod = replace(
+                    view.pod,
+                    drain_confirmed=self._writes.confirmed(view.pod.uid),
+                    is_exposed=protects and not view.pod.is_protected,
+                )
                 found.append(with_machine(replace(view, pod=pod), machine, reason))
         pods = with_deadlines([view.pod for view in found], snapshot)
         views = [replace(view, pod=pod) for view, pod in zip(found, pods, strict=True)]
