@@ -2,7 +2,8 @@
 
 A Slurm that hangs stops nobody: it is read beside the reconciliations, and until it answers its snapshot is
 unknown. It is read every second while something changes, every 5 seconds while something is awaited, such
-as the end of a job on a worker that is to go, and otherwise three times a minute.
+as the end of a job on a worker that is to go, and otherwise three times a minute. A slow one
+has a pause after each reading that is as long as the reading took.
 """
 
 from __future__ import annotations
@@ -109,10 +110,12 @@ class SlurmSnapshots:
         """As long as somebody looks at it."""
         cluster = self._clusters[place]
         while True:
+            began = monotonic()
             await self.read(place)
             if not cluster.awaited_by:
                 del self._clusters[place]
                 return
+            await asyncio.sleep(monotonic() - began)
             try:
                 async with asyncio.timeout(cluster.pause_s()):
                     await cluster.hurry.wait()

@@ -41,6 +41,8 @@ class WorkerPod:
     """Whether it ever was: a worker that never was has no record of its own in Slurm."""
     is_ending: bool = False
     is_protected: bool = True
+    is_exposed: bool = False
+    """Whether it is to be protected, and is not: anybody may end it at this moment."""
     address: str = ""
     machine: WorkerMachine = WorkerMachine.WELL
     machine_reason: str = ""

@@ -107,7 +107,8 @@ def _obstacles(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> Itera
 def _drain(pod: WorkerPod, node: RestNode, owner: DrainOwner, wanted: WantedState) -> NodeAct:
     """An administrator's reason stays: the DRAIN that confirms it repeats it."""
     is_draining = "DRAIN" in node.state
-    if is_draining and (pod.drain_confirmed is not None or not pod.condemned):
+    may_go = bool(pod.condemned) or pod.machine is WorkerMachine.CORDONED
+    if is_draining and (pod.drain_confirmed is not None or not may_go):
         return NodeAct(None)
     if _would_end_a_job(node):
         return NodeAct(None, "a job waits for the node to power up: DRAIN would end it")
@@ -134,6 +135,8 @@ def _reasons_to_wait(pod: WorkerPod, node: RestNode, owner: DrainOwner) -> Itera
         yield f"the node is {', '.join(powering)}"
     if not pod.is_ready:
         yield "the pod is not ready"
+    if pod.is_exposed:
+        yield "the pod is not protected yet"
     if pod.altered:
         yield f"the pod was altered: {pod.altered}"
     if identity_of(pod, node) is not Identity.OWN:

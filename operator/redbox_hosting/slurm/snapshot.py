@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 
 from redbox_hosting.slurm.answers import RestJob, RestNode, RestReservation
 from redbox_hosting.slurm.client import SlurmrestdClient
@@ -31,6 +32,8 @@ class SlurmSnapshot:
     jobs: tuple[RestJob, ...] = ()
     reservations: tuple[RestReservation, ...] = ()
     unknown: str = ""
+    read_at: float = float("-inf")
+    """When the last answer was there; `taken_at` is the time before the first request."""
     _on: dict[str, list[RestJob]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _pending_for: dict[str, list[RestJob]] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -71,4 +74,4 @@ async def read_snapshot(client: SlurmrestdClient, taken_at: float) -> SlurmSnaps
         reservations = await client.reservations()
     except SlurmrestdError as error:
         return SlurmSnapshot(taken_at, unknown=str(error))
-    return SlurmSnapshot(taken_at, nodes, jobs, reservations)
+    return SlurmSnapshot(taken_at, nodes, jobs, reservations, read_at=monotonic())

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from time import monotonic
+
 import pytest
 
 from redbox_hosting.api import names
 from redbox_hosting.controllers import slurm_snapshots
+from redbox_hosting.controllers.slurm_connections import SlurmConnections
+from redbox_hosting.controllers.slurm_snapshots import SlurmSnapshots
+from redbox_hosting.controllers.workers import worker_observer
 from redbox_hosting.controllers.workers.acts.for_each import AT_ONCE, for_each
+from redbox_hosting.slurm.answers import RestJob, RestReservation
 from redbox_hosting.slurm.errors import NodesBusy, SlurmUnknown
 from redbox_kube.api import kinds
 from redbox_kube.api.lease import ANNOTATION_FORMAT
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
+from tests.hosting.controllers.fake_slurm import FakeSlurm
 from tests.hosting.controllers.node_set_bench import (
     BUDGET,
     NAMESPACE,
@@ -182,6 +190,65 @@ async def test_a_record_is_kept_for_a_job_that_has_just_asked_for_it(it: NodeSet
     it.scale(1)
     await it.has(lambda: len(reads) > 4)
     assert "w-1" in it.slurm.states
+
+
+async def test_a_slurmctld_that_takes_longer_than_an_answer_is_fresh_stops_no_scale_in(
+    it: NodeSetBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await it.up(2)
+    monkeypatch.setattr(worker_observer, "FRESH_S", 0.2)
+    answer = it.slurm.jobs
+
+    async def slow() -> tuple[RestJob, ...]:
+        await asyncio.sleep(0.3)
+        return await answer()
+
+    monkeypatch.setattr(it.slurm, "jobs", slow)
+    await it.settled(2)
+    it.scale(1)
+    await it.has(lambda: it.pods == ["w-0"])
+
+
+async def test_an_old_answer_chooses_no_worker_and_keeps_none_that_goes_anyway(
+    it: NodeSetBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await it.up(3)
+    monkeypatch.setattr(worker_observer, "FRESH_S", -1.0)
+    it.scale(1)
+    words = "Slurm is read once more before workers are chosen"
+    await it.has(lambda: words in it.condition("Progressing").get("message", ""))
+    it.kubelet.annotate("w-0", force_delete="its fan is loud")
+    await it.has(lambda: "w-0" not in it.pods)
+    await it.api.delete(WORKERS)
+    await it.has(lambda: WORKERS not in it.api.objects)
+
+
+async def test_a_slow_slurmctld_has_a_pause_after_each_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slurm, connections, place = FakeSlurm(), SlurmConnections(), ("hpc", "slurm")
+    connections.connect(place, slurm.client)
+    snapshots = SlurmSnapshots(connections)
+    begins: list[float] = []
+    ends: list[float] = []
+    done = asyncio.Event()
+
+    async def slow() -> tuple[RestReservation, ...]:
+        await asyncio.sleep(0.05)
+        ends.append(monotonic())
+        if len(ends) == 3:
+            done.set()
+        return ()
+
+    slurm.before_each_read = lambda: begins.append(monotonic())
+    monkeypatch.setattr(slurm, "reservations", slow)
+    snapshots.follow(snapshots.hurry)
+    reading = asyncio.create_task(snapshots.run())
+    snapshots.look_at(place, "w", awaits=True)
+    await done.wait()
+    reading.cancel()
+    for begin, end, following in zip(begins, ends, begins[1:], strict=False):
+        assert following - end >= end - begin
 
 
 # ------------------------------------------------------------------------------------ the NodeSet's end

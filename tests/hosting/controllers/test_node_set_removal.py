@@ -25,6 +25,10 @@ SILENT = {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-0
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "x", "effect": "NoExecute"}
 
 
+def is_protected(it: NodeSetBench, name: str) -> bool:
+    return names.LABEL_PROTECTED in it.pod(name)["metadata"]["labels"]
+
+
 # ------------------------------------------------------------------------------------ order
 async def test_a_lower_deletion_cost_goes_first_even_if_it_is_busy(it: NodeSetBench) -> None:
     await it.up(3)
@@ -61,14 +65,11 @@ async def test_the_protection_is_there_until_the_gate_has_passed(it: NodeSetBenc
 
 
 async def test_protection_is_taken_off_and_put_on_again_as_the_node_set_says(it: NodeSetBench) -> None:
-    def is_protected() -> bool:
-        return names.LABEL_PROTECTED in it.pod("w-0")["metadata"]["labels"]
-
     await it.up(1)
     it.scale(1, workloadDisruptionProtection=False)
-    await it.has(lambda: not is_protected())
+    await it.has(lambda: not is_protected(it, "w-0"))
     it.scale(1)
-    await it.has(is_protected)
+    await it.has(lambda: is_protected(it, "w-0"))
 
 
 # ------------------------------------------------------------------------------------ somebody's word
@@ -123,6 +124,45 @@ async def test_after_the_drain_timeout_jobs_are_requeued(it: NodeSetBench) -> No
     await it.has(lambda: it.pods == [])
     assert it.slurm.running[7].job_state == {"PENDING"}
     assert it.api.deletions == [("w-0", [])]
+
+
+async def test_a_worker_that_is_condemned_again_has_its_whole_drain_timeout(it: NodeSetBench) -> None:
+    await it.up(1, redbox={"drainTimeout": 3600})
+    it.slurm.start(7, "w-0")
+    it.kubelet.annotate("w-0", condemned="memory test")
+    await it.has(lambda: names.ANNOTATION_CONDEMNED_AT in it.pod("w-0")["metadata"]["annotations"])
+    it.kubelet.annotate("w-0", condemned=None)
+    await it.has(lambda: names.ANNOTATION_CONDEMNED_AT not in it.pod("w-0")["metadata"]["annotations"])
+
+
+async def test_the_drain_of_a_machine_ends_after_the_jobs_of_its_workers(it: NodeSetBench) -> None:
+    await it.up(2)
+    it.slurm.start(7, "w-1")
+    it.api.put(K1, READY_NODE | {"spec": {"unschedulable": True}})
+    await it.has(lambda: not is_protected(it, "w-0"))
+    await it.settled()
+    assert is_protected(it, "w-1")
+    assert it.pods == ["w-0", "w-1"]  # nobody has asked for their end
+    it.slurm.states["w-0"].discard("DRAIN")  # somebody's RESUME, and a job at once
+    it.slurm.start(8, "w-0")
+    await it.has(lambda: is_protected(it, "w-0"))
+    it.slurm.end(8)
+    it.slurm.end(7)
+    await it.has(lambda: not is_protected(it, "w-0") and not is_protected(it, "w-1"))
+    await it.api.delete(it.kubelet.at("w-1"))  # `kubectl drain`
+    await it.has(lambda: it.pods == ["w-0", "w-1"])
+    assert it.api.deletions == [("w-1", [])]
+
+
+async def test_a_worker_is_protected_again_before_it_is_resumed(it: NodeSetBench) -> None:
+    await it.up(1)
+    it.api.put(K1, READY_NODE | {"spec": {"unschedulable": True}})
+    await it.has(lambda: not is_protected(it, "w-0"))
+    protected_at_resume: list[bool] = []
+    it.slurm.before_each_write = lambda: protected_at_resume.append(is_protected(it, "w-0"))
+    it.api.put(K1, READY_NODE)
+    await it.has(lambda: it.slurm.states["w-0"] == {"IDLE"})
+    assert protected_at_resume == [True]
 
 
 # ------------------------------------------------------------------------------------ lost and failed

@@ -58,6 +58,35 @@ async def test_an_image_that_does_not_start_stops_after_one(it: NodeSetBench) ->
     await starts_all_until_updated(it, 4)
 
 
+@pytest.mark.parametrize(
+    ("states", "reason", "words"),
+    [
+        ({"DOWN"}, "gres/gpu count too low", "the node is DOWN: gres/gpu count too low"),
+        ({"IDLE", "INVALID_REG"}, "", "the node is INVALID_REG"),
+        ({"IDLE", "DRAIN"}, "Low RealMemory", "the node is DRAIN: Low RealMemory"),
+        (None, "", "the node's record belongs to another pod"),
+    ],
+)
+async def test_workers_that_slurm_cannot_use_stop_the_update_after_one(
+    it: NodeSetBench, states: set[str] | None, reason: str, words: str
+) -> None:
+    await it.up(4, **TWO_AT_ONCE)
+    before = uids(it)
+    it.scale(4, **NEW, **TWO_AT_ONCE)
+    await it.has(lambda: len(uids(it) & before) == 3 and len(it.pods) == 4)
+    (new,) = [name for name in it.pods if it.pod(name)["metadata"]["uid"] not in before]
+    it.slurm.states[new] = states or {"IDLE"}
+    it.kubelet.start(new)
+    it.slurm.reasons[new] = reason
+    if states is None:
+        it.slurm.register(new, "uid-of-another", "10.0.0.9")
+    await it.has(lambda: f"{new}: {words}" in it.condition("Degraded").get("message", ""))
+    await it.settled()
+    assert len(uids(it) & before) == 3
+    assert it.status["availableReplicas"] == 3
+    assert it.condition("Ready")["status"] == "False"
+
+
 async def test_a_busy_worker_is_updated_after_its_job(it: NodeSetBench) -> None:
     await it.up(1)
     it.slurm.start(7, "w-0")

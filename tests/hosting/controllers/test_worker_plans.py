@@ -21,7 +21,7 @@ from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine
 from redbox_hosting.nodeset.scaling import SCALE_IN
 from tests.hosting.factories import node_set
-from tests.hosting.nodeset.rows import NOW, job, node, pod, snapshot
+from tests.hosting.nodeset.rows import NOW, UNKNOWN, job, node, pod, snapshot
 
 OLD, NEW = "old", "new"
 
@@ -142,6 +142,12 @@ THREE = [worker(0), worker(1), worker(2)]
 )
 def test_the_plan(case: str, workers: list[WorkerView], create: list[int], condemned: dict[str, str]) -> None:
     assert planned(workers) == (create, condemned), case
+
+
+def test_while_slurm_is_unknown_nothing_of_the_new_revision_is_available() -> None:
+    workers = [worker(0), *(worker(n, OLD) for n in (1, 2, 3))]
+    fields = node_set(replicas=4, updateStrategy={"rollingUpdate": {"maxUnavailable": 2}}).spec
+    assert workers_plan(fields, workers, UNKNOWN, NEW, NOW).condemned == {}
 
 
 def test_on_delete_updates_nobody() -> None:

@@ -84,6 +84,27 @@ def test_a_reason_of_ours_is_one_short_line() -> None:
             "",
         ),
         (
+            "its machine is cordoned, drained, not confirmed",
+            {"machine": WorkerMachine.CORDONED},
+            snapshot(node("IDLE+DRAIN", reason="red-box: Kubernetes node cordoned")),
+            DRAIN,
+            "red-box: Kubernetes node cordoned",
+        ),
+        (
+            "its machine is cordoned, drained, confirmed",
+            {"machine": WorkerMachine.CORDONED, "drain_confirmed": NOW - 1},
+            snapshot(node("IDLE+DRAIN", reason="red-box: Kubernetes node cordoned")),
+            None,
+            "",
+        ),
+        (
+            "no more cordoned, and not protected yet",
+            {"is_exposed": True},
+            snapshot(node("IDLE+DRAIN", reason="red-box: Kubernetes node cordoned")),
+            None,
+            "the pod is not protected yet",
+        ),
+        (
             "condemned, drained, not confirmed",
             {"condemned": "x"},
             snapshot(node("IDLE+DRAIN", reason="red-box: the pod ends")),

@@ -8,7 +8,13 @@ from redbox_hosting.api import names
 from redbox_hosting.api.status import NodeSetStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
 from redbox_hosting.build.pods.worker import dropped_fields
-from redbox_hosting.controllers.workers.plans import is_available, scales_by_number
+from redbox_hosting.controllers.workers.plans import (
+    REGISTERS_WITHIN_S,
+    is_available,
+    is_registering,
+    scales_by_number,
+    why_unusable,
+)
 from redbox_hosting.controllers.workers.revisions import is_outdated
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
@@ -21,7 +27,6 @@ from redbox_kube.controller.steps import Reports, StepState
 from redbox_kube.status.conditions import NewCondition
 
 MOST_NAMED = 5
-REGISTERS_WITHIN_S = 60.0
 NAMESPACE_FENCE = "NamespaceFence"
 """A step whose failure degrades nothing: its condition says what is missing."""
 
@@ -30,7 +35,8 @@ def status_of(world: WorkerWorld, reports: Reports) -> StatusVerdict:
     """Ready: as many workers as wanted are available, all of the newest revision."""
     node_set, workers, plan = world.node_set, world.workers, world.plan
     staying = [view for view in workers if counts(view.pod)]
-    available = [view for view in staying if is_available(view, node_set.spec.min_ready_seconds, world.now)]
+    min_ready_s = node_set.spec.min_ready_seconds
+    available = [view for view in staying if is_available(view, world.snapshot, min_ready_s, world.now)]
     updated = [view for view in staying if not is_outdated(view.revision, view.pod_format, world.newest)]
     nodes = [world.snapshot.nodes[view.pod.name] for view in workers if view.pod.name in world.snapshot.nodes]
     before = node_set.status
@@ -59,7 +65,7 @@ def _verdicts(world: WorkerWorld, reports: Reports, available: int, updated: int
         if report.state is StepState.FAILED and name != NAMESPACE_FENCE
     ]
     waits = [report.message for report in reports.values() if report.state is StepState.WAITING]
-    problems = [f"{view.pod.name}: {view.problem}" for view in world.workers if view.problem]
+    problems = [f"{view.pod.name}: {why}" for view in world.workers if (why := _problem(view, world))]
     refusals = [
         *([world.why_no_cell] if world.why_no_cell else []),
         *map(str, unbuilt_fields(world.node_set.spec)),
@@ -76,7 +82,8 @@ def _verdicts(world: WorkerWorld, reports: Reports, available: int, updated: int
         is_ready = available >= desired and updated >= desired
         why = f"{available} of {desired} workers are available"
         why += f", {updated} of the newest revision" if updated != desired else ""
-    moving = [*waits, *([] if is_ready else [why])]
+    stale = "Slurm is read once more before workers are chosen that are to go"
+    moving = [*waits, *([stale] if world.is_stale else []), *([] if is_ready else [why])]
     bad = [*failed, *refusals, *_named(problems)]
     return [
         NewCondition(READY, "Ready" if is_ready else "NotReady", why, holds=is_ready),
@@ -124,6 +131,14 @@ def _facts(world: WorkerWorld) -> Iterable[NewCondition]:
         yield NewCondition("NodesUnreadable", "NoRights", words, holds=True)
     if world.snapshot.unknown:
         yield NewCondition("SlurmRead", "Unknown", world.snapshot.unknown, holds=None)
+
+
+def _problem(view: WorkerView, world: WorkerWorld) -> str:
+    """Why its container does not start, or Slurm cannot use it."""
+    is_expected = (
+        view.pod.is_ready and counts(view.pod) and not is_registering(view, world.snapshot, world.now)
+    )
+    return view.problem or (why_unusable(view.pod, world.snapshot) if is_expected else "")
 
 
 def _is_missing(view: WorkerView, world: WorkerWorld) -> bool:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from redbox_hosting.api.nodeset import NodeSetSpec, ScalingMode, UpdateType
 from redbox_hosting.controllers.workers.revisions import is_outdated
 from redbox_hosting.controllers.workers.worker_views import WorkerView
-from redbox_hosting.nodeset.drains import our_reason
+from redbox_hosting.nodeset.drains import DrainOwner, drain_owner, our_reason, plain_reason
+from redbox_hosting.nodeset.identity import Identity, identity_of
 from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
 from redbox_hosting.nodeset.scaling import SCALE_IN, holds_place, is_replaced, removal_order, scale_plan
 from redbox_hosting.nodeset.wanted import NodeAct, NodeVerb, next_act
@@ -23,6 +24,8 @@ HAS_FAILED, FORCED = "its pod has failed", "forced"
 """Other reasons are a user's: such a worker is replaced, and never spared."""
 PROVEN_OFF = frozenset({WorkerMachine.OFF, WorkerMachine.GONE})
 DEFAULT_UNAVAILABLE = "25%"
+UNUSABLE = frozenset({"DOWN", "INVALID_REG"})
+REGISTERS_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +127,40 @@ def acts_of(
     }
 
 
-def is_available(view: WorkerView, min_ready_s: int, now: float) -> bool:
-    """Ready for long enough, and not to go."""
+def is_available(view: WorkerView, snapshot: SlurmSnapshot, min_ready_s: int, now: float) -> bool:
+    """Ready for long enough, not to go, and of use to Slurm."""
+    return has_been_ready(view, min_ready_s, now) and not why_unusable(view.pod, snapshot)
+
+
+def has_been_ready(view: WorkerView, min_ready_s: int, now: float) -> bool:
+    """By its kubelet, long enough, of a worker that is not to go."""
     pod, since = view.pod, view.ready_since
     is_staying = not pod.is_ending and not pod.condemned and not is_replaced(pod)
     return is_staying and pod.is_ready and (not min_ready_s or now - (since or now) >= min_ready_s)
+
+
+def why_unusable(pod: WorkerPod, snapshot: SlurmSnapshot) -> str:
+    """Why no job can start there; empty: one can, the operator itself has drained it, or Slurm is unknown."""
+    if snapshot.unknown:
+        return ""
+    node = snapshot.nodes.get(pod.name)
+    if node is None:
+        return "Slurm has no record of the node"
+    if identity_of(pod, node) is Identity.ANOTHER:
+        return "the node's record belongs to another pod"
+    faults = node.state & UNUSABLE
+    if drain_owner(node) is not DrainOwner.OPERATOR:
+        faults |= node.state & {"DRAIN"}
+    return (
+        f"the node is {', '.join(sorted(faults))}: {plain_reason(node.reason)}".rstrip(": ") if faults else ""
+    )
+
+
+def is_registering(view: WorkerView, snapshot: SlurmSnapshot, now: float) -> bool:
+    """Whether slurmd has just been started, and Slurm may show it as usable at any moment."""
+    since = view.ready_since
+    is_new = since is not None and now - since <= REGISTERS_WITHIN_S
+    return is_new and bool(why_unusable(view.pod, snapshot))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +178,14 @@ def _updated(
     """The names of those that are to be replaced next.
 
     Missing workers count as unavailable. Until one of the new revision is available, only one is replaced:
-    so an image that does not start stops the update after one.
+    so an image that does not start, or that Slurm cannot use, stops the update after one.
     """
     newest, desired = update.newest, update.desired
     outdated = [view for view in views if is_outdated(view.revision, view.pod_format, newest)]
     open_ = [view.pod for view in outdated if not view.pod.condemned and not view.pod.is_ending]
-    available = [view for view in views if is_available(view, spec.min_ready_seconds, update.now)]
+    available = [view for view in views if is_available(view, snapshot, spec.min_ready_seconds, update.now)]
+    if snapshot.unknown:  # whether Slurm can use the new ones
+        available = [view for view in available if is_outdated(view.revision, view.pod_format, newest)]
     allowed = max_unavailable(spec, desired) - (desired - len(available))
     if not any(not is_outdated(view.revision, view.pod_format, newest) for view in available):
         allowed = min(allowed, 1 - max(desired - len(open_), 0))

@@ -17,7 +17,7 @@ from redbox_hosting.controllers.workers.plans import (
     UPDATE,
     acts_of,
     deletion_plan,
-    is_available,
+    has_been_ready,
     with_machine,
     workers_plan,
 )
@@ -28,7 +28,7 @@ from redbox_hosting.nodeset.drains import DrainOwner, drain_owner
 from redbox_hosting.nodeset.gate import gate
 from redbox_hosting.nodeset.observed import WorkerMachine
 from redbox_hosting.nodeset.records import RecordDecision, record_decision
-from redbox_hosting.nodeset.scaling import with_deadlines
+from redbox_hosting.nodeset.scaling import SCALE_IN, with_deadlines
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from redbox_kube.api import kinds
 from redbox_kube.api.informer import Place
@@ -40,6 +40,8 @@ from redbox_kube.controller.watched import WatchedKind
 
 LOOK_AGAIN_S = 5.0
 FRESH_S = 3.0
+CHOSEN_BY_SLURM = frozenset({SCALE_IN, UPDATE})
+"""Reasons of workers that others could go instead of; the other reasons do not wait for a newer snapshot."""
 
 
 class WorkerObserver:
@@ -79,10 +81,11 @@ class WorkerObserver:
             plan = workers_plan(node_set.spec, workers, snapshot, newest, now, before=before)
         if cell is None:  # no worker goes whose successor could not be made
             plan = replace(plan, condemned={n: why for n, why in plan.condemned.items() if why != UPDATE})
-        is_old = not snapshot.unknown and monotonic() - snapshot.taken_at > FRESH_S
-        is_stale = is_old and any(plan.condemned.values())
+        is_old = not snapshot.unknown and monotonic() - snapshot.read_at > FRESH_S
+        lasting = {name: reason for name, reason in plan.condemned.items() if reason not in CHOSEN_BY_SLURM}
+        is_stale = is_old and lasting != plan.condemned
         if is_stale:  # which workers are idle is looked at again before any is chosen
-            plan = replace(plan, condemned={})
+            plan = replace(plan, condemned=lasting)
             self._context.snapshots.hurry(place)
         world = WorkerWorld(
             node_set=node_set,
@@ -100,6 +103,14 @@ class WorkerObserver:
                 for view in workers
                 if view.pod.condemned and not view.pod.is_ending
             },
+            evictable=frozenset(
+                view.pod.name
+                for view in workers
+                if view.pod.machine is WorkerMachine.CORDONED
+                and not view.pod.condemned
+                and not view.pod.is_ending
+                and gate(view.pod, snapshot).is_open
+            ),
             records=self.records(node_set, snapshot),
             is_stale=is_stale,
             now=now,
@@ -123,7 +134,12 @@ class WorkerObserver:
         for (namespace, _), view in self._pods.items():
             if namespace == node_set.namespace and view.owner == node_set.uid:
                 machine, reason = await self._machine(view, now)
-                pod = replace(view.pod, drain_confirmed=self._writes.confirmed(view.pod.uid))
+                protects = node_set.spec.workload_disruption_protection
+                pod = replace(
+                    view.pod,
+                    drain_confirmed=self._writes.confirmed(view.pod.uid),
+                    is_exposed=protects and not view.pod.is_protected,
+                )
                 found.append(with_machine(replace(view, pod=pod), machine, reason))
         pods = with_deadlines([view.pod for view in found], snapshot)
         views = [replace(view, pod=pod) for view, pod in zip(found, pods, strict=True)]
@@ -167,7 +183,7 @@ class WorkerObserver:
         is_due = is_due or any(
             view.pod.is_ready
             and not view.pod.condemned
-            and not is_available(view, spec.min_ready_seconds, world.now)
+            and not has_been_ready(view, spec.min_ready_seconds, world.now)
             for view in world.workers
         )
         is_due = is_due or (spec.redbox.drain_timeout is not None and bool(world.gates))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.pods.parts import SlurmCell
-from redbox_hosting.controllers.workers.plans import WorkersPlan
+from redbox_hosting.controllers.workers.plans import WorkersPlan, is_registering
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.gate import GateDecision
+from redbox_hosting.nodeset.observed import WorkerMachine
 from redbox_hosting.nodeset.records import RecordDecision
 from redbox_hosting.nodeset.wanted import NodeAct
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
@@ -35,6 +36,8 @@ class WorkerWorld:
     acts: Mapping[str, NodeAct]
     gates: Mapping[str, GateDecision]
     """Of the condemned, by the names of pods."""
+    evictable: frozenset[str]
+    """Those on cordoned machines that would pass the gate: whoever drains the machine may end them."""
     records: Mapping[str, RecordDecision]
     """Of nodes of ours without a pod."""
     is_stale: bool
@@ -52,7 +55,12 @@ class WorkerWorld:
     @property
     def awaits(self) -> bool:
         """Whether something moves that Slurm will show."""
-        starting = any(not view.pod.is_ready and not view.problem for view in self.workers)
+        starting = any(
+            is_registering(view, self.snapshot, self.now) or (not view.pod.is_ready and not view.problem)
+            for view in self.workers
+        )
         acting = any(act.verb is not None for act in self.acts.values())
+        cordoned = any(view.pod.machine is WorkerMachine.CORDONED for view in self.workers)
         deletable = any(decision.delete for decision in self.records.values())
-        return self.is_stale or starting or acting or deletable or bool(self.gates) or bool(self.plan.create)
+        going = cordoned or bool(self.gates)
+        return self.is_stale or starting or acting or deletable or going or bool(self.plan.create)

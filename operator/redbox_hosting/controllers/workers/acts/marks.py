@@ -40,12 +40,13 @@ def marks_due(world: WorkerWorld, at: str) -> list[PodMark]:
         if reason is not None:
             mark.annotations[names.ANNOTATION_CONDEMNED] = reason or None
             mark.annotations[names.ANNOTATION_CONDEMNED_AT] = at if reason else None
-        elif view.pod.condemned and view.condemned_at is None:
-            mark.annotations[names.ANNOTATION_CONDEMNED_AT] = at
-        gate = world.gates.get(view.pod.name)
-        if protects and not view.pod.is_protected and not view.pod.is_ending and not (gate and gate.is_open):
+        elif bool(view.pod.condemned) != (view.condemned_at is not None):
+            mark.annotations[names.ANNOTATION_CONDEMNED_AT] = at if view.pod.condemned else None
+        gate, is_evictable = world.gates.get(view.pod.name), view.pod.name in world.evictable
+        may_go = is_evictable or (gate is not None and gate.is_open)
+        if protects and not view.pod.is_protected and not view.pod.is_ending and not may_go:
             mark.labels[names.LABEL_PROTECTED] = "true"  # a deletion that was begun, and is not due
-        if not protects and view.pod.is_protected:
+        if view.pod.is_protected and (is_evictable or not protects):
             mark.labels[names.LABEL_PROTECTED] = None
         if mark.annotations or mark.labels:
             marks.append(mark)
