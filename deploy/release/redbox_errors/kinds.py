@@ -252,6 +252,7 @@ OPERATOR = (
         "A step of a controller fails",
         "An object has the name of one that the controller makes, and another owner.",
         "Delete or rename the object that the message names.",
+        "BeyondPlain",
         "NameTaken",
         "NotOurs",
         "StepFailed",
