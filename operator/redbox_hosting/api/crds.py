@@ -133,7 +133,7 @@ def _node_set() -> Schema:
         AGE,
         MESSAGE,
     ]
-    rules = [ON_DEMAND, ON_DEMAND_SIZES, *_fixed("controllerRef", "volumeClaimTemplates")]
+    rules = [ON_DEMAND, ON_DEMAND_SIZES, *_fixed("controllerRef", "volumeClaimTemplates", "ordinalPadding")]
     made = _crd(names.NODE_SETS, "nss", NodeSetSpec, NodeSetStatus, rules=rules, columns=columns)
     made["spec"]["names"]["shortNames"].append("slurmd")
     _version(made)["schema"]["openAPIV3Schema"]["x-kubernetes-validations"].append(NODE_SET_NAME)

@@ -155,9 +155,12 @@ def _reason_for_down(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) ->
 def _ghost(pod: WorkerPod, node: RestNode, snapshot: SlurmSnapshot) -> RestJob | None:
     """A job that Slurm shows as running in a container that began after it.
 
-    Slurm finds out itself when the node registers, but not during a maintenance reservation. Slurm and the
-    kubelet must agree: one of them with a wrong clock would end the jobs of all nodes.
+    Slurm finds out itself when the node registers, but not in a maintenance reservation. Elsewhere
+    a clock that was stepped would show the same. Slurm and the kubelet must agree: one of them with a wrong
+    clock would end the jobs of all nodes.
     """
+    if "MAINTENANCE" not in node.state and not snapshot.reservations_of(pod.name):
+        return None
     if not node.boot_time or pod.container_started is None or "DOWN" in node.state:
         return None
     container_began = min(node.boot_time, pod.container_started)

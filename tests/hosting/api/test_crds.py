@@ -122,7 +122,7 @@ def test_a_column_is_one_value_of_the_status() -> None:
     ("kind", "fields"),
     [
         ("Controller", ["clusterName", "slurmKeyRef", "jwtKeyRef", "persistence"]),
-        ("NodeSet", ["controllerRef", "volumeClaimTemplates"]),
+        ("NodeSet", ["controllerRef", "volumeClaimTemplates", "ordinalPadding"]),
         ("LoginSet", ["controllerRef"]),
         ("RestApi", ["controllerRef"]),
         ("Token", ["username"]),

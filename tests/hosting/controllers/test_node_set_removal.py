@@ -272,6 +272,11 @@ async def test_fields_that_workers_do_not_take_are_named(
     assert names.ANNOTATION_FORCE_DELETE not in it.pod("w-0")["metadata"]["annotations"]
 
 
+async def test_options_of_a_node_that_are_refused_are_named(it: NodeSetBench) -> None:
+    await it.up(1, extraConf="Weight=2 NodeHostname=x")
+    await it.has(lambda: "extraConf: NodeHostname is refused" in it.condition("Degraded")["message"])
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -9,11 +9,13 @@ import pytest
 from redbox_hosting.nodeset.drains import DrainOwner, drain_owner, our_reason, plain_reason
 from redbox_hosting.nodeset.observed import WorkerMachine
 from redbox_hosting.nodeset.wanted import NodeVerb, next_act, wanted_state
+from redbox_hosting.slurm.answers import RestReservation
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from tests.hosting.nodeset.rows import NOW, UNKNOWN, job, node, pod, snapshot
 
 DRAIN, RESUME, DOWN = NodeVerb.DRAIN, NodeVerb.RESUME, NodeVerb.DOWN
 REBOOTED = "Node unexpectedly rebooted"
+RESERVED = RestReservation.model_validate({"name": "maintenance", "node_list": "w-0"})
 
 
 @pytest.mark.parametrize(
@@ -250,56 +252,72 @@ def test_a_reason_of_ours_is_one_short_line() -> None:
         (
             "a job older than the container",
             {"container_started": 5_000.0},
-            snapshot(node("ALLOCATED", boot_time=5_000), job(start_time=4_000)),
+            snapshot(node("ALLOCATED+MAINTENANCE", boot_time=5_000), job(start_time=4_000)),
             DOWN,
             "red-box: job 7 began before this container and is lost",
         ),
         (
+            "a job older than the container, in a reservation that is not named in the state",
+            {"container_started": 5_000.0},
+            snapshot(node("ALLOCATED", boot_time=5_000), job(start_time=4_000), reservations=(RESERVED,)),
+            DOWN,
+            "red-box: job 7 began before this container and is lost",
+        ),
+        (
+            "an older job by a clock that was stepped: Slurm looks itself",
+            {"container_started": 5_000.0},
+            snapshot(node("ALLOCATED", boot_time=5_000), job(start_time=4_000)),
+            None,
+            "",
+        ),
+        (
             "a job a little older: boot_time moves",
             {"container_started": 5_000.0},
-            snapshot(node("ALLOCATED", boot_time=5_000), job(start_time=4_950)),
+            snapshot(node("ALLOCATED+MAINTENANCE", boot_time=5_000), job(start_time=4_950)),
             None,
             "",
         ),
         (
             "an older job on a node that is down already",
             {"container_started": 5_000.0},
-            snapshot(node("DOWN", reason=REBOOTED, boot_time=5_000), job(start_time=4_000)),
+            snapshot(node("DOWN+MAINTENANCE", reason=REBOOTED, boot_time=5_000), job(start_time=4_000)),
             RESUME,
             "",
         ),
         (
             "an older job that is completing",
             {"container_started": 5_000.0},
-            snapshot(node("MIXED", boot_time=5_000), job(state="RUNNING+COMPLETING", start_time=4_000)),
+            snapshot(
+                node("MIXED+MAINTENANCE", boot_time=5_000), job(state="RUNNING+COMPLETING", start_time=4_000)
+            ),
             None,
             "",
         ),
         (
             "a boot time that 24.11 shows for seconds after a reconfigure",
             {"container_started": 5_000.0},
-            snapshot(node("ALLOCATED", boot_time=0), job(start_time=4_000)),
+            snapshot(node("ALLOCATED+MAINTENANCE", boot_time=0), job(start_time=4_000)),
             None,
             "",
         ),
         (
             "an older job by Slurm alone: a boot time in the future",
             {"container_started": 3_000.0},
-            snapshot(node("ALLOCATED", boot_time=5_000), job(start_time=4_000)),
+            snapshot(node("ALLOCATED+MAINTENANCE", boot_time=5_000), job(start_time=4_000)),
             None,
             "",
         ),
         (
             "an older job by Kubernetes alone",
             {"container_started": 5_000.0},
-            snapshot(node("ALLOCATED", boot_time=3_000), job(start_time=4_000)),
+            snapshot(node("ALLOCATED+MAINTENANCE", boot_time=3_000), job(start_time=4_000)),
             None,
             "",
         ),
         (
             "an older job, and no container runs",
             {},
-            snapshot(node("ALLOCATED", boot_time=5_000), job(start_time=4_000)),
+            snapshot(node("ALLOCATED+MAINTENANCE", boot_time=5_000), job(start_time=4_000)),
             None,
             "",
         ),

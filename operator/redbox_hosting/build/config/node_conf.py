@@ -37,6 +37,9 @@ class WorkerSize:
     gpus: int
 
 
+NO_SIZE = WorkerSize(None, None, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """The value of `slurmd --conf`, and what was refused."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from redbox_hosting.api import names
 from redbox_hosting.api.status import NodeSetStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
+from redbox_hosting.build.config.node_conf import NO_SIZE, node_options
 from redbox_hosting.build.pods.worker import dropped_fields
 from redbox_hosting.controllers.workers.plans import (
     REGISTERS_WITHIN_S,
@@ -69,6 +70,7 @@ def _verdicts(world: WorkerWorld, reports: Reports, available: int, updated: int
     refusals = [
         *([world.why_no_cell] if world.why_no_cell else []),
         *map(str, unbuilt_fields(world.node_set.spec)),
+        *map(str, node_options(world.node_set, NO_SIZE).refused),
         *(f"{each} is not taken by workers: remove it" for each in dropped_fields(world.node_set)),
     ]
     desired = world.plan.desired

@@ -37,7 +37,7 @@ class WorkerWorld:
     gates: Mapping[str, GateDecision]
     """Of the condemned, by the names of pods."""
     evictable: frozenset[str]
-    """Those on cordoned machines that would pass the gate: whoever drains the machine may end them."""
+    """Those on cordoned machines that would pass the gate: the drain of the machine may end them."""
     records: Mapping[str, RecordDecision]
     """Of nodes of ours without a pod."""
     is_stale: bool
