@@ -36,7 +36,8 @@ BARE_PODS = "bare pods of the same image and size, created in one command, until
 FEW, MANY, LEFT = 3, 30, 3
 DAEMONS = 2
 """slurmctld and control."""
-COUNTS = (10, 20, MANY)
+SHRINKING = 20
+COUNTS = (10, SHRINKING, MANY)
 OUT, IN = "hosted-scale-out", "hosted-scale-in"
 WRITES_OUT, WRITES_IN = "hosted-writes-out", "hosted-writes-in"
 SETTLES_S = 3.0
@@ -113,14 +114,29 @@ def slurm_of(hosted: Hosted, replicas: int) -> Iterator[HostedSlurm]:
         "writes",
         Target("value", "<=", 4),
     ),
-    Figure(IN, f"20 -> {LEFT} idle workers, pods gone", "s", Target("value", "<=", 8)),
+    Figure(IN, f"{SHRINKING} -> {LEFT} idle workers, pods gone", "s", Target("value", "<=", 8)),
     Figure(
         WRITES_IN,
-        f"20 -> {LEFT} idle workers: writes of the operator to the API server, for each pod",
+        f"{SHRINKING} -> {LEFT} idle workers: writes of the operator to the API server, for each pod",
         "writes",
         Target("value", "<=", 4),
     ),
-    takes_s=420,
+    Figure(
+        "hosted-memory", f"the operator's resident memory, {MANY} workers", "MiB", Target("value", "<=", 80)
+    ),
+    Figure(
+        "hosted-cpu",
+        f"the operator's CPU while nothing changes, {MANY} workers",
+        "% CPU",
+        Target("value", "<=", 0.5),
+    ),
+    Figure(
+        "hosted-rpcs",
+        f"RPCs to slurmctld while nothing changes, {MANY} workers",
+        "RPCs/min",
+        Target("value", "<=", 12),
+    ),
+    takes_s=600,
     rounds=3,
     warm_up=False,
     baseline_name=BARE_PODS,
@@ -129,7 +145,9 @@ def slurm_of(hosted: Hosted, replicas: int) -> Iterator[HostedSlurm]:
 @contextmanager
 def hosted_scale(hosted: Hosted) -> Iterator[Trial]:
     with slurm_of(hosted, 0) as slurm:
-        yield Trial(lambda: scaled(hosted, slurm), lambda: bare_scaled(hosted), notes=NOTES)
+        yield Trial(
+            lambda: scaled(hosted, slurm), lambda: bare_scaled(hosted), notes={**NOTES, "idle_s": IDLE_S}
+        )
 
 
 def scaled(hosted: Hosted, slurm: HostedSlurm) -> dict[str, float]:
@@ -141,7 +159,8 @@ def scaled(hosted: Hosted, slurm: HostedSlurm) -> dict[str, float]:
         left = count
         if count == MANY:
             took[WRITES_OUT] = (after - before) / count
-        elif count > COUNTS[0]:
+            took |= idle(hosted, slurm)
+        elif count == SHRINKING:
             took[IN], left = scale_in(slurm, count, LEFT), LEFT
             took[WRITES_IN] = (settled_writes(hosted) - after) / (count - LEFT)
         scale_in(slurm, left, 0)
@@ -158,40 +177,11 @@ def bare_scaled(hosted: Hosted) -> dict[str, float]:
     took: dict[str, float] = {}
     for count in COUNTS:
         took[f"{OUT}-{count}"] = hosted.create_bare(count)
-        first = LEFT if COUNTS[0] < count < MANY else 0
-        deleted = hosted.delete_bare(range(first, count))
-        if first:
-            took[IN] = deleted
-            hosted.delete_bare(range(first))
+        left = count
+        if count == SHRINKING:
+            took[IN], left = hosted.delete_bare(range(LEFT, count)), LEFT
+        hosted.delete_bare(range(left))
     return took
-
-
-@benchmark(
-    Figure(
-        "hosted-memory", f"the operator's resident memory, {MANY} workers", "MiB", Target("value", "<=", 80)
-    ),
-    Figure(
-        "hosted-cpu",
-        f"the operator's CPU while nothing changes, {MANY} workers",
-        "% CPU",
-        Target("value", "<=", 0.5),
-    ),
-    Figure(
-        "hosted-rpcs",
-        f"RPCs to slurmctld while nothing changes, {MANY} workers",
-        "RPCs/min",
-        Target("value", "<=", 12),
-    ),
-    takes_s=270,
-    rounds=3,
-    warm_up=False,
-    within=with_hosting,
-)
-@contextmanager
-def hosted_idle(hosted: Hosted) -> Iterator[Trial]:
-    with slurm_of(hosted, MANY) as slurm:
-        time.sleep(SETTLES_S)
-        yield Trial(lambda: idle(hosted, slurm), notes={**NOTES, "window_s": IDLE_S})
 
 
 def idle(hosted: Hosted, slurm: HostedSlurm) -> dict[str, float]:

@@ -146,7 +146,7 @@ def until_in_service(slurm: HostedSlurm, count: int) -> None:
     def holds(node_set: Object) -> bool:
         status = node_set.get("status", {})
         idle = status.get("slurmIdle", 0) + status.get("slurmAllocated", 0)
-        return (idle, status.get("replicas")) == (count, count) and is_current(node_set)
+        return (idle, status.get("replicas", 0)) == (count, count) and is_current(node_set)
 
     until(_node_set(slurm), f"{count} nodes in service", holds)
 
