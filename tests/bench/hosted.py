@@ -216,7 +216,7 @@ def scale_out(slurm: HostedSlurm, count: int) -> float:
 
 
 def scale_in(slurm: HostedSlurm, before: int, count: int) -> float:
-    """Seconds until the pods that are too many are gone; all are idle or the rest is not."""
+    """Seconds until the pods that are too many are gone; their records in Slurm go after them."""
     with watching_workers(slurm) as wait:
         wait("ADDED", before)
         started = time.perf_counter()
@@ -224,6 +224,7 @@ def scale_in(slurm: HostedSlurm, before: int, count: int) -> float:
         wait("DELETED", before - count)
         took = time.perf_counter() - started
     until_settled(slurm)
+    until_slurm_says(slurm, "scontrol --oneliner show nodes | grep -c ^NodeName=", f"^{count}$")
     return took
 
 
