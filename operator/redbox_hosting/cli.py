@@ -10,24 +10,27 @@ from redbox_api.log import configure_log
 from redbox_hosting.api.crds import hosting_crds
 from redbox_hosting.application import HostingOptions, run_hosting_operator
 from redbox_hosting.controllers.context import DefaultImages, OperatorPods
-from redbox_kube.install.crd_commands import crd_commands
+from redbox_hosting.uninstall import refuse_while_in_use
+from redbox_kube.install.crd_commands import crd_commands, run_once
 from redbox_kube.runtime.version_option import add_version_option
 
 app = typer.Typer(name="redbox-hosting", help="Runs Slurm clusters in Kubernetes.", no_args_is_help=True)
 add_version_option(app, "redbox-hosting")
 app.add_typer(crd_commands("redbox-hosting", hosting_crds), name="crds")
 
+ServedNamespaces = Annotated[
+    str,
+    typer.Option(
+        envvar="REDBOX_SERVE_NAMESPACES", help="The namespaces of its Slurm clusters, comma separated."
+    ),
+]
+
 
 @app.command()
 def run(
     *,
     namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="The operator's own namespace.")],
-    serve_namespaces: Annotated[
-        str,
-        typer.Option(
-            envvar="REDBOX_SERVE_NAMESPACES", help="The namespaces of its Slurm clusters, comma separated."
-        ),
-    ],
+    serve_namespaces: ServedNamespaces,
     image: Annotated[
         str,
         typer.Option(
@@ -50,14 +53,25 @@ def run(
 ) -> None:
     """Run the operator until SIGTERM."""
     configure_log(sys.stderr)
-    served = [name.strip() for name in serve_namespaces.split(",") if name.strip()]
-    if not served:
-        raise typer.BadParameter("name one namespace at least", param_hint="--serve-namespaces")
     options = HostingOptions(
-        namespaces=served,
+        namespaces=_listed(serve_namespaces),
         operator=OperatorPods(namespace),
         images=DefaultImages(image, database_image),
         reads_nodes=reads_nodes,
         health_port=health_port,
     )
     asyncio.run(run_hosting_operator(options))
+
+
+@app.command()
+def uninstall(serve_namespaces: ServedNamespaces) -> None:
+    """Refuse while Controllers or NodeSets are left, which only a running operator lets go."""
+    namespaces = _listed(serve_namespaces)
+    run_once("redbox-hosting", lambda objects: refuse_while_in_use(objects, namespaces))
+
+
+def _listed(namespaces: str) -> list[str]:
+    served = [name.strip() for name in namespaces.split(",") if name.strip()]
+    if not served:
+        raise typer.BadParameter("name one namespace at least", param_hint="--serve-namespaces")
+    return served

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from redbox_slurmpod.supervision.supervisor import SupervisedDaemon
 
 CONFIGURATION = Path("/etc/slurm")
 RUN = Path("/run")
+SHARED = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108 (where jobs write)
 _OURS = (sys.executable, "-I", "-m", "redbox_slurmpod")
 
 
@@ -23,12 +25,20 @@ def slurmctld(options: Sequence[str], *, run: Path = RUN) -> SupervisedDaemon:
     return SupervisedDaemon(("/usr/sbin/slurmctld", "--systemd", *options), restarts=False)
 
 
-def slurmd(pod: ThisPod, options: Sequence[str], *, started: float, run: Path = RUN) -> SupervisedDaemon:
+def slurmd(
+    pod: ThisPod,
+    options: Sequence[str],
+    *,
+    started: float,
+    run: Path = RUN,
+    shared: Sequence[Path] = SHARED,
+) -> SupervisedDaemon:
     """A slurmd of a dynamic node (-Z).
 
     -b reports SLURMD_BOOT_TIME as the boot, which is the container's start: a slurmd that dies alone comes
     back without harm to its jobs, and a new container is a reboot, after which Slurm requeues what was lost.
     """
+    keep_from_jobs(run, shared)
     _make_folder(run / "slurm")
     # Of the container before: readiness would take it for this slurmd's.
     (run / "slurm" / "sack.socket").unlink(missing_ok=True)
@@ -54,6 +64,18 @@ def slurmdbd(
     _make_folder(run / "slurmdbd")
     copy_private(configuration, own)
     return ("/usr/sbin/slurmdbd", "-D", *options), {**os.environ, "SLURM_CONF": str(own / "slurm.conf")}
+
+
+def keep_from_jobs(run: Path, shared: Sequence[Path]) -> None:
+    """Volumes of a pod are for everybody to write, and stay when its container is started again.
+
+    Who makes /run/nscd/socket answers each look-up of a user or group by root. Without the sticky bit each
+    user may replace the files of others.
+    """
+    run.chmod(0o755)
+    shutil.rmtree(run / "nscd", ignore_errors=True)
+    for folder in shared:
+        folder.chmod(0o1777)
 
 
 def _make_folder(folder: Path) -> None:

@@ -190,7 +190,7 @@ def test_every_pod_meets_the_restricted_level(rendered: Render) -> None:
     found = list(pods(rendered(**everything)))
     assert {name for name, _ in found} == {
         *(*CONTROLLERS, "redbox-hosting", "redbox-crds", "redbox-hosting-crds"),
-        *("redbox-uninstall", "redbox-hpc2"),
+        *("redbox-uninstall", "redbox-hosting-uninstall", "redbox-hpc2"),
     }
     for name, pod in found:
         assert pod["securityContext"]["runAsNonRoot"] is True, name

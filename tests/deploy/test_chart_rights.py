@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redbox_clusters.serving_requests import SIGNER, USER
+from redbox_hosting.api.crds import hosting_crds
 from redbox_operator.api.crds import all_crds
 from tests.deploy.chart_objects import CONTROLLERS, Render, is_hook, of_kind, rules_of
 
@@ -69,6 +70,38 @@ def test_the_operator_approves_certificates_only_where_resourced_requests_them(
 
     assert approves(resourced={"enabled": True})
     assert not approves(resourced=resourced)
+
+
+def test_hosting_has_rights_in_its_namespaces_alone(rendered: Render) -> None:
+    hosting = {"enabled": True, "namespaces": ["hpc", "hpc2"]}
+    objects = rendered(hosting=hosting)
+    bindings = [
+        (one["kind"], one["metadata"].get("namespace"))
+        for one in of_kind(objects, "ClusterRoleBinding", "RoleBinding")
+        if one["subjects"][0]["name"] == "redbox-hosting"
+    ]
+    assert bindings == [("RoleBinding", "hpc"), ("RoleBinding", "hpc2")]
+    rules = list(rules_of(objects, "redbox-hosting"))
+    assert {verb for rule in rules if "secrets" in rule["resources"] for verb in rule["verbs"]} == {
+        "get",
+        "create",
+        "patch",
+    }
+    for rule in rules:
+        assert not {"pods/exec", "roles", "rolebindings", "serviceaccounts/token", "*"} & {*rule["resources"]}
+        assert not {"escalate", "bind", "impersonate", "*"} & {*rule["verbs"]}
+    (nodes,) = [
+        rule
+        for rule in rules_of(rendered(hosting={**hosting, "nodes": "read"}), "redbox-hosting")
+        if "nodes" in rule["resources"]
+    ]
+    assert nodes["verbs"] == ["get", "list", "watch"]
+
+
+def test_the_hook_of_hosting_may_change_its_kinds_and_no_other(rendered: Render) -> None:
+    objects = rendered(hosting={"enabled": True, "namespaces": ["hpc"]})
+    (changed,) = [rule for rule in rules_of(objects, "redbox-hosting-crds") if "patch" in rule["verbs"]]
+    assert sorted(changed["resourceNames"]) == sorted(crd["metadata"]["name"] for crd in hosting_crds())
 
 
 def test_resourced_writes_only_what_it_serves(rendered: Render) -> None:

@@ -9,6 +9,18 @@ from redbox_slurmpod.supervision.processes import has_steps
 from tests.slurmpod.kubelet import project
 
 
+def test_a_job_can_answer_no_look_up_of_users_and_replace_no_file_of_others(tmp_path: Path) -> None:
+    run, shared = tmp_path / "run", tmp_path / "tmp"
+    (run / "nscd").mkdir(parents=True)
+    (run / "nscd/socket").touch()
+    shared.mkdir()
+    for folder in (run, shared):
+        folder.chmod(0o777)
+    entry.slurmd(ThisPod("w-0"), [], started=0, run=run, shared=[shared])
+    assert not (run / "nscd").exists()
+    assert (run.stat().st_mode & 0o7777, shared.stat().st_mode & 0o7777) == (0o755, 0o1777)
+
+
 def test_slurmctld_ends_its_container_when_it_ends(tmp_path: Path) -> None:
     daemon = entry.slurmctld(["-v"], run=tmp_path)
     assert daemon.command == ("/usr/sbin/slurmctld", "--systemd", "-v")
@@ -18,7 +30,9 @@ def test_slurmctld_ends_its_container_when_it_ends(tmp_path: Path) -> None:
 
 def test_every_slurmd_of_a_container_reports_the_containers_start_as_its_boot(tmp_path: Path) -> None:
     pod = ThisPod("w-0", "uid-1", "10.0.0.1")
-    daemon = entry.slurmd(pod, ["--conf-server", "ctl:6817"], started=1_700_000_000.9, run=tmp_path)
+    daemon = entry.slurmd(
+        pod, ["--conf-server", "ctl:6817"], started=1_700_000_000.9, run=tmp_path, shared=[]
+    )
     assert daemon.command == (
         *("/usr/sbin/slurmd", "--systemd", "-Z", "-b", "--instance-id=uid-1"),
         *("--conf-server", "ctl:6817"),
@@ -30,7 +44,7 @@ def test_every_slurmd_of_a_container_reports_the_containers_start_as_its_boot(tm
 
 
 def test_a_pod_that_does_not_know_its_uid_sets_none(tmp_path: Path) -> None:
-    daemon = entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path)
+    daemon = entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path, shared=[])
     assert daemon.command == ("/usr/sbin/slurmd", "--systemd", "-Z", "-b")
     assert daemon.when_ready == ()
 
@@ -38,7 +52,7 @@ def test_a_pod_that_does_not_know_its_uid_sets_none(tmp_path: Path) -> None:
 def test_the_socket_of_the_container_before_makes_no_slurmd_ready(tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm" / "sack.socket").touch()
-    entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path)
+    entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path, shared=[])
     assert not (tmp_path / "slurm" / "sack.socket").exists()
 
 

@@ -97,6 +97,7 @@ redbox-crds: 65523
 redbox-uninstall: 65524
 redbox-hosting: 65525
 redbox-hosting-crds: 65526
+redbox-hosting-uninstall: 65527
 {{- end }}
 
 {{/* What Pod Security's level "restricted" asks of a pod, and of a container. */}}

@@ -47,7 +47,12 @@ spec:
           image: {{ include "redbox.image" (dict "root" .root "name" .image) }}
           imagePullPolicy: {{ .root.Values.images.pullPolicy }}
           args: {{ toJson .arguments }}
-          env: {{- include "redbox.environment" .root | nindent 12 }}
+          env:
+            {{- include "redbox.environment" .root | nindent 12 }}
+            {{- if eq .image "redbox-hosting" }}
+            - name: REDBOX_SERVE_NAMESPACES
+              value: {{ join "," .root.Values.hosting.namespaces | quote }}
+            {{- end }}
           resources: {{- toYaml .root.Values.operator.resources | nindent 12 }}
           securityContext: {{- include "redbox.containerSecurity" .root | nindent 12 }}
 {{- end }}

@@ -65,3 +65,10 @@
   resources: [nodes]
   verbs: [get, list, watch]
 {{- end }}
+
+{{/* Of bindings of policies: the namespaces that may have Slurm clusters, and what is in them. */}}
+{{- define "redbox.hosting.namespaces" -}}
+namespaceSelector:
+  matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson .Values.hosting.namespaces }}}
+{{- end }}

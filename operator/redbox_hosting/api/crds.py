@@ -40,8 +40,8 @@ NAME = rule(
     f"the name has at most {LONGEST_NAME} characters of a-z, 0-9 and -, because it begins names of Services",
 )
 NODE_SET_NAME = rule(
-    "!self.metadata.name.matches('-[0-9]+$')",
-    "a NodeSet's name must not end with - and a number, because names of nodes do",
+    "!self.metadata.name.matches('-([0-9]+|controller|accounting|database)$')",
+    "a NodeSet's name must not end with - and a number, -controller, -accounting or -database, as pods do",
 )
 EXTERNAL = rule(
     "(has(self.external) && self.external) == has(self.externalConfig)",
@@ -65,6 +65,11 @@ MAX_NODES_GROW = rule(
     "(has(self.redbox) ? self.redbox.maxNodes : 1024) >= "
     "(has(oldSelf.redbox) ? oldSelf.redbox.maxNodes : 1024)",
     "redbox.maxNodes only grows",
+)
+PROFILE_FIXED = rule(
+    "(has(self.redbox) ? self.redbox.profile : 'Plain') == "
+    "(has(oldSelf.redbox) ? oldSelf.redbox.profile : 'Plain')",
+    "redbox.profile is immutable: workers that run would not fit the new configuration",
 )
 ON_DEMAND = rule(
     "!(has(self.replicas) && has(self.redbox) && has(self.redbox.onDemand))",
@@ -95,6 +100,7 @@ def _controller() -> Schema:
         ONE_JWT_KEY,
         ONE_DEFAULT,
         MAX_NODES_GROW,
+        PROFILE_FIXED,
         *_fixed("clusterName", "slurmKeyRef", "jwtKeyRef", "jwtHs256KeyRef", "persistence"),
     ]
     columns = [

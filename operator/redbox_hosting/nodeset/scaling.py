@@ -41,14 +41,19 @@ def holds_place(pod: WorkerPod) -> bool:
     return counts(replace(pod, condemned="" if pod.condemned != SCALE_IN else SCALE_IN))
 
 
-def scale_plan(desired: int, pods: Sequence[WorkerPod], snapshot: SlurmSnapshot) -> ScalePlan:
-    """What brings the number of workers to `desired`. Creation never needs Slurm."""
+def scale_plan(
+    desired: int, pods: Sequence[WorkerPod], snapshot: SlurmSnapshot, returning: int = 0
+) -> ScalePlan:
+    """What brings the number of workers to `desired`. Creation never needs Slurm.
+
+    `returning`: those that end, and will be made again under their own names.
+    """
     lost = tuple(pod for pod in pods if is_replaced(pod) and not pod.is_ending)
     active = [pod for pod in pods if holds_place(pod)]
     if len(active) > desired:
         order = removal_order(active, snapshot)
         return ScalePlan(condemn=tuple(order[: len(active) - desired]), lost=lost)
-    missing = desired - len(active)
+    missing = max(desired - len(active) - returning, 0)
     waiting = [
         pod
         for pod in pods

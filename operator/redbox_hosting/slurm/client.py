@@ -186,7 +186,7 @@ class SlurmrestdClient:
                 late_s = not_before - read.last_update
                 raise SlurmUnknown(
                     f"{method} {path}: the answer is {late_s} s older than an earlier one: a proxy repeats "
-                    "it, or slurmctld's clock was set back"
+                    "it, or slurmctld's clock was set back: then restart the operator"
                 )
             self._newest[answer] = max(read.last_update, self._newest.get(answer, 0))
         return read

@@ -66,6 +66,11 @@ class Informer:
         self._failures = 0
         self._warnings = GroupedWarnings(f"{where.kind} not read")
 
+    @property
+    def unreadable(self) -> list[str]:
+        """NAMESPACE/NAME of objects that are there, and that `reduced` cannot read."""
+        return sorted(self._warnings.failing)
+
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:

@@ -75,6 +75,12 @@ class WatchedKind(Generic[ItemT]):
         informer = self._informers.get(place[0]) or self._informers.get("")
         return None if informer is None else informer.items.get(place)
 
+    def unreadable_in(self, namespace: str) -> list[str]:
+        """Names of objects that are there and cannot be read, as those of a newer release."""
+        informer = self._informers.get(namespace) or self._informers.get("")
+        found = [] if informer is None else informer.unreadable
+        return [name for own, _, name in (each.partition("/") for each in found) if own == namespace]
+
     def items(self) -> Iterator[tuple[Place, ItemT]]:
         for informer in self._informers.values():
             yield from list(informer.items.items())

@@ -11,6 +11,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Role
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import CHART, RELEASE, Helm, deliver
+from redbox_bed.images.mariadb_image import mariadb_image
 from redbox_bed.images.node_images import import_missing
 from redbox_bed.images.slurm_image import slurm_image
 from redbox_bed.kube.cluster_dns import ensure_dns
@@ -27,18 +28,25 @@ PROTECTED = "slurm.redbox.dev/protected"
 
 
 @contextmanager
-def hosting(bed: Bed, release: str) -> Iterator[Kubernetes]:
-    """The chart with hosted Slurm for one namespace, with this release of Slurm."""
+def hosting(bed: Bed, release: str, *, database: bool = False) -> Iterator[Kubernetes]:
+    """The chart with hosted Slurm for one namespace, with this release of Slurm; with an image of MariaDB."""
     deliver(bed, Progress.silent(), unless_current=True)
     image = slurm_image(bed.places, Progress.silent(), release)
+    images = [image, *([mariadb_image(bed.places, Progress.silent())] if database else [])]
     ensure_dns(bed, Progress.silent())
     for spec in bed.plan.of_role(Role.NODE):
-        import_missing(bed.host(spec.name), [image])
+        import_missing(bed.host(spec.name), images)
     kubernetes = Kubernetes(bed)
     enforce = {"pod-security.kubernetes.io/enforce": "baseline"}
     metadata = {"name": NAMESPACE, "labels": enforce}
     kubernetes.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
-    values = {"enabled": True, "namespaces": [NAMESPACE], "nodes": "read", "slurmImage": image.name}
+    values = {
+        "enabled": True,
+        "namespaces": [NAMESPACE],
+        "nodes": "read",
+        "slurmImage": image.name,
+        "databaseImage": images[-1].name if database else "",
+    }
     _upgrade(bed, values)
     try:
         yield kubernetes

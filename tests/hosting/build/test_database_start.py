@@ -47,6 +47,8 @@ def test_a_database_is_installed_once(pod: Path) -> None:
         assert start(pod).stdout.splitlines() == [
             f"--datadir={pod}/lib/data",
             f"--init-file={pod}/run/init.sql",
+            "--bind-address=*",
+            "--skip-networking=OFF",
         ]
     assert (pod / "lib/data/whole").exists()
 

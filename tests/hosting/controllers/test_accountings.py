@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from redbox_hosting.api import names
+from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.controllers.accountings.accountings import Accountings
+from redbox_hosting.controllers.accountings.reporting_clusters import ReportingClusters
 from redbox_kube.api import kinds
 from tests.hosting.controllers.access_bench import AccessBench, at
 from tests.hosting.controllers.access_bench import bench as running_bench
@@ -206,10 +209,12 @@ async def test_an_external_slurmdbd_does_not_have_keys_that_the_operator_made(be
 async def test_slurmdbd_goes_once_an_accounting_becomes_external(bench: AccessBench) -> None:
     put_accounting(bench)
     put_controller(bench)
-    await bench.has(lambda: bench.is_there(kinds.STATEFUL_SET, "acct-accounting"))
+    bench.register("slurm")
+    await is_ready(bench)
     put_accounting(bench, external=True, externalConfig={"host": "dbd.example.org", "port": 6819})
     await bench.has(lambda: not [name for name in bench.api.names("StatefulSet") if name.startswith("acct")])
     await bench.has(lambda: "AccountingStorageHost=dbd.example.org" in conf(bench))
+    await bench.has(lambda: "version" not in bench.api.objects[at(names.ACCOUNTINGS, "acct")]["status"])
 
 
 async def test_a_slurmctld_that_runs_elsewhere_reports_to_a_slurmdbd_here(bench: AccessBench) -> None:
@@ -325,6 +330,20 @@ async def test_a_cluster_id_of_the_time_without_accounting_is_named_with_its_cur
     bench.register("slurm")
     await is_ready(bench)
     assert bench.condition(names.ACCOUNTINGS, "acct", "ClusterIdMismatch")["status"] == "False"
+
+
+@pytest.mark.parametrize(("ready", "wrong"), [("False", True), ("True", False)])
+async def test_a_refusal_of_the_controller_tells_of_a_cluster_id_after_its_log_is_gone(
+    bench: AccessBench, ready: str, *, wrong: bool
+) -> None:
+    condition = {"type": "Ready", "status": ready, "reason": "R", "message": f"refused: {WRONG_ID}"}
+    conditions = [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    metadata = {"name": "slurm", "namespace": "hpc", "uid": "1"}
+    controller = SlurmController.model_validate(
+        {"metadata": metadata, "spec": {}, "status": {"conditions": conditions}}
+    )
+    (cluster,) = await ReportingClusters(bench.parts[Accountings].context).read([controller], None)
+    assert cluster.has_wrong_id is wrong
 
 
 # ------------------------------------------------------------------------------------------------- faults

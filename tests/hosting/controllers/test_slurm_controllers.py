@@ -11,6 +11,7 @@ from redbox_hosting.api import names
 from redbox_hosting.application import HostingOperator
 from redbox_hosting.slurm.errors import SlurmUnknown
 from redbox_kube.api import kinds
+from redbox_kube.api.objects import ResourcePath
 from tests.hosting.controllers.controller_bench import (
     SLURM,
     SLURM_PLACE,
@@ -50,6 +51,41 @@ async def test_a_controller_brings_up_its_objects_and_waits_for_them(api: FakeAp
     assert "slurm-controller to be ready" in condition(api, "Ready")["message"]
     assert condition(api, "Degraded")["status"] == "False"
     assert condition(api, "Progressing")["status"] == "True"
+
+
+async def test_a_controller_outlives_its_node_sets(api: FakeApiServer) -> None:
+    node_set = ResourcePath(names.NODE_SETS, "cpu", "hpc")
+    api.put(node_set, spec={"controllerRef": {"name": "slurm"}, "replicas": 0})
+    api.put(SLURM, spec={})
+    await eventually(lambda: api.objects[SLURM]["metadata"].get("finalizers") == [names.FINALIZER_NODE_SETS])
+    metadata = {**api.objects[SLURM]["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    api.put(SLURM, metadata=metadata, spec={})
+    await eventually(lambda: "deletion of its NodeSets: cpu" in condition(api, "Ready").get("message", ""))
+    assert api.objects[SLURM]["metadata"]["finalizers"]
+    api.remove(node_set)
+    await eventually(lambda: not api.objects.get(SLURM, {"metadata": {}})["metadata"].get("finalizers"))
+
+
+async def test_keys_of_a_cluster_that_ran_are_not_made_anew(api: FakeApiServer) -> None:
+    ran = {"spec": {}, "status": {"configHash": "0123456789ab"}}
+    api.put(SLURM, ran)
+    await eventually(
+        lambda: "Secret slurm-keys is gone: restore it" in condition(api, "Keys").get("message", "")
+    )
+    assert at(kinds.SECRET, "slurm-keys") not in api.objects
+
+
+async def test_a_node_set_that_cannot_be_read_keeps_its_partition(api: FakeApiServer) -> None:
+    node_set = ResourcePath(names.NODE_SETS, "cpu", "hpc")
+    api.put(node_set, spec={"controllerRef": {"name": "slurm"}, "scalingMode": "OfLater"})
+    api.put(SLURM, spec={})
+    await eventually(
+        lambda: "NodeSet cpu cannot be read" in condition(api, "Configuration").get("message", "")
+    )
+    metadata = {**api.objects[SLURM]["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    api.put(SLURM, metadata=metadata, spec={})
+    await eventually(lambda: "deletion of its NodeSets: cpu" in condition(api, "NodeSets").get("message", ""))
+    assert api.objects[SLURM]["metadata"]["finalizers"]
 
 
 async def test_keys_are_made_once(api: FakeApiServer) -> None:

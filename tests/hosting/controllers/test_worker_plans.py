@@ -132,6 +132,12 @@ THREE = [worker(0), worker(1), worker(2)]
         # Its replacement has its name, so it waits for the end.
         ("updated, ending", [*THREE, worker(3, OLD, condemned=UPDATE, is_ending=True)], [], {}),
         ("scaled in, ending", [*THREE, worker(3, condemned=SCALE_IN, is_ending=True)], [4], {}),
+        (
+            "more than wanted, and one updated that ends",
+            [*THREE, worker(3), worker(4, OLD, condemned=UPDATE, is_ending=True)],
+            [],
+            {},
+        ),
     ],
 )
 def test_the_plan(case: str, workers: list[WorkerView], create: list[int], condemned: dict[str, str]) -> None:
@@ -140,6 +146,18 @@ def test_the_plan(case: str, workers: list[WorkerView], create: list[int], conde
 
 def test_on_delete_updates_nobody() -> None:
     assert planned([worker(n, OLD) for n in range(4)], updateStrategy={"type": "OnDelete"}) == ([], {})
+
+
+@pytest.mark.parametrize("spec", [{"replicas": None}, {"scalingMode": "DaemonSet"}])
+def test_without_a_number_an_update_loses_no_worker(spec: dict[str, Any]) -> None:
+    """Neither while the first one ends, nor before its replacement is made."""
+    fields = node_set(**spec).spec
+    going = worker(3, OLD, condemned=UPDATE, is_ending=True)
+    seen = snapshot()
+    assert workers_plan(fields, [*THREE, going], seen, NEW, NOW, before=4).condemned == {}
+    plan = workers_plan(fields, THREE, seen, NEW, NOW, before=4)
+    assert (plan.create, plan.condemned) == ((3,), {})
+    assert workers_plan(fields, THREE, seen, NEW, NOW).create == ()
 
 
 @pytest.mark.parametrize("given", [{"scalingMode": "DaemonSet"}, {"redbox": {"onDemand": {"max": 9}}}])

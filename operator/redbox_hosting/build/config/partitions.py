@@ -17,7 +17,8 @@ from redbox_hosting.build.config.user_lines import ConfLine, ConfRefusal, read_o
 
 EXCLUSIVE = ("OverSubscribe", "EXCLUSIVE")
 DRAINING = ("State", "DRAIN")
-OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
+NAME_OR_LIST = re.compile(r"(?:[^,\[]+|\[[^\]]*\]?)+")
+"""A name, or a list in brackets, which has commas of its own. In linear time: users write it."""
 NOT_A_NODE_SET = re.compile(r"\[|-[0-9]+$|^ALL$", re.IGNORECASE)
 """Names of nodes end with a number, and names of NodeSets cannot."""
 
@@ -81,7 +82,7 @@ def partition_lines(
 def node_set_names(line: ConfLine) -> list[str]:
     """The NodeSets that a partition has."""
     names = dict(line.options).get("Nodes", "").strip('"')
-    return [name for name in OUTSIDE_BRACKETS.split(names) if name and not NOT_A_NODE_SET.search(name)]
+    return [name for name in NAME_OR_LIST.findall(names) if not NOT_A_NODE_SET.search(name)]
 
 
 def _of_fields(partition: PartitionFields, node_sets: Sequence[NodeSet]) -> ConfLine:

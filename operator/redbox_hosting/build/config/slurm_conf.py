@@ -159,7 +159,7 @@ def client_conf(
         "CredType": "cred/slurm",
         "AuthInfo": "use_client_ids",
         "AuthAltTypes": "auth/jwt",
-        **_accounting(accounting),
+        **(_accounting(accounting) if accounting else {}),
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 

@@ -44,10 +44,11 @@ CREATE USER IF NOT EXISTS slurm@'%%' IDENTIFIED BY '%s';
 ALTER USER slurm@'%%' IDENTIFIED BY '%s';
 GRANT ALL ON slurm_acct_db.* TO slurm@'%%';
 " "$PASSWORD" "$PASSWORD" >/run/mysqld/init.sql
-exec mariadbd --datadir="$data" --init-file=/run/mysqld/init.sql
+exec mariadbd --datadir="$data" --init-file=/run/mysqld/init.sql "--bind-address=*" --skip-networking=OFF
 """
 """A pod that ends in the middle of the installation leaves no half database. The operator makes the password
-of letters and digits; printf is the shell's own, so it is no argument of a process."""
+of letters and digits; printf is the shell's own, so it is no argument of a process. Debian's configuration
+listens on loopback only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         "metadata": metadata(name, cell.namespace, own, accounting.owner),
         "spec": {
             "replicas": 1,
+            # In order, a pod that never became ready would not be replaced by a corrected one.
+            "podManagementPolicy": "Parallel",
             "serviceName": name,
             "selector": {"matchLabels": selector(cell.name, SLURMDBD, accounting.name)},
             "template": with_user_template(own_template, accounting.spec.template),
@@ -151,6 +154,8 @@ def mariadb_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         "metadata": metadata(name, cell.namespace, own, accounting.owner),
         "spec": {
             "replicas": 1,
+            # In order, a pod that never became ready would not be replaced by a corrected one.
+            "podManagementPolicy": "Parallel",
             "serviceName": name,
             "selector": {"matchLabels": selector(cell.name, MARIADB, accounting.name)},
             "template": {"metadata": {"labels": own}, "spec": spec},

@@ -299,5 +299,6 @@ def status_of(world: AccountingWorld, reports: Reports) -> StatusVerdict:
         ),
     ]
     is_up = reports["Slurmdbd"].state is StepState.DONE and world.cell is not None
-    version = world.cell.release if is_up and world.cell else world.accounting.status.version
+    before = None if world.accounting.spec.external else world.accounting.status.version
+    version = world.cell.release if is_up and world.cell else before
     return AccountingStatus(version=version), conditions

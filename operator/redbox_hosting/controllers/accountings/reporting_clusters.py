@@ -43,7 +43,8 @@ class ReportingCluster:
         return (
             f"{ID_MISMATCH}: slurmctld of {self.controller.name} made a cluster id when it ran without "
             "accounting, and refuses the one that slurmdbd has. Remove the file with the id; jobs and nodes "
-            f"stay: kubectl -n {place} exec {pod} -c slurmctld -- rm /var/spool/slurmctld/clustername"
+            f"stay: kubectl -n {place} exec {pod} -c slurmctld -- rm /var/spool/slurmctld/clustername; then "
+            "delete the ConfigMap that the Controller's condition Configuration names"
         )
 
 
@@ -84,12 +85,13 @@ class ReportingClusters:
         return replace(made, slurmdb=slurmdb, is_registered=is_registered, has_wrong_id=wrong)
 
     async def _has_wrong_id(self, controller: SlurmController) -> bool:
-        """By slurmctld's own words in its log, which is read only while the Controller is not ready."""
-        if controller.spec.external or any(
-            condition.type == READY and condition.status == "True"
-            for condition in controller.status.conditions
-        ):
+        """By slurmctld's own words: in a condition of a Controller that is not ready, else in its log."""
+        conditions = controller.status.conditions
+        is_ready = any(condition.type == READY and condition.status == "True" for condition in conditions)
+        if controller.spec.external or is_ready:
             return False
+        if any(ID_MISMATCH in condition.message for condition in conditions):
+            return True  # it may run on with another configuration by now, in a new pod
         objects, pod = self._context.writer.objects, names.controller_host(controller.name)
         try:
             log = await log_tail(objects, controller.namespace, pod, "slurmctld", lines=LOG_LINES)

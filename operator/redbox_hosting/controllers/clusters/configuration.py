@@ -72,6 +72,11 @@ class Configurations:
 
     async def _inputs(self, controller: SlurmController, cell: SlurmCell) -> ClusterInputs:
         spec, namespace = controller.spec, controller.namespace
+        if unreadable := self._context.watches.node_sets.unreadable_in(namespace):
+            raise StepFailed(
+                f"NodeSet {unreadable[0]} cannot be read: upgrade the operator, or correct the NodeSet; its "
+                "partition would be removed"
+            )
         return ClusterInputs(
             name=controller.name,
             namespace=namespace,

@@ -49,6 +49,7 @@ from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
 from redbox_kube.api.objects import Object
 from redbox_kube.controller.controller import Controller, Reconciliation
+from redbox_kube.controller.finalizer import Finalizer
 from redbox_kube.controller.kube_object import ObjectT
 from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
@@ -85,14 +86,24 @@ class SlurmControllers:
         self._config_maps: WatchedKind[str] = WatchedKind(
             context.writer.objects, CONFIG_MAP, namespaces=context.namespaces, reduced=_version_of
         )
+        finalizer = Finalizer(context.writer, names.CONTROLLERS, names.FINALIZER_NODE_SETS)
+        serving = [
+            ReconcileStep("Authority", self._check_authority),
+            ReconcileStep("Keys", self._make_keys, needs=("Authority",)),
+            ReconcileStep("Network", self._apply_network, needs=("Authority",)),
+            ReconcileStep("Configuration", self._apply_configuration, needs=("Authority",)),
+            ReconcileStep("Daemons", self._apply_daemons, needs=("Keys",)),
+            ReconcileStep("Slurm", self._reconfigure, needs=("Daemons",)),
+        ]
         how = Reconciliation[SlurmController, ClusterWorld](
             self._observe,
-            [
-                ReconcileStep("Keys", self._make_keys),
-                ReconcileStep("Network", self._apply_network),
-                ReconcileStep("Configuration", self._apply_configuration),
-                ReconcileStep("Daemons", self._apply_daemons, needs=("Keys",)),
-                ReconcileStep("Slurm", self._reconfigure, needs=("Daemons",)),
+            [ReconcileStep("Finalizer", lambda world: finalizer.add(world.controller)), *serving],
+            deletion=[
+                *serving,
+                ReconcileStep("NodeSets", self._await_node_sets),
+                ReconcileStep(
+                    "Finalizer", lambda world: finalizer.lift(world.controller), needs=("NodeSets",)
+                ),
             ],
             report=StatusReporter(context.writer, names.CONTROLLERS, status_of, clock=context.clock),
         )
@@ -166,6 +177,21 @@ class SlurmControllers:
         return None if pod is None or "deletionTimestamp" in pod["metadata"] else pod
 
     # ---------------------------------------------------------------------------------------- the steps
+    async def _check_authority(self, world: ClusterWorld) -> None:
+        """An operator of an older format does not know all that a newer one has made."""
+        if why_not := self.context.leases.why_not_delete(world.controller.namespace):
+            raise StepFailed(f"nothing is changed: {why_not}")
+
+    async def _await_node_sets(self, world: ClusterWorld) -> StepOutcome:
+        """Slurmctld and the workers' budget go with the Controller."""
+        left = [
+            *(node_set.name for node_set in self.context.watches.node_sets_of(world.controller.place)),
+            *self.context.watches.node_sets.unreadable_in(world.controller.namespace),
+        ]
+        if left:
+            return StepOutcome(waits_for=f"the deletion of its NodeSets: {', '.join(left[:8])}")
+        return StepOutcome()
+
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
         key, did = await self._token_key(controller)
@@ -191,6 +217,10 @@ class SlurmControllers:
         keys, did = names.keys_name(controller.name), ""
         made: Mapping[str, bytes] = {}
         if not controller.spec.external:
+            if controller.status.config_hash and not await self._secrets.exists(controller.namespace, keys):
+                raise StepFailed(
+                    f"Secret {keys} is gone: restore it. New keys would cut the cluster off from its workers"
+                )
             made, did = await self._secrets.ensure(controller, keys, new_keys)
         if given := controller.spec.jwt_key:
             return await self._secrets.key(controller.namespace, given), did

@@ -35,11 +35,14 @@ class WorkersPlan:
     """Reasons by the names of pods."""
 
 
-def desired_number(spec: NodeSetSpec, pods: Sequence[WorkerPod]) -> int:
-    """Without `replicas` as many as there are, and in a mode that is not built."""
+def desired_number(spec: NodeSetSpec, pods: Sequence[WorkerPod], before: int | None) -> int:
+    """Without `replicas` as many as there are, and in a mode that is not built.
+
+    `before`: as many as were wanted; a worker on its way from one revision to the next is not there.
+    """
     if scales_by_number(spec) and spec.replicas is not None:
         return spec.replicas
-    return sum(map(holds_place, pods))
+    return sum(map(holds_place, pods)) if before is None else before
 
 
 def scales_by_number(spec: NodeSetSpec) -> bool:
@@ -48,24 +51,32 @@ def scales_by_number(spec: NodeSetSpec) -> bool:
 
 
 def workers_plan(
-    spec: NodeSetSpec, views: Sequence[WorkerView], snapshot: SlurmSnapshot, newest: str, now: float
+    spec: NodeSetSpec,
+    views: Sequence[WorkerView],
+    snapshot: SlurmSnapshot,
+    newest: str,
+    now: float,
+    *,
+    before: int | None = None,
 ) -> WorkersPlan:
-    """Of a NodeSet that is not being deleted."""
+    """Of a NodeSet that is not being deleted. `before`: how many workers were wanted."""
     pods = [view.pod for view in views]
-    desired = desired_number(spec, pods)
+    desired = desired_number(spec, pods, before)
     # A worker that ends for its update is replaced under its own name.
     returning = sum(
         pod.is_ending and pod.condemned not in {"", SCALE_IN} and not is_replaced(pod)
         for pod in pods
         if pod.condemned != MACHINE_OFF or pod.has_claim
     )
-    plan = scale_plan(max(desired - returning, 0), pods, snapshot)
+    plan = scale_plan(desired, pods, snapshot, returning)
     condemned = {pod.name: SCALE_IN for pod in plan.condemn if not pod.condemned}
     condemned |= {pod.name: "" for pod in plan.spare}
     condemned |= _condemned_by_fate(pods)
     going = {name for name, reason in condemned.items() if reason}
-    for name in _updated(spec, [view for view in views if view.pod.name not in going], snapshot, newest, now):
-        condemned.setdefault(name, UPDATE)
+    staying = [view for view in views if view.pod.name not in going]
+    if spec.update_strategy.type is UpdateType.ROLLING_UPDATE:
+        for name in _updated(spec, staying, snapshot, _Update(newest, desired, now)):
+            condemned.setdefault(name, UPDATE)
     for view in views:
         if _reason_has_ended(view, newest) and not view.pod.is_ending and view.pod.is_protected:
             condemned.setdefault(view.pod.name, "")
@@ -120,20 +131,27 @@ def is_available(view: WorkerView, min_ready_s: int, now: float) -> bool:
     return is_staying and pod.is_ready and (not min_ready_s or now - (since or now) >= min_ready_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """To which revision, of how many workers."""
+
+    newest: str
+    desired: int
+    now: float
+
+
 def _updated(
-    spec: NodeSetSpec, views: Sequence[WorkerView], snapshot: SlurmSnapshot, newest: str, now: float
+    spec: NodeSetSpec, views: Sequence[WorkerView], snapshot: SlurmSnapshot, update: _Update
 ) -> list[str]:
     """The names of those that are to be replaced next.
 
     Missing workers count as unavailable. Until one of the new revision is available, only one is replaced:
     so an image that does not start stops the update after one.
     """
-    if spec.update_strategy.type is not UpdateType.ROLLING_UPDATE:
-        return []
+    newest, desired = update.newest, update.desired
     outdated = [view for view in views if is_outdated(view.revision, view.pod_format, newest)]
     open_ = [view.pod for view in outdated if not view.pod.condemned and not view.pod.is_ending]
-    desired = desired_number(spec, [view.pod for view in views])
-    available = [view for view in views if is_available(view, spec.min_ready_seconds, now)]
+    available = [view for view in views if is_available(view, spec.min_ready_seconds, update.now)]
     allowed = max_unavailable(spec, desired) - (desired - len(available))
     if not any(not is_outdated(view.revision, view.pod_format, newest) for view in available):
         allowed = min(allowed, 1 - max(desired - len(open_), 0))

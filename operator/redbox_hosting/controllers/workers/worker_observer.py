@@ -74,7 +74,8 @@ class WorkerObserver:
         if node_set.being_deleted:
             plan = deletion_plan(workers)
         else:
-            plan = workers_plan(node_set.spec, workers, snapshot, newest, now)
+            before = node_set.status.desired
+            plan = workers_plan(node_set.spec, workers, snapshot, newest, now, before=before)
         is_old = not snapshot.unknown and monotonic() - snapshot.taken_at > FRESH_S
         is_stale = is_old and any(plan.condemned.values())
         if is_stale:  # which workers are idle is looked at again before any is chosen
