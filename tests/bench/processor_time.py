@@ -29,6 +29,7 @@ BY_COMMAND = {
     re.compile(r"/redbox\0serve\0"): "redbox",
     re.compile(r"redbox[-_]operator\0"): "operator",
     re.compile(r"redbox[-_]resourced\0"): "resourced",
+    re.compile(r"redbox[-_]hosting\0"): "hosting",
 }
 COMMANDS_OF = {"agent": "sbatch", "redbox": "squeue"}
 """What the children of a process are called; those of others are part of their host's rest."""
@@ -40,6 +41,8 @@ REST_OF = {
     Role.NODE: "containerd",
 }
 PODS = "pods"
+CONTROLLERS = frozenset({"operator", "resourced", "hosting"})
+"""Processes in pods that have a line of their own."""
 Costs = defaultdict[str, float]
 """By the name of what they are of; what has no cost is 0."""
 POD_GROUPS = ("kubepods*", "k8s.io")
@@ -144,7 +147,7 @@ def spent(before: ProcessorTime, after: ProcessorTime, roles: Mapping[str, Role]
         controllers = sum(
             now.own - before.processes.get(key, none).own
             for key, now in after.processes.items()
-            if key[0] == host and key[1] in {"operator", "resourced"}
+            if key[0] == host and key[1] in CONTROLLERS
         )
         others = used - before.pods[host] - controllers
         by_name[PODS] += others

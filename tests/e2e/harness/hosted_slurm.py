@@ -133,22 +133,31 @@ class HostedSlurm:
 
 @contextmanager
 def hosted_slurm(bed: Bed, kubernetes: Kubernetes, replicas: int) -> Iterator[HostedSlurm]:
-    """From two manifests to idle nodes; at the end all is deleted, as its administrator would."""
-    volume = f"{NAMESPACE}-state"
-    volume_of(bed, volume, storageClassName=volume)
-    slurm = HostedSlurm(kubernetes)
-    for each in manifests(replicas, storage_class=volume):
-        kubernetes.apply(json.dumps(each))
-    try:
+    """From two manifests to idle nodes."""
+    with applied_slurm(bed, kubernetes, replicas) as slurm:
         slurm.has_idle(replicas)
         yield slurm
+
+
+@contextmanager
+def applied_slurm(
+    bed: Bed, kubernetes: Kubernetes, replicas: int, limits: Object = WORKER_LIMITS
+) -> Iterator[HostedSlurm]:
+    """Two manifests; at the end all is deleted, as its administrator would, and then Slurm's state."""
+    volume = f"{NAMESPACE}-state"
+    volume_of(bed, volume, storageClassName=volume)
+    for each in manifests(replicas, storage_class=volume, limits=limits):
+        kubernetes.apply(json.dumps(each))
+    try:
+        yield HostedSlurm(kubernetes)
     finally:
         kubernetes.delete("nodesets.slurm.redbox.dev", WORKERS, namespace=NAMESPACE)
         kubernetes.delete("controllers.slurm.redbox.dev", CLUSTER, namespace=NAMESPACE)
-        kubernetes.delete("persistentvolume", volume, wait=False)
+        kubernetes.delete("persistentvolumeclaim", f"state-{SLURMCTLD}", namespace=NAMESPACE)
+        kubernetes.delete("persistentvolume", volume)
 
 
-def manifests(replicas: int, *, storage_class: str) -> Iterator[Object]:
+def manifests(replicas: int, *, storage_class: str, limits: Object) -> Iterator[Object]:
     state = {"storageClassName": storage_class, "resources": {"requests": {"storage": "1Gi"}}}
     yield {
         "apiVersion": VERSION,
@@ -167,6 +176,6 @@ def manifests(replicas: int, *, storage_class: str) -> Iterator[Object]:
             "controllerRef": {"name": CLUSTER},
             "replicas": replicas,
             "oversubscribeNode": True,
-            "slurmd": {"resources": {"limits": WORKER_LIMITS}},
+            "slurmd": {"resources": {"limits": limits}},
         },
     }
