@@ -20,7 +20,7 @@ touch "$data/whole"
 SERVER = """#!/bin/sh
 printf '%s\\n' "$@"
 """
-PASSWORD = "0123456789abcdef"  # noqa: S105 (of a test)
+PASSWORD = "0123456789abcdef"
 
 
 @pytest.fixture

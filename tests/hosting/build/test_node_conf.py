@@ -67,7 +67,7 @@ def test_the_size_of_a_node_follows_from_limits(
 
 
 def test_limits_that_leave_nothing_for_jobs_are_refused_with_the_cure() -> None:
-    with pytest.raises(BadSize, match="limits.memory 256Mi leaves nothing for jobs.*redbox.shmSize"):
+    with pytest.raises(BadSize, match=r"limits.memory 256Mi leaves nothing for jobs.*redbox.shmSize"):
         worker_size(sized({"memory": "256Mi"}))
 
 

@@ -81,7 +81,8 @@ CASES: dict[str, ClusterInputs] = {
     "removed-partition-gone": inputs(removed_partitions=(RemovedPartition(OLD, draining=True, jobs=0),)),
     "extra-conf": inputs(
         {
-            "extraConf": "# a comment\nPriorityType=priority/multifactor\n  schedulerparameters=bf_window=1440\n"
+            "extraConf": "# a comment\nPriorityType=priority/multifactor\n"
+            "  schedulerparameters=bf_window=1440\n"
         }
     ),
     "extra-conf-licenses": inputs({"extraConf": "Licenses=matlab:2,comsol:1"}),

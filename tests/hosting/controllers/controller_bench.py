@@ -46,7 +46,7 @@ async def operator(api: FakeApiServer) -> AsyncIterator[HostingOperator]:
 
 
 async def eventually(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         while not check():  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.005)
 

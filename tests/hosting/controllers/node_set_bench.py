@@ -108,7 +108,7 @@ class NodeSetBench:
         return next((dict(each) for each in found if each["type"] == name), {})
 
     async def has(self, check: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             while not check():  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.005)
 

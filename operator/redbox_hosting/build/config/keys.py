@@ -48,7 +48,9 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(("prolog", "epilog", "prologslurmctld", "epilogslurmctld", "oversubscribe"), USE_FIELD),
     **dict.fromkeys(("nodename", "downnodes", "frontendname"), STATIC_NODE),
-    **dict.fromkeys(("topology", "topologyplugin", "topologyparam", "x11parameters", "prologflags"), NOT_BUILT),
+    **dict.fromkeys(
+        ("topology", "topologyplugin", "topologyparam", "x11parameters", "prologflags"), NOT_BUILT
+    ),
 }
 
 SLURM_KEYS = {

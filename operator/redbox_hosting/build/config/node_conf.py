@@ -16,9 +16,22 @@ MIB = 2**20
 LEAST_RESERVE = 256 * MIB
 RESERVED_SHARE, SHM_SHARE = Decimal("0.05"), Decimal("0.25")
 SUFFIXES: dict[str, Decimal | int] = {
-    **{"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")},
-    **{"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18},
-    **{"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60},
+    "": 1,
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "E": 10**18,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+    "Ei": 2**60,
 }
 QUANTITY = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,24})?)([eE][0-9]{1,2})?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)")
 
@@ -66,10 +79,8 @@ def worker_size(node_set: NodeSet) -> WorkerSize:
     gpus = gpus_of(node_set)
     limit = quantity(limits["memory"]) if "memory" in limits else None
     asked = node_set.spec.redbox.shm_size
-    if asked is not None:
-        shm = int(quantity(asked))
-    else:
-        shm = int(limit * SHM_SHARE) if limit else 0
+    by_default = int(limit * SHM_SHARE) if limit else 0
+    shm = by_default if asked is None else int(quantity(asked))
     memory = None
     if limit is not None:
         reserve = max(Decimal(LEAST_RESERVE), limit * RESERVED_SHARE)

@@ -66,7 +66,7 @@ def partition_lines(
         if node_set.spec.partition and node_set.spec.partition.enabled:
             options, why = read_options(node_set.spec.partition.config or "", node_set.name)
             refused += why
-            own = tuple(option for option in options if option[0] not in {"Nodes"})
+            own = tuple(option for option in options if option[0] != "Nodes")
             line = ConfLine("PartitionName", node_set.name, (("Nodes", node_set.name), *own))
             wanted.append(_shared_as(line, node_sets))
     for line in wanted:

@@ -167,9 +167,7 @@ def are_of(files: Mapping[str, str], digest: str) -> bool:
     return found is not None and _digest({**files, "slurm.conf": found[1] + (found[2] or "")}) == digest
 
 
-def client_conf(
-    cluster_name: str, host: str, port: int, accounting: SlurmdbdAddress | None = None
-) -> str:
+def client_conf(cluster_name: str, host: str, port: int, accounting: SlurmdbdAddress | None = None) -> str:
     """slurm.conf for clients of a slurmctld that runs elsewhere."""
     settings = {
         "ClusterName": cluster_name,

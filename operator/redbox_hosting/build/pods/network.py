@@ -20,7 +20,9 @@ def slurmctld_services(cell: SlurmCell) -> list[Manifest]:
     own = labels(cell.name, "slurmctld", cell.name)
     address = _service(cell, names.controller_address(cell.name), own, pods, names.PORT_SLURMCTLD)
     address = _with_user_service(address, cell.spec.service)
-    headless = _service(cell, names.controller_name(cell.name), own, pods, names.PORT_SLURMCTLD, headless=True)
+    headless = _service(
+        cell, names.controller_name(cell.name), own, pods, names.PORT_SLURMCTLD, headless=True
+    )
     return [address, headless]
 
 
@@ -108,9 +110,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
         ],
         "slurmd": [{"from": [slurm]}],
         "slurmdbd": [{"from": [slurm]}],
-        "control": [
-            {"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}
-        ],
+        "control": [{"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}],
         "mariadb": [{"from": [slurmdbd], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],
     }
     return [_policy(cell, role, ingress) for role, ingress in rules.items()]
@@ -119,7 +119,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
 def shared_slurmdbd_policy(
     cell: SlurmCell, accounting: str, clusters: Iterable[str], owner: Manifest
 ) -> Manifest:
-    """slurmdbd for the other clusters that report to it: its own one has a policy."""
+    """Slurmdbd for the other clusters that report to it: its own one has a policy."""
     name = names.accounting_name(accounting)
     expressions = [
         {"key": names.LABEL_CLUSTER, "operator": "In", "values": sorted(clusters)},

@@ -82,7 +82,7 @@ def _pod(cell: SlurmCell) -> Manifest:
             mount("etc", "/etc/slurm", read_only=True),
             mount("state", "/var/spool/slurmctld"),
             mount("run", "/run"),
-            mount("tmp", "/tmp"),
+            mount("tmp", "/tmp"),  # noqa: S108 (a path in the pod)
             mount("tls", "/etc/redbox/tls", read_only=True),
             *users_mount,
         ],

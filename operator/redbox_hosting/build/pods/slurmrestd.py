@@ -52,7 +52,7 @@ class RestDeployment:
     asks_clients: bool = False
     has_accounting: bool = False
     connection: str = ""
-    """The digest of what slurmrestd reads of slurm.conf, once, when it starts: another one replaces the pod."""
+    """The digest of what slurmrestd reads of slurm.conf when it starts: another one replaces the pod."""
     account: str = ""
     """Its ServiceAccount; empty: that of the role."""
     tls_secret: str = ""
@@ -62,7 +62,7 @@ class RestDeployment:
 
 
 def control(cell: SlurmCell, slurm_conf: str) -> RestDeployment:
-    """The operator's own, of a Controller. slurmrestd ends if it is to serve an accounting that is not there."""
+    """The operator's own, of a Controller. slurmrestd ends if it is to serve accounting without slurmdbd."""
     return RestDeployment(
         name=names.control_name(cell.name),
         role="control",
@@ -87,7 +87,7 @@ def _is_read_at_start(line: str) -> bool:
 
 
 def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
-    """slurmrestd and the TLS front in one pod."""
+    """Slurmrestd and the TLS front in one pod."""
     own = labels(cell.name, asked.role, asked.instance)
     plugins = "slurmctld,slurmdbd" if asked.has_accounting else "slurmctld"
     run = mount("run", "/run/slurmrestd")

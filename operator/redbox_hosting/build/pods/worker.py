@@ -29,7 +29,7 @@ from redbox_hosting.build.pods.parts import (
 
 ROLE = "slurmd"
 CAPABILITIES = ["SETUID", "SETGID", "CHOWN", "KILL", "DAC_OVERRIDE", "FOWNER"]
-"""Without KILL cancelled jobs stay, without CHOWN no batch job starts; the last two are for `srun --mpi=pmix`."""
+"""Without KILL cancelled jobs stay, without CHOWN no batch job starts; the last two are for --mpi=pmix."""
 PLAIN: Manifest = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -183,7 +183,7 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
             mount("keys", "/etc/slurm", read_only=True),
             mount("run", "/run"),
             mount("spool", "/var/spool/slurmd"),
-            mount("tmp", "/tmp"),
+            mount("tmp", "/tmp"),  # noqa: S108 (a path in the pod)
             *([mount("shm", "/dev/shm")] if has_shm else []),  # noqa: S108 (a path in the pod)
             *users_mount,
         ],
