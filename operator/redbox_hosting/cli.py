@@ -11,7 +11,7 @@ from redbox_hosting.api.crds import hosting_crds
 from redbox_hosting.application import HostingOptions, run_hosting_operator
 from redbox_hosting.controllers.context import DefaultImages, OperatorPods
 from redbox_hosting.uninstall import refuse_while_in_use
-from redbox_kube.install.crd_commands import crd_commands, run_once
+from redbox_kube.install.crd_commands import crd_commands, listed, run_once
 from redbox_kube.runtime.version_option import add_version_option
 
 app = typer.Typer(name="redbox-hosting", help="Runs Slurm clusters in Kubernetes.", no_args_is_help=True)
@@ -54,7 +54,7 @@ def run(
     """Run the operator until SIGTERM."""
     configure_log(sys.stderr)
     options = HostingOptions(
-        namespaces=_listed(serve_namespaces),
+        namespaces=_served(serve_namespaces),
         operator=OperatorPods(namespace),
         images=DefaultImages(image, database_image),
         reads_nodes=reads_nodes,
@@ -66,12 +66,12 @@ def run(
 @app.command()
 def uninstall(serve_namespaces: ServedNamespaces) -> None:
     """Refuse while Controllers or NodeSets are left, which only a running operator lets go."""
-    namespaces = _listed(serve_namespaces)
+    namespaces = _served(serve_namespaces)
     run_once("redbox-hosting", lambda objects: refuse_while_in_use(objects, namespaces))
 
 
-def _listed(namespaces: str) -> list[str]:
-    served = [name.strip() for name in namespaces.split(",") if name.strip()]
+def _served(namespaces: str) -> list[str]:
+    served = listed(namespaces)
     if not served:
         raise typer.BadParameter("name one namespace at least", param_hint="--serve-namespaces")
     return served

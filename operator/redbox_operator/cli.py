@@ -9,7 +9,7 @@ import typer
 
 from redbox_api.log import configure_log
 from redbox_clusters.redbox_token import ServiceAccountName
-from redbox_kube.install.crd_commands import crd_commands
+from redbox_kube.install.crd_commands import crd_commands, listed
 from redbox_kube.runtime.version_option import add_version_option
 from redbox_operator.api.crds import all_crds
 from redbox_operator.application import Options, run_operator
@@ -103,8 +103,8 @@ def run(
         own,
         CompanionProgram(image, users),
         health_port,
-        commands.listed(watch_namespaces),
-        commands.listed(host_paths),
+        listed(watch_namespaces),
+        listed(host_paths),
         EndpointRules(most_endpoints, addresses),
         approve_serving,
     )

@@ -58,5 +58,10 @@ def run_once(
         raise typer.Exit(1) from None
 
 
+def listed(text: str) -> list[str]:
+    """The items of an option that is comma separated."""
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
 def say(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text, lines=True), err=err)

@@ -8,7 +8,7 @@ import typer
 
 from redbox_kube.api.objects import ObjectClient
 from redbox_kube.api.retrying_objects import RetryingObjects
-from redbox_kube.install.crd_commands import CommandFailed, run_once, say
+from redbox_kube.install.crd_commands import CommandFailed, listed, run_once, say
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.install.uninstall import CANCEL_WITHIN_S, JobsPolicy, NotUninstalled, Uninstall
 
@@ -36,8 +36,3 @@ def uninstall(
             raise CommandFailed(str(error)) from error
 
     run_once(FIELD_MANAGER, act, RetryingObjects)
-
-
-def listed(text: str) -> list[str]:
-    """The items of an option that is comma separated."""
-    return [item.strip() for item in text.split(",") if item.strip()]

@@ -18,7 +18,7 @@ from redbox_hosting.api.status import TokenStatus
 from redbox_hosting.controllers.access.token_metrics import follow_tokens
 from redbox_hosting.controllers.access.token_rules import controller_of, key_ref_of, refusal, secret_of
 from redbox_hosting.controllers.access.token_text import TokenTimes, lifetime_of, new_token, times_of
-from redbox_hosting.controllers.clusters.secret_files import SecretFiles
+from redbox_hosting.controllers.clusters.secret_files import SecretFiles, key_in
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api.informer import Place
@@ -131,9 +131,10 @@ class Tokens:
     async def _key(self, controller: SlurmController) -> bytes:
         """Empty while the operator has not made it."""
         ref = key_ref_of(controller)
-        if controller.spec.jwt_key is None and not await self._secrets.exists(controller.namespace, ref.name):
+        files = await self._secrets.find(controller.namespace, ref.name)
+        if files is None and controller.spec.jwt_key is None:
             return b""
-        key = await self._secrets.key(controller.namespace, ref)
+        key = key_in(files, ref)
         if not key:
             raise StepFailed(f"the key {ref.key} of Secret {ref.name} is empty: anybody could sign with it")
         return key

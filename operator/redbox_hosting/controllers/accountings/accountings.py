@@ -33,6 +33,7 @@ from redbox_hosting.controllers.accountings.reporting_clusters import (
 from redbox_hosting.controllers.accountings.user_accounts import UserAccounts
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
 from redbox_hosting.controllers.context import HostingContext
+from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, SECRET, STATEFUL_SET
@@ -266,18 +267,8 @@ class Accountings:
 
 
 def _outcome(world: AccountingWorld, done: Iterable[str], name: str) -> StepOutcome:
-    found = world.sets.get(name)
-    waits = "" if found is not None and _is_ready(found) else f"{name} to be ready"
+    waits = "" if is_rolled_out(world.sets.get(name)) else f"{name} to be ready"
     return StepOutcome(did=", ".join(filter(None, done)), waits_for=waits)
-
-
-def _is_ready(body: Mapping[str, object]) -> bool:
-    status, metadata = body.get("status") or {}, body["metadata"]
-    assert isinstance(status, dict)  # noqa: S101 (an object of the API server)
-    assert isinstance(metadata, dict)  # noqa: S101
-    is_seen = status.get("observedGeneration") == metadata.get("generation")
-    newest = status.get("currentRevision") == status.get("updateRevision")
-    return bool(status.get("readyReplicas")) and is_seen and newest
 
 
 def cluster_of(stateful_set: Object) -> str:

@@ -10,7 +10,7 @@ from redbox_hosting.api.fields import SecretKeyRef
 from redbox_kube.api.kinds import SECRET
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.kube_object import KubeObject
-from redbox_kube.controller.owned import DesiredObject, OwnedObjects
+from redbox_kube.controller.owned import DesiredObject, OwnedObjects, is_owned
 from redbox_kube.controller.steps import StepFailed
 from redbox_kube.status.status_writer import StatusWriter
 
@@ -37,7 +37,7 @@ class SecretFiles:
             return decoded(
                 await self._owned.create(owner, DesiredObject(SECRET, name, body))
             ), f"Secret {name} created"
-        if not _is_owned(existing, owner):
+        if not is_owned(existing, owner):
             raise StepFailed(
                 f"Secret {name} exists and does not belong to {owner.name}: delete it, or rename one"
             )
@@ -51,14 +51,16 @@ class SecretFiles:
         self._writer.count(SECRET.name, "patch")
         return files, f"Secret {name} renewed"
 
-    async def exists(self, namespace: str, name: str) -> bool:
-        return await self._writer.objects.get(ResourcePath(SECRET, name, namespace)) is not None
+    async def find(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        """The files of a Secret; None if there is none."""
+        found = await self._writer.objects.get(ResourcePath(SECRET, name, namespace))
+        return None if found is None else decoded(found)
 
     async def withdraw(self, owner: KubeObject, name: str, key: str) -> None:
         """Remove a key of a Secret of ours, which needs no right to delete Secrets; one of others stays."""
         where = ResourcePath(SECRET, name, owner.namespace)
         existing = await self._writer.objects.get(where)
-        if existing is None or not _is_owned(existing, owner) or key not in (existing.get("data") or {}):
+        if existing is None or not is_owned(existing, owner) or key not in (existing.get("data") or {}):
             return
         version = {"metadata": {"resourceVersion": existing["metadata"]["resourceVersion"]}}
         await self._writer.objects.merge(where, {**version, "data": {key: None}})
@@ -66,16 +68,16 @@ class SecretFiles:
 
     async def key(self, namespace: str, ref: SecretKeyRef) -> bytes:
         """A key of a user's Secret; raises StepFailed."""
-        found = await self._writer.objects.get(ResourcePath(SECRET, ref.name, namespace))
-        if found is None:
-            raise StepFailed(f"there is no Secret {ref.name} in the namespace: create it")
-        if ref.key not in (files := decoded(found)):
-            raise StepFailed(f"Secret {ref.name} has no key {ref.key}: add it")
-        return files[ref.key]
+        return key_in(await self.find(namespace, ref.name), ref)
 
 
-def _is_owned(secret: Object, owner: KubeObject) -> bool:
-    return owner.uid in {ref.get("uid") for ref in secret["metadata"].get("ownerReferences") or ()}
+def key_in(files: Mapping[str, bytes] | None, ref: SecretKeyRef) -> bytes:
+    """Of the Secret that `ref` names; raises StepFailed."""
+    if files is None:
+        raise StepFailed(f"there is no Secret {ref.name} in the namespace: create it")
+    if ref.key not in files:
+        raise StepFailed(f"Secret {ref.name} has no key {ref.key}: add it")
+    return files[ref.key]
 
 
 def decoded(secret: Object) -> dict[str, bytes]:

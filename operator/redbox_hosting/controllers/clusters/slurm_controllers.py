@@ -216,11 +216,7 @@ class SlurmControllers:
         keys, did = names.keys_name(controller.name), ""
         made: Mapping[str, bytes] = {}
         if not controller.spec.external:
-            if controller.status.config_hash and not await self._secrets.exists(controller.namespace, keys):
-                raise StepFailed(
-                    f"Secret {keys} is gone: restore it. New keys would cut the cluster off from its workers"
-                )
-            made, did = await self._secrets.ensure(controller, keys, new_keys)
+            made, did = await self._secrets.ensure(controller, keys, partial(_first_keys, controller))
         if given := controller.spec.jwt_key:
             return await self._secrets.key(controller.namespace, given), did
         if not made.get("jwt.key"):
@@ -318,6 +314,15 @@ class SlurmControllers:
             ref = controller.spec.accounting_ref
             if own[0] == place[0] and ref is not None and ref.name == place[1]:
                 yield own
+
+
+def _first_keys(controller: SlurmController) -> Mapping[str, bytes]:
+    if controller.status.config_hash:
+        keys = names.keys_name(controller.name)
+        raise StepFailed(
+            f"Secret {keys} is gone: restore it. New keys would cut the cluster off from its workers"
+        )
+    return new_keys()
 
 
 def _version_of(config_map: Object) -> str:
