@@ -4,14 +4,16 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-NOT_SOURCE = {"build", "dist", "node_modules", "__pycache__"}
+NOT_SOURCE = {"node_modules", "__pycache__"}
+NOT_SOURCE_AT_THE_ROOT = {"build", "dist"}
 
 
 def sources(root: Path = ROOT) -> list[Path]:
     """List the files below `root` that are neither made by a tool nor hidden (`.ci` is not hidden)."""
     found: list[Path] = []
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if _holds_source(name))
+        made = NOT_SOURCE_AT_THE_ROOT if Path(folder) == ROOT else set()
+        folders[:] = sorted(name for name in folders if _holds_source(name) and name not in made)
         found += [Path(folder, name) for name in sorted(files) if not Path(folder, name).is_symlink()]
     return found
 

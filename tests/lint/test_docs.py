@@ -117,6 +117,22 @@ def test_a_module_that_a_page_names_is_there(page: Path) -> None:
     }
 
 
+DECIDED = re.compile(r"^\| .+ \| `([\w/.-]+\.py)` \| (.+) \|$", re.MULTILINE)
+
+
+def test_where_it_is_decided_names_functions_that_are_there() -> None:
+    rows = DECIDED.findall((ROOT / "docs/developers/where-decided.md").read_text())
+    assert len(rows) > 50
+    missing = [
+        f"{path}: {name}"
+        for path, names in rows
+        for dotted in re.findall(r"`([\w.]+)`", names)
+        for name in dotted.split(".")
+        if not re.search(rf"\b(?:def|class) {name}\b|^{name}\b", (ROOT / path).read_text(), re.MULTILINE)
+    ]
+    assert not missing
+
+
 NOT_IN_DETAIL = ("redbox_resourced.translation", "redbox_release")
 
 

@@ -31,5 +31,5 @@ def release_of(image: str) -> SlurmRelease:
     match = TAG.fullmatch(image)
     if match and match[1] in list(SlurmRelease):
         return SlurmRelease(match[1])
-    known = " or ".join(SlurmRelease)
-    raise UnknownRelease(f"the image {image[:200]} has no tag that begins with {known}: name one that has")
+    hosted = " or ".join(SlurmRelease)
+    raise UnhostedRelease(f"the image {image[:200]} has no tag that begins with {known}: name one that has")
