@@ -32,4 +32,4 @@ def release_of(image: str) -> SlurmRelease:
     if match and match[1] in list(SlurmRelease):
         return SlurmRelease(match[1])
     hosted = " or ".join(SlurmRelease)
-    raise UnhostedRelease(f"the image {image[:200]} has no tag that begins with {known}: name one that has")
+    raise UnknownRelease(f"the image {image[:200]} has no tag that begins with {hosted}: name one that has")
