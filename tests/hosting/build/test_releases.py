@@ -8,7 +8,8 @@ from redbox_hosting.build.config.releases import SlurmRelease, UnknownRelease, r
 
 
 @pytest.mark.parametrize(
-    "image", ["slurm:26.05", "registry:5000/a/slurm:26.05.5", "slurm:26.05-1", "slurm:26.05@sha256:" + "a" * 64]
+    "image",
+    ["slurm:26.05", "registry:5000/a/slurm:26.05.5", "slurm:26.05-1", "slurm:26.05@sha256:" + "a" * 64],
 )
 def test_the_tag_begins_with_the_release(image: str) -> None:
     assert release_of(image) is SlurmRelease("26.05")
