@@ -125,7 +125,8 @@ def until_called(kubectl: Kubectl, words: str) -> None:
 def test_a_doctor_that_is_ended_leaves_no_job(kubectl: Kubectl, at: str, number: signal.Signals) -> None:
     """Also before it has read the API server's answer to the create."""
     if at.startswith("create"):
-        kubectl.when('*"create --output=json --filename"*', 'cat >"$ANSWERS/created"; exec sleep 60')
+        takes = 'cat >"$ANSWERS/part"; mv "$ANSWERS/part" "$ANSWERS/created"; exec sleep 60'
+        kubectl.when('*"create --output=json --filename"*', takes)
     kubectl.answers("job", slurmjob("doctor-x", "Pending", jobID=None))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
     with begun(kubectl) as doctor:
