@@ -31,6 +31,7 @@ from redbox_hosting.build.pods.slurmrestd import (
     control,
     rest_deployment,
 )
+from redbox_hosting.build.pods.trial import trial_pod
 from redbox_hosting.build.pods.worker import WorkerPlan, dropped_fields, worker_pod
 from redbox_slurmpod.cli import _parser
 from tests.hosting.build.pod_security import beyond_restricted
@@ -70,8 +71,7 @@ OPERATOR = {"namespace": "redbox-system", "name": "redbox-hosting"}
 
 def worker(spec: dict[str, Any] | None = None, *, cluster: dict[str, Any] | None = None) -> dict[str, Any]:
     return worker_pod(cell(cluster), WorkerPlan(node_set(**(spec or {})), 3, "rev1"))
-
-
+PLACED = {"nodeSelector": {"pool": "a"}, "hostNetwork": True, "tolerations": None}
 OBJECTS: dict[str, Any] = {
     "slurmctld": slurmctld_set(cell()),
     "slurmctld-24.11": slurmctld_set(cell(release=SlurmRelease.R24_11)),
@@ -106,6 +106,7 @@ OBJECTS: dict[str, Any] = {
     "restapi": rest_deployment(cell(), REST),
     "slurmdbd": slurmdbd_set(cell(), ACCOUNTING),
     "mariadb": mariadb_set(cell(), ACCOUNTING),
+    "trial": {"kind": "Pod", **trial_pod(cell({"template": {"spec": PLACED}}), "d1")},
     "network-policies": network_policies(cell(), OPERATOR),
 }
 
