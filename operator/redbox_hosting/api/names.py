@@ -97,8 +97,8 @@ def config_name(controller: str, digest: str) -> str:
 
 
 def trial_name(controller: str, digest: str) -> str:
-    """The pod in which one configuration is tried."""
-    return f"{controller}-trial-{digest}"
+    """The pod in which one configuration is tried; the digest is cut as its name has to fit into a label."""
+    return f"{controller}-trial-{digest[:16]}"
 
 
 def keys_name(controller: str) -> str:

@@ -60,4 +60,6 @@ def trial_pod(cell: SlurmCell, digest: str) -> Manifest:
         terminationGracePeriodSeconds=1,
     )
     spec |= {key: template[key] for key in OF_THE_TEMPLATE if template.get(key)}
-    return {"metadata": {"labels": labels(cell.name, ROLE, cell.name)}, "spec": spec}
+    own_labels = labels(cell.name, ROLE, cell.name)
+    name = names.trial_name(cell.name, digest)
+    return {"kind": "Pod", "metadata": {"name": name, "labels": own_labels}, "spec": spec}
