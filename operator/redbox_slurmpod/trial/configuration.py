@@ -38,8 +38,8 @@ _OF_ACCOUNTING = re.compile(
 )
 """Options of a partition: slurmctld ends where its database does not have the QOS or the TRES."""
 _DEVICES = re.compile(r'\b(?:File|MultipleFiles)=(?:"[^"]*"|\S*)', re.IGNORECASE)
-_OF_DEVICES = re.compile(r'\s+(?:Cores|Count|CPUs|Links)=(?:"[^"]*"|\S*)', re.IGNORECASE)
-"""Options of a device in gres.conf that have to agree with the machine."""
+_COUNT = re.compile(r'\s+Count=(?:"[^"]*"|\S*)', re.IGNORECASE)
+_OF_THE_MACHINE = re.compile(r'\s+(?:Cores|CPUs|Links)=(?:"[^"]*"|\S*)', re.IGNORECASE)
 
 
 def trial_files(files: Mapping[str, str]) -> dict[str, str]:
@@ -67,4 +67,6 @@ def _confinement(line: str) -> str:
 
 
 def _device(line: str) -> str:
-    return _OF_DEVICES.sub("", _DEVICES.sub("File=/dev/null", line))
+    """A count has to be that of the device files, and slurmd ends without one of them."""
+    line = _OF_THE_MACHINE.sub("", line)
+    return _DEVICES.sub("File=/dev/null", _COUNT.sub("", line)) if _DEVICES.search(line) else line

@@ -81,6 +81,8 @@ def try_configuration(folders: Folders, within_s: float = WITHIN_S) -> int:
 
 def _run(folders: Folders, deadline: float) -> None:
     files = trial_files({name: content.decode() for name, content in read_files(folders.new).items()})
+    if SLURM_CONF not in files:
+        raise TrialUndecided(f"there is no {SLURM_CONF} in {folders.new}")
     _prepare(files, folders)
     with _daemon(folders.run, "slurmctld", "-D") as slurmctld:
         _until(_answers, "slurmctld did not answer", [slurmctld], deadline)
