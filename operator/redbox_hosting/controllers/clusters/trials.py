@@ -115,7 +115,7 @@ def result_of(pod: Object, now: datetime) -> TrialResult | None:
 
 
 def trial_condition(world: ClusterWorld) -> list[NewCondition]:
-    """What was heard of the wanted configuration; none if it is not tried. Pure."""
+    """Of the wanted configuration; none if it is not tried. Pure."""
     if world.wanted is None:
         return []
     tried, refused = world.tried(world.wanted.digest), world.refused(world.wanted.digest)
