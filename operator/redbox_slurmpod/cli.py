@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     front.add_argument("--connections-per-address", type=int, default=32)
     _add_tls(front)
 
+    role("trial", "one slurmctld and one slurmd that run a new configuration, and the result")
     role("pre-stop", "preStop hook of a slurmd pod", hook=True)
     role("epilog", "Epilog of slurmd: what a job left on its worker goes", hook=True)
     role("instance-id", "write the pod's uid into its node's record", hook=True)

@@ -1,4 +1,4 @@
-"""The roles that stay: Slurm's daemons under the supervisor, and the servers beside them."""
+"""The roles of containers: Slurm's daemons under the supervisor, the servers beside them, and the trial."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from redbox_slurmpod.supervision.supervisor import SupervisedDaemon, Supervisor
 from redbox_slurmpod.tls.certificate import ReloadedCertificate
 from redbox_slurmpod.tls.front import TlsFront
 from redbox_slurmpod.tls.server import ConnectionLimits, TlsServer, listen
+from redbox_slurmpod.trial.scratch_cluster import Folders, try_configuration
 
 log = logging.getLogger(__name__)
 _NOTIFY_SOCKET = Path("/run/redbox/notify.sock")
@@ -96,6 +97,10 @@ def front(arguments: argparse.Namespace) -> int:
         return _until_stopped(server.run(listening), f"port {listening.getsockname()[1]}")
 
 
+def trial(_: argparse.Namespace) -> int:
+    return try_configuration(Folders())
+
+
 def _until_stopped(serving: Coroutine[Any, Any, None], place: str) -> int:
     """As PID 1 a program gets only the signals that it handles."""
 
@@ -117,4 +122,5 @@ ROLES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "slurmdbd": slurmdbd,
     "sack": sack,
     "front": front,
+    "trial": trial,
 }

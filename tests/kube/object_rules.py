@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -24,10 +25,12 @@ def is_selected(
 
 
 def _terms(selection: Mapping[str, str], name: str) -> Iterator[str]:
-    return (term for term in selection.get(name, "").split(",") if term)
+    return (term for term in re.split(r",(?![^(]*\))", selection.get(name, "")) if term)
 
 
 def _holds(term: str, value_of: Callable[[str], str | None]) -> bool:
+    if in_these := re.fullmatch(r"(\S+) in \((.*)\)", term):
+        return value_of(in_these[1]) in in_these[2].split(",")
     if "!=" in term:
         key, _, value = term.partition("!=")
         return value_of(key) != value

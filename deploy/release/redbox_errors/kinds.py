@@ -266,12 +266,15 @@ OPERATOR = (
     ),
 )
 
+TRIED = "ends the trial of a configuration of hosted Slurm, whose condition has the words"
 HOSTED = "of hosted Slurm, whose operator no chart installs yet"
 INTERNAL: Mapping[str, str] = {
     "BackgroundTaskFailed": "ends red-box, whose log has the cause",
     "BadFrame": "between the runner and its steps",
     "BadSize": HOSTED,
+    "ConfigurationRefused": TRIED,
     "DeletionForbidden": HOSTED,
+    "TrialUndecided": TRIED,
     "UnknownRelease": HOSTED,
     "CommandDetached": "inside of red-box: the submit goes on",
     "FrameError": "between red-box and an agent, which is then gone",

@@ -169,6 +169,10 @@ class RedboxControllerFields(KubeModel):
     )
     tokens: TokenRules | None = Field(None, description="What Tokens may be made.")
     restore: RestoreSource | None = Field(None, description="Begin with the state and database of this copy.")
+    trial: bool = Field(
+        default=True,
+        description="A changed configuration first runs in a pod of its own, with a slurmctld and a slurmd.",
+    )
 
 
 class ControllerSpec(JwtKeyFields):

@@ -18,7 +18,7 @@ TOKENS = Kind(GROUP, VERSION, "tokens", "Token")
 LABEL_CLUSTER = f"{GROUP}/cluster"
 """On every object of a cluster: the name of its Controller. NetworkPolicies select by it."""
 LABEL_ROLE = f"{GROUP}/role"
-"""On pods: slurmctld, slurmd, slurmdbd, slurmrestd, control, login, mariadb."""
+"""On pods: slurmctld, slurmd, slurmdbd, slurmrestd, control, login, mariadb, trial."""
 LABEL_NODE_SET = f"{GROUP}/nodeset"
 LABEL_ORDINAL = f"{GROUP}/ordinal"
 LABEL_PROTECTED = f"{GROUP}/protected"
@@ -29,7 +29,9 @@ LABEL_REVISION = "controller-revision-hash"
 ANNOTATION_CONFIG_HASH = f"{GROUP}/config-hash"
 """On a pod: the configuration it is to have. A change makes the kubelet project the new files immediately."""
 ANNOTATION_REFUSED = f"{GROUP}/refused"
-"""On the record of a configuration: slurmctld's words. It is not tried again while the record is there."""
+"""On the record of a configuration: Slurm's words. It is not tried again while the record is there."""
+ANNOTATION_TRIED = f"{GROUP}/tried"
+"""On the record of a configuration: `accepted`, or why its trial has said nothing."""
 ANNOTATION_CONNECTION = f"{GROUP}/connection"
 """On the pod of a slurmrestd: the digest of what it read of slurm.conf."""
 
@@ -92,6 +94,11 @@ def mounted_config_name(controller: str) -> str:
 def config_name(controller: str, digest: str) -> str:
     """The immutable ConfigMap of one configuration."""
     return f"{controller}-config-{digest}"
+
+
+def trial_name(controller: str, digest: str) -> str:
+    """The pod in which one configuration is tried; the digest is cut as its name has to fit into a label."""
+    return f"{controller}-trial-{digest[:16]}"
 
 
 def keys_name(controller: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -19,9 +20,11 @@ from tests.e2e.harness.hosted_slurm import (
     hosted_slurm,
     hosting,
 )
+from tests.e2e.harness.kubernetes import Object
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+DEVICES = "devices"
 UNTIL_RELEASED = "until [ -e /tmp/go-$SLURM_JOB_ID ]; do sleep 0.2; done"
 
 
@@ -83,20 +86,45 @@ def test_a_configuration_is_applied_under_a_job(two_idle: HostedSlurm, job: str)
     shown = "SchedulerTimeSlice = 25 sec"
     eventually(lambda: shown in " ".join(two_idle.run("scontrol", "show", "config").split()), what=shown)
     eventually(two_idle.is_ready, what="Ready")
+    assert two_idle.condition("controller", CLUSTER, "ConfigurationTried")[0] == "True"
+    eventually(lambda: not trials(two_idle), what="the end of the trial's pod")
     assert two_idle.job(job)["JobState"] == "RUNNING"
     assert two_idle.restarts(SLURMCTLD) == 0
 
 
+def trials(slurm: HostedSlurm) -> list[Object]:
+    return slurm.kubernetes.list("pod", NAMESPACE, labels="slurm.redbox.dev/role=trial")
+
+
+NONSENSE = {"extraConf": "SelectTypeParameters=CR_Nonsense"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        pytest.param(NONSENSE, "slurmctld: error: Bad SelectTypeParameter: CR_Nonsense", id="slurmctld"),
+        pytest.param({**NONSENSE, "redbox": {"trial": False}}, "CR_Nonsense", id="without-a-trial"),
+        pytest.param(
+            {"configFileRefs": [{"name": DEVICES}]},
+            "slurmd: error: Parsing error at unrecognized key: Fool",
+            id="slurmd",
+        ),
+    ],
+)
 def test_a_refused_configuration_harms_nothing_and_the_next_one_is_applied(
-    two_idle: HostedSlurm, job: str
+    two_idle: HostedSlurm, job: str, spec: Object, words: str
 ) -> None:
-    two_idle.change("controller", CLUSTER, {"extraConf": "SelectTypeParameters=CR_Nonsense"})
-    eventually(
-        lambda: "CR_Nonsense" in two_idle.condition("controller", CLUSTER, "Degraded")[1], what="the refusal"
-    )
+    """slurmctld takes a gres.conf that each slurmd ends of."""
+    data = {"gres.conf": "Name=gpu Fool=x\n"}
+    devices = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": DEVICES, "namespace": NAMESPACE}}
+    two_idle.kubernetes.apply(json.dumps({**devices, "data": data}))
+    two_idle.change("controller", CLUSTER, spec)
+    eventually(lambda: words in two_idle.condition("controller", CLUSTER, "Degraded")[1], what="the refusal")
     two_idle.scale(3)  # a slurmd that starts now gets the files that slurmctld runs with
     eventually(lambda: two_idle.status("nodeset", WORKERS).get("slurmIdle") == 2, what="a third node")
-    two_idle.change("controller", CLUSTER, {"extraConf": ""})
+    two_idle.change(
+        "controller", CLUSTER, {"extraConf": "", "configFileRefs": None, "redbox": {"trial": True}}
+    )
     eventually(two_idle.is_ready, what="Ready")
     assert two_idle.job(job)["JobState"] == "RUNNING"
     assert two_idle.restarts(SLURMCTLD) == 0

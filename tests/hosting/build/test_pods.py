@@ -31,6 +31,7 @@ from redbox_hosting.build.pods.slurmrestd import (
     control,
     rest_deployment,
 )
+from redbox_hosting.build.pods.trial import trial_pod
 from redbox_hosting.build.pods.worker import WorkerPlan, dropped_fields, worker_pod
 from redbox_slurmpod.cli import _parser
 from tests.hosting.build.pod_security import beyond_restricted
@@ -72,6 +73,7 @@ def worker(spec: dict[str, Any] | None = None, *, cluster: dict[str, Any] | None
     return worker_pod(cell(cluster), WorkerPlan(node_set(**(spec or {})), 3, "rev1"))
 
 
+PLACED = {"nodeSelector": {"pool": "a"}, "hostNetwork": True, "tolerations": None}
 OBJECTS: dict[str, Any] = {
     "slurmctld": slurmctld_set(cell()),
     "slurmctld-24.11": slurmctld_set(cell(release=SlurmRelease.R24_11)),
@@ -106,6 +108,7 @@ OBJECTS: dict[str, Any] = {
     "restapi": rest_deployment(cell(), REST),
     "slurmdbd": slurmdbd_set(cell(), ACCOUNTING),
     "mariadb": mariadb_set(cell(), ACCOUNTING),
+    "trial": trial_pod(cell({"template": {"spec": PLACED}}), "0123456789abcdef" * 2),
     "network-policies": network_policies(cell(), OPERATOR),
 }
 
@@ -369,6 +372,15 @@ def test_every_name_fits_into_a_label_of_dns() -> None:
         for each in (made if isinstance(made, list) else [made])
     ]
     assert all(len(name) + 35 <= 63 for name in names), "a Controller's name has 40 characters, ours has 5"
+
+
+def test_a_trial_goes_where_slurmctld_may_and_takes_nothing_else_of_its_template() -> None:
+    spec = OBJECTS["trial"]["spec"]
+    assert spec["nodeSelector"] == {"pool": "a"}
+    assert "hostNetwork" not in spec
+    assert "tolerations" not in spec
+    sources = [source for volume in spec["volumes"] for source in volume if source != "name"]
+    assert sources == ["configMap", *["emptyDir"] * 4]
 
 
 def test_what_slurmrestd_reads_at_its_start_replaces_its_pod_and_nothing_else_does() -> None:

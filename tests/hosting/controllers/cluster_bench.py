@@ -111,7 +111,9 @@ class Bench:
     def put_record(self, digest: str, files: Mapping[str, str]) -> None:
         """As the operator does, and as anybody may who writes ConfigMaps."""
         owner = controller().owner_reference(names.CONTROLLERS)
-        self.api.put(record(digest), data=dict(files), metadata={"ownerReferences": [owner]})
+        tried = {names.ANNOTATION_TRIED: "accepted"}
+        metadata = {"ownerReferences": [owner], "annotations": tried}
+        self.api.put(record(digest), data=dict(files), metadata=metadata)
 
     def world(self) -> ClusterWorld:
         asked_for = controller()
@@ -121,6 +123,7 @@ class Bench:
             configs=self.records(),
             daemons={},
             pod=self.api.objects[POD],
+            trials={},
             control_ip="10.96.0.2",
             client=self.slurm,  # type: ignore[arg-type]
             running=self.slurm.runs,

@@ -86,6 +86,13 @@ def put_slurmctld_pod(api: FakeApiServer, *, ends: bool = False, **status: objec
     return where
 
 
+def put_in_service(api: FakeApiServer, **spec: object) -> str:
+    """What is mounted was seen to run; then its user changes the spec. Returns the digest of what runs."""
+    runs = digest_of(api, at(kinds.CONFIG_MAP, "slurm-config"))
+    change(api, spec, configHash=runs)
+    return runs
+
+
 def digest_of(api: FakeApiServer, where: ResourcePath) -> str:
     return str(api.objects[where]["metadata"].get("annotations", {}).get(names.ANNOTATION_CONFIG_HASH, ""))
 

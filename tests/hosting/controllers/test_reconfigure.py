@@ -91,7 +91,7 @@ async def test_a_refused_configuration_is_put_back_and_not_tried_again_after_a_r
 async def test_the_refusal_has_the_words_of_slurmctlds_log() -> None:
     bench = refused()
     bench.api.log = "[t] error: bad key Foo\n[t] fatal: no configuration\n[t] error: reconfigure failed\n"
-    words = "slurmctld refused the configuration: error: bad key Foo; fatal: no configuration"
+    words = "Slurm refused the configuration: error: bad key Foo; fatal: no configuration"
     with pytest.raises(StepFailed, match=words):
         await bench.reconfigure()
     with pytest.raises(StepFailed, match=words):
@@ -112,7 +112,7 @@ async def test_it_is_tried_again_once_its_record_was_deleted() -> None:
     with pytest.raises(StepFailed):
         await bench.reconfigure()
     bench.api.remove(record(NEW.digest))
-    assert bench.world().mounted.digest == NEW.digest
+    assert bench.world().on_trial == NEW.digest
 
 
 async def test_without_the_files_of_before_nothing_is_put_back() -> None:

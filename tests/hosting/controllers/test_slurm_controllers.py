@@ -212,7 +212,8 @@ async def test_a_slurmctld_that_cannot_start_gets_back_what_it_ran(
     await eventually(lambda: mounted in api.objects)
     good = digest_of(api, mounted)
     pod = put_slurmctld_pod(api)
-    change(api, {"extraConf": "SelectTypeParameters=NOSUCH"}, configHash=good)
+    untried = {"extraConf": "SelectTypeParameters=NOSUCH", "redbox": {"trial": False}}
+    change(api, untried, configHash=good)
     await eventually(lambda: digest_of(api, pod) == digest_of(api, mounted) != good)
     api.put(pod, {**api.objects[pod], "status": crashed(log)})
     await eventually(lambda: "does not start" in condition(api, "Daemons").get("message", ""))

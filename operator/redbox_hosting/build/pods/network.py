@@ -113,7 +113,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
         "control": [{"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}],
         "mariadb": [{"from": [slurmdbd], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],
     }
-    return [_policy(cell, role, ingress) for role, ingress in rules.items()]
+    return [*(_policy(cell, role, ingress) for role, ingress in rules.items()), _isolated(cell, "trial")]
 
 
 def shared_slurmdbd_policy(
@@ -153,6 +153,12 @@ def _policy(cell: SlurmCell, role: str, ingress: list[Manifest]) -> Manifest:
         ),
         "spec": {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": ingress},
     }
+
+
+def _isolated(cell: SlurmCell, role: str) -> Manifest:
+    """Nothing in and nothing out."""
+    made = _policy(cell, role, [])
+    return {**made, "spec": {**made["spec"], "policyTypes": ["Ingress", "Egress"], "egress": []}}
 
 
 def workers_budget(cell: SlurmCell) -> Manifest:

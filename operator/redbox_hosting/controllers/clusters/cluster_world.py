@@ -28,6 +28,8 @@ class ClusterWorld:
     """StatefulSets and Deployments by name."""
     pod: Object | None
     """Of slurmctld."""
+    trials: Mapping[str, Object]
+    """The pods that try configurations, by name."""
     control_ip: str
     client: SlurmrestdClient | None
     running: str
@@ -51,17 +53,37 @@ class ClusterWorld:
         return recorded_files(self.configs, self.controller.name, digest)
 
     def refused(self, digest: str) -> str:
-        """With which words slurmctld has refused this configuration; empty if it has not."""
+        """With which words Slurm has refused this configuration; empty if it has not."""
+        return self._note(digest, names.ANNOTATION_REFUSED)
+
+    def tried(self, digest: str) -> str:
+        """How the trial of this configuration ended, unless by a refusal; empty if there was none."""
+        return self._note(digest, names.ANNOTATION_TRIED)
+
+    def _note(self, digest: str, annotation: str) -> str:
         record = self.configs.get(names.config_name(self.controller.name, digest)) or {"metadata": {}}
-        return str((record["metadata"].get("annotations") or {}).get(names.ANNOTATION_REFUSED, ""))
+        return str((record["metadata"].get("annotations") or {}).get(annotation, ""))
+
+    @property
+    def on_trial(self) -> str:
+        """The digest of the wanted configuration while it has to be tried; else empty.
+
+        Where nothing is known to run there is nothing to keep, and slurmctld itself is the trial.
+        """
+        if self.wanted is None or not self.controller.spec.redbox.trial:
+            return ""
+        digest = self.wanted.digest
+        if digest == self.before or self.files_of(self.before) is None:
+            return ""
+        return "" if self.refused(digest) or self.tried(digest) else digest
 
     @property
     def mounted(self) -> WantedConfiguration:
-        """The wanted one, or what ran before if slurmctld has refused that; raises StepFailed."""
+        """The wanted one, or what ran before while that is tried or refused; raises StepFailed."""
         if self.wanted is None:
             raise StepFailed(self.refusal)
         files = self.files_of(self.before)
-        if files is not None and self.refused(self.wanted.digest):
+        if files is not None and (self.on_trial or self.refused(self.wanted.digest)):
             return WantedConfiguration(self.before, dict(files))
         return self.wanted
 

@@ -93,7 +93,7 @@ class Reconfigurations:
                     raise
                 words = await self._words(world) or str(error)
                 await self.refuse(world, mounted.digest, words)
-                raise StepFailed(f"slurmctld refused the configuration: {words}") from error
+                raise StepFailed(f"Slurm refused the configuration: {words}") from error
         return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
 
     async def _not_projected(self, world: ClusterWorld, mounted: WantedConfiguration) -> str:

@@ -1,14 +1,15 @@
 """Controllers: slurmctld with its configuration and keys, and `<name>-control`.
 
-A new configuration is projected into slurmctld's pod, read by a reconfigure, and read back by the marker
-among its licenses. One that slurmctld refuses leaves the old one running, and the mounted ConfigMap is put
-back, so that a restart finds what ran before. No answer is neither: it is asked again.
+A new configuration is tried in a pod of its own, projected into slurmctld's pod, read by a reconfigure, and
+read back by the marker among its licenses. One that slurmctld refuses leaves the old one running, and the
+mounted ConfigMap is put back, so that a restart finds what ran before. No answer is neither: it is asked
+again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -41,6 +42,7 @@ from redbox_hosting.controllers.clusters.slurmctld_pod import (
     is_of_the_configuration,
     why_not_started,
 )
+from redbox_hosting.controllers.clusters.trials import Trials, trial_condition
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
@@ -51,7 +53,7 @@ from redbox_kube.api.objects import Object
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.finalizer import Finalizer
 from redbox_kube.controller.kube_object import ObjectT
-from redbox_kube.controller.owned import OwnedObjects
+from redbox_kube.controller.owned import OwnedObjects, is_owned
 from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
 from redbox_kube.controller.watched import Concerns, WatchedKind
@@ -61,7 +63,7 @@ UNASKED = SlurmUnknown("slurmrestd has not been asked yet")
 SELDOM_S = 10.0
 SETTLING = timedelta(minutes=1)
 """A Slurm that was away for longer is asked less often."""
-SLURMCTLD = "slurmctld"
+SLURMCTLD, TRIAL = "slurmctld", "trial"
 
 
 @dataclass
@@ -77,11 +79,12 @@ class SlurmControllers:
         self._configurations = Configurations(context)
         self._connections = ControlConnections(context)
         self._reconfigurations = Reconfigurations(context, self._connections)
+        self._trials = Trials(context.writer, self._owned, context.clock)
         self._pods: WatchedKind[Object] = WatchedKind(
             context.writer.objects,
             POD,
             namespaces=context.namespaces,
-            selection={"labelSelector": f"{names.LABEL_ROLE}={SLURMCTLD}"},
+            selection={"labelSelector": f"{names.LABEL_ROLE} in ({SLURMCTLD},{TRIAL})"},
         )
         self._config_maps: WatchedKind[str] = WatchedKind(
             context.writer.objects, CONFIG_MAP, namespaces=context.namespaces, reduced=_version_of
@@ -160,6 +163,7 @@ class SlurmControllers:
             configs=configs,
             daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
             pod=self._pod_of(controller),
+            trials=self._trials_of(controller),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
             running=running,
@@ -174,6 +178,17 @@ class SlurmControllers:
         """None while it ends: then its end says nothing of the configuration."""
         pod = self._pods.get((controller.namespace, names.controller_host(controller.name)))
         return None if pod is None or "deletionTimestamp" in pod["metadata"] else pod
+
+    def _trials_of(self, controller: SlurmController) -> dict[str, Object]:
+        """Without those that end."""
+        return {
+            place[1]: pod
+            for place, pod in self._pods.items()
+            if pod["metadata"]["labels"].get(names.LABEL_ROLE) == TRIAL
+            and "deletionTimestamp" not in pod["metadata"]
+            and place[0] == controller.namespace
+            and is_owned(pod, controller)
+        }
 
     # ---------------------------------------------------------------------------------------- the steps
     async def _check_authority(self, world: ClusterWorld) -> None:
@@ -250,15 +265,16 @@ class SlurmControllers:
             records.setdefault(world.before, dict(files))
         wanted = config_objects(world.cell, (mounted.digest, mounted.files), records)
         did = await self._owned.apply(world.controller, wanted, part="configuration")
+        trial = await self._trials.advance(world)
         if unbuilt := unbuilt_fields(world.controller.spec):
             raise StepFailed("; ".join(map(str, unbuilt)))
-        if mounted.digest != world.wanted.digest:
+        if refused := mounted.digest != world.wanted.digest and world.refused(world.wanted.digest):
             record = names.config_name(world.controller.name, world.wanted.digest)
             raise StepFailed(
-                f"slurmctld refused the configuration: {world.refused(world.wanted.digest)}: correct it, or "
-                f"delete ConfigMap {record} to try it again"
+                f"Slurm refused the configuration: {refused}: correct it, or delete ConfigMap {record} to "
+                "try it again"
             )
-        return StepOutcome(did=did)
+        return replace(trial, did=", ".join(filter(None, [did, trial.did])))
 
     async def _apply_daemons(self, world: ClusterWorld) -> StepOutcome:
         """Slurmctld first: an older slurmrestd may ask a newer slurmctld, and not the other way round."""
@@ -371,5 +387,5 @@ def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
             config_hash=world.running or before.config_hash,
             nodes=world.nodes if world.nodes is not None else before.nodes,
         ),
-        conditions,
+        [*conditions, *trial_condition(world)],
     )

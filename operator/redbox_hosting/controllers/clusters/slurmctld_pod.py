@@ -41,9 +41,9 @@ def is_of_the_configuration(why: str) -> bool:
     return "fatal: " in why
 
 
-def why_not_started(pod: Object) -> str:
+def why_not_started(pod: Object, container: str = CONTAINER) -> str:
     """What Kubernetes says of a pod that has not been started; else empty."""
-    waiting = (_container(pod).get("state") or {}).get("waiting")
+    waiting = (_container(pod, container).get("state") or {}).get("waiting")
     conditions = (pod.get("status") or {}).get("conditions") or []
     unscheduled = next(
         (each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"), None
@@ -61,6 +61,6 @@ def words_in(log: str) -> str:
     return printable("; ".join(found[-MOST_LINES:])[:LONGEST_WORDS])
 
 
-def _container(pod: Object) -> Object:
+def _container(pod: Object, name: str = CONTAINER) -> Object:
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return next((each for each in statuses if each["name"] == CONTAINER), {})
+    return next((each for each in statuses if each["name"] == name), {})
