@@ -51,7 +51,6 @@ from redbox_kube.api.objects import Object
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.finalizer import Finalizer
 from redbox_kube.controller.kube_object import ObjectT
-from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
 from redbox_kube.controller.watched import Concerns, WatchedKind
@@ -72,7 +71,7 @@ class SlurmControllers:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.CONTROLLERS, OWNED, namespaces=context.namespaces)
+        self._owned = context.owned_objects(names.CONTROLLERS, OWNED)
         self._secrets = SecretFiles(context.writer, self._owned)
         self._configurations = Configurations(context)
         self._connections = ControlConnections(context)
