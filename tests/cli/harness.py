@@ -29,6 +29,14 @@ SCRIPTED = """\
 echo "$@" >>"$ANSWERS/calls"
 case "$*" in
     */version*) echo '{}' ;;
+    *slurm.redbox.dev*)
+        cat "$ANSWERS/hosted" 2>/dev/null && exit
+        echo "error: the server doesn't have a resource type \"controllers\"" >&2
+        exit 1 ;;
+    *leases*" -- "*)
+        cat "$ANSWERS/lease" 2>/dev/null && exit
+        echo 'Error from server (NotFound): leases.coordination.k8s.io "redbox-hosting" not found' >&2
+        exit 1 ;;
     *auth*whoami*) echo '{"status": {"userInfo": {"username": "eve"}}}' ;;
     *api-resources*) echo slurmjobs.redbox.dev slurmclusters.redbox.dev ;;
     *can-i*) echo yes ;;

@@ -23,10 +23,12 @@ from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from tests.kube.object_api import ObjectApi
 from tests.kube.object_rules import (
+    check_immutable,
     is_selected,
     json_patched,
     merge_patched,
     with_conditions_of_others,
+    withdrawal,
 )
 
 FIELD_MANAGER = "test"
@@ -225,7 +227,9 @@ class FakeApiServer:
         self._managed[where, manager, subresource] = _copied(body)
         if subresource:
             body = with_conditions_of_others(found, body)
-        return self._stored(where, merge_patched(found, merge_patched(_withdrawal(before, body), body)))
+        after = merge_patched(found, merge_patched(withdrawal(before, body), body))
+        check_immutable(where, found, after)
+        return self._stored(where, after)
 
     async def merge(self, where: ResourcePath, body: Object, *, subresource: str = "") -> Object | None:
         self._receive("merge", where)
@@ -252,9 +256,9 @@ class FakeApiServer:
         return patched if dry_run else self._stored(where, patched)
 
     async def delete(
-        self, where: ResourcePath, *, uid: str = "", version: str = "", grace_s: int | None = None
+        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: str | int
     ) -> HTTPStatus:
-        del grace_s
+        del options
         self._receive("delete", where)
         found = self.objects.get(where)
         if found is None:
@@ -372,21 +376,6 @@ def _version(body: Object) -> str:
 
 def _place(where: ResourcePath, metadata: Object) -> ResourcePath:
     return replace(where, name=metadata["name"], namespace=metadata.get("namespace", where.namespace))
-
-
-def _withdrawal(before: Object, after: Object) -> Object:
-    """Null for each field that a manager applied before and no longer names."""
-    gone: Object = {}
-    for key, value in before.items():
-        if key not in after:
-            gone[key] = None
-        elif (
-            isinstance(value, dict)
-            and isinstance(after[key], dict)
-            and (inner := _withdrawal(value, after[key]))
-        ):
-            gone[key] = inner
-    return gone
 
 
 def _event(change: Change, where: ResourcePath, selection: Mapping[str, str] | None) -> Object | None:

@@ -35,7 +35,7 @@ class ObjectApi(Protocol):
         self, where: ResourcePath, operations: list[Object], *, dry_run: bool = False
     ) -> Object | None: ...
     async def delete(
-        self, where: ResourcePath, *, uid: str = "", version: str = "", grace_s: int | None = None
+        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: str | int
     ) -> HTTPStatus: ...
     def pages(
         self, where: ResourcePath, selection: Mapping[str, str] | None = None

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from redbox_kube.api.kinds import STATEFUL_SET
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
+
+CHANGEABLE_OF_STATEFUL_SETS = frozenset({"replicas", "template", "updateStrategy", "minReadySeconds"})
 
 
 def is_selected(
@@ -68,6 +71,31 @@ def merge_patched(target: Object, patch: Object) -> Object:
         else:
             merged[key] = value
     return merged
+
+
+def withdrawal(before: Object, after: Object) -> Object:
+    """Null for each field that a manager applied before and no longer names."""
+    gone: Object = {}
+    for key, value in before.items():
+        if key not in after:
+            gone[key] = None
+        elif (
+            isinstance(value, dict)
+            and isinstance(after[key], dict)
+            and (inner := withdrawal(value, after[key]))
+        ):
+            gone[key] = inner
+    return gone
+
+
+def check_immutable(where: ResourcePath, before: Object, after: Object) -> None:
+    """Raises ApiRefused, as for most fields of a StatefulSet."""
+    old, new = before.get("spec"), after.get("spec")
+    if where.kind != STATEFUL_SET or not old or not new:
+        return
+    if any(old.get(key) != new.get(key) for key in {*old, *new} - CHANGEABLE_OF_STATEFUL_SETS):
+        message = f'StatefulSet.apps "{where.name}" is invalid: spec: Forbidden: updates to statefulset spec'
+        raise ApiRefused(HTTPStatus.UNPROCESSABLE_ENTITY, message)
 
 
 def json_patched(target: Object, operations: list[Object]) -> Object:

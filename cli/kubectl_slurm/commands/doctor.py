@@ -16,6 +16,7 @@ from typing import NoReturn
 from kubectl_slurm.checks import kubernetes
 from kubectl_slurm.checks.clusters import cluster_lines, identity
 from kubectl_slurm.checks.held_job import HeldJob, delete_abandoned, submit_lines
+from kubectl_slurm.checks.hosted import hosted
 from kubectl_slurm.checks.report import Examined, Health, not_well, unknown
 from kubectl_slurm.errors import NotPermitted, PluginError
 from kubectl_slurm.kubectl.program import Kubectl
@@ -126,6 +127,7 @@ class _Checks:
             is_well = (yield from _passed(_guarded(what, partial(check, self.kubectl)))) and is_well
         if self.submits and is_well:
             yield from _guarded("submit", partial(delete_abandoned, self.kubectl, datetime.now(UTC)))
+        yield from _guarded("hosted Slurm", partial(hosted, self.kubectl))
         yield from _guarded("SlurmClusters", partial(self._clusters, may_submit=is_well))
 
     def _clusters(self, *, may_submit: bool) -> Iterator[Examined]:

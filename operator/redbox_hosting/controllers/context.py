@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,8 +15,10 @@ from redbox_hosting.controllers.slurm_connections import SlurmConnections
 from redbox_hosting.controllers.slurm_snapshots import SlurmSnapshots
 from redbox_hosting.controllers.watched_kinds import HostingWatches
 from redbox_hosting.slurm.client import SlurmrestdClient
+from redbox_kube.api.kinds import SERVICE, STATEFUL_SET, Kind
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.namespace_leases import NamespaceLeases
+from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.steps import StepFailed
 from redbox_kube.runtime.clock import now
 from redbox_kube.status.status_writer import StatusWriter
@@ -55,6 +57,12 @@ class HostingContext:
     reads_nodes: bool = False
     """Whether the operator may read Nodes: else cordons and lost machines are not seen."""
     clock: Callable[[], datetime] = now
+
+    def owned_objects(self, owner: Kind, of_kinds: Iterable[Kind]) -> OwnedObjects:
+        """What the objects of this kind own, in the served namespaces."""
+        return OwnedObjects(
+            self.writer, owner, of_kinds, namespaces=self.namespaces, replaced=(SERVICE, STATEFUL_SET)
+        )
 
     def slurm_of(self, namespace: str, controller: str) -> SlurmrestdClient:
         """SlurmUnknown with the reason if this cluster cannot be asked."""

@@ -7,7 +7,7 @@ from redbox_kube.api.objects import Object
 
 def is_rolled_out(body: Object | None) -> bool:
     """Whether all its pods are of its newest template, and ready."""
-    if body is None:
+    if body is None or "deletionTimestamp" in body["metadata"]:
         return False
     status, metadata = body.get("status") or {}, body["metadata"]
     wanted = (body.get("spec") or {}).get("replicas", 1)

@@ -210,13 +210,11 @@ class ObjectClient:
         )
 
     async def delete(
-        self, where: ResourcePath, *, uid: str = "", version: str = "", grace_s: int | None = None
+        self, where: ResourcePath, *, uid: str = "", version: str = "", **delete_options: str | int
     ) -> HTTPStatus:
         """OK; NOT_FOUND if it was gone; CONFLICT if it has another uid or resourceVersion than these."""
         required = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
-        body: Object = {"preconditions": required} if required else {}
-        if grace_s is not None:
-            body["gracePeriodSeconds"] = grace_s
+        body: Object = {**delete_options, **({"preconditions": required} if required else {})}
         try:
             await self._ask("DELETE", where.path(), body=body)
         except ApiRefused as refusal:

@@ -5,6 +5,9 @@ drops go. An annotation has the revision of what was applied. Nothing is written
 fields still have their values: a change by hand is undone, and a change of the object's status costs nothing.
 Objects of others are never written: one that exists under a wanted name and has another owner is reported,
 and a write names the uid of the object that was looked at.
+
+Some fields never change, as most of a StatefulSet's. An object of a kind in `replaced` is deleted for such a
+change, and created by the next reconciliation; its pods stay, unless a new selector leaves them out.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import Kind
-from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.controller import Watch
 from redbox_kube.controller.kube_object import KubeObject
 from redbox_kube.controller.steps import StepFailed
@@ -58,10 +62,12 @@ class OwnedObjects:
         kinds: Iterable[Kind],
         *,
         namespaces: Sequence[str] = EVERYWHERE,
+        replaced: Iterable[Kind] = (),
     ) -> None:
         self._writer = writer
         self._objects = writer.objects
         self._owner_kind = owner_kind
+        self._replaced = frozenset(replaced)
         self._normalized: dict[tuple[Kind, Place], tuple[str, str]] = {}
         """Of fields that the API server stores in another form, as 1 for 1000m: revisions of both forms."""
         self._moved: dict[tuple[Kind, Place], str] = {}
@@ -96,9 +102,13 @@ class OwnedObjects:
             body = self._body(owner, wanted, {LABEL_PART: part})
             digest = revision(body)
             existing = await self._existing(owner, wanted)
-            if existing is None or not self._is_applied(existing, wanted.kind, body, digest):
-                await self._apply(wanted, body, digest, existing)
-                done.append(f"{wanted} {'created' if existing is None else 'changed'}")
+            if existing is None:
+                await self._apply(wanted, body, digest, None)
+                done.append(f"{wanted} created")
+            elif "deletionTimestamp" in existing["metadata"]:
+                continue  # its end begins the next reconciliation
+            elif not self._is_applied(existing, wanted.kind, body, digest):
+                done.append(f"{wanted} {await self._change(wanted, body, digest, existing)}")
         for kind, name, uid in list(self._unwanted(owner, part, names)):
             await self._writer.delete(ResourcePath(kind, name, owner.namespace), uid)
             done.append(f"{kind} {name} deleted")
@@ -154,6 +164,27 @@ class OwnedObjects:
             return False
         found = projection(existing, body)
         return found == body or self._normalized.get((kind, _place(existing))) == (digest, revision(found))
+
+    async def _change(self, wanted: DesiredObject, body: Object, digest: str, existing: Object) -> str:
+        try:
+            await self._apply(wanted, body, digest, existing)
+        except ApiRefused as refusal:
+            if refusal.status != HTTPStatus.UNPROCESSABLE_ENTITY or wanted.kind not in self._replaced:
+                raise
+            await self._delete_for_replacement(wanted, body, existing)
+            return "deleted, because such a change is refused; it is created again"
+        return "changed"
+
+    async def _delete_for_replacement(self, wanted: DesiredObject, body: Object, existing: Object) -> None:
+        """Raises ApiRefused where a new object would be refused, too: then the old one stays."""
+        place = ResourcePath(wanted.kind, namespace=_place(body)[0])
+        named = {"apiVersion": wanted.kind.api_version, "kind": wanted.kind.name, **body}
+        await self._objects.create(place, named, dry_run=True)  # is validated before its name is found taken
+        selectors = [each.get("spec", {}).get("selector") for each in (existing, body)]
+        keeps_pods = "template" in body.get("spec", {}) and selectors[0] == selectors[1]
+        policy = "Orphan" if keeps_pods else "Background"
+        where, uid = ResourcePath(wanted.kind, wanted.name, place.namespace), existing["metadata"]["uid"]
+        await self._writer.delete(where, uid, propagationPolicy=policy)
 
     async def _apply(self, wanted: DesiredObject, body: Object, digest: str, existing: Object | None) -> None:
         place = _place(body)

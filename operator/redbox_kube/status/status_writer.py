@@ -60,12 +60,12 @@ class StatusWriter:
         return written
 
     async def delete(
-        self, where: ResourcePath, uid: str, *, version: str = "", grace_s: int | None = None
+        self, where: ResourcePath, uid: str, *, version: str = "", **options: str | int
     ) -> HTTPStatus:
         """Delete the object that has this uid, with `version` only this version; answers as ObjectClient."""
         if why_not := self._why_not_delete(where.namespace):
             raise DeletionForbidden(f"{where.kind} {where.name} is not deleted: {why_not}")
-        answer = await self.objects.delete(where, uid=uid, version=version, grace_s=grace_s)
+        answer = await self.objects.delete(where, uid=uid, version=version, **options)
         self.count(where.kind.name, "delete")
         return answer
 

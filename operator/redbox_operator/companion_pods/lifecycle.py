@@ -279,7 +279,10 @@ class CompanionLifecycle:
 
     async def _delete(self, target: CompanionTarget, pod: CompanionPod, *, forced: bool) -> None:
         where = ResourcePath(kinds.POD, pod.name, pod.namespace)
-        await self._objects.delete(where, uid=pod.uid, grace_s=0 if forced else None)
+        if forced:
+            await self._objects.delete(where, uid=pod.uid, gracePeriodSeconds=0)
+        else:
+            await self._objects.delete(where, uid=pod.uid)
         self._writer.count("Pod", "delete")
         log.info(
             "companion deleted", slurmjob=target.job.ref.full_name, pod=pod.name, uid=pod.uid, forced=forced

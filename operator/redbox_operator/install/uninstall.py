@@ -187,7 +187,7 @@ class Uninstall:
             namespace = job["metadata"]["namespace"]
             for pod in companions.get((namespace, job["metadata"]["uid"]), ()):
                 await self.objects.delete(
-                    ResourcePath(kinds.POD, pod.name, namespace), uid=pod.uid, grace_s=0
+                    ResourcePath(kinds.POD, pod.name, namespace), uid=pod.uid, gracePeriodSeconds=0
                 )
             newest = await self._mark_stale(job)
         await self._lift(_place(job), frozenset({FINALIZER}), newest)

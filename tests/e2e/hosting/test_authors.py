@@ -105,6 +105,19 @@ def test_a_reference_needs_the_right_to_get_that_secret(kubectl: Kubernetes) -> 
     assert "theirs" in applies(kubectl, "Controller", controller("own"), MAKES_PODS, READS_OWN)
 
 
+def test_a_controller_with_nodes_is_not_deleted_in_the_foreground(kubectl: Kubernetes) -> None:
+    """Its image names no release, so nothing of it starts; it can be deleted nevertheless."""
+    name, kind = "unbuilt", "controllers.slurm.redbox.dev"
+    metadata = {"name": name, "namespace": NAMESPACE}
+    spec = {"slurmctld": {"image": "slurm:latest"}}
+    body = {"apiVersion": "slurm.redbox.dev/v1alpha1", "kind": "Controller", "metadata": metadata, "spec": spec}
+    kubectl.apply(json.dumps(body))
+    kubectl.patch(kind, name, {"status": {"nodes": 2}}, NAMESPACE, "status")
+    with pytest.raises(BedError, match="the Controller unbuilt has nodes"):
+        kubectl.delete(kind, name, namespace=NAMESPACE, propagationPolicy="Foreground")
+    kubectl.delete(kind, name, namespace=NAMESPACE)
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [

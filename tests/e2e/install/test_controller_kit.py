@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from kubernetes.aio import client, config
 from prometheus_client import CollectorRegistry, Counter
 
 from redbox_bed.bed import Bed
-from redbox_kube.api.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, STATEFUL_SET
+from redbox_kube.api.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, POD, STATEFUL_SET
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.controller.controller import run_controllers
 from redbox_kube.controller.kube_object import read_object
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.owned import DesiredObject, OwnedObjects
+from redbox_kube.controller.watched import WatchedKind
 from redbox_kube.install.crd_upgrade import upgrade_crds
 from redbox_kube.schemas.crd import crd_of
 from redbox_kube.status.status_writer import StatusWriter
@@ -23,6 +25,7 @@ from tests.kube.controller.greetings import GREETINGS, Greeting, Greetings
 
 HELLO = ResourcePath(GREETINGS, "hello", "default")
 TEXT = ResourcePath(CONFIG_MAP, "hello-text", "default")
+POD_OF_SET = ResourcePath(POD, "hello-0", "default")
 WITHIN_S = 60.0
 
 
@@ -40,6 +43,39 @@ async def objects(bed: Bed) -> AsyncIterator[ObjectClient]:
 
 def writer_of(objects: ObjectClient) -> StatusWriter:
     return StatusWriter(objects, Counter("writes", "Writes.", ("kind", "verb"), registry=None))
+
+
+def stateful_set(*, replicas: int = 1, service: str = "g") -> DesiredObject:
+    """Its pod never starts."""
+    labels = {"app": "greeting"}
+    container = {
+        "name": "pause",
+        "image": "registry.invalid/pause",
+        "resources": {"requests": {"cpu": "1000m", "memory": "1024Mi"}},
+    }
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    selector = {"matchLabels": labels}
+    spec = {"replicas": replicas, "serviceName": service, "selector": selector, "template": template}
+    return DesiredObject(STATEFUL_SET, "hello", {"spec": spec})
+
+
+@asynccontextmanager
+async def owned_sets(objects: ObjectClient) -> AsyncIterator[tuple[OwnedObjects, WatchedKind[Object]]]:
+    owned = OwnedObjects(
+        writer_of(objects), GREETINGS, [STATEFUL_SET], namespaces=["default"], replaced=[STATEFUL_SET]
+    )
+    ((watched, _),) = owned.watches
+    task = asyncio.create_task(watched.run())
+    await watched.listed()
+    yield owned, watched
+    task.cancel()
+
+
+async def shown(watched: WatchedKind[Object], check: Callable[[Object], object]) -> Object:
+    async with asyncio.timeout(WITHIN_S):
+        while not check(found := watched.get(("default", "hello")) or {}):  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.1)
+    return found
 
 
 async def until(objects: ObjectClient, where: ResourcePath, check: Callable[[Object], bool]) -> Object:
@@ -67,23 +103,32 @@ async def test_what_the_api_server_adds_or_writes_in_another_form_is_no_differen
     objects: ObjectClient,
 ) -> None:
     greeting = read_object(Greeting, await objects.apply(HELLO, {"spec": {"text": "good day"}}))
-    labels = {"app": "greeting"}
-    container = {
-        "name": "pause",
-        "image": "registry.invalid/pause",
-        "resources": {"requests": {"cpu": "1000m", "memory": "1024Mi"}},
-    }
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    spec = {"replicas": 0, "serviceName": "g", "selector": {"matchLabels": labels}, "template": template}
-    desired = DesiredObject(STATEFUL_SET, "hello", {"spec": spec})
-    owned = OwnedObjects(writer_of(objects), GREETINGS, [STATEFUL_SET], namespaces=["default"])
-    ((watched, _),) = owned.watches
-    task = asyncio.create_task(watched.run())
-    await watched.listed()
-    assert await owned.apply(greeting, [desired]) == "StatefulSet hello created"
-    async with asyncio.timeout(WITHIN_S):  # its controller writes the status
-        while not (watched.get(("default", "hello")) or {}).get("status", {}).get("observedGeneration"):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-    assert await owned.apply(greeting, [desired]) == ""
-    assert await owned.apply(greeting, []) == "StatefulSet hello deleted"
-    task.cancel()
+    desired = stateful_set(replicas=0)
+    async with owned_sets(objects) as (owned, watched):
+        assert await owned.apply(greeting, [desired]) == "StatefulSet hello created"
+        await shown(watched, lambda found: found.get("status", {}).get("observedGeneration"))
+        assert await owned.apply(greeting, [desired]) == ""
+        assert await owned.apply(greeting, []) == "StatefulSet hello deleted"
+
+
+async def test_a_stateful_set_is_replaced_for_a_field_that_never_changes_and_its_pod_stays(
+    objects: ObjectClient,
+) -> None:
+    greeting = read_object(Greeting, await objects.apply(HELLO, {"spec": {"text": "good day"}}))
+    async with owned_sets(objects) as (owned, watched):
+        await owned.apply(greeting, [stateful_set()])
+        before = await until(objects, POD_OF_SET, bool)
+        await shown(watched, lambda found: found.get("status", {}).get("replicas"))
+        wanted = stateful_set(service="another")
+        assert "deleted, because such a change is refused" in await owned.apply(greeting, [wanted])
+        await shown(watched, lambda found: not found)
+        assert await owned.apply(greeting, [wanted]) == "StatefulSet hello created"
+        uid = (await shown(watched, bool))["metadata"]["uid"]
+        adopted = await until(
+            objects,
+            POD_OF_SET,
+            lambda found: [each["uid"] for each in found["metadata"].get("ownerReferences", [])] == [uid],
+        )
+        assert adopted["metadata"]["uid"] == before["metadata"]["uid"]
+        await owned.apply(greeting, [])
+    await until(objects, POD_OF_SET, lambda found: not found)

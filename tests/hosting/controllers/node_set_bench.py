@@ -58,7 +58,7 @@ class GuardedApiServer(FakeApiServer):
         self._slurm = slurm
 
     async def delete(
-        self, where: ResourcePath, *, uid: str = "", version: str = "", grace_s: int | None = None
+        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: str | int
     ) -> HTTPStatus:
         metadata = self.objects.get(where, {}).get("metadata", {})
         if where.kind == kinds.POD:
@@ -66,7 +66,7 @@ class GuardedApiServer(FakeApiServer):
             if names.LABEL_PROTECTED in (metadata.get("labels") or {}) and not is_forced:
                 raise ApiRefused(HTTPStatus.UNPROCESSABLE_ENTITY, f"the worker {where.name} may have jobs")
         jobs = self._slurm.jobs_on(where.name)
-        answer = await super().delete(where, uid=uid, version=version, grace_s=grace_s)
+        answer = await super().delete(where, uid=uid, version=version, **options)
         if where.kind == kinds.POD and answer is HTTPStatus.OK:
             self.deletions.append((where.name, jobs))
         return answer

@@ -91,13 +91,13 @@ async def test_force_delete_requeues_the_jobs_and_deletes_the_worker(it: NodeSet
     it.slurm.start(7, "w-1", name="train", user_name="alice")
     await it.has(lambda: it.status.get("slurmAllocated") == 1)
     before = it.pod("w-1")["metadata"]["uid"]
-    graces: list[int | None] = []
+    graces: list[object] = []
     delete = it.api.delete
 
-    async def noted(where: Any, *, grace_s: int | None = None, **more: str) -> Any:
+    async def noted(where: Any, **options: Any) -> Any:
         if where.kind == kinds.POD:
-            graces.append(grace_s)
-        return await delete(where, grace_s=grace_s, **more)
+            graces.append(options.get("gracePeriodSeconds"))
+        return await delete(where, **options)
 
     it.api.delete = noted  # type: ignore[method-assign]
     it.kubelet.annotate("w-1", force_delete="the machine burns")

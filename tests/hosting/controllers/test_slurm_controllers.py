@@ -32,6 +32,8 @@ from tests.hosting.controllers.controller_bench import (
 from tests.kube.fakes import FakeApiServer
 
 __all__ = ["api", "operator"]
+REFERENCE = {"apiVersion": names.CONTROLLERS.api_version, "kind": "Controller", "name": "slurm", "uid": "1"}
+OWNED = {"labels": {MANAGED_BY: "test"}, "ownerReferences": [REFERENCE]}
 
 
 async def test_a_controller_brings_up_its_objects_and_waits_for_them(api: FakeApiServer) -> None:
@@ -78,6 +80,24 @@ async def test_a_controller_outlives_its_node_sets(api: FakeApiServer) -> None:
     api.put(SLURM, metadata=metadata, spec={})
     await eventually(lambda: "deletion of its NodeSets: cpu" in condition(api, "Ready").get("message", ""))
     assert api.objects[SLURM]["metadata"]["finalizers"]
+    api.remove(node_set)
+    await eventually(lambda: not api.objects.get(SLURM, {"metadata": {}})["metadata"].get("finalizers"))
+
+
+async def test_a_controller_whose_image_names_no_release_is_deleted_after_its_node_sets(
+    api: FakeApiServer, operator: HostingOperator
+) -> None:
+    node_set = ResourcePath(names.NODE_SETS, "cpu", "hpc")
+    api.put(node_set, spec={"controllerRef": {"name": "slurm"}, "replicas": 0})
+    api.put(at(kinds.SERVICE, "slurm-control"), spec={"clusterIP": "127.0.0.1"}, metadata=OWNED)
+    api.put(SLURM, metadata={"uid": "1"}, spec={"slurmctld": {"image": "slurm:latest"}})
+    await eventually(lambda: "has no tag that begins with" in condition(api, "Image").get("message", ""))
+    assert condition(api, "Ready")["message"].count("has no tag") == 1
+    assert condition(api, "Network")["reason"] == condition(api, "Daemons")["reason"] == "Blocked"
+    await eventually(lambda: SLURM_PLACE in operator.context.connections._clients)  # drains its nodes
+    metadata = {**api.objects[SLURM]["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    api.put(SLURM, {**api.objects[SLURM], "metadata": metadata})
+    await eventually(lambda: "deletion of its NodeSets: cpu" in condition(api, "NodeSets").get("message", ""))
     api.remove(node_set)
     await eventually(lambda: not api.objects.get(SLURM, {"metadata": {}})["metadata"].get("finalizers"))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from prometheus_client import Counter
 
-from redbox_kube.api.kinds import CONFIG_MAP, POD, Kind
+from redbox_kube.api.kinds import CONFIG_MAP, POD, STATEFUL_SET, Kind
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.controller.kube_object import KubeObject, read_object
 from redbox_kube.controller.owned import DesiredObject, OwnedObjects
@@ -36,9 +36,9 @@ def status_writer(api: FakeApiServer) -> StatusWriter:
 
 
 @asynccontextmanager
-async def owned_objects(api: FakeApiServer) -> AsyncIterator[OwnedObjects]:
+async def owned_objects(api: FakeApiServer, *, replaced: Iterable[Kind] = ()) -> AsyncIterator[OwnedObjects]:
     """With their watches."""
-    owned = OwnedObjects(status_writer(api), FARMS, [CONFIG_MAP, POD])
+    owned = OwnedObjects(status_writer(api), FARMS, [CONFIG_MAP, POD, STATEFUL_SET], replaced=replaced)
     tasks = [asyncio.create_task(watched.run()) for watched, _ in owned.watches]
     for watched, _ in owned.watches:
         await watched.listed()
@@ -56,5 +56,9 @@ async def shown(owned: OwnedObjects, api: FakeApiServer) -> None:
             or found["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]
             for where, body in api.objects.items()
             if where.kind in watched and body["metadata"].get("labels")
+        ) or any(
+            ResourcePath(kind, place[1], place[0]) not in api.objects
+            for kind, watch in watched.items()
+            for place, _ in watch.items()
         ):
             await asyncio.sleep(0.001)

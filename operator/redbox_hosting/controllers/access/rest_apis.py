@@ -23,7 +23,7 @@ from redbox_kube.api import kinds
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
-from redbox_kube.controller.owned import DesiredObject, OwnedObjects
+from redbox_kube.controller.owned import DesiredObject
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
 
@@ -50,7 +50,7 @@ class RestApis:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.REST_APIS, OWNED, namespaces=context.namespaces)
+        self._owned = context.owned_objects(names.REST_APIS, OWNED)
         self._secrets = SecretFiles(context.writer, self._owned)
         how = Reconciliation[RestApi, RestApiWorld](
             self._observe,

@@ -24,7 +24,6 @@ from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import ApiError
 from redbox_kube.controller.controller import Controller, Reconciliation
-from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome, StepState
 from redbox_kube.status.conditions import NewCondition
@@ -51,7 +50,7 @@ class Tokens:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.TOKENS, [], namespaces=context.namespaces)
+        self._owned = context.owned_objects(names.TOKENS, ())
         self._secrets = SecretFiles(context.writer, self._owned)
         how = Reconciliation[Token, TokenWorld](
             self._observe,

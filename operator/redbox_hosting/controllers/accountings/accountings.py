@@ -39,7 +39,6 @@ from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, SECRET, STATEFUL_SET
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
-from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome, StepState
 from redbox_kube.status.conditions import NewCondition
@@ -74,11 +73,6 @@ class AccountingWorld:
     def with_wrong_id(self) -> list[ReportingCluster]:
         return [cluster for cluster in self.clusters if cluster.has_wrong_id and not cluster.is_registered]
 
-    def belongs_elsewhere(self, name: str) -> bool:
-        """Whether this StatefulSet was made for a Controller that is gone: its selector names that one."""
-        found = self.sets.get(name)
-        return found is not None and cluster_of(found) != self.served.name
-
 
 @dataclass
 class Accountings:
@@ -88,7 +82,7 @@ class Accountings:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.ACCOUNTINGS, OWNED, namespaces=context.namespaces)
+        self._owned = context.owned_objects(names.ACCOUNTINGS, OWNED)
         self._secrets = SecretFiles(context.writer, self._owned)
         self._clusters = ReportingClusters(context)
         self._users = UserAccounts(context.writer.objects, context.clock)
@@ -159,8 +153,6 @@ class Accountings:
         if not (accounting.spec.redbox.database.image or made.database_image):
             raise StepFailed("no image of MariaDB is configured: set spec.redbox.database.image")
         name = names.database_name(accounting.name)
-        if world.belongs_elsewhere(name):
-            return await self._remove(world, name, "database")
         _, created = await self._password(accounting)
         done = await self._owned.apply(accounting, database_objects(world.served, made), part="database")
         return _outcome(world, [created, done], name)
@@ -170,8 +162,6 @@ class Accountings:
         if accounting.spec.external:
             return StepOutcome(did=await self._owned.apply(accounting, [], part="slurmdbd"))
         name = names.accounting_name(accounting.name)
-        if world.belongs_elsewhere(name):
-            return await self._remove(world, name, "slurmdbd")
         keys = await self._keys(world)
         if not keys:
             return StepOutcome(waits_for=f"the keys of Controller {world.served.name}", again_in_s=1)
@@ -187,12 +177,6 @@ class Accountings:
         objects = slurmdbd_objects(world.served, made, clusters)
         done = await self._owned.apply(accounting, objects, part="slurmdbd")
         return _outcome(world, [written, done], name)
-
-    async def _remove(self, world: AccountingWorld, name: str, part: str) -> StepOutcome:
-        """Selectors never change. The database's claim stays, and the next StatefulSet takes it."""
-        did = await self._owned.apply(world.accounting, [], part=part)
-        gone = cluster_of(world.sets[name])
-        return StepOutcome(did=did, waits_for=f"{name} of the former Controller {gone} to end", again_in_s=1)
 
     async def _await_registration(self, world: AccountingWorld) -> StepOutcome:
         if wrong := world.with_wrong_id:

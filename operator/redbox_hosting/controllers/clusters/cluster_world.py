@@ -21,7 +21,7 @@ class ClusterWorld:
     """One snapshot."""
 
     controller: SlurmController
-    cell: SlurmCell
+    cell: SlurmCell | None
     configs: Mapping[str, Object]
     """Our ConfigMaps by name."""
     daemons: Mapping[str, Object]
@@ -42,6 +42,15 @@ class ClusterWorld:
     wanted: WantedConfiguration | None
     refusal: str
     """Why there is no wanted configuration."""
+    why_no_cell: str = ""
+    """Why nothing can be built: its image names no release."""
+
+    @property
+    def built(self) -> SlurmCell:
+        """For builders; raises StepFailed."""
+        if self.cell is None:
+            raise StepFailed(self.why_no_cell)
+        return self.cell
 
     @property
     def before(self) -> str:

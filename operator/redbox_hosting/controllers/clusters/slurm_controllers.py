@@ -53,7 +53,7 @@ from redbox_kube.api.objects import Object
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.finalizer import Finalizer
 from redbox_kube.controller.kube_object import ObjectT
-from redbox_kube.controller.owned import OwnedObjects, is_owned
+from redbox_kube.controller.owned import is_owned
 from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
 from redbox_kube.controller.watched import Concerns, WatchedKind
@@ -74,7 +74,7 @@ class SlurmControllers:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.CONTROLLERS, OWNED, namespaces=context.namespaces)
+        self._owned = context.owned_objects(names.CONTROLLERS, OWNED)
         self._secrets = SecretFiles(context.writer, self._owned)
         self._configurations = Configurations(context)
         self._connections = ControlConnections(context)
@@ -93,9 +93,10 @@ class SlurmControllers:
         serving = [
             ReconcileStep("Authority", self._check_authority),
             ReconcileStep("Keys", self._make_keys, needs=("Authority",)),
-            ReconcileStep("Network", self._apply_network, needs=("Authority",)),
-            ReconcileStep("Configuration", self._apply_configuration, needs=("Authority",)),
-            ReconcileStep("Daemons", self._apply_daemons, needs=("Keys",)),
+            ReconcileStep("Image", self._check_image),
+            ReconcileStep("Network", self._apply_network, needs=("Authority", "Image")),
+            ReconcileStep("Configuration", self._apply_configuration, needs=("Authority", "Image")),
+            ReconcileStep("Daemons", self._apply_daemons, needs=("Keys", "Image")),
             ReconcileStep("Slurm", self._reconfigure, needs=("Daemons",)),
         ]
         how = Reconciliation[SlurmController, ClusterWorld](
@@ -139,7 +140,11 @@ class SlurmControllers:
 
     # ---------------------------------------------------------------------------------------- the snapshot
     async def _observe(self, controller: SlurmController) -> ClusterWorld:
-        cell = self.context.cell_of(controller)
+        cell, why_no_cell = None, ""
+        try:
+            cell = self.context.cell_of(controller)
+        except StepFailed as error:
+            why_no_cell = str(error)
         configs = self._owned.of(controller, CONFIG_MAP)
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
         client = self._connections.client_of(controller.place)
@@ -154,12 +159,14 @@ class SlurmControllers:
         applied = recorded_files(configs, controller.name, running or controller.status.config_hash or "")
         wanted, refusal = None, ""
         try:
-            wanted = await self._configurations.wanted(controller, cell, applied, client)
+            if cell is not None:
+                wanted = await self._configurations.wanted(controller, cell, applied, client)
         except StepFailed as error:
             refusal = str(error)
         return ClusterWorld(
             controller=controller,
             cell=cell,
+            why_no_cell=why_no_cell,
             configs=configs,
             daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
             pod=self._pod_of(controller),
@@ -195,6 +202,11 @@ class SlurmControllers:
         """An operator of an older format does not know all that a newer one has made."""
         if why_not := self.context.leases.why_not_delete(world.controller.namespace):
             raise StepFailed(f"nothing is changed: {why_not}")
+
+    async def _check_image(self, world: ClusterWorld) -> None:
+        """Deletion needs no release, and neither does the connection by which NodeSets are drained."""
+        if world.cell is None:
+            raise StepFailed(world.why_no_cell)
 
     async def _await_node_sets(self, world: ClusterWorld) -> StepOutcome:
         """Slurmctld and the workers' budget go with the Controller."""
@@ -254,7 +266,7 @@ class SlurmControllers:
         return authority, did
 
     async def _apply_network(self, world: ClusterWorld) -> StepOutcome:
-        wanted = network_objects(world.cell, self.context.operator)
+        wanted = network_objects(world.built, self.context.operator)
         return StepOutcome(did=await self._owned.apply(world.controller, wanted, part="network"))
 
     async def _apply_configuration(self, world: ClusterWorld) -> StepOutcome:
@@ -263,7 +275,7 @@ class SlurmControllers:
         records = {world.wanted.digest: world.wanted.files, mounted.digest: mounted.files}
         if files := world.files_of(world.before):
             records.setdefault(world.before, dict(files))
-        wanted = config_objects(world.cell, (mounted.digest, mounted.files), records)
+        wanted = config_objects(world.built, (mounted.digest, mounted.files), records)
         did = await self._owned.apply(world.controller, wanted, part="configuration")
         trial = await self._trials.advance(world)
         if unbuilt := unbuilt_fields(world.controller.spec):
@@ -282,8 +294,8 @@ class SlurmControllers:
             return StepOutcome(waits_for="a configuration")
         controller, mounted = world.controller, world.mounted
         _check_release(world)
-        slurmctld = slurmctld_objects(world.cell)
-        control = control_objects(world.cell, mounted.files)
+        slurmctld = slurmctld_objects(world.built)
+        control = control_objects(world.built, mounted.files)
         did = await self._owned.apply(controller, slurmctld, part="slurmctld")
         waits = [each.name for each in slurmctld if not is_rolled_out(world.daemons.get(each.name))]
         if not (did or waits) or control[0].name not in world.daemons:
@@ -369,7 +381,7 @@ def _check_release(world: ClusterWorld) -> None:
     """Raises StepFailed before an older release reads the state of a newer one."""
     if world.controller.spec.external:
         return
-    version, release = world.controller.status.version or "", world.cell.release
+    version, release = world.controller.status.version or "", world.built.release
     if version[: len(release)] > release:
         raise StepFailed(
             f"Slurm {version} cannot go back to {release}, which cannot read its state: set an image of "

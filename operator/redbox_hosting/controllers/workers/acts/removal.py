@@ -93,8 +93,8 @@ class WorkerRemoval:
             if written is None:
                 return Removal(has_changed=True)
             version = str(written["metadata"]["resourceVersion"])
-        grace_s = FORCED_GRACE_S if pod.force_delete else None
-        answer = await self.writer.delete(where, pod.uid, version=version, grace_s=grace_s)
+        options = {"gracePeriodSeconds": FORCED_GRACE_S} if pod.force_delete else {}
+        answer = await self.writer.delete(where, pod.uid, version=version, **options)
         if answer is HTTPStatus.OK:
             return Removal(decision)
         return Removal(has_changed=answer is HTTPStatus.CONFLICT)
