@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -79,8 +79,10 @@ class Session:
         self._say(f"{len(self._wanted)} benchmarks, about {self._left(0)}{kept}")
         self._say("It can be stopped (Ctrl-C) and taken up again where it was (--resume).")
 
-    def run(self, bed: Bed) -> None:
-        conditions = {**machine_conditions(datetime.now(UTC)), **bed_versions(bed)}
+    def run(self, bed: Bed | None) -> None:
+        """Without a bed: those that need none."""
+        versions = bed_versions(bed) if bed else {}
+        conditions = {**machine_conditions(datetime.now(UTC)), **versions}
         with closing(Stage(bed, take_away)) as stage:
             self._run_all(stage, conditions)
 
@@ -144,7 +146,7 @@ def main(
     if not wanted:
         return
     try:
-        with bed_in_use() as bed:
+        with bed_in_use() if any(one.needs_bed for one in wanted) else nullcontext() as bed:
             session.run(bed)
     except KeyboardInterrupt:
         session.say_stopped()

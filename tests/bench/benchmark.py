@@ -56,6 +56,8 @@ class Benchmark:
     warm_up: bool = True
     """Whether a first round that does not count comes before the others."""
     within: Installed | None = None
+    needs_bed: bool = True
+    """Else `prepare` is given whatever is there, and does not look at it."""
 
     @property
     def is_in_short_form(self) -> bool:
@@ -79,6 +81,7 @@ def benchmark(
     baseline_name: str | None = None,
     warm_up: bool = True,
     within: Installed | None = None,
+    needs_bed: bool = True,
 ) -> Callable[[Prepare], Prepare]:
     """Enter a benchmark, under its function's name with dashes, in the list that the runner goes through.
 
@@ -88,7 +91,18 @@ def benchmark(
     def enter(prepare: Prepare) -> Prepare:
         name = prepare.__name__.replace("_", "-")
         _known.append(
-            Benchmark(name, figures, prepare, rounds, baseline_name, takes_s, short_s, warm_up, within)
+            Benchmark(
+                name,
+                figures,
+                prepare,
+                rounds,
+                baseline_name,
+                takes_s,
+                short_s,
+                warm_up,
+                within,
+                needs_bed=needs_bed,
+            )
         )
         return prepare
 

@@ -13,7 +13,7 @@ from tests.bench.benchmark import Benchmark, Installed
 class Stage:
     """`clear` takes away what a demo or a benchmark left: of two controllers one waits, or both work."""
 
-    def __init__(self, bed: Bed, clear: Callable[[Bed], None]) -> None:
+    def __init__(self, bed: Bed | None, clear: Callable[[Bed], None]) -> None:
         self._bed = bed
         self._clear = clear
         self._stack = ExitStack()
@@ -26,8 +26,9 @@ class Stage:
         try:
             if benchmark.within is None or benchmark.within is not self._within:
                 self.close()
-                self._clear(self._bed)
-                if benchmark.within is not None:
+                if self._bed is not None:
+                    self._clear(self._bed)
+                if self._bed is not None and benchmark.within is not None:
                     self._installed = self._stack.enter_context(benchmark.within(self._bed))
                     self._within = benchmark.within
             yield self._installed

@@ -59,6 +59,8 @@ FINALIZER_NODE_SETS = f"{GROUP}/nodesets"
 CONDITION_DRAINING = f"{GROUP}/Draining"
 """Of a worker's pod: whether its node is out of service in Slurm, and by whom."""
 
+NODE_NAME_FIELD = "metadata.name"
+"""In a node affinity: the name of the Kubernetes node."""
 POD_FORMAT = 1
 """Of the pods that this operator makes; pods of the last two formats are kept."""
 SLURM_UID = 64030
@@ -144,6 +146,11 @@ def accounting_name(accounting: str) -> str:
 def database_name(accounting: str) -> str:
     """The StatefulSet of MariaDB, its Service and its Secret."""
     return f"{accounting}-database"
+
+
+def short_name(kubernetes_node: str) -> str:
+    """Of its worker with `scalingMode: DaemonSet`, as host names are."""
+    return kubernetes_node.partition(".")[0]
 
 
 def node_name(prefix: str, ordinal: int, padding: int = 0) -> str:

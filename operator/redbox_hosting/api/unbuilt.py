@@ -8,7 +8,7 @@ from functools import singledispatch
 
 from redbox_hosting.api.controller import ControllerSpec
 from redbox_hosting.api.daemons import LoginSetSpec
-from redbox_hosting.api.nodeset import ClaimRetention, NodeSetSpec, ScalingMode, UpdateType
+from redbox_hosting.api.nodeset import ClaimRetention, NodeSetSpec, UpdateType
 from redbox_kube.status.models import KubeModel
 
 NO_SIDECAR = "remove it: daemons log to stderr, so `kubectl logs` shows their log"
@@ -52,8 +52,6 @@ def _(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
 def _(spec: NodeSetSpec) -> Iterator[tuple[str, str]]:
     if spec.update_strategy.type is UpdateType.SCHEDULED_UPDATE:
         yield "spec.updateStrategy.type ScheduledUpdate", "use RollingUpdate or OnDelete"
-    if spec.scaling_mode is ScalingMode.DAEMON_SET:
-        yield "spec.scalingMode DaemonSet", "use StatefulSet and set replicas"
     if spec.redbox.on_demand:
         yield "spec.redbox.onDemand", "remove it and set replicas"
     if spec.pin_to_node:

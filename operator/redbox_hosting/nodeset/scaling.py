@@ -102,14 +102,10 @@ def _is_busy(pod: WorkerPod, snapshot: SlurmSnapshot) -> bool:
     )
 
 
-def with_deadlines(pods: Sequence[WorkerPod], snapshot: SlurmSnapshot) -> list[WorkerPod]:
-    """Each with the time at which its last job ends by its limit, unless an annotation has one."""
-    made = []
-    for pod in pods:
-        ends = [job.end_time for job in snapshot.jobs_on(pod.name)]
-        known_ends = [end for end in ends if end is not None]
-        if pod.deadline is None and ends and len(known_ends) == len(ends):
-            made.append(replace(pod, deadline=float(max(known_ends))))
-        else:
-            made.append(pod)
-    return made
+def deadline_of(pod: WorkerPod, snapshot: SlurmSnapshot) -> float | None:
+    """The time at which its last job ends by its limit, unless an annotation has one. None: there is none."""
+    if pod.deadline is not None:
+        return pod.deadline
+    ends = [job.end_time for job in snapshot.jobs_on(pod.name)]
+    limits = [end for end in ends if end is not None]
+    return float(max(limits)) if ends and len(limits) == len(ends) else None

@@ -77,6 +77,7 @@ class RestNode(_Row):
     instance_id: str = ""
     boot_time: MaybeNumber = None
     partitions: Words = ()
+    features: Words = ()
     version: str = ""
 
 

@@ -85,6 +85,14 @@ class WatchedKind(Generic[ItemT]):
         for informer in self._informers.values():
             yield from list(informer.items.items())
 
+    def items_in(self, namespace: str) -> Iterator[tuple[Place, ItemT]]:
+        """Those of one namespace."""
+        own = self._informers.get(namespace)
+        if own is not None:
+            yield from list(own.items.items())
+        else:
+            yield from (each for each in self.items() if each[0][0] == namespace)
+
     def follow(
         self,
         notify: Callable[[Place], None],

@@ -117,6 +117,7 @@ class FakeSlurm:
                 "name": name,
                 "state": sorted(self.states[name]),
                 "reason": self.reasons.get(name, ""),
+                "features": ["w"],
                 "instance_id": uid,
                 "address": address,
             }
@@ -160,7 +161,7 @@ class FakeKubelet:
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": READY_AT}],
             "containerStatuses": [{"name": "slurmd", "restartCount": 0, "state": {"running": {}}}],
         }
-        self.put(name, status=status, spec={**body["spec"], "nodeName": "k1"})
+        self.put(name, status=status, spec={**body["spec"], "nodeName": _wanted_node(body)})
         self.slurm.register(name, body["metadata"]["uid"], address)
 
     def fail_to_start(self, name: str, reason: str = "ImagePullBackOff") -> None:
@@ -188,3 +189,12 @@ class FakeKubelet:
     def conditions(self, name: str) -> dict[str, Object]:
         body = self.api.objects[self.at(name)]
         return {each["type"]: each for each in body.get("status", {}).get("conditions") or []}
+
+
+def _wanted_node(pod: Object) -> str:
+    """The only Kubernetes node in its affinity; of another pod always the same one."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity")
+    if not affinity:
+        return "k1"
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return str(term["matchFields"][0]["values"][0])

@@ -11,10 +11,10 @@ from redbox_hosting.nodeset.records import record_decision
 from redbox_hosting.nodeset.scaling import (
     SCALE_IN,
     counts,
+    deadline_of,
     free_ordinals,
     removal_order,
     scale_plan,
-    with_deadlines,
 )
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from tests.hosting.nodeset.rows import UNKNOWN, job, node, pod, snapshot
@@ -148,8 +148,8 @@ def test_a_deadline_is_the_end_of_the_last_job_unless_somebody_set_it() -> None:
     jobs = snapshot(
         job(1, end_time=50), job(2, end_time=70), job(3, nodes="w-1"), job(4, nodes="w-2", end_time=9)
     )
-    made = with_deadlines([pod(0), pod(1), pod(2, deadline=1.0), pod(3)], jobs)
-    assert [each.deadline for each in made] == [70.0, None, 1.0, None]
+    made = [deadline_of(each, jobs) for each in (pod(0), pod(1), pod(2, deadline=1.0), pod(3))]
+    assert made == [70.0, None, 1.0, None]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 from redbox_hosting.api import names
 from redbox_hosting.api.fields import Profile
-from redbox_hosting.api.nodeset import NodeSet
+from redbox_hosting.api.nodeset import NodeSet, ScalingMode
 from redbox_hosting.build.config.node_conf import WorkerOptions, WorkerSize, node_options, worker_size
 from redbox_hosting.build.pods.parts import (
     MODE_OWNER,
@@ -48,6 +48,8 @@ TOLERATED = (
     "node.kubernetes.io/unschedulable",
 )
 """Without a limit: Slurm decides what happens to the jobs of a lost node."""
+TOLERATED_BY_DAEMONS = ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
+"""As Kubernetes adds them to the pods of DaemonSets."""
 NOT_OF_SLURMD = (
     *("args", "command", "lifecycle", "livenessProbe", "restartPolicy", "restartPolicyRules"),
     "startupProbe",
@@ -73,10 +75,19 @@ class WorkerPlan:
     ordinal: int
     revision: str
     grace_s: int = LONGEST_GRACE_S + HOUR_S
+    machine: str = ""
+    """The Kubernetes node of the worker, which then has its short name."""
 
     @property
     def name(self) -> str:
+        if self.machine:
+            return names.short_name(self.machine)
         return names.node_name(self.node_set.node_prefix, self.ordinal, self.node_set.spec.ordinal_padding)
+
+    @property
+    def numbered(self) -> dict[str, str]:
+        """The label with its number, if it has one."""
+        return {} if self.machine else {names.LABEL_ORDINAL: str(self.ordinal)}
 
 
 def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
@@ -87,7 +98,7 @@ def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
     own = {
         **labels(cell.name, ROLE, node_set.name),
         names.LABEL_NODE_SET: node_set.name,
-        names.LABEL_ORDINAL: str(plan.ordinal),
+        **plan.numbered,
         names.LABEL_POD_FORMAT: str(names.POD_FORMAT),
         names.LABEL_PROTECTED: "true",
         names.LABEL_REVISION: plan.revision,
@@ -100,6 +111,8 @@ def worker_pod(cell: SlurmCell, plan: WorkerPlan) -> Manifest:
         },
         users_part(node_set).template,
     )
+    if plan.machine:
+        template["spec"]["affinity"] = _only_on(plan.machine, template["spec"].get("affinity") or {})
     # The user's template cannot take these: they are the node's identity and the fence around its jobs.
     template["spec"] |= {
         "hostname": plan.name,
@@ -206,9 +219,26 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
         security={"seccompProfile": {"type": "Unconfined" if is_privileged else "RuntimeDefault"}},
         serviceAccountName=names.account_name(cell.name, ROLE),
         dnsConfig=dns(cell),
-        tolerations=[{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in TOLERATED],
+        tolerations=_tolerations(node_set),
         **({} if node_set.spec.oversubscribe_node else {"affinity": _APART}),
     )
+
+
+def _tolerations(node_set: NodeSet) -> list[Manifest]:
+    made = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in TOLERATED]
+    if node_set.spec.scaling_mode is ScalingMode.DAEMON_SET:
+        keys = [f"node.kubernetes.io/{each}" for each in TOLERATED_BY_DAEMONS]
+        made += [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    return made
+
+
+def _only_on(machine: str, affinity: Manifest) -> Manifest:
+    """The node was chosen by the user's own terms, which are replaced."""
+    field = {"key": names.NODE_NAME_FIELD, "operator": "In", "values": [machine]}
+    own = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    }
+    return {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), **own}}
 
 
 _APART: Manifest = {

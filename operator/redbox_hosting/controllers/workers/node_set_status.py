@@ -12,8 +12,8 @@ from redbox_hosting.build.pods.worker import dropped_fields
 from redbox_hosting.controllers.workers.plans import (
     REGISTERS_WITHIN_S,
     is_available,
+    is_daemon_set,
     is_registering,
-    scales_by_number,
     why_unusable,
 )
 from redbox_hosting.controllers.workers.revisions import is_outdated
@@ -28,6 +28,7 @@ from redbox_kube.controller.steps import Reports, StepState
 from redbox_kube.status.conditions import NewCondition
 
 MOST_NAMED = 5
+UNREADABLE = "set hosting.nodes to read"
 NAMESPACE_FENCE = "NamespaceFence"
 """A step whose failure degrades nothing: its condition says what is missing."""
 
@@ -72,14 +73,20 @@ def _verdicts(world: WorkerWorld, reports: Reports, available: int, updated: int
         *map(str, unbuilt_fields(world.node_set.spec)),
         *map(str, node_options(world.node_set, NO_SIZE).refused),
         *(f"{each} is not taken by workers: remove it" for each in dropped_fields(world.node_set)),
+        *(
+            f"Kubernetes node {each} has no worker, as another one has the same short name"
+            for each in (world.placement.clashes if world.placement else ())
+        ),
     ]
     desired = world.plan.desired
     if world.node_set.being_deleted:
         is_ready, why = False, f"it is deleted when its {len(world.workers)} workers are gone"
     elif world.why_no_cell:
         is_ready, why = False, world.why_no_cell
-    elif not scales_by_number(world.node_set.spec):
+    elif world.node_set.spec.redbox.on_demand is not None:
         is_ready, why = False, f"{'; '.join(refusals)}; until then no worker is made, and none goes"
+    elif is_daemon_set(world.node_set.spec) and world.placement is None:
+        is_ready, why = False, f"{UNREADABLE}: no worker is made, and none goes for its Kubernetes node"
     else:
         is_ready = available >= desired and updated >= desired
         why = f"{available} of {desired} workers are available"
@@ -128,8 +135,9 @@ def _facts(world: WorkerWorld) -> Iterable[NewCondition]:
             f"deleted it. If no job runs there, annotate the pod with {names.ANNOTATION_FORCE_DELETE}"
         )
         yield NewCondition("NodesMissing", "NoRecord", words, holds=True)
-    if any(view.pod.machine is WorkerMachine.UNREADABLE for view in world.workers):
-        words = "cordons and lost machines are not seen: set hosting.nodes to read"
+    are_needed = is_daemon_set(world.node_set.spec) and world.placement is None and world.cell is not None
+    if are_needed or any(view.pod.machine is WorkerMachine.UNREADABLE for view in world.workers):
+        words = f"cordons and lost machines are not seen: {UNREADABLE}" if world.workers else UNREADABLE
         yield NewCondition("NodesUnreadable", "NoRights", words, holds=True)
     if world.snapshot.unknown:
         yield NewCondition("SlurmRead", "Unknown", world.snapshot.unknown, holds=None)

@@ -103,6 +103,7 @@ class NodeSets:
             ],
             serves=context.leases.may_write,
         )
+        self._observer.follow_machines(self.controller)
         self._snapshots.follow(self._slurm_changed)
 
     # ---------------------------------------------------------------------------------------- the steps
@@ -134,7 +135,7 @@ class NodeSets:
     async def _fence_namespace(self, world: WorkerWorld) -> StepOutcome:
         """The label by which the deletion of a namespace with workers is refused."""
         namespace = world.node_set.namespace
-        holds = bool(world.workers or world.plan.create) or self._observer.holds_workers(namespace)
+        holds = bool(world.workers) or world.plan.creates or self._observer.holds_workers(namespace)
         now = monotonic()
         value, at = self._fenced.get(namespace, (None, 0.0))
         if value == holds and now - at < FENCED_AGAIN_S:
@@ -156,14 +157,14 @@ class NodeSets:
         return StepOutcome()
 
     async def _create(self, world: WorkerWorld) -> StepOutcome:
-        if not world.plan.create:
+        if not world.plan.creates:
             return StepOutcome()
         if world.cell is None:
             raise StepFailed(world.why_no_cell)
         await self._check_budget(world.cell)
-        plans = [
-            WorkerPlan(world.node_set, ordinal, world.newest, world.grace_s) for ordinal in world.plan.create
-        ]
+        made_of = world.node_set, world.newest, world.grace_s
+        plans = [WorkerPlan(made_of[0], ordinal, *made_of[1:]) for ordinal in world.plan.create]
+        plans += [WorkerPlan(made_of[0], 0, *made_of[1:], node) for node in world.plan.on_machines.values()]
         # A former worker's record may have another size: it goes first, if Slurm answers.
         blocked = set(self._records_due(world))
         waiting = [plan.name for plan in plans if plan.name in blocked]
@@ -306,6 +307,7 @@ class NodeSets:
             await self._fence_namespace(world)
         outcome = await finalizer.lift(world.node_set)
         self._snapshots.look_away(world.controller, world.node_set.uid)
+        self._observer.forget(world.node_set)
         return outcome
 
     def _node_sets_of(self, place: Place, _: object) -> Iterable[Place]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from redbox_hosting.api.nodeset import NodeSetSpec, ScalingMode, UpdateType
 from redbox_hosting.controllers.workers.revisions import is_outdated
@@ -15,11 +15,13 @@ from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.drains import DrainOwner, drain_owner, our_reason, plain_reason
 from redbox_hosting.nodeset.identity import Identity, identity_of
 from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
+from redbox_hosting.nodeset.placement import Placement
 from redbox_hosting.nodeset.scaling import SCALE_IN, holds_place, is_replaced, removal_order, scale_plan
 from redbox_hosting.nodeset.wanted import NodeAct, NodeVerb, next_act
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 
 UPDATE, MACHINE_OFF, DELETED = "update", "its machine is off", "the NodeSet is deleted"
+NOT_SELECTED = "its Kubernetes node is not selected"
 HAS_FAILED, FORCED = "its pod has failed", "forced"
 """Other reasons are a user's: such a worker is replaced, and never spared."""
 PROVEN_OFF = frozenset({WorkerMachine.OFF, WorkerMachine.GONE})
@@ -34,23 +36,29 @@ class WorkersPlan:
 
     desired: int
     create: tuple[int, ...] = ()
+    on_machines: Mapping[str, str] = field(default_factory=dict)
+    """Workers to create by name, with their Kubernetes nodes."""
     condemned: Mapping[str, str] = field(default_factory=dict)
     """Reasons by the names of pods."""
 
+    @property
+    def creates(self) -> bool:
+        return bool(self.create or self.on_machines)
+
 
 def desired_number(spec: NodeSetSpec, pods: Sequence[WorkerPod], before: int | None) -> int:
-    """Without `replicas` as many as there are, and in a mode that is not built.
+    """Without `replicas` as many as there are, and on demand, which is not built.
 
     `before`: as many as were wanted; a worker on its way from one revision to the next is not there.
     """
-    if scales_by_number(spec) and spec.replicas is not None:
+    if spec.redbox.on_demand is None and spec.replicas is not None:
         return spec.replicas
     return sum(map(holds_place, pods)) if before is None else before
 
 
-def scales_by_number(spec: NodeSetSpec) -> bool:
-    """The other ways are not built: then no worker is made, and none goes."""
-    return spec.scaling_mode is ScalingMode.STATEFUL_SET and spec.redbox.on_demand is None
+def is_daemon_set(spec: NodeSetSpec) -> bool:
+    """Whether each Kubernetes node that is selected has a worker."""
+    return spec.scaling_mode is ScalingMode.DAEMON_SET and spec.redbox.on_demand is None
 
 
 def workers_plan(
@@ -81,9 +89,45 @@ def workers_plan(
         for name in _updated(spec, staying, snapshot, _Update(newest, desired, now)):
             condemned.setdefault(name, UPDATE)
     for view in views:
-        if _reason_has_ended(view, newest) and not view.pod.is_ending and view.pod.is_protected:
+        if _reason_has_ended(view, newest) and _may_be_spared(view.pod):
             condemned.setdefault(view.pod.name, "")
     return WorkersPlan(desired, plan.create, condemned)
+
+
+def daemons_plan(
+    spec: NodeSetSpec,
+    views: Sequence[WorkerView],
+    placement: Placement | None,
+    snapshot: SlurmSnapshot,
+    *,
+    newest: str,
+    now: float,
+) -> WorkersPlan:
+    """Of a NodeSet with a worker on each Kubernetes node. None: these cannot be read, and none is chosen."""
+    pods = [view.pod for view in views]
+    condemned = _condemned_by_fate(pods)
+    if placement is None:
+        return WorkersPlan(sum(map(holds_place, pods)), condemned=condemned)
+    named = {pod.name for pod in pods}
+    wanted = placement.start.keys() | (placement.stay & named)
+    for pod in pods:
+        if pod.name not in placement.stay and not pod.condemned and not pod.is_ending:
+            condemned.setdefault(pod.name, NOT_SELECTED)
+    if spec.update_strategy.type is UpdateType.ROLLING_UPDATE:
+        staying = [view for view in views if view.pod.name in placement.stay - condemned.keys()]
+        for name in _updated(spec, staying, snapshot, _Update(newest, len(wanted), now)):
+            condemned.setdefault(name, UPDATE)
+    for view in views:
+        is_selected = view.pod.condemned == NOT_SELECTED and view.pod.name in placement.stay
+        if (is_selected or _reason_has_ended(view, newest)) and _may_be_spared(view.pod):
+            condemned.setdefault(view.pod.name, "")
+    on_machines = {name: node for name, node in placement.start.items() if name not in named}
+    return WorkersPlan(len(wanted), on_machines=on_machines, condemned=condemned)
+
+
+def _may_be_spared(pod: WorkerPod) -> bool:
+    """Without its label the gate has passed."""
+    return not pod.is_ending and pod.is_protected
 
 
 def _condemned_by_fate(pods: Sequence[WorkerPod]) -> dict[str, str]:
@@ -222,7 +266,3 @@ def _after_its_timeout(
     if view.pod.is_ending or "DOWN" in node.state or not snapshot.jobs_on(view.pod.name):
         return act
     return NodeAct(NodeVerb.DOWN, our_reason(f"{view.pod.condemned}, and drainTimeout is over"))
-
-
-def with_machine(view: WorkerView, machine: WorkerMachine, reason: str) -> WorkerView:
-    return replace(view, pod=replace(view.pod, machine=machine, machine_reason=reason))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from redbox_hosting.api import names
-from redbox_hosting.api.nodeset import NodeSet
+from redbox_hosting.api.nodeset import NodeSet, ScalingMode
 from redbox_kube.api.kinds import CONTROLLER_REVISION
 from redbox_kube.api.objects import Object
 from redbox_kube.controller.owned import DesiredObject, revision
@@ -22,6 +22,8 @@ def revised_fields(node_set: NodeSet) -> Object:
     spec = node_set.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     fields = ("slurmd", "template", "extraConf", "oversubscribeNode")
     made = {field: spec[field] for field in fields if field in spec}
+    if node_set.spec.scaling_mode is ScalingMode.DAEMON_SET:
+        made["scalingMode"] = ScalingMode.DAEMON_SET.value
     if node_set.spec.redbox.shm_size is not None:
         made["redbox"] = {"shmSize": str(node_set.spec.redbox.shm_size)}
     return {"spec": made}

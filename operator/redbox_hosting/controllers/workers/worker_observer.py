@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from redbox_hosting.api import names
-from redbox_hosting.api.nodeset import NodeSet
-from redbox_hosting.build.pods.parts import SlurmCell
+from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.api.nodeset import NodeSet, RecordPruning
+from redbox_hosting.build.pods.parts import Manifest, SlurmCell
 from redbox_hosting.build.pods.worker import ROLE, WorkerPlan, grace_seconds, worker_pod
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.workers.acts.node_writes import NodeWrites
@@ -16,9 +17,10 @@ from redbox_hosting.controllers.workers.acts.worker_creation import grace_of
 from redbox_hosting.controllers.workers.plans import (
     UPDATE,
     acts_of,
+    daemons_plan,
     deletion_plan,
     has_been_ready,
-    with_machine,
+    is_daemon_set,
     workers_plan,
 )
 from redbox_hosting.controllers.workers.revisions import revision_of
@@ -27,13 +29,15 @@ from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.nodeset.drains import DrainOwner, drain_owner
 from redbox_hosting.nodeset.gate import gate
 from redbox_hosting.nodeset.observed import WorkerMachine
+from redbox_hosting.nodeset.placement import Placement, placement
 from redbox_hosting.nodeset.records import RecordDecision, record_decision
-from redbox_hosting.nodeset.scaling import SCALE_IN, with_deadlines
+from redbox_hosting.nodeset.scaling import SCALE_IN, deadline_of
+from redbox_hosting.slurm.answers import RestNode
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from redbox_kube.api import kinds
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.controller.controller import Watch
+from redbox_kube.controller.controller import Controller, Watch
 from redbox_kube.controller.owned import OwnedObjects
 from redbox_kube.controller.steps import StepFailed
 from redbox_kube.controller.watched import WatchedKind
@@ -42,6 +46,18 @@ LOOK_AGAIN_S = 5.0
 FRESH_S = 3.0
 CHOSEN_BY_SLURM = frozenset({SCALE_IN, UPDATE})
 """Reasons of workers that others could go instead of; the other reasons do not wait for a newer snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Design:
+    """How the next worker would be made."""
+
+    cell: SlurmCell | None
+    why_no_cell: str
+    grace_s: int
+    pod: Manifest
+    """The spec of any worker; empty without a cell."""
+    revision: str
 
 
 class WorkerObserver:
@@ -60,26 +76,35 @@ class WorkerObserver:
             reduced=read_worker,
         )
         self._machines: WatchedKind[Object] = WatchedKind(self._objects, kinds.NODE, reduced=_reduced_node)
+        self._designs: dict[str, tuple[SlurmController | None, NodeSet, _Design]] = {}
+        """By the uids of NodeSets, with what each was made of."""
 
     @property
     def watches(self) -> list[Watch]:
-        """Nodes only where they may be read."""
-        machines = [(self._machines, self._node_sets_on)] if self._context.reads_nodes else []
-        return [(self._pods, _node_set_of), *machines]
+        return [(self._pods, _node_set_of)]
+
+    def follow_machines(self, controller: Controller[NodeSet, WorkerWorld]) -> None:
+        """Only where Nodes may be read. A kubelet's heartbeat changes nothing that is looked at."""
+        if self._context.reads_nodes:
+            self._machines.follow(controller.queue.add, self._node_sets_on, input_of=lambda node: node)
+            controller.watched.append(self._machines)
 
     async def observe(self, node_set: NodeSet) -> WorkerWorld:
         now = self._context.clock().timestamp()
         place = (node_set.namespace, node_set.spec.controller_ref.name)
         snapshot = self._context.snapshots.of(place)
         workers = await self._workers(node_set, snapshot, now)
-        cell, why_no_cell, grace_s = self._cell(node_set)
-        newest = revision_of(node_set)
+        design = self._design(node_set)
+        placed = self._placement(node_set, design)
         if node_set.being_deleted:
             plan = deletion_plan(workers)
+        elif is_daemon_set(node_set.spec):
+            newest = design.revision
+            plan = daemons_plan(node_set.spec, workers, placed, snapshot, newest=newest, now=now)
         else:
             before = node_set.status.desired
-            plan = workers_plan(node_set.spec, workers, snapshot, newest, now, before=before)
-        if cell is None:  # no worker goes whose successor could not be made
+            plan = workers_plan(node_set.spec, workers, snapshot, design.revision, now, before=before)
+        if design.cell is None:  # no worker goes whose successor could not be made
             plan = replace(plan, condemned={n: why for n, why in plan.condemned.items() if why != UPDATE})
         is_old = not snapshot.unknown and monotonic() - snapshot.read_at > FRESH_S
         lasting = {name: reason for name, reason in plan.condemned.items() if reason not in CHOSEN_BY_SLURM}
@@ -89,14 +114,15 @@ class WorkerObserver:
             self._context.snapshots.hurry(place)
         world = WorkerWorld(
             node_set=node_set,
-            cell=cell,
-            why_no_cell=why_no_cell,
-            grace_s=grace_s,
+            cell=design.cell,
+            why_no_cell=design.why_no_cell,
+            grace_s=design.grace_s,
             workers=workers,
             revisions=self._owned.of(node_set, kinds.CONTROLLER_REVISION),
-            newest=newest,
+            newest=design.revision,
             snapshot=snapshot,
             plan=plan,
+            placement=placed,
             acts=acts_of(workers, snapshot, node_set.spec.redbox.drain_timeout, now),
             gates={
                 view.pod.name: gate(view.pod, snapshot)
@@ -118,32 +144,54 @@ class WorkerObserver:
         self._context.snapshots.look_at(place, node_set.uid, awaits=world.awaits)
         return world
 
-    def _cell(self, node_set: NodeSet) -> tuple[SlurmCell | None, str, int]:
+    def _design(self, node_set: NodeSet) -> _Design:
+        """Made again when the NodeSet or its Controller has changed."""
+        place = (node_set.namespace, node_set.spec.controller_ref.name)
+        controller = self._context.watches.controllers.get(place)
+        last = self._designs.get(node_set.uid)
+        if last is None or last[0] is not controller or last[1] is not node_set:
+            last = self._designs[node_set.uid] = controller, node_set, self._new_design(node_set)
+        return last[2]
+
+    def forget(self, node_set: NodeSet) -> None:
+        """It is gone."""
+        self._designs.pop(node_set.uid, None)
+
+    def _new_design(self, node_set: NodeSet) -> _Design:
+        newest = revision_of(node_set)
         try:
             controller = self._context.controller_of(node_set.namespace, node_set.spec.controller_ref.name)
             cell = self._context.cell_of(controller)
-            worker_pod(cell, WorkerPlan(node_set, 0, ""))
-            return cell, "", grace_of(controller.spec, node_set)
+            pod = worker_pod(cell, WorkerPlan(node_set, 0, ""))["spec"]
+            return _Design(cell, "", grace_of(controller.spec, node_set), pod, newest)
         except StepFailed as error:
-            return None, str(error), grace_seconds(None, None)
+            return _Design(None, str(error), grace_seconds(None, None), {}, newest)
+
+    def _placement(self, node_set: NodeSet, design: _Design) -> Placement | None:
+        """None: it has no worker on each Kubernetes node, or nobody can tell on which it is to have one."""
+        is_readable = self._context.reads_nodes and design.cell is not None
+        if not is_readable or not is_daemon_set(node_set.spec):
+            return None
+        return placement(design.pod, (node for _, node in self._machines.items()))
 
     async def _workers(
         self, node_set: NodeSet, snapshot: SlurmSnapshot, now: float
     ) -> tuple[WorkerView, ...]:
         found = []
-        for (namespace, _), view in self._pods.items():
-            if namespace == node_set.namespace and view.owner == node_set.uid:
+        protects = node_set.spec.workload_disruption_protection
+        for _, view in self._pods.items_in(node_set.namespace):
+            if view.owner == node_set.uid:
                 machine, reason = await self._machine(view, now)
-                protects = node_set.spec.workload_disruption_protection
                 pod = replace(
                     view.pod,
                     drain_confirmed=self._writes.confirmed(view.pod.uid),
                     is_exposed=protects and not view.pod.is_protected,
+                    machine=machine,
+                    machine_reason=reason,
+                    deadline=deadline_of(view.pod, snapshot),
                 )
-                found.append(with_machine(replace(view, pod=pod), machine, reason))
-        pods = with_deadlines([view.pod for view in found], snapshot)
-        views = [replace(view, pod=pod) for view, pod in zip(found, pods, strict=True)]
-        return tuple(sorted(views, key=lambda view: view.pod.ordinal))
+                found.append(replace(view, pod=pod))
+        return tuple(sorted(found, key=lambda view: (view.pod.ordinal, view.pod.name)))
 
     async def _machine(self, view: WorkerView, now: float) -> tuple[WorkerMachine, str]:
         """A Node that the watch does not show is looked for: the pod's watch may be ahead."""
@@ -164,16 +212,29 @@ class WorkerObserver:
 
     def records(self, node_set: NodeSet, snapshot: SlurmSnapshot) -> dict[str, RecordDecision]:
         """Of nodes that a worker of this NodeSet had, by their names and by who took them out of service."""
-        pods = {name for (namespace, name), _ in self._pods.items() if namespace == node_set.namespace}
+        pods = {name for (_, name), _ in self._pods.items_in(node_set.namespace)}
         ours = {DrainOwner.OPERATOR, DrainOwner.SLURM}
         return {
-            name: record_decision(name, pods, snapshot)
-            for name, node in snapshot.nodes.items()
-            if name not in pods and _is_name_of(node_set, name) and drain_owner(node) in ours
+            node.name: record_decision(node.name, pods, snapshot)
+            for node in self._former_nodes(node_set, snapshot)
+            if node.name not in pods and drain_owner(node) in ours
         }
 
+    def _former_nodes(self, node_set: NodeSet, snapshot: SlurmSnapshot) -> Iterator[RestNode]:
+        """Of a worker on each Kubernetes node the record is kept, unless it is to be made anew or pruned."""
+        placed = self._placement(node_set, self._design(node_set))
+        prunes = node_set.spec.prune_slurm_node_records is RecordPruning.NODE_NOT_FOUND
+        machines = {names.short_name(name) for (_, name), _ in self._machines.items()}
+        for name, node in snapshot.nodes.items():
+            if _is_name_of(node_set, name):
+                yield node
+            elif is_daemon_set(node_set.spec) and node_set.name in node.features:
+                is_pruned = prunes and placed is not None and name not in machines
+                if node_set.being_deleted or is_pruned or (placed is not None and name in placed.start):
+                    yield node
+
     def holds_workers(self, namespace: str) -> bool:
-        return any(place[0] == namespace for place, _ in self._pods.items())
+        return any(True for _ in self._pods.items_in(namespace))
 
     def again_in_s(self, world: WorkerWorld) -> float | None:
         """When time alone changes something."""
@@ -190,11 +251,14 @@ class WorkerObserver:
         return LOOK_AGAIN_S if is_due else None
 
     def _node_sets_on(self, place: Place, _: object) -> Iterable[Place]:
-        return {
+        """Those with workers there, and those that have one on each Kubernetes node."""
+        found = {
             (namespace, view.node_set)
             for (namespace, _), view in self._pods.items()
             if view.machine_name == place[1]
         }
+        everywhere = self._context.watches.node_sets.items()
+        return found | {own for own, node_set in everywhere if is_daemon_set(node_set.spec)}
 
 
 def _node_set_of(place: Place, view: WorkerView) -> Sequence[Place]:
@@ -221,6 +285,7 @@ def _reduced_node(body: Object) -> Object:
     return {
         "metadata": {
             "name": metadata["name"],
+            "labels": metadata.get("labels") or {},
             "annotations": {
                 key: annotations[key] for key in (names.ANNOTATION_NODE_CORDON_REASON,) if key in annotations
             },

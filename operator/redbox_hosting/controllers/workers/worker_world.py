@@ -11,6 +11,7 @@ from redbox_hosting.controllers.workers.plans import WorkersPlan, is_registering
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.gate import GateDecision
 from redbox_hosting.nodeset.observed import WorkerMachine
+from redbox_hosting.nodeset.placement import Placement
 from redbox_hosting.nodeset.records import RecordDecision
 from redbox_hosting.nodeset.wanted import NodeAct
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
@@ -33,6 +34,8 @@ class WorkerWorld:
     """The revision of the spec."""
     snapshot: SlurmSnapshot
     plan: WorkersPlan
+    placement: Placement | None
+    """Of a NodeSet with a worker on each Kubernetes node; None: of another one, or they cannot be read."""
     acts: Mapping[str, NodeAct]
     gates: Mapping[str, GateDecision]
     """Of the condemned, by the names of pods."""
@@ -63,4 +66,4 @@ class WorkerWorld:
         cordoned = any(view.pod.machine is WorkerMachine.CORDONED for view in self.workers)
         deletable = any(decision.delete for decision in self.records.values())
         going = cordoned or bool(self.gates)
-        return self.is_stale or starting or acting or deletable or going or bool(self.plan.create)
+        return self.is_stale or starting or acting or deletable or going or self.plan.creates

@@ -67,24 +67,25 @@ class WorkerCreation:
         if created is not None:
             self.writer.count(POD.name, "create")
             return True
-        await self._check_owner(ResourcePath(POD, plan.name, cell.namespace), plan.node_set)
+        await self._check_owner(ResourcePath(POD, plan.name, cell.namespace), plan)
         return False
 
-    async def _check_owner(self, where: ResourcePath, node_set: NodeSet) -> None:
+    async def _check_owner(self, where: ResourcePath, plan: WorkerPlan) -> None:
+        node_set = plan.node_set
         found = await self.writer.objects.get(where)
         owners = (found or {}).get("metadata", {}).get("ownerReferences") or []
         if found is None:
             raise StepFailed(f"the pod {where.name} could not be created, and is created again")
         if all(owner.get("uid") != node_set.uid for owner in owners):
+            cure = "select other Kubernetes nodes" if plan.machine else "give the NodeSet another name"
             raise NameTaken(
-                f"the pod {where.name} exists and does not belong to NodeSet {node_set.name}: delete it, or "
-                "give the NodeSet another name"
+                f"the pod {where.name} exists and does not belong to NodeSet {node_set.name}: delete it, or {cure}"
             )
 
     async def _create_claim(self, template: Manifest, plan: WorkerPlan) -> None:
         """Kept when the worker goes, unless the NodeSet says otherwise."""
         node_set = plan.node_set
-        own = {names.LABEL_NODE_SET: node_set.name, names.LABEL_ORDINAL: str(plan.ordinal)}
+        own = {names.LABEL_NODE_SET: node_set.name, **plan.numbered}
         given = template["metadata"]
         body = {
             "apiVersion": "v1",
