@@ -28,7 +28,7 @@ class Endpoint:
     """An endpoint over a folder of projected files, and its operator."""
 
     def __init__(self, folder: Path) -> None:
-        self.daemon = DaemonStatus(pid=17, since=1.5, ready=True, starts=1)
+        self.daemon = DaemonStatus(pid=17, since=1.5, ready=True, starts=1, keys={"slurm.jwks": "1f"})
         self.files = folder / "etc"
         project(self.files, {"slurm.conf": b"ClusterName=lab"})
         self.status = StatusEndpoint(self.files, lambda: self.daemon)

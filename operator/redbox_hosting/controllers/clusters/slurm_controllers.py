@@ -33,8 +33,11 @@ from redbox_hosting.controllers.clusters.configuration import (
     running_digest,
 )
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections
-from redbox_hosting.controllers.clusters.keys import new_keys
+from redbox_hosting.controllers.clusters.keys import FORMER_JWT, JWT, ROTATION, new_keys
 from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
+from redbox_hosting.controllers.clusters.rotation.key_readers import KeyReaders
+from redbox_hosting.controllers.clusters.rotation.key_rotation import Rotation
+from redbox_hosting.controllers.clusters.rotation.key_rotations import ROTATED, KeyRotations, rotation_asked
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_hosting.controllers.clusters.slurmctld_pod import (
     end_of_slurmctld,
@@ -87,6 +90,7 @@ class SlurmControllers:
             context.writer.objects, CONFIG_MAP, namespaces=context.namespaces, reduced=_version_of
         )
         finalizer = Finalizer(context.writer, names.CONTROLLERS, names.FINALIZER_NODE_SETS)
+        rotation = KeyRotations(self._secrets, KeyReaders(context, self._reconfigurations))
         serving = [
             ReconcileStep("Authority", self._check_authority),
             ReconcileStep("Keys", self._make_keys, needs=("Authority",)),
@@ -94,6 +98,7 @@ class SlurmControllers:
             ReconcileStep("Configuration", self._apply_configuration, needs=("Authority",)),
             ReconcileStep("Daemons", self._apply_daemons, needs=("Keys",)),
             ReconcileStep("Slurm", self._reconfigure, needs=("Daemons",)),
+            ReconcileStep(ROTATED, rotation.advance, needs=("Slurm",)),
         ]
         how = Reconciliation[SlurmController, ClusterWorld](
             self._observe,
@@ -148,6 +153,8 @@ class SlurmControllers:
                 nodes, unread = len(await client.nodes()), None
             except SlurmrestdError as error:
                 unread = error
+                if isinstance(error, TokenRefused):
+                    self._connections.token_refused(controller.place)
         applied = recorded_files(configs, controller.name, running or controller.status.config_hash or "")
         wanted, refusal = None, ""
         try:
@@ -193,7 +200,7 @@ class SlurmControllers:
 
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
-        key, did = await self._token_key(controller)
+        keys, did = await self._token_keys(controller)
         authority, made = await self._ensure_authority(controller, now)
         done = [did, made]
         endpoints = [names.control_name(name)]
@@ -208,20 +215,20 @@ class SlurmControllers:
                 partial(authority.is_due, now=now),
             )
             done.append(made)
-        self._connections.connect(controller.place, world.control_ip, authority, key)
+        self._connections.connect(controller.place, world.control_ip, authority, keys)
         return StepOutcome(did=", ".join(filter(None, done)))
 
-    async def _token_key(self, controller: SlurmController) -> tuple[bytes, str]:
+    async def _token_keys(self, controller: SlurmController) -> tuple[tuple[bytes, ...], str]:
         """A slurmctld that runs elsewhere has keys of its own, which the spec names."""
         keys, did = names.keys_name(controller.name), ""
         made: Mapping[str, bytes] = {}
         if not controller.spec.external:
             made, did = await self._secrets.ensure(controller, keys, partial(_first_keys, controller))
         if given := controller.spec.jwt_key:
-            return await self._secrets.key(controller.namespace, given), did
-        if not made.get("jwt.key"):
+            return (await self._secrets.key(controller.namespace, given),), did
+        if not made.get(JWT):
             raise StepFailed(f"Secret {keys} has no jwt.key: delete it and the cluster's pods")
-        return made["jwt.key"], did
+        return (made[JWT], *filter(None, [made.get(FORMER_JWT)])), did
 
     async def _ensure_authority(
         self, controller: SlurmController, now: datetime
@@ -322,7 +329,7 @@ def _first_keys(controller: SlurmController) -> Mapping[str, bytes]:
         raise StepFailed(
             f"Secret {keys} is gone: restore it. New keys would cut the cluster off from its workers"
         )
-    return new_keys()
+    return {**new_keys(), ROTATION: Rotation(rotation_asked(controller)).text}
 
 
 def _version_of(config_map: Object) -> str:
@@ -363,7 +370,9 @@ def _check_release(world: ClusterWorld) -> None:
 
 def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
     """Ready: slurmctld was seen to run the configuration that the spec asks for."""
-    conditions = verdict(reports, "slurmctld runs the wanted configuration")
+    # A cluster whose keys are being rotated serves its users.
+    own = {name: report for name, report in reports.items() if name != ROTATED}
+    conditions = verdict(own, "slurmctld runs the wanted configuration")
     before = world.controller.status
     return (
         ControllerStatus(
