@@ -135,6 +135,7 @@ class Bench:
             unread=None,
             release="24.11.5",
             nodes=0,
+            oldest_slurmd=None,
             wanted=WantedConfiguration(NEW.digest, dict(NEW.files)),
             refusal="",
         )

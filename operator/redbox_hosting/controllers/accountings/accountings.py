@@ -34,6 +34,7 @@ from redbox_hosting.controllers.accountings.user_accounts import UserAccounts
 from redbox_hosting.controllers.clusters.keys import JWKS, JWT
 from redbox_hosting.controllers.clusters.rotation.key_rotation import jwks_digest
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
+from redbox_hosting.controllers.clusters.upgrades import check_not_older
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
@@ -174,6 +175,7 @@ class Accountings:
         name = names.accounting_name(accounting.name)
         if world.belongs_elsewhere(name):
             return await self._remove(world, name, "slurmdbd")
+        check_not_older("slurmdbd", accounting.status.version or "", world.served.release)
         keys, jwks = await self._keys(world)
         if not keys:
             return StepOutcome(waits_for=f"the keys of Controller {world.served.name}", again_in_s=1)

@@ -8,7 +8,7 @@ back, so that a restart finds what ran before. No answer is neither: it is asked
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -16,8 +16,8 @@ from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.api.daemons import Accounting
 from redbox_hosting.api.nodeset import NodeSet
-from redbox_hosting.api.status import ControllerStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
+from redbox_hosting.build.config.releases import release_of
 from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_objects import (
     OWNED,
@@ -33,6 +33,7 @@ from redbox_hosting.controllers.clusters.configuration import (
     running_digest,
 )
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections
+from redbox_hosting.controllers.clusters.controller_status import status_of
 from redbox_hosting.controllers.clusters.keys import FORMER_JWT, JWT, ROTATION, new_keys
 from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
 from redbox_hosting.controllers.clusters.rotation.key_readers import KeyReaders
@@ -44,9 +45,14 @@ from redbox_hosting.controllers.clusters.slurmctld_pod import (
     is_of_the_configuration,
     why_not_started,
 )
+from redbox_hosting.controllers.clusters.upgrades import (
+    SlurmUpgrades,
+    configured_release,
+    image_in,
+    oldest_slurmd,
+)
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
-from redbox_hosting.controllers.verdict import verdict
 from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown, TokenRefused
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
@@ -55,8 +61,8 @@ from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.finalizer import Finalizer
 from redbox_kube.controller.kube_object import ObjectT
 from redbox_kube.controller.owned import OwnedObjects
-from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
-from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
+from redbox_kube.controller.status_reporter import READY, StatusReporter
+from redbox_kube.controller.steps import ReconcileStep, StepFailed, StepOutcome
 from redbox_kube.controller.watched import Concerns, WatchedKind
 from redbox_kube.status.conditions import ConditionStatus
 
@@ -89,6 +95,7 @@ class SlurmControllers:
         self._config_maps: WatchedKind[str] = WatchedKind(
             context.writer.objects, CONFIG_MAP, namespaces=context.namespaces, reduced=_version_of
         )
+        self._upgrades = SlurmUpgrades(context)
         finalizer = Finalizer(context.writer, names.CONTROLLERS, names.FINALIZER_NODE_SETS)
         rotation = KeyRotations(self._secrets, KeyReaders(context, self._reconfigurations))
         serving = [
@@ -145,27 +152,33 @@ class SlurmControllers:
         configs = self._owned.of(controller, CONFIG_MAP)
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
         client = self._connections.client_of(controller.place)
-        running, nodes = "", None
+        running, nodes, oldest = "", None, controller.status.oldest_slurmd
         unread: SlurmrestdError | None = UNASKED
         if client is not None:
             try:
                 running = running_digest(await client.licenses())
-                nodes, unread = len(await client.nodes()), None
+                found = await client.nodes()
+                nodes, oldest, unread = len(found), oldest_slurmd(found), None
             except SlurmrestdError as error:
                 unread = error
                 if isinstance(error, TokenRefused):
                     self._connections.token_refused(controller.place)
         applied = recorded_files(configs, controller.name, running or controller.status.config_hash or "")
         wanted, refusal = None, ""
+        daemons = self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT)
+        image = image_in(daemons.get(names.controller_name(controller.name)), SLURMCTLD)
+        release = configured_release(cell, oldest, release_of(image) if image else None)
         try:
-            wanted = await self._configurations.wanted(controller, cell, applied, client)
+            wanted = await self._configurations.wanted(
+                controller, replace(cell, release=release), applied, client
+            )
         except StepFailed as error:
             refusal = str(error)
         return ClusterWorld(
             controller=controller,
             cell=cell,
             configs=configs,
-            daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
+            daemons=daemons,
             pod=self._pod_of(controller),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
@@ -173,6 +186,7 @@ class SlurmControllers:
             unread=unread,
             release=client.release if client and not unread else "",
             nodes=nodes,
+            oldest_slurmd=oldest,
             wanted=wanted,
             refusal=refusal,
         )
@@ -272,9 +286,9 @@ class SlurmControllers:
         if world.wanted is None:
             return StepOutcome(waits_for="a configuration")
         controller, mounted = world.controller, world.mounted
-        _check_release(world)
-        slurmctld = slurmctld_objects(world.cell)
-        control = control_objects(world.cell, mounted.files)
+        step = await self._upgrades.step_of(world)
+        slurmctld = slurmctld_objects(step.cell)
+        control = control_objects(step.cell, mounted.files)
         did = await self._owned.apply(controller, slurmctld, part="slurmctld")
         waits = [each.name for each in slurmctld if not is_rolled_out(world.daemons.get(each.name))]
         if not (did or waits) or control[0].name not in world.daemons:
@@ -287,7 +301,7 @@ class SlurmControllers:
                 raise StepFailed(f"slurmctld does not start: {why}")
         waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
         if not waits:
-            return StepOutcome(did=did)
+            return StepOutcome(did, step.why_blocked, again_in_s=AGAIN_S if step.why_blocked else None)
         why = why_not_started(world.pod) if world.pod else ""
         return StepOutcome(
             did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready{f' ({why})' if why else ''}"
@@ -354,31 +368,3 @@ def _waits_since(world: ClusterWorld) -> datetime:
         if each.type == READY and each.status is not ConditionStatus.TRUE
     )
     return next(not_ready, datetime.max.replace(tzinfo=UTC))
-
-
-def _check_release(world: ClusterWorld) -> None:
-    """Raises StepFailed before an older release reads the state of a newer one."""
-    if world.controller.spec.external:
-        return
-    version, release = world.controller.status.version or "", world.cell.release
-    if version[: len(release)] > release:
-        raise StepFailed(
-            f"Slurm {version} cannot go back to {release}, which cannot read its state: set an image of "
-            f"{version[: len(release)]} or newer"
-        )
-
-
-def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
-    """Ready: slurmctld was seen to run the configuration that the spec asks for."""
-    # A cluster whose keys are being rotated serves its users.
-    own = {name: report for name, report in reports.items() if name != ROTATED}
-    conditions = verdict(own, "slurmctld runs the wanted configuration")
-    before = world.controller.status
-    return (
-        ControllerStatus(
-            version=world.release or before.version,
-            config_hash=world.running or before.config_hash,
-            nodes=world.nodes if world.nodes is not None else before.nodes,
-        ),
-        conditions,
-    )

@@ -22,6 +22,7 @@ from redbox_hosting.controllers.workers.plans import (
     workers_plan,
 )
 from redbox_hosting.controllers.workers.revisions import revision_of
+from redbox_hosting.controllers.workers.worker_releases import check_not_newer, of_the_release
 from redbox_hosting.controllers.workers.worker_views import WorkerView, is_silent, machine_of, read_worker
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.nodeset.drains import DrainOwner, drain_owner
@@ -73,6 +74,7 @@ class WorkerObserver:
         snapshot = self._context.snapshots.of(place)
         workers = await self._workers(node_set, snapshot, now)
         cell, why_no_cell, grace_s = self._cell(node_set)
+        workers = tuple(of_the_release(view, node_set, cell) for view in workers)
         newest = revision_of(node_set)
         if node_set.being_deleted:
             plan = deletion_plan(workers)
@@ -121,7 +123,8 @@ class WorkerObserver:
     def _cell(self, node_set: NodeSet) -> tuple[SlurmCell | None, str, int]:
         try:
             controller = self._context.controller_of(node_set.namespace, node_set.spec.controller_ref.name)
-            cell = self._context.cell_of(controller)
+            cell = self._context.running_cell_of(controller)
+            check_not_newer(node_set, cell)
             worker_pod(cell, WorkerPlan(node_set, 0, ""))
             return cell, "", grace_of(controller.spec, node_set)
         except StepFailed as error:
