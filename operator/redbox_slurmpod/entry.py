@@ -22,7 +22,8 @@ _OURS = (sys.executable, "-I", "-m", "redbox_slurmpod")
 def slurmctld(options: Sequence[str], *, run: Path = RUN) -> SupervisedDaemon:
     """A slurmctld that ends ends its container, which Kubernetes starts again and counts."""
     _make_folder(run / "slurmctld")
-    return SupervisedDaemon(("/usr/sbin/slurmctld", "--systemd", *options), restarts=False)
+    command = ("/usr/sbin/slurmctld", "--systemd", *options)
+    return SupervisedDaemon(command, restarts=False, keys=CONFIGURATION)
 
 
 def slurmd(
@@ -48,6 +49,7 @@ def slurmd(
         restarts=True,
         environment={"SLURMD_BOOT_TIME": str(int(started))},
         when_ready=(*_OURS, "instance-id") if pod.uid else (),
+        keys=CONFIGURATION,
         holds=has_steps,
     )
 

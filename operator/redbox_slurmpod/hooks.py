@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
 from redbox_slurmpod.node.epilog import epilog
-from redbox_slurmpod.node.instance_id import ensure_instance_id
+from redbox_slurmpod.node.instance_id import OwnRecord, ensure_record
 from redbox_slurmpod.node.pre_stop import PreStop
 from redbox_slurmpod.pod import this_pod
 from redbox_slurmpod.poke import poke
@@ -18,7 +19,8 @@ def pre_stop() -> None:
 
 def instance_id() -> None:
     pod = this_pod()
-    ensure_instance_id(pod.node, pod.uid, pod.address)
+    record = OwnRecord(pod.node, pod.uid, pod.address, os.environ.get("REDBOX_KEYS", ""))
+    ensure_record(record)
 
 
 HOOKS: Mapping[str, Callable[[], None]] = {

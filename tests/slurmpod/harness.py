@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tests.slurmpod.kubelet import project
+
 HERE = Path(__file__).parent
 SUPERVISE = str(HERE / "supervise.py")
 WITHIN_S = 60
@@ -40,10 +42,14 @@ class Supervised:
         self.folder = folder
         self.diary = folder / "diary"
         self.diary.touch()
+        self.keys = folder / "keys"
+        project(self.keys, {"slurm.jwks": b"first"})
         self.program = folder / "daemon"
         self.allow_starts()
         self.when_ready = folder / "when-ready"
-        self.when_ready.write_text(f"#!/bin/sh\ntouch {folder}/ready\n")
+        self.when_ready.write_text(
+            f"#!/bin/sh\ntouch {folder}/ready\necho $REDBOX_KEYS >>{folder}/reported\n"
+        )
         self.when_ready.chmod(0o755)
         command = [str(self.program), str(HERE / "fake_daemon.py"), str(self.diary)]
         how = "restarts" if restarts else "ends"
@@ -63,6 +69,11 @@ class Supervised:
 
     def wait_for(self, text: str, times: int = 1) -> list[int]:
         return wait_for(lambda: pids if len(pids := self.entries(text)) >= times else [])
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether `when_ready` was run."""
+        return (self.folder / "reported").exists()
 
     @property
     def log(self) -> str:

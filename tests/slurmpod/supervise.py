@@ -15,6 +15,7 @@ async def main() -> int:
         restarts=restarts == "restarts",
         environment={"FROM_SUPERVISOR": "yes"},
         when_ready=(f"{folder}/when-ready",),
+        keys=Path(folder, "keys"),
         holds=Path(folder, "step").exists,
         pauses=RestartPauses(first_s=0.01, longest_s=0.05, settled_s=float(settled_s)),
     )

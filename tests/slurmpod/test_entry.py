@@ -25,6 +25,7 @@ def test_slurmctld_ends_its_container_when_it_ends(tmp_path: Path) -> None:
     daemon = entry.slurmctld(["-v"], run=tmp_path)
     assert daemon.command == ("/usr/sbin/slurmctld", "--systemd", "-v")
     assert not daemon.restarts
+    assert daemon.keys == Path("/etc/slurm")
     assert (tmp_path / "slurmctld").stat().st_mode & 0o777 == 0o755
 
 
@@ -40,6 +41,7 @@ def test_every_slurmd_of_a_container_reports_the_containers_start_as_its_boot(tm
     assert daemon.environment == {"SLURMD_BOOT_TIME": "1700000000"}
     assert daemon.restarts
     assert daemon.holds is has_steps
+    assert daemon.keys == Path("/etc/slurm")
     assert daemon.when_ready == (sys.executable, "-I", "-m", "redbox_slurmpod", "instance-id")
 
 

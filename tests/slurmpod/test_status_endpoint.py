@@ -28,7 +28,7 @@ class Endpoint:
     """An endpoint over a folder of projected files, and its operator."""
 
     def __init__(self, folder: Path) -> None:
-        self.daemon = DaemonStatus(pid=17, since=1.5, ready=True, starts=1)
+        self.daemon = DaemonStatus(pid=17, since=1.5, ready=True, starts=1, keys={"slurm.jwks": "1f"})
         self.files = folder / "etc"
         project(self.files, {"slurm.conf": b"ClusterName=lab"})
         self.status = StatusEndpoint(self.files, lambda: self.daemon)
@@ -94,7 +94,7 @@ async def test_the_status_has_the_projected_files_and_the_daemon(endpoint: Endpo
     status, _ = await endpoint.read()
     assert status == {
         "files": {"slurm.conf": hashlib.sha256(b"ClusterName=lab").hexdigest()},
-        "daemon": {"pid": 17, "since": 1.5, "ready": True, "starts": 1},
+        "daemon": {"pid": 17, "since": 1.5, "ready": True, "starts": 1, "keys": {"slurm.jwks": "1f"}},
         "pokes": 0,
     }
 

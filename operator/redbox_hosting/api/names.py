@@ -34,6 +34,10 @@ ANNOTATION_TRIED = f"{GROUP}/tried"
 """On the record of a configuration: `accepted`, or why its trial has said nothing."""
 ANNOTATION_CONNECTION = f"{GROUP}/connection"
 """On the pod of a slurmrestd: the digest of what it read of slurm.conf."""
+ANNOTATION_ROTATE_KEYS = f"{GROUP}/rotate-keys"
+"""On a Controller, by its administrator: each new value rotates slurm.jwks and jwt.key once."""
+ANNOTATION_KEYS = f"{GROUP}/keys"
+"""On a pod and on slurmdbd's StatefulSet: the SHA-256 of the slurm.jwks that it is to have."""
 
 OBJECT_FORMAT = 1
 """Of all objects that this operator writes: an older one deletes nothing where a newer one has written."""

@@ -17,6 +17,16 @@ class ControllerStatus(ConditionedStatus):
         None, max_length=64, description="The configuration that slurmctld was seen to run."
     )
     nodes: int | None = Field(None, description="How many nodes Slurm has.")
+    image: str | None = Field(
+        None,
+        max_length=1024,
+        description="The image that slurmctld was seen to run. Workers and slurmrestd follow it.",
+    )
+    oldest_slurmd: str | None = Field(
+        None,
+        max_length=32,
+        description="The oldest release of a slurmd: slurm.conf has the keys of that one.",
+    )
 
 
 class NodeSetStatus(ConditionedStatus):

@@ -77,7 +77,14 @@ class HostingContext:
 
     def cell_of(self, controller: SlurmController) -> SlurmCell:
         """The cluster as builders see it; raises StepFailed without an image of a known release."""
-        image = str(controller.spec.slurmctld.get("image") or self.images.slurm)
+        return self._cell(controller, str(controller.spec.slurmctld.get("image") or self.images.slurm))
+
+    def running_cell_of(self, controller: SlurmController) -> SlurmCell:
+        """With the image that slurmctld was seen to run, for daemons that must not be newer."""
+        asked = self.cell_of(controller)
+        return self._cell(controller, controller.status.image) if controller.status.image else asked
+
+    def _cell(self, controller: SlurmController, image: str) -> SlurmCell:
         if not image:
             raise StepFailed("no image is configured: set spec.slurmctld.image")
         return SlurmCell(

@@ -75,6 +75,7 @@ class RestNode(_Row):
     reason: str = ""
     address: str = ""
     instance_id: str = ""
+    comment: str = ""
     boot_time: MaybeNumber = None
     partitions: Words = ()
     features: Words = ()

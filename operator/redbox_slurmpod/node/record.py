@@ -25,6 +25,7 @@ class NodeRecord:
     states: frozenset[str]
     instance_id: str
     address: str
+    comment: str = ""
 
     @property
     def drained(self) -> bool:
@@ -56,15 +57,16 @@ def parse_node(line: str) -> NodeRecord | None:
     if not _field(line, "NodeName") or not state:
         return None
     states = frozenset(part.rstrip(_MARKS) for part in state.split("+"))
-    return NodeRecord(states, _field(line, "InstanceId"), _field(line, "NodeAddr"))
+    return NodeRecord(states, _field(line, "InstanceId"), _field(line, "NodeAddr"), _field(line, "Comment"))
 
 
 def drain(name: str, reason: str) -> None:
     _update(name, "state=drain", f"reason={reason}")
 
 
-def set_instance_id(name: str, instance_id: str) -> None:
-    _update(name, f"instanceid={instance_id}")
+def identify(name: str, instance_id: str, comment: str) -> None:
+    """Without a comment the one that is there stays."""
+    _update(name, f"instanceid={instance_id}", *([f"comment={comment}"] if comment else []))
 
 
 def _update(name: str, *changes: str) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALED = 128
+_START_TIME = 19
+"""Its place in /proc/PID/stat, after the name."""
 PROC = Path("/proc")
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,15 @@ def reap() -> dict[int, int]:
 
 def exists(pid: int) -> bool:
     return (PROC / str(pid)).exists()
+
+
+def started_at(pid: int) -> float:
+    """Seconds since the machine's boot, not rounded up; 0 if it has ended."""
+    try:
+        fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
 
 
 def step_daemons(proc: Path = PROC) -> list[int]:

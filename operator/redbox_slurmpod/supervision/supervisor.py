@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from redbox_slurmpod.supervision.daemon_keys import DaemonKeys
 from redbox_slurmpod.supervision.notify_socket import NotifySocket
 from redbox_slurmpod.supervision.processes import become_subreaper, exists, reap
 
@@ -36,6 +37,10 @@ _LOST = 1
 """The status of a main process that ended unseen, or could not be started."""
 _HOLD_S = 0.5
 """Between two looks whether a SIGTERM is still held back."""
+_KEYS_S = 1.0
+"""Between two looks at the keys: the kubelet replaces them, and nothing reports it."""
+KEYS_VARIABLE = "REDBOX_KEYS"
+"""Of the program `when_ready`: the SHA-256 of the slurm.jwks that the daemon has read."""
 
 
 def _never() -> bool:
@@ -59,7 +64,9 @@ class SupervisedDaemon:
     restarts: bool
     environment: Mapping[str, str] = field(default_factory=dict)
     when_ready: tuple[str, ...] = ()
-    """A program that is run after each start of the daemon, once it is ready; not after a reconfigure."""
+    """A program that is run once the daemon is ready, and when it has read other keys."""
+    keys: Path | None = None
+    """The folder of the keys: the daemon gets SIGHUP when they have changed."""
     holds: Callable[[], bool] = _never
     """Whether SIGTERM has to wait. The kubelet's grace period bounds it."""
     pauses: RestartPauses = RestartPauses()
@@ -73,6 +80,8 @@ class DaemonStatus:
     since: float = 0
     ready: bool = False
     starts: int = 0
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The SHA-256 of each file with keys that it has read."""
 
 
 class Supervisor:
@@ -81,6 +90,7 @@ class Supervisor:
     def __init__(self, daemon: SupervisedDaemon, notify_path: Path) -> None:
         self.status = DaemonStatus()
         self._daemon = daemon
+        self._keys = DaemonKeys(daemon.keys) if daemon.keys else None
         self._notifications = NotifySocket(notify_path)
         self._wake = asyncio.Event()
         self._held: signal.Signals | None = None
@@ -134,6 +144,8 @@ class Supervisor:
         pause = None if self.status.pid else max(self._start_at - time.monotonic(), 0)
         if self._held is not None:
             pause = _HOLD_S if pause is None else min(pause, _HOLD_S)
+        if self._keys is not None:
+            pause = _KEYS_S if pause is None else min(pause, _KEYS_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await self._wake.wait()
@@ -149,6 +161,7 @@ class Supervisor:
             self._main_ended(ended.get(pid, _LOST))
         if self._helper in ended:
             self._helper = None
+        self._follow_keys()
         self._run_helper()
         self._stop_unless_held()
         if self.status.pid is not None:
@@ -176,13 +189,26 @@ class Supervisor:
         if self._stopping:
             self._send(signal.SIGTERM)
 
+    def _follow_keys(self) -> None:
+        """Only a daemon that is ready: SIGHUP would end one that starts."""
+        if self._keys is None or self.status.pid is None or not self.status.ready or self._stopping:
+            return
+        before = self._keys.read
+        if self._keys.should_be_read_again(self.status.pid):
+            log.info("the keys have changed: the daemon reads them")
+            self._send(signal.SIGHUP)
+        self.status.keys = self._keys.read
+        if before and before != self._keys.read:
+            self._helper_due = bool(self._daemon.when_ready)
+
     def _run_helper(self) -> None:
         """`when_ready`, one at a time; one that cannot be started is tried again at the next event."""
         if not self._helper_due or self._helper is not None:
             return
         program, *_ = self._daemon.when_ready
+        environment = {**os.environ, KEYS_VARIABLE: self.status.keys.get("slurm.jwks", "")}
         try:
-            self._helper = os.posix_spawnp(program, self._daemon.when_ready, os.environ, setsigdef=_RESTORED)
+            self._helper = os.posix_spawnp(program, self._daemon.when_ready, environment, setsigdef=_RESTORED)
             self._helper_due = False
         except OSError as error:
             log.error("%s could not be started: %s", program, error)  # noqa: TRY400 - a sentence

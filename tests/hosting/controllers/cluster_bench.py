@@ -19,8 +19,9 @@ from redbox_hosting.controllers.clusters.configuration import WantedConfiguratio
 from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
 from redbox_hosting.controllers.clusters.slurmctld_pod import config_hash_of
 from redbox_hosting.controllers.context import DefaultImages, HostingContext, OperatorPods
-from redbox_hosting.slurm.answers import RestJob
+from redbox_hosting.slurm.answers import RestJob, RestNode
 from redbox_hosting.slurm.errors import SlurmUnknown
+from redbox_hosting.slurm.supervisor import SupervisedSlurmctld, SupervisorStatus
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.steps import StepOutcome
@@ -38,10 +39,14 @@ class ScriptedSlurm:
     runs: str = OLD.digest
     answer: Exception | None = None
     jobs_now: tuple[RestJob, ...] = ()
+    nodes_now: tuple[RestNode, ...] = ()
     asked: list[str] = field(default_factory=list)
 
     async def licenses(self) -> frozenset[str]:
         return frozenset({MARKER + self.runs})
+
+    async def nodes(self) -> tuple[RestNode, ...]:
+        return self.nodes_now
 
     async def jobs(self) -> tuple[RestJob, ...]:
         return self.jobs_now
@@ -68,12 +73,15 @@ class Pod:
 
     files: dict[str, str] = field(default_factory=lambda: dict(OLD.files))
     answers: bool = True
+    keys: dict[str, str] = field(default_factory=dict)
+    """The sha256 of those that slurmctld has read."""
 
-    async def read_files(self, endpoint: str, *_: object) -> dict[str, str]:
+    async def read_status(self, endpoint: str, *_: object) -> SupervisorStatus:
         assert endpoint == "https://10.0.0.9:6821"
         if not self.answers:
             raise SlurmUnknown("slurmctld's supervisor does not answer")
-        return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.files.items()}
+        files = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.files.items()}
+        return SupervisorStatus(files=files, daemon=SupervisedSlurmctld(keys=self.keys))
 
 
 class ApiServerWithLog(FakeApiServer):
@@ -100,9 +108,9 @@ class Bench:
     def __post_init__(self) -> None:
         self.context = replace(context_at(self.api), clock=self.clock)
         self.controllers = SlurmControllers(self.context)
-        self.controllers._reconfigurations.read_files = self.pod.read_files
+        self.controllers._reconfigurations.read_status = self.pod.read_status
         authority = ClusterAuthority.make("slurm.hpc", self.clock())
-        self.controllers._connections.connect(("hpc", "slurm"), "10.96.0.2", authority, b"key")
+        self.controllers._connections.connect(("hpc", "slurm"), "10.96.0.2", authority, (b"key",))
         for each in (OLD, NEW):
             if record(each.digest) not in self.api.objects:
                 self.put_record(each.digest, each.files)
@@ -115,8 +123,8 @@ class Bench:
         metadata = {"ownerReferences": [owner], "annotations": tried}
         self.api.put(record(digest), data=dict(files), metadata=metadata)
 
-    def world(self) -> ClusterWorld:
-        asked_for = controller()
+    def world(self, asked_for: SlurmController | None = None) -> ClusterWorld:
+        asked_for = asked_for or controller()
         return ClusterWorld(
             controller=asked_for,
             cell=self.context.cell_of(asked_for),
@@ -130,6 +138,7 @@ class Bench:
             unread=None,
             release="24.11.5",
             nodes=0,
+            oldest_slurmd=None,
             wanted=WantedConfiguration(NEW.digest, dict(NEW.files)),
             refusal="",
         )

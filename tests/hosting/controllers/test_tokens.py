@@ -318,3 +318,22 @@ async def test_a_token_waits_for_the_keys_that_the_operator_makes(bench: AccessB
     assert bench.condition(names.TOKENS, "t", "Degraded")["status"] == "False"
     away.times = 0
     await has_token(bench)
+
+
+async def test_tokens_change_once_slurmctld_has_read_the_new_key(bench: AccessBench) -> None:
+    put_token(bench)
+    bench.put(names.CONTROLLERS, "slurm", **ALLOWS)
+    await has_token(bench)
+    keys = bench.api.objects[at(kinds.SECRET, "slurm-keys")]
+    former, before = keys["data"]["jwt.key"], bench.secret(SECRET)
+    new = base64.b64encode(b"n" * 32).decode()
+    replaced = {**keys["data"], "jwt.key": new, "former-jwt.key": former}
+    bench.api.put(at(kinds.SECRET, "slurm-keys"), {**keys, "data": replaced})
+    bench.passes(minutes=50)  # past 80 % of its life
+    await bench.has(lambda: bench.secret(SECRET) != before)
+    signed = signed_token(base64.b64decode(former), "alice", bench.now, 3600)
+    assert bench.secret(SECRET) == {"SLURM_JWT": signed}
+    bench.api.put(at(kinds.SECRET, "slurm-keys"), {**keys, "data": {**replaced, "former-jwt.key": ""}})
+    bench.reconcile_all()
+    renewed = signed_token(b"n" * 32, "alice", bench.now, 3600)
+    await bench.has(lambda: bench.secret(SECRET) == {"SLURM_JWT": renewed})

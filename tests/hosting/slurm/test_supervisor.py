@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from redbox_hosting.slurm.errors import SlurmUnknown
-from redbox_hosting.slurm.supervisor import projected_files
+from redbox_hosting.slurm.supervisor import read_status
 from redbox_slurmpod.status_endpoint import StatusEndpoint
 from redbox_slurmpod.supervision.supervisor import DaemonStatus
 from redbox_slurmpod.tls.certificate import ReloadedCertificate
@@ -29,7 +29,7 @@ OPERATOR = "redbox-hosting"
 async def supervisor(folder: Path) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
     authority = Authority.make("cluster")
     tls = authority.issue(folder / "tls", "localhost", SERVER)
-    status = StatusEndpoint(folder / "etc", DaemonStatus)
+    status = StatusEndpoint(folder / "etc", lambda: DaemonStatus(keys={"slurm.jwks": "1f"}))
     server = TlsServer(ReloadedCertificate(tls, asks_clients=True), status.handle, client=OPERATOR)
     with listen("127.0.0.1", 0) as listening:
         task = asyncio.create_task(server.run(listening))
@@ -45,19 +45,20 @@ async def test_the_newest_projected_files_are_read_by_their_sha256(tmp_path: Pat
     async with supervisor(tmp_path) as (endpoint, tls):
         for text in (b"KillWait=1", b"KillWait=2"):
             project(tmp_path / "etc", {"slurm.conf": text})
-            found = await projected_files(endpoint, tls, "localhost")
-            assert found == {"slurm.conf": hashlib.sha256(text).hexdigest()}
+            found = await read_status(endpoint, tls, "localhost")
+            assert found.files == {"slurm.conf": hashlib.sha256(text).hexdigest()}
+            assert found.daemon.keys == {"slurm.jwks": "1f"}
 
 
 @pytest.mark.parametrize("answer", [response({}, 404), response(b"[]"), response({"files": [1]}), b"no HTTP"])
 async def test_no_status_is_unknown(answer: bytes) -> None:
     async with serving(lambda *_: answer) as server:
         with pytest.raises(SlurmUnknown, match="supervisor"):
-            await projected_files(server.endpoint, None, "localhost")
+            await read_status(server.endpoint, None, "localhost")
 
 
 async def test_nobody_at_the_address_is_unknown() -> None:
     with listen("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(SlurmUnknown, match="does not answer"):
-        await projected_files(f"http://127.0.0.1:{port}", None, "localhost")
+        await read_status(f"http://127.0.0.1:{port}", None, "localhost")

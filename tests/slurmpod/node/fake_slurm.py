@@ -20,7 +20,8 @@ update)
     [ ! -e refuses ] || {{ echo "slurm_update error: Access denied" >&2; exit 1; }}
     case $3 in
     state=drain) sed -i 's/State=\\([^ ]*\\)/State=\\1+DRAIN/' record ;;
-    instanceid=*) [ -e drops ] || sed -i "s/ InstanceId=[^ ]*//; s/$/ InstanceId=${{3#*=}}/" record ;;
+    instanceid=*) [ -e drops ] || sed -i "s/ InstanceId=[^ ]*//; s/$/ InstanceId=${{3#*=}}/" record
+        [ -z "$4" ] || sed -i "s/ Comment=[^ ]*/ Comment=${{4#*=}}/" record ;;
     esac ;;
 esac
 """

@@ -2,7 +2,7 @@
 
 import threading
 
-from redbox_slurmpod.node.instance_id import AttemptPauses, ensure_instance_id
+from redbox_slurmpod.node.instance_id import AttemptPauses, OwnRecord, ensure_record
 from tests.slurmpod.harness import wait_for
 from tests.slurmpod.node.fake_slurm import FakeSlurm
 
@@ -10,9 +10,9 @@ ADDRESS, OTHER_ADDRESS = "10.0.0.1", "10.0.0.2"
 SET = "update nodename=w-0 instanceid=uid-1"
 
 
-def started() -> threading.Thread:
+def started(keys: str = "") -> threading.Thread:
     pauses = AttemptPauses(first_s=0.01, longest_s=0.05)
-    thread = threading.Thread(target=ensure_instance_id, args=("w-0", "uid-1", ADDRESS, pauses))
+    thread = threading.Thread(target=ensure_record, args=(OwnRecord("w-0", "uid-1", ADDRESS, keys), pauses))
     thread.start()
     return thread
 
@@ -63,3 +63,11 @@ def test_what_slurm_drops_is_set_again(slurm: FakeSlurm) -> None:
     slurm.set("drops", on=False)
     ended(thread)
     assert "InstanceId=uid-1" in slurm.record
+
+
+def test_the_keys_that_slurmd_has_read_are_in_the_comment(slurm: FakeSlurm) -> None:
+    slurm.node("IDLE", instance_id="uid-1")
+    ended(started("0123456789abcdef" * 4))
+    assert slurm.calls("update") == [f"{SET} comment=redbox-keys:0123456789abcdef"]
+    ended(started("0123456789abcdef" * 4))
+    assert len(slurm.calls("update")) == 1

@@ -1,5 +1,6 @@
 """A daemon under the supervisor: followed through reconfigures, started again, ended with its status."""
 
+import hashlib
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.slurmpod.harness import SUPERVISE, Supervised, cmdline, parent_of, wait_for
+from tests.slurmpod.kubelet import project
 
 Start = Callable[..., Supervised]
 
@@ -217,3 +219,23 @@ def test_one_program_for_a_ready_daemon_runs_at_a_time(supervised: Start) -> Non
     assert daemon.end() == 7
     for helper in runs.read_text().split()[1:]:
         os.kill(int(helper), signal.SIGKILL)
+
+
+def test_a_daemon_reads_keys_that_have_changed_and_what_it_has_read_is_reported(supervised: Start) -> None:
+    daemon = supervised(restarts=True)
+    daemon.wait_for("up")
+
+    def reported(*keys: bytes) -> bool:
+        found = (daemon.folder / "reported").read_text().split() if daemon.is_reported else []
+        return found == [hashlib.sha256(key).hexdigest() for key in keys]
+
+    wait_for(lambda: reported(b"first"))
+    project(daemon.keys, {"slurm.jwks": b"first", "slurm.conf": b"another"})
+    (daemon.folder / "refuse").touch()
+    project(daemon.keys, {"slurm.jwks": b"second", "slurm.conf": b"another"})
+    daemon.wait_for("refused")
+    assert len(daemon.entries("SIGHUP")) == 1  # not for the slurm.conf alone
+    assert reported(b"first")
+    (daemon.folder / "refuse").unlink()
+    daemon.send(signal.SIGHUP)  # by a reconfigure of slurmctld
+    wait_for(lambda: reported(b"first", b"second"))

@@ -60,6 +60,8 @@ class AccountingCell:
     spec: AccountingSpec
     database_image: str
     config_digest: str = ""
+    keys_digest: str = ""
+    """Of the slurm.jwks that slurmdbd is to start with."""
 
     @property
     def owner(self) -> Manifest:
@@ -101,10 +103,13 @@ def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         "metadata": {"labels": own, "annotations": {names.ANNOTATION_CONFIG_HASH: accounting.config_digest}},
         "spec": spec,
     }
+    about = metadata(name, cell.namespace, own, accounting.owner)
+    if accounting.keys_digest:
+        about["annotations"] = {names.ANNOTATION_KEYS: accounting.keys_digest}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": metadata(name, cell.namespace, own, accounting.owner),
+        "metadata": about,
         "spec": {
             "replicas": 1,
             # In order, a pod that never became ready would not be replaced by a corrected one.

@@ -81,7 +81,7 @@ class RestApis:
         mounted = await self.context.writer.objects.get(where)
         return RestApiWorld(
             rest_api,
-            self.context.cell_of(controller),
+            self.context.running_cell_of(controller),
             deployments.get(names.rest_api_name(rest_api.name)),
             None if mounted is None else (mounted.get("data") or {}).get("slurm.conf", ""),
         )

@@ -18,6 +18,7 @@ from redbox_hosting.api.status import TokenStatus
 from redbox_hosting.controllers.access.token_metrics import follow_tokens
 from redbox_hosting.controllers.access.token_rules import controller_of, key_ref_of, refusal, secret_of
 from redbox_hosting.controllers.access.token_text import TokenTimes, lifetime_of, new_token, times_of
+from redbox_hosting.controllers.clusters.keys import FORMER_JWT
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, key_in
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.verdict import verdict
@@ -134,6 +135,8 @@ class Tokens:
         if files is None and controller.spec.jwt_key is None:
             return b""
         key = key_in(files, ref)
+        if files and controller.spec.jwt_key is None:
+            key = files.get(FORMER_JWT) or key  # until slurmctld has read the new one
         if not key:
             raise StepFailed(f"the key {ref.key} of Secret {ref.name} is empty: anybody could sign with it")
         return key

@@ -9,7 +9,7 @@ slurmdbd's id, and runs on without accounting or does not start, until its file 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redbox_hosting.api import names
 from redbox_hosting.api.daemons import Accounting
@@ -31,7 +31,10 @@ from redbox_hosting.controllers.accountings.reporting_clusters import (
     accounting_of,
 )
 from redbox_hosting.controllers.accountings.user_accounts import UserAccounts
+from redbox_hosting.controllers.clusters.keys import JWKS, JWT
+from redbox_hosting.controllers.clusters.rotation.key_rotation import jwks_digest
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
+from redbox_hosting.controllers.clusters.upgrades import check_not_older
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
@@ -162,7 +165,8 @@ class Accountings:
         if accounting.spec.external:
             return StepOutcome(did=await self._owned.apply(accounting, [], part="slurmdbd"))
         name = names.accounting_name(accounting.name)
-        keys = await self._keys(world)
+        check_not_older("slurmdbd", accounting.status.version or "", world.served.release)
+        keys, jwks = await self._keys(world)
         if not keys:
             return StepOutcome(waits_for=f"the keys of Controller {world.served.name}", again_in_s=1)
         file = slurmdbd_conf(accounting.name, accounting.spec, await self._address(accounting))
@@ -172,7 +176,7 @@ class Accountings:
         _, written = await self._secrets.ensure(
             accounting, name, lambda: wanted, lambda files: files.get(SLURMDBD_CONF) != wanted[SLURMDBD_CONF]
         )
-        made = self._cell(world, digest_of(file.text, keys))
+        made = replace(self._cell(world, digest_of(file.text, keys)), keys_digest=jwks)
         clusters = [cluster.controller.name for cluster in world.reporting]
         objects = slurmdbd_objects(world.served, made, clusters)
         done = await self._owned.apply(accounting, objects, part="slurmdbd")
@@ -224,24 +228,25 @@ class Accountings:
         text = key.decode(errors="replace").removesuffix("\n")
         return DatabaseAddress(given.host, given.port, given.database, given.username, text)
 
-    async def _keys(self, world: AccountingWorld) -> list[bytes]:
-        """All that slurmdbd verifies with; empty while the Controller has not made its own."""
+    async def _keys(self, world: AccountingWorld) -> tuple[list[bytes], str]:
+        """All that slurmdbd verifies with, none while the Controller has not made its own; and a digest."""
         spec, namespace = world.served.spec, world.accounting.namespace
         given = [ref for ref in (spec.slurm_key_ref, spec.jwt_key) if ref is not None]
-        keys = [await self._secrets.key(namespace, ref) for ref in given]
+        keys, jwks = [await self._secrets.key(namespace, ref) for ref in given], ""
         if spec.slurm_key_ref is None or spec.jwt_key is None:
             where = ResourcePath(SECRET, names.keys_name(world.served.name), namespace)
             own = await self.context.writer.objects.get(where)
             if own is None:
-                return []
+                return [], ""
             files = decoded(own)
-            keys += [files.get("slurm.jwks", b""), files.get("jwt.key", b"")]
+            keys += [files.get(JWKS, b""), files.get(JWT, b"")]
+            jwks = "" if spec.slurm_key_ref else jwks_digest(files)
         if (public := spec.jwks_key_ref) is not None:
             found = await self.context.writer.objects.get(ResourcePath(CONFIG_MAP, public.name, namespace))
             if found is None or public.key not in (content := found.get("data") or {}):
                 raise StepFailed(f"there is no ConfigMap {public.name} with the key {public.key}: create it")
             keys.append(content[public.key].encode())
-        return keys
+        return keys, jwks
 
     def _cell(self, world: AccountingWorld, digest: str = "") -> AccountingCell:
         accounting = world.accounting

@@ -39,6 +39,8 @@ class ClusterWorld:
     release: str
     """Slurm's, empty where it was not read."""
     nodes: int | None
+    oldest_slurmd: str | None
+    """The release of the oldest one, as it was last read."""
     wanted: WantedConfiguration | None
     refusal: str
     """Why there is no wanted configuration."""

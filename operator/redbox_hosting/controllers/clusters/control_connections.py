@@ -30,6 +30,8 @@ class _Connection:
     ends: datetime
     client: SlurmrestdClient
     tls: ssl.SSLContext
+    keys: list[bytes]
+    """The first signs. While slurmctld reads another one, either may be the right one."""
 
 
 @dataclass
@@ -48,16 +50,21 @@ class ControlConnections:
         connection = self._connections.get(place)
         return connection.tls if connection else None
 
-    def connect(self, place: Place, address: str, authority: ClusterAuthority, key: bytes) -> None:
-        """With a certificate of its own, and a new token signed with `key` for each request."""
+    def connect(
+        self, place: Place, address: str, authority: ClusterAuthority, keys: tuple[bytes, ...]
+    ) -> None:
+        """With a certificate of its own, and a new token for each request, signed with one of `keys`."""
         now = self.context.clock()
-        made_from = (address, authority.trusted, key)
+        made_from = (address, authority.trusted, keys)
         before = self._connections.get(place)
         if not address or (before and before.made_from == made_from and now < before.ends):
             return
+        in_turn = list(keys)
+        if before and before.keys[0] in in_turn:
+            _prefer(in_turn, before.keys[0])
 
         async def token() -> str:
-            return signed_token(key, SLURM_USER, self.context.clock())
+            return signed_token(in_turn[0], SLURM_USER, self.context.clock())
 
         tls = client_context(authority.issue(OPERATOR_IN_TLS, (), now))
         # By address: the operator's own pod may have no names of Services.
@@ -68,12 +75,22 @@ class ControlConnections:
             server_name=f"{names.control_name(place[1])}.{place[0]}.svc",
         )
         ends = now + timedelta(seconds=CERTIFICATE_LIFE.total_seconds() * RENEWED_AT)
-        self._connections[place] = _Connection(made_from, ends, client, tls)
+        self._connections[place] = _Connection(made_from, ends, client, tls, in_turn)
         self.context.connections.connect(place, client)
+
+    def token_refused(self, place: Place) -> None:
+        """The next token is signed with another key, if there is one."""
+        if (connection := self._connections.get(place)) is not None:
+            _prefer(connection.keys, connection.keys[-1])
 
     def disconnect(self, place: Place, why: str) -> None:
         if self._connections.pop(place, None) is not None:
             self.context.connections.disconnect(place, why)
+
+
+def _prefer(keys: list[bytes], key: bytes) -> None:
+    keys.remove(key)
+    keys.insert(0, key)
 
 
 def host_of(address: str) -> str:

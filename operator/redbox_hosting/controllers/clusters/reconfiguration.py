@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -27,7 +27,7 @@ from redbox_hosting.controllers.clusters.slurmctld_pod import (
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnknown, TokenRefused
-from redbox_hosting.slurm.supervisor import projected_files
+from redbox_hosting.slurm.supervisor import SupervisorStatus, read_status
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, POD
 from redbox_kube.api.objects import ApiError, Object, ResourcePath
@@ -37,7 +37,7 @@ from redbox_kube.controller.steps import StepFailed, StepOutcome
 AGAIN_S = 1.0
 LOG_LINES = 50
 REPEATED_AFTER = timedelta(seconds=15)
-ReadFiles = Callable[[str, ssl.SSLContext | None, str], Awaitable[Mapping[str, str]]]
+ReadStatus = Callable[[str, ssl.SSLContext | None, str], Awaitable[SupervisorStatus]]
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Reconfigurations:
 
     context: HostingContext
     connections: ControlConnections
-    read_files: ReadFiles = projected_files
+    read_status: ReadStatus = read_status
     _asked: dict[Place, tuple[str, datetime]] = field(default_factory=dict)
 
     def forget(self, place: Place) -> None:
@@ -98,18 +98,22 @@ class Reconfigurations:
 
     async def _not_projected(self, world: ClusterWorld, mounted: WantedConfiguration) -> str:
         """A file that the pod does not have yet; none where the supervisor cannot tell."""
-        address = address_of(world.pod) if world.pod else ""
-        tls = self.connections.tls_of(world.controller.place)
-        if not address or tls is None:
-            return ""
-        owner = names.controller_name(world.controller.name)
-        endpoint = f"https://{host_of(address)}:{names.PORT_SUPERVISOR}"
         try:
-            found = await self.read_files(endpoint, tls, f"{owner}.{world.controller.namespace}.svc")
+            found = (await self.supervisor_status(world)).files
         except SlurmUnknown:
             return ""
         late = (name for name, text in sorted(mounted.files.items()) if found.get(name) != _sha256(text))
         return next(late, "") if found else ""
+
+    async def supervisor_status(self, world: ClusterWorld) -> SupervisorStatus:
+        """Of slurmctld's pod. Raises SlurmUnknown."""
+        address = address_of(world.pod) if world.pod else ""
+        tls = self.connections.tls_of(world.controller.place)
+        if not address or tls is None:
+            raise SlurmUnknown("slurmctld's pod has no address yet")
+        owner = names.controller_name(world.controller.name)
+        endpoint = f"https://{host_of(address)}:{names.PORT_SUPERVISOR}"
+        return await self.read_status(endpoint, tls, f"{owner}.{world.controller.namespace}.svc")
 
     async def _words(self, world: ClusterWorld) -> str:
         """Slurm's own, from its log: slurmrestd only says that it failed. Empty if the log cannot be read."""

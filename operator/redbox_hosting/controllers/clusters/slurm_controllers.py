@@ -17,8 +17,8 @@ from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.api.daemons import Accounting
 from redbox_hosting.api.nodeset import NodeSet
-from redbox_hosting.api.status import ControllerStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
+from redbox_hosting.build.config.releases import release_of
 from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
 from redbox_hosting.controllers.clusters.cluster_objects import (
     OWNED,
@@ -34,18 +34,27 @@ from redbox_hosting.controllers.clusters.configuration import (
     running_digest,
 )
 from redbox_hosting.controllers.clusters.control_connections import ControlConnections
-from redbox_hosting.controllers.clusters.keys import new_keys
+from redbox_hosting.controllers.clusters.controller_status import status_of
+from redbox_hosting.controllers.clusters.keys import FORMER_JWT, JWT, ROTATION, new_keys
 from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
+from redbox_hosting.controllers.clusters.rotation.key_readers import KeyReaders
+from redbox_hosting.controllers.clusters.rotation.key_rotation import Rotation
+from redbox_hosting.controllers.clusters.rotation.key_rotations import ROTATED, KeyRotations, rotation_asked
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_hosting.controllers.clusters.slurmctld_pod import (
     end_of_slurmctld,
     is_of_the_configuration,
     why_not_started,
 )
-from redbox_hosting.controllers.clusters.trials import Trials, trial_condition
+from redbox_hosting.controllers.clusters.trials import Trials
+from redbox_hosting.controllers.clusters.upgrades import (
+    SlurmUpgrades,
+    configured_release,
+    image_in,
+    oldest_slurmd,
+)
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
-from redbox_hosting.controllers.verdict import verdict
 from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown, TokenRefused
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
@@ -54,8 +63,8 @@ from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.finalizer import Finalizer
 from redbox_kube.controller.kube_object import ObjectT
 from redbox_kube.controller.owned import is_owned
-from redbox_kube.controller.status_reporter import READY, StatusReporter, StatusVerdict
-from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
+from redbox_kube.controller.status_reporter import READY, StatusReporter
+from redbox_kube.controller.steps import ReconcileStep, StepFailed, StepOutcome
 from redbox_kube.controller.watched import Concerns, WatchedKind
 from redbox_kube.status.conditions import ConditionStatus
 
@@ -89,7 +98,9 @@ class SlurmControllers:
         self._config_maps: WatchedKind[str] = WatchedKind(
             context.writer.objects, CONFIG_MAP, namespaces=context.namespaces, reduced=_version_of
         )
+        self._upgrades = SlurmUpgrades(context)
         finalizer = Finalizer(context.writer, names.CONTROLLERS, names.FINALIZER_NODE_SETS)
+        rotation = KeyRotations(self._secrets, KeyReaders(context, self._reconfigurations))
         serving = [
             ReconcileStep("Authority", self._check_authority),
             ReconcileStep("Keys", self._make_keys, needs=("Authority",)),
@@ -98,6 +109,7 @@ class SlurmControllers:
             ReconcileStep("Configuration", self._apply_configuration, needs=("Authority", "Image")),
             ReconcileStep("Daemons", self._apply_daemons, needs=("Keys", "Image")),
             ReconcileStep("Slurm", self._reconfigure, needs=("Daemons",)),
+            ReconcileStep(ROTATED, rotation.advance, needs=("Slurm",)),
         ]
         how = Reconciliation[SlurmController, ClusterWorld](
             self._observe,
@@ -148,19 +160,27 @@ class SlurmControllers:
         configs = self._owned.of(controller, CONFIG_MAP)
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
         client = self._connections.client_of(controller.place)
-        running, nodes = "", None
+        running, nodes, oldest = "", None, controller.status.oldest_slurmd
         unread: SlurmrestdError | None = UNASKED
         if client is not None:
             try:
                 running = running_digest(await client.licenses())
-                nodes, unread = len(await client.nodes()), None
+                found = await client.nodes()
+                nodes, oldest, unread = len(found), oldest_slurmd(found), None
             except SlurmrestdError as error:
                 unread = error
+                if isinstance(error, TokenRefused):
+                    self._connections.token_refused(controller.place)
         applied = recorded_files(configs, controller.name, running or controller.status.config_hash or "")
         wanted, refusal = None, ""
+        daemons = self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT)
+        image = image_in(daemons.get(names.controller_name(controller.name)), SLURMCTLD)
         try:
             if cell is not None:
-                wanted = await self._configurations.wanted(controller, cell, applied, client)
+                release = configured_release(cell, oldest, release_of(image) if image else None)
+                wanted = await self._configurations.wanted(
+                    controller, replace(cell, release=release), applied, client
+                )
         except StepFailed as error:
             refusal = str(error)
         return ClusterWorld(
@@ -168,7 +188,7 @@ class SlurmControllers:
             cell=cell,
             why_no_cell=why_no_cell,
             configs=configs,
-            daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
+            daemons=daemons,
             pod=self._pod_of(controller),
             trials=self._trials_of(controller),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
@@ -177,6 +197,7 @@ class SlurmControllers:
             unread=unread,
             release=client.release if client and not unread else "",
             nodes=nodes,
+            oldest_slurmd=oldest,
             wanted=wanted,
             refusal=refusal,
         )
@@ -220,7 +241,7 @@ class SlurmControllers:
 
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
-        key, did = await self._token_key(controller)
+        keys, did = await self._token_keys(controller)
         authority, made = await self._ensure_authority(controller, now)
         done = [did, made]
         endpoints = [names.control_name(name)]
@@ -235,20 +256,20 @@ class SlurmControllers:
                 partial(authority.is_due, now=now),
             )
             done.append(made)
-        self._connections.connect(controller.place, world.control_ip, authority, key)
+        self._connections.connect(controller.place, world.control_ip, authority, keys)
         return StepOutcome(did=", ".join(filter(None, done)))
 
-    async def _token_key(self, controller: SlurmController) -> tuple[bytes, str]:
+    async def _token_keys(self, controller: SlurmController) -> tuple[tuple[bytes, ...], str]:
         """A slurmctld that runs elsewhere has keys of its own, which the spec names."""
         keys, did = names.keys_name(controller.name), ""
         made: Mapping[str, bytes] = {}
         if not controller.spec.external:
             made, did = await self._secrets.ensure(controller, keys, partial(_first_keys, controller))
         if given := controller.spec.jwt_key:
-            return await self._secrets.key(controller.namespace, given), did
-        if not made.get("jwt.key"):
+            return (await self._secrets.key(controller.namespace, given),), did
+        if not made.get(JWT):
             raise StepFailed(f"Secret {keys} has no jwt.key: delete it and the cluster's pods")
-        return made["jwt.key"], did
+        return (made[JWT], *filter(None, [made.get(FORMER_JWT)])), did
 
     async def _ensure_authority(
         self, controller: SlurmController, now: datetime
@@ -293,9 +314,9 @@ class SlurmControllers:
         if world.wanted is None:
             return StepOutcome(waits_for="a configuration")
         controller, mounted = world.controller, world.mounted
-        _check_release(world)
-        slurmctld = slurmctld_objects(world.built)
-        control = control_objects(world.built, mounted.files)
+        step = await self._upgrades.step_of(world)
+        slurmctld = slurmctld_objects(step.cell)
+        control = control_objects(step.cell, mounted.files)
         did = await self._owned.apply(controller, slurmctld, part="slurmctld")
         waits = [each.name for each in slurmctld if not is_rolled_out(world.daemons.get(each.name))]
         if not (did or waits) or control[0].name not in world.daemons:
@@ -308,7 +329,7 @@ class SlurmControllers:
                 raise StepFailed(f"slurmctld does not start: {why}")
         waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
         if not waits:
-            return StepOutcome(did=did)
+            return StepOutcome(did, step.why_blocked, again_in_s=AGAIN_S if step.why_blocked else None)
         why = why_not_started(world.pod) if world.pod else ""
         return StepOutcome(
             did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready{f' ({why})' if why else ''}"
@@ -350,7 +371,7 @@ def _first_keys(controller: SlurmController) -> Mapping[str, bytes]:
         raise StepFailed(
             f"Secret {keys} is gone: restore it. New keys would cut the cluster off from its workers"
         )
-    return new_keys()
+    return {**new_keys(), ROTATION: Rotation(rotation_asked(controller)).text}
 
 
 def _version_of(config_map: Object) -> str:
@@ -375,29 +396,3 @@ def _waits_since(world: ClusterWorld) -> datetime:
         if each.type == READY and each.status is not ConditionStatus.TRUE
     )
     return next(not_ready, datetime.max.replace(tzinfo=UTC))
-
-
-def _check_release(world: ClusterWorld) -> None:
-    """Raises StepFailed before an older release reads the state of a newer one."""
-    if world.controller.spec.external:
-        return
-    version, release = world.controller.status.version or "", world.built.release
-    if version[: len(release)] > release:
-        raise StepFailed(
-            f"Slurm {version} cannot go back to {release}, which cannot read its state: set an image of "
-            f"{version[: len(release)]} or newer"
-        )
-
-
-def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
-    """Ready: slurmctld was seen to run the configuration that the spec asks for."""
-    conditions = verdict(reports, "slurmctld runs the wanted configuration")
-    before = world.controller.status
-    return (
-        ControllerStatus(
-            version=world.release or before.version,
-            config_hash=world.running or before.config_hash,
-            nodes=world.nodes if world.nodes is not None else before.nodes,
-        ),
-        [*conditions, *trial_condition(world)],
-    )

@@ -64,7 +64,7 @@ class Trials:
             return waits
         if name not in world.trials:
             try:
-                await self.owned.create(controller, DesiredObject(POD, name, trial_pod(world.cell, digest)))
+                await self.owned.create(controller, DesiredObject(POD, name, trial_pod(world.built, digest)))
             except ApiRefused as error:
                 if error.status not in NEVER_CREATED:
                     raise

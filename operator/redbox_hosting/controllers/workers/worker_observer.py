@@ -24,6 +24,7 @@ from redbox_hosting.controllers.workers.plans import (
     workers_plan,
 )
 from redbox_hosting.controllers.workers.revisions import revision_of
+from redbox_hosting.controllers.workers.worker_releases import check_not_newer, of_the_release
 from redbox_hosting.controllers.workers.worker_views import WorkerView, is_silent, machine_of, read_worker
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.nodeset.drains import DrainOwner, drain_owner
@@ -95,6 +96,7 @@ class WorkerObserver:
         snapshot = self._context.snapshots.of(place)
         workers = await self._workers(node_set, snapshot, now)
         design = self._design(node_set)
+        workers = tuple(of_the_release(view, node_set, design.cell) for view in workers)
         placed = self._placement(node_set, design)
         if node_set.being_deleted:
             plan = deletion_plan(workers)
@@ -161,7 +163,8 @@ class WorkerObserver:
         newest = revision_of(node_set)
         try:
             controller = self._context.controller_of(node_set.namespace, node_set.spec.controller_ref.name)
-            cell = self._context.cell_of(controller)
+            cell = self._context.running_cell_of(controller)
+            check_not_newer(node_set, cell)
             pod = worker_pod(cell, WorkerPlan(node_set, 0, ""))["spec"]
             return _Design(cell, "", grace_of(controller.spec, node_set), pod, newest)
         except StepFailed as error:

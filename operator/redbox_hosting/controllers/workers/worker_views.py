@@ -50,6 +50,8 @@ class WorkerView:
     problem: str
     """Why its container does not start."""
     restarts: int
+    image: str = ""
+    """Of slurmd."""
 
 
 def read_worker(body: Object) -> WorkerView:
@@ -104,6 +106,9 @@ def read_worker(body: Object) -> WorkerView:
         and PodCondition(str(own.get("status")), str(own.get("reason", "")), str(own.get("message", ""))),
         problem=_problem(container, conditions),
         restarts=int(container.get("restartCount") or 0),
+        image=next(
+            (str(each.get("image")) for each in spec.get("containers") or [] if each["name"] == ROLE), ""
+        ),
     )
 
 

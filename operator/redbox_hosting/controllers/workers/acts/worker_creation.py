@@ -79,7 +79,8 @@ class WorkerCreation:
         if all(owner.get("uid") != node_set.uid for owner in owners):
             cure = "select other Kubernetes nodes" if plan.machine else "give the NodeSet another name"
             raise NameTaken(
-                f"the pod {where.name} exists and does not belong to NodeSet {node_set.name}: delete it, or {cure}"
+                f"the pod {where.name} exists and does not belong to NodeSet {node_set.name}: delete it, or "
+                f"{cure}"
             )
 
     async def _create_claim(self, template: Manifest, plan: WorkerPlan) -> None:

@@ -1,0 +1,110 @@
+"""Which daemons of a cluster are seen to have read its keys: slurmctld, each slurmd, slurmdbd and login pods.
+
+slurmctld's supervisor says what slurmctld has read, and the comment of a node what its slurmd has. slurmdbd
+reads keys when it starts: its StatefulSet says with which. Login pods say nothing: they have read what the
+kubelet has projected, which it does within a second of an annotation on the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from redbox_hosting.api import names
+from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
+from redbox_hosting.controllers.clusters.reconfiguration import Reconfigurations
+from redbox_hosting.controllers.clusters.rotation.key_rotation import Rotation, RotationMove, jwks_digest
+from redbox_hosting.controllers.context import HostingContext
+from redbox_hosting.controllers.rollouts import is_rolled_out
+from redbox_hosting.slurm.answers import RestNode
+from redbox_hosting.slurm.errors import SlurmUnknown
+from redbox_kube.api.kinds import POD, STATEFUL_SET
+from redbox_kube.api.objects import Object, ResourcePath
+
+COMMENT, DIGITS = "redbox-keys:", 16
+"""As the pod writes it into its node's record."""
+SILENT = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
+"""No job is on such a node, and its slurmd reads the keys again before it can register."""
+HAVE_KEYS = frozenset({"slurmctld", "slurmd", "login"})
+"""Roles of pods into which the kubelet projects keys."""
+PROJECTED_WITHIN = timedelta(minutes=2)
+
+
+@dataclass
+class KeyReaders:
+    """Looked at only while keys are rotated."""
+
+    context: HostingContext
+    reconfigurations: Reconfigurations
+
+    async def unread(self, world: ClusterWorld, files: Mapping[str, bytes]) -> list[str]:
+        """Those that are not seen to have read these keys, each with what is to be done."""
+        digest = jwks_digest(files)
+        login = await self._login_pods(world, digest, Rotation.read(files))
+        found = [*await self._slurmctld(world, digest), *await self._slurmdbd(world, digest), *login]
+        if world.client is None or world.unread:
+            return [*found, f"Slurm does not answer: {world.unread}"]
+        return [*found, *nodes_without(digest, await world.client.nodes())]
+
+    async def _slurmctld(self, world: ClusterWorld, digest: str) -> list[str]:
+        try:
+            status = await self.reconfigurations.supervisor_status(world)
+        except SlurmUnknown as error:
+            return [str(error)]
+        if not status.daemon.keys:
+            return ["slurmctld does not report its keys: its image is older than the operator, replace it"]
+        return [] if status.daemon.keys.get("slurm.jwks") == digest else ["slurmctld has not read them yet"]
+
+    async def _slurmdbd(self, world: ClusterWorld, digest: str) -> list[str]:
+        """Its Accounting replaces it when the keys have changed."""
+        ref, namespace = world.controller.spec.accounting_ref, world.controller.namespace
+        accounting = self.context.watches.accountings.get((namespace, ref.name)) if ref else None
+        if accounting is None:
+            return []
+        if accounting.spec.external:
+            return [f"the slurmdbd of Accounting {accounting.name} runs elsewhere: rotate its keys there"]
+        name = names.accounting_name(accounting.name)
+        found = await self.context.writer.objects.get(ResourcePath(STATEFUL_SET, name, namespace))
+        has = found and (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_KEYS)
+        return [] if has == digest and is_rolled_out(found) else [f"{name} has not started with them yet"]
+
+    async def _login_pods(self, world: ClusterWorld, digest: str, rotation: Rotation) -> list[str]:
+        """All pods with keys get an annotation, so that the kubelet projects them now."""
+        login = []
+        async for body in self._pods_of(world):
+            metadata = body["metadata"]
+            if (metadata.get("annotations") or {}).get(names.ANNOTATION_KEYS) != digest:
+                where = ResourcePath(POD, metadata["name"], metadata["namespace"])
+                annotations = {names.ANNOTATION_KEYS: digest}
+                await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}})
+                self.context.writer.count(POD.name, "patch")
+            if metadata["labels"][names.LABEL_ROLE] == "login":
+                login.append(metadata["name"])
+        is_over = rotation.since is None or self.context.clock() >= rotation.since + PROJECTED_WITHIN
+        waits = rotation.move not in {RotationMove.DONE, RotationMove.SIGNED} and not is_over
+        return [f"{name} reads them within {PROJECTED_WITHIN.seconds} s" for name in login] if waits else []
+
+    async def _pods_of(self, world: ClusterWorld) -> AsyncIterator[Object]:
+        where = ResourcePath(POD, namespace=world.controller.namespace)
+        selection = {"labelSelector": f"{names.LABEL_CLUSTER}={world.controller.name}"}
+        async for page, _ in self.context.writer.objects.pages(where, selection):
+            for body in page:
+                if body["metadata"]["labels"].get(names.LABEL_ROLE) in HAVE_KEYS:
+                    yield body
+
+
+def nodes_without(digest: str, nodes: Iterable[RestNode]) -> list[str]:
+    """Nodes whose slurmd is not seen to have these keys. Pure."""
+    wanted, found = f"{COMMENT}{digest[:DIGITS]}", []
+    for node in nodes:
+        if node.state & SILENT or node.comment == wanted:
+            continue
+        if node.comment.startswith(COMMENT):
+            found.append(f"node {node.name} has not read them yet")
+        else:
+            found.append(
+                f"node {node.name} does not report its keys: its slurmd may know one key alone, or its image "
+                "is older than the operator: replace its worker"
+            )
+    return found
