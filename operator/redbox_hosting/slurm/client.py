@@ -84,7 +84,7 @@ class SlurmrestdClient:
         self._tls = tls
         self._server_name = server_name
         self._newest: dict[type[BaseModel], tuple[int, float]] = {}
-        """By the kind of list: slurmctld's time in the newest answer, and when its first one was asked for."""
+        """By the kind of list: slurmctld's time in the newest answer, and when its first was asked for."""
         self.release = ""
         """Of the slurmrestd that answered last; empty until one has."""
 

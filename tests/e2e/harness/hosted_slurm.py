@@ -172,9 +172,9 @@ def applied_slurm(
     """
     volume = f"{NAMESPACE}-state"
     volume_of(bed, volume, storageClassName=volume)
-    both = list(manifests(replicas, storage_class=volume, limits=limits))
-    for each, patch in zip_longest(both, patches, fillvalue={}):
-        kubernetes.apply(json.dumps({**each, "spec": {**each["spec"], **patch}}))
+    both = manifests(replicas, storage_class=volume, limits=limits)
+    for each, patch in zip_longest(both, patches):
+        kubernetes.apply(json.dumps({**each, "spec": {**each["spec"], **(patch or {})}}))
     try:
         yield HostedSlurm(kubernetes)
     finally:

@@ -126,7 +126,7 @@ class HostedStorm:
             "deletion": self._delete,
             "eviction": self._evict,
             "forced deletion": self._force,
-            "operator": lambda: kill(self.bed, "redbox-hosting") or "",
+            "operator": self._kill_operator,
             "slurmrestd": self._kill_slurmrestd,
             "slurmctld": self._kill_slurmctld,
             "slurmd": self._kill_slurmd,
@@ -207,6 +207,10 @@ class HostedStorm:
         self._annotate(worker, "force-delete", "storm")
         self._takes(f"{worker} was forced", self._jobs_on(worker))
         return worker
+
+    def _kill_operator(self) -> str:
+        kill(self.bed, "redbox-hosting")
+        return ""
 
     def _kill_slurmrestd(self) -> str:
         for host in self._nodes():

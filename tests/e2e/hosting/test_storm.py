@@ -55,7 +55,7 @@ ENDED = frozenset({"COMPLETED", "CANCELLED", "NODE_FAIL", "FAILED", "TIMEOUT", "
 @pytest.fixture(params=["24.11", "26.05"])
 def storm(bed: Bed, request: pytest.FixtureRequest) -> Iterator[HostedStorm]:
     with hosting(bed, request.param) as kubernetes:
-        folder = claim_of_all(bed, "results", NAMESPACE)
+        folder = claim_of_all(bed, NAMESPACE, "results")
         claim = {"name": "results", "persistentVolumeClaim": {"claimName": "results"}}
         mounts = [{"name": "results", "mountPath": RESULTS}]
         workers = {
