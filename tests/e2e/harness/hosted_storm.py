@@ -30,6 +30,7 @@ MOST_WORKERS = 8
 RUNS = frozenset({"RUNNING", "CONFIGURING", "COMPLETING"})
 SAVED_LATE_S = 6.0
 """slurmctld saves its state up to 5 s late: what began or ended then is not known after a kill."""
+UNSAVED = "slurmctld was killed before it had saved that"
 STATE_FILE = "/var/spool/slurmctld/job_state"
 OURS = "slurm.redbox.dev"
 KILL = 'for each in /proc/[0-9]*; do [ "$(cat $each/comm)" = {name} ] && kill -9 ${{each#/proc/}}; done; true'
@@ -221,17 +222,16 @@ class HostedStorm:
         """What it has not saved it forgets, and that is Slurm's own limit."""
         with self.submitting:
             later = f"later-{self.chance.randrange(1 << 40):x}"
+            saved = f"until grep -qaF {later} {STATE_FILE}; do sleep 0.1; done"
             try:
                 self.slurm.run("sbatch", "--hold", f"--job-name={later}", "--wrap=true")
-                saved = ("sh", "-c", f"until grep -qaF {later} {STATE_FILE}; do sleep 0.2; done")
-                self.slurm.run("timeout", "30", *saved)
-                self.slurm.run("scancel", f"--name={later}")
+                before = {job["JobId"]: job["JobState"] for job in self.jobs()}
             except BedError as error:
                 return f"not killed: {_words(error)}"
-            before = {job["JobId"]: job["JobState"] for job in eventually(self._jobs_again)}
-            self._slurm("sh", "-c", KILL.format(name="slurmctld"))
+            self._slurm("timeout", "30", "sh", "-c", f"{saved}; {KILL.format(name='slurmctld')}")
             killed_at = time.time()
             shown = eventually(self._jobs_again, what="slurmctld")
+            self._slurm("scancel", f"--name={later}")
         unsaved = [
             job
             for job in shown
@@ -241,7 +241,7 @@ class HostedStorm:
                 for key in ("StartTime", "EndTime")
             )
         ]
-        self._takes("slurmctld was killed before it saved", unsaved)
+        self._takes(UNSAVED, unsaved)
         return ""
 
     def _jobs_again(self) -> list[Fields]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from redbox_bed.core.errors import BedError
 from tests.e2e.harness.hosted_slurm import NAMESPACE
-from tests.e2e.harness.hosted_storm import Fields, HostedStorm
+from tests.e2e.harness.hosted_storm import UNSAVED, Fields, HostedStorm
 from tests.e2e.harness.waiting import eventually
 
 RESULTS = "/results"
@@ -58,7 +57,7 @@ class StormJob:
         loop = LOOP.format(seconds=self.seconds)
         common = [f"--job-name={self.name}", "--time=10", "--chdir=/tmp", "--open-mode=append"]
         if self.kind == "allocation":
-            return ["salloc", *common[:3], "--no-shell", "--immediate=8", "--nice=-1000"]
+            return ["salloc", *common[:3], "--no-shell", "--immediate=20", "--nice=-1000"]
         if self.kind == "two nodes":
             step = f"srun --open-mode=append --output={RESULTS}/{self.name}-%t.out sh -c '{loop}'"
             return ["sbatch", *common, "--nodes=2", f"--output={RESULTS}/{self.name}.log", f"--wrap={step}"]
@@ -96,10 +95,13 @@ class Users:
 
     def _submit(self, job: StormJob) -> bool:
         """Whether Slurm has it: an answer may have been lost."""
-        slurm = self.storm.slurm
         with self.storm.submitting:
-            with contextlib.suppress(BedError):
-                slurm.run(*job.command())
+            try:
+                self.storm.slurm.run(*job.command())
+            except BedError:
+                if job.kind == "allocation":  # its client has gone
+                    self.storm.slurm.run("scancel", f"--name={job.name}")
+                    return False
             found = eventually(lambda: self._numbers(job.name), what="slurmctld")
             if job.kind == "allocation" and found != ["none"]:
                 job.allocation, job.ends_at = found[0], time.monotonic() + job.seconds
@@ -145,18 +147,19 @@ class Users:
                 yield f"{job.name}: Slurm has {found}"
             for fields in found:
                 taken = self.storm.taken.get(fields["JobId"], [])
-                if fault := _fault_of(job, fields, lost, is_taken=bool(taken)):
+                if fault := _fault_of(job, fields, lost, taken):
                     yield f"{job.name} ({job.kind}, {fields['JobId']}): {fault}, taken by {taken}"
             is_taken = any(fields["JobId"] in self.storm.taken for fields in found)
             has_failed = any(fields["JobState"] == "NODE_FAIL" for fields in found)
             yield from job.wrong_files(results, is_taken=is_taken, has_failed=is_taken and has_failed)
 
 
-def _fault_of(job: StormJob, fields: Fields, lost: str, *, is_taken: bool) -> str:
+def _fault_of(job: StormJob, fields: Fields, lost: str, taken: list[str]) -> str:
     """Empty: it ended as it should have."""
     state = fields["JobState"]
-    if state == "NODE_FAIL" and is_taken and job.kind in {"allocation", "no requeue"}:
-        return "" if f"{fields['JobId']} (" in lost else "no event JobsLost names it"
+    if state == "NODE_FAIL" and taken and job.kind in {"allocation", "no requeue"}:
+        is_named = f"{fields['JobId']} (" in lost or UNSAVED in taken
+        return "" if is_named else "no event JobsLost names it"
     if state != ("CANCELLED" if job.kind == "allocation" else "COMPLETED"):
         return state
-    return "" if is_taken or fields["Restarts"] == "0" else f"requeued {fields['Restarts']} times"
+    return "" if taken or fields["Restarts"] == "0" else f"requeued {fields['Restarts']} times"

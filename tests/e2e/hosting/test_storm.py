@@ -104,7 +104,11 @@ def _have_ended(storm: HostedStorm) -> bool:
     """An administrator does not let a requeued job wait for its two minutes."""
     storm.look_for_ghosts()
     try:
-        left = [job for job in storm.jobs() if job["JobState"] not in ENDED]
+        left = [
+            job
+            for job in storm.jobs()
+            if job["JobState"] not in ENDED and job["JobName"].startswith("storm-")
+        ]
         for job in left:
             if job["JobState"] == "PENDING" and job.get("Reason") == "BeginTime":
                 storm.slurm.run("scontrol", "update", f"JobId={job['JobId']}", "StartTime=now")
@@ -128,7 +132,7 @@ def _differences(storm: HostedStorm) -> list[str]:
     pods = slurm.kubernetes.list("pod", NAMESPACE, labels=f"slurm.redbox.dev/nodeset={WORKERS}")
     uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
     found = [f"ghost {job} on {where}" for job, where in storm.ghosts.items()]
-    if set(uids) != {f"{WORKERS}-{number}" for number in range(MOST_WORKERS)}:
+    if len(uids) != MOST_WORKERS:
         found.append(f"workers {sorted(uids)}")
     found += [fault for pod in pods if (fault := _fault_of_pod(pod))]
     for line in slurm.run("scontrol", "--oneliner", "show", "nodes").splitlines():
