@@ -149,9 +149,9 @@ class HostedStorm:
     def _drain_machine(self) -> str:
         """As before its maintenance, which is put off when it takes too long."""
         node = self.chance.choice(self._nodes()).name
-        asked = ("drain", node, "--ignore-daemonsets", f"--pod-selector={OURS}/nodeset", "--timeout=8s")
+        chosen = ("--delete-emptydir-data", f"--pod-selector={OURS}/nodeset", "--timeout=8s")
         try:
-            self.slurm.kubernetes(*asked)
+            self.slurm.kubernetes("drain", node, *chosen)
         except BedError as error:
             return f"{node}: {_words(error)}"
         finally:

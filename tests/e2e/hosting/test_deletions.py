@@ -67,10 +67,10 @@ def test_an_eviction_is_refused(slurm: HostedSlurm, busy: Object) -> None:
 
 
 def test_a_drain_of_the_machine_waits_for_the_job(slurm: HostedSlurm, busy: Object) -> None:
-    node = busy["spec"]["nodeName"]
+    node, chosen = busy["spec"]["nodeName"], ("--delete-emptydir-data", f"--pod-selector={OF_WORKERS}")
     try:
         with pytest.raises(BedError, match=r"timed? ?out|disruption budget"):
-            slurm.kubernetes("drain", node, f"--pod-selector={OF_WORKERS}", "--timeout=10s")
+            slurm.kubernetes("drain", node, *chosen, "--timeout=10s")
     finally:
         slurm.kubernetes("uncordon", node)
     assert stays(slurm, busy)
