@@ -37,6 +37,7 @@ from redbox_hosting.controllers.clusters.keys import new_keys
 from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_hosting.controllers.clusters.slurmctld_pod import (
+    address_of,
     end_of_slurmctld,
     is_of_the_configuration,
     why_not_started,
@@ -140,6 +141,8 @@ class SlurmControllers:
         configs = self._owned.of(controller, CONFIG_MAP)
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
         client = self._connections.client_of(controller.place)
+        pod = self._pod_of(controller)
+        self._connections.supervise(controller.place, address_of(pod) if pod else "")
         running, nodes = "", None
         unread: SlurmrestdError | None = UNASKED
         if client is not None:
@@ -159,7 +162,7 @@ class SlurmControllers:
             cell=cell,
             configs=configs,
             daemons=self._owned.of(controller, STATEFUL_SET) | self._owned.of(controller, DEPLOYMENT),
-            pod=self._pod_of(controller),
+            pod=pod,
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
             running=running,
