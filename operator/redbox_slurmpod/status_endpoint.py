@@ -1,15 +1,17 @@
 """What the operator reads in slurmctld's pod: which files are projected there, and which slurmctld runs.
 
-    GET /status                  {"files": {"slurm.conf": "<sha256>"}, "daemon": {...}, "pokes": 3}
-    If-None-Match: "<ETag>"      with Prefer: wait=30: answers when the status changes, or 304 after 30 s
+    GET /status                 {"files": {"slurm.conf": "<sha256>"}, "daemon": {...}, "pokes": 3, "nodes": 7}
+    If-None-Match: "<ETag>"     with Prefer: wait=30: answers when the status changes, or 304 after 30 s
 
 slurmctld runs `redbox-slurmpod poke` as ResumeProgram and SuspendProgram: the count changes, so that the
-operator asks slurmrestd now and not at its next poll. One request a connection.
+operator asks slurmrestd now and not at its next poll. So does the time at which slurmctld saved the state of
+its nodes, as it does when somebody drains one. One request a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -24,6 +26,7 @@ from redbox_slurmpod.projected_files import digests, version_folder
 from redbox_slurmpod.supervision.supervisor import DaemonStatus
 
 log = logging.getLogger(__name__)
+NODE_STATE = Path("/var/spool/slurmctld/node_state")
 _REQUEST_S = 10
 _LONGEST_WAIT_S = 60
 # The kubelet replaces projected files, and nothing reports it.
@@ -34,8 +37,12 @@ _MAX_HEAD = 8192
 class StatusEndpoint:
     """`handle` is for `TlsServer`."""
 
-    def __init__(self, folder: Path, daemon: Callable[[], DaemonStatus]) -> None:
+    def __init__(
+        self, folder: Path, daemon: Callable[[], DaemonStatus], node_state: Path = NODE_STATE
+    ) -> None:
         self._folder = folder
+        self._node_state = node_state
+        self._saved = 0
         self._daemon = daemon
         self._pokes = 0
         self._version: Path | None = None
@@ -45,7 +52,18 @@ class StatusEndpoint:
         self._pokes += 1
 
     def status(self) -> Mapping[str, Any]:
-        return {"files": self._files(), "daemon": asdict(self._daemon()), "pokes": self._pokes}
+        return {
+            "files": self._files(),
+            "daemon": asdict(self._daemon()),
+            "pokes": self._pokes,
+            "nodes": self._nodes_saved(),
+        }
+
+    def _nodes_saved(self) -> int:
+        """There is no file for a moment whenever slurmctld saves."""
+        with contextlib.suppress(OSError):
+            self._saved = self._node_state.stat().st_mtime_ns
+        return self._saved
 
     def _files(self) -> Mapping[str, str]:
         """Read again when another version is projected; none while they cannot be read."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE as OPERATOR_NAMESPACE
 from tests.bench.account import rpcs_of
 from tests.bench.processor_time import named_processes, time_of
-from tests.e2e.harness.hosted_slurm import NAMESPACE, WORKERS, HostedSlurm, hosting
+from tests.e2e.harness.hosted_slurm import NAMESPACE, WORKERS, HostedSlurm, hosting, kill_container
 from tests.e2e.harness.kubernetes import Kubernetes, Object
 
 RELEASE = "26.05"
@@ -76,16 +74,7 @@ class Hosted:
         )
 
     def kill_container(self, pod: str) -> None:
-        """The first process of a worker, which nothing in its container can kill."""
-        body = self.kubernetes.get("pod", pod, NAMESPACE)
-        mark = f"POD_UID={body['metadata']['uid']}".encode()
-        (first,) = (
-            pid
-            for pid in self.bed.cgroups.members(body["spec"]["nodeName"])
-            if _content(pid, "status").partition(b"NSpid:")[2].partition(b"\n")[0].endswith(b"\t1")
-            and mark in _content(pid, "environ").split(b"\0")
-        )
-        os.kill(first, signal.SIGKILL)
+        kill_container(self.bed, self.kubernetes.get("pod", pod, NAMESPACE))
 
     def operator_memory_mib(self) -> float:
         pages = int(Path(f"/proc/{self._operator_pid()}/statm").read_text().split()[1])
@@ -98,13 +87,6 @@ class Hosted:
     def _operator_pid(self) -> int:
         (pid,) = (pid for _, name, pid in named_processes(self.bed) if name == "hosting")
         return pid
-
-
-def _content(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
 
 
 @contextmanager

@@ -31,7 +31,8 @@ class Endpoint:
         self.daemon = DaemonStatus(pid=17, since=1.5, ready=True, starts=1, keys={"slurm.jwks": "1f"})
         self.files = folder / "etc"
         project(self.files, {"slurm.conf": b"ClusterName=lab"})
-        self.status = StatusEndpoint(self.files, lambda: self.daemon)
+        self.node_state = folder / "node_state"
+        self.status = StatusEndpoint(self.files, lambda: self.daemon, self.node_state)
         self.poke_socket = folder / "run" / "poke.sock"
         authority = Authority.make("cluster")
         self.tls = authority.issue(folder / "tls", "localhost", SERVER)
@@ -96,6 +97,7 @@ async def test_the_status_has_the_projected_files_and_the_daemon(endpoint: Endpo
         "files": {"slurm.conf": hashlib.sha256(b"ClusterName=lab").hexdigest()},
         "daemon": {"pid": 17, "since": 1.5, "ready": True, "starts": 1, "keys": {"slurm.jwks": "1f"}},
         "pokes": 0,
+        "nodes": 0,
     }
 
 
@@ -118,6 +120,16 @@ async def test_new_files_and_a_new_slurmctld_end_the_wait_too(endpoint: Endpoint
     endpoint.daemon = DaemonStatus(pid=18, since=2.5, ready=True, starts=1)
     status, _ = await waiting
     assert status["daemon"]["pid"] == 18
+
+
+async def test_a_saved_state_of_the_nodes_ends_the_wait_too(endpoint: Endpoint) -> None:
+    _, tag = await endpoint.read()
+    waiting = endpoint.wait(tag)
+    endpoint.node_state.write_text("drained")
+    status, tag = await waiting
+    assert status["nodes"] == endpoint.node_state.stat().st_mtime_ns
+    endpoint.node_state.unlink()
+    assert (await endpoint.read()) == (status, tag)
 
 
 async def test_an_unchanged_status_is_not_sent_again(endpoint: Endpoint) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import SlurmUnknown
+from redbox_hosting.slurm.supervisor_feed import SupervisorAddress
 from redbox_kube.api.informer import Place
 
 NOT_YET = "its Controller has not been reconciled yet"
@@ -18,6 +19,7 @@ class SlurmConnections:
 
     _clients: dict[Place, SlurmrestdClient] = field(default_factory=dict)
     _why_not: dict[Place, str] = field(default_factory=dict)
+    _supervisors: dict[Place, SupervisorAddress] = field(default_factory=dict)
     _followers: list[Callable[[Place], None]] = field(default_factory=list)
 
     def slurm_of(self, namespace: str, controller: str) -> SlurmrestdClient:
@@ -40,6 +42,16 @@ class SlurmConnections:
         self._why_not[place] = why
         if self._clients.pop(place, None) is not None:
             self.wake(place)
+
+    def supervise(self, place: Place, supervisor: SupervisorAddress | None) -> None:
+        """Where slurmctld's pod tells that Slurm has changed; None where there is no such pod."""
+        if supervisor is None:
+            self._supervisors.pop(place, None)
+        else:
+            self._supervisors[place] = supervisor
+
+    def supervisor_of(self, place: Place) -> SupervisorAddress | None:
+        return self._supervisors.get(place)
 
     def follow(self, notify: Callable[[Place], None]) -> None:
         """`notify` is called with a Controller's place when its Slurm can be asked, or has something new."""

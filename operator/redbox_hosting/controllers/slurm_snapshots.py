@@ -2,8 +2,8 @@
 
 A Slurm that hangs stops nobody: it is read beside the reconciliations, and until it answers its snapshot is
 unknown. It is read every second while something changes, every 5 seconds while something is awaited, such
-as the end of a job on a worker that is to go, and otherwise three times a minute. A slow one
-has a pause after each reading that is as long as the reading took.
+as the end of a job on a worker that is to go, when the supervisor in slurmctld's pod tells of a change, and
+otherwise three times a minute. A slow one has a pause after each reading that is as long as the reading took.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from time import monotonic
 import structlog
 
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
-from redbox_hosting.slurm.errors import SlurmrestdError
+from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown
 from redbox_hosting.slurm.snapshot import SlurmSnapshot, read_snapshot
+from redbox_hosting.slurm.supervisor_feed import next_tag
 from redbox_kube.api.informer import Place
 
 log = structlog.get_logger(__name__)
@@ -108,6 +109,31 @@ class SlurmSnapshots:
 
     async def _keep_reading(self, place: Place) -> None:
         """As long as somebody looks at it."""
+        async with asyncio.TaskGroup() as group:
+            feed = group.create_task(self._follow_supervisor(place))
+            await self._read_again(place)
+            feed.cancel()
+
+    async def _follow_supervisor(self, place: Place) -> None:
+        """One that tells of changes all the time is followed once a second."""
+        supervisor, tag = None, ""
+        while True:
+            before, supervisor = supervisor, self._connections.supervisor_of(place)
+            tag = tag if supervisor == before else ""
+            if supervisor is None:
+                await asyncio.sleep(AWAITED_S)
+                continue
+            try:
+                newest = await next_tag(supervisor, tag)
+            except SlurmUnknown:
+                await asyncio.sleep(AWAITED_S)
+                continue
+            if tag and newest != tag:
+                self.hurry(place)
+                await asyncio.sleep(CHANGING_S)
+            tag = newest
+
+    async def _read_again(self, place: Place) -> None:
         cluster = self._clusters[place]
         while True:
             began = monotonic()

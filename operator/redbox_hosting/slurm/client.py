@@ -14,6 +14,8 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from math import inf
+from time import monotonic
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -58,6 +60,7 @@ DECODER = ThreadPoolExecutor(1, "slurmrestd-answer")
 """Of all clusters: one answer at a time, since it may take seconds and hundreds of MiB."""
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?")
 OK = range(200, 300)
+UNDATED = 0, inf
 
 
 class SlurmrestdClient:
@@ -80,8 +83,8 @@ class SlurmrestdClient:
         self._within = within_s
         self._tls = tls
         self._server_name = server_name
-        self._newest: dict[type[BaseModel], int] = {}
-        """Of each kind of list, slurmctld's time in the newest answer."""
+        self._newest: dict[type[BaseModel], tuple[int, float]] = {}
+        """By the kind of list: slurmctld's time in the newest answer, and when its first was asked for."""
         self.release = ""
         """Of the slurmrestd that answered last; empty until one has."""
 
@@ -107,6 +110,14 @@ class SlurmrestdClient:
     async def licenses(self) -> frozenset[str]:
         answer = await self._ask(LicenseList, "GET", "licenses/")
         return frozenset(row.name for row in answer.licenses)
+
+    @property
+    def asked_at(self) -> float:
+        """When the nodes and jobs of the newest answers were asked for at the latest, by the monotonic clock.
+
+        An answer with the time of an earlier one may be that answer once more: it is as old.
+        """
+        return min(self._newest.get(each, UNDATED)[1] for each in (NodeList, RestJobList))
 
     async def ping(self) -> None:
         await self._ask(Done, "GET", "ping/")
@@ -175,7 +186,8 @@ class SlurmrestdClient:
     ) -> AnswerT:
         """One request to `slurm`, or to `slurmdb`, which asks slurmdbd."""
         version = await self.version()
-        not_before = self._newest.get(answer, 0)
+        asked_at = monotonic()
+        not_before, _ = self._newest.get(answer, UNDATED)
         try:
             read, release = await self._request(answer, method, f"/{api}/v0.0.{version}/{path}", fields)
         except NotServed:
@@ -189,7 +201,9 @@ class SlurmrestdClient:
                     f"{method} {path}: the answer is {late_s} s older than an earlier one: a proxy repeats "
                     "it, or slurmctld's clock was set back: then restart the operator"
                 )
-            self._newest[answer] = max(read.last_update, self._newest.get(answer, 0))
+            newest, _ = self._newest.get(answer, UNDATED)
+            if read.last_update > newest:
+                self._newest[answer] = read.last_update, asked_at
         return read
 
     async def _request(

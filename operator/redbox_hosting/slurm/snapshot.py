@@ -67,11 +67,15 @@ def has_ended(job: RestJob) -> bool:
 
 
 async def read_snapshot(client: SlurmrestdClient, taken_at: float) -> SlurmSnapshot:
-    """`taken_at` is the time before the first request: whatever it shows is at least as new."""
+    """`taken_at` is the time before the first request: whatever it shows is at least as new.
+
+    Unless Slurm's own time in the answers is that of earlier ones, which may have come once more.
+    """
     try:
         nodes = {node.name: node for node in await client.nodes()}
         jobs = await client.jobs()
         reservations = await client.reservations()
     except SlurmrestdError as error:
         return SlurmSnapshot(taken_at, unknown=str(error))
+    taken_at = min(taken_at, client.asked_at)
     return SlurmSnapshot(taken_at, nodes, jobs, reservations, read_at=monotonic())

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Role
@@ -131,6 +135,25 @@ class HostedSlurm:
         return sum(int(status["restartCount"]) for status in statuses)
 
 
+def kill_container(bed: Bed, pod: Object) -> None:
+    """The first process of a worker, which nothing in its container can kill."""
+    mark = f"POD_UID={pod['metadata']['uid']}".encode()
+    (first,) = (
+        pid
+        for pid in bed.cgroups.members(pod["spec"]["nodeName"])
+        if _content(pid, "status").partition(b"NSpid:")[2].partition(b"\n")[0].endswith(b"\t1")
+        and mark in _content(pid, "environ").split(b"\0")
+    )
+    os.kill(first, signal.SIGKILL)
+
+
+def _content(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
 @contextmanager
 def hosted_slurm(bed: Bed, kubernetes: Kubernetes, replicas: int) -> Iterator[HostedSlurm]:
     """From two manifests to idle nodes."""
@@ -141,13 +164,17 @@ def hosted_slurm(bed: Bed, kubernetes: Kubernetes, replicas: int) -> Iterator[Ho
 
 @contextmanager
 def applied_slurm(
-    bed: Bed, kubernetes: Kubernetes, replicas: int, limits: Object = WORKER_LIMITS
+    bed: Bed, kubernetes: Kubernetes, replicas: int, limits: Object = WORKER_LIMITS, *patches: Object
 ) -> Iterator[HostedSlurm]:
-    """Two manifests; at the end all is deleted, as its administrator would, and then Slurm's state."""
+    """Two manifests; at the end all is deleted, as its administrator would, and then Slurm's state.
+
+    `patches` are merged into the manifests' specs, in their order.
+    """
     volume = f"{NAMESPACE}-state"
     volume_of(bed, volume, storageClassName=volume)
-    for each in manifests(replicas, storage_class=volume, limits=limits):
-        kubernetes.apply(json.dumps(each))
+    both = manifests(replicas, storage_class=volume, limits=limits)
+    for each, patch in zip_longest(both, patches):
+        kubernetes.apply(json.dumps({**each, "spec": {**each["spec"], **(patch or {})}}))
     try:
         yield HostedSlurm(kubernetes)
     finally:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import yaml
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.plan import Role
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.kubernetes import Kubernetes
 
@@ -51,3 +55,28 @@ def volume_of(bed: Bed, name: str, **more: object) -> Host:
     volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
     Kubernetes(bed).apply(yaml.safe_dump(volume))
     return node
+
+
+def claim_of_all(bed: Bed, namespace: str, name: str) -> Path:
+    """A claim that is bound to a folder which all nodes have; where it is on this machine, empty at first."""
+    kubernetes, hosts = Kubernetes(bed), [spec.name for spec in bed.plan.of_role(Role.NODE)]
+    folder = bed.places.home(bed.host(NODE).spec.cluster) / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    folder.chmod(0o777)
+    there = [{"key": "kubernetes.io/hostname", "operator": "In", "values": hosts}]
+    reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
+    for_all = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume_of(
+        bed,
+        name,
+        **for_all,
+        claimRef=reference,
+        local={"path": f"/home/{name}"},
+        nodeAffinity={"required": {"nodeSelectorTerms": [{"matchExpressions": there}]}},
+    )
+    spec = {**for_all, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": name, "namespace": namespace}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    kubernetes.apply(yaml.safe_dump(claim))
+    return folder

@@ -36,6 +36,9 @@ class FakeSlurm:
     before_each_write: Callable[[], object] = lambda: None
     """What happens just then."""
 
+    asked_at = float("inf")
+    """Its answers are never those of before."""
+
     @property
     def client(self) -> SlurmrestdClient:
         return cast("SlurmrestdClient", self)

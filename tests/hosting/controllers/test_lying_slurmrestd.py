@@ -12,6 +12,8 @@ from tests.hosting.controllers.node_set_bench import bench, operator
 from tests.hosting.controllers.slurmrestd_in_memory import Lie, SlurmrestdInMemory
 from tests.hosting.slurm.scripted_server import response, serving
 
+JOB = {"job_id": 7, "job_state": ["RUNNING"], "nodes": "w-0"}
+REFUSED = response({"errors": [{"error": "Invalid node state specified", "error_number": 2028}]}, 500)
 FREE = {"name": "w-0", "state": ["IDLE", "DRAIN"], "instance_id": "", "address": ""}
 
 
@@ -40,6 +42,17 @@ def only(lists: str, answer: object, status: int = 200) -> Lie:
         ("no jobs, for a moment", only("jobs", {"jobs": []})),
         ("404", of_reads(lambda *_: response({}, 404))),
         ("no JSON", of_reads(lambda *_: response(b"<html>"))),
+        ("the answer to another question", only("jobs", {"nodes": [FREE], "errors": []})),
+        ("the job on another node", only("jobs", {"jobs": [{**JOB, "nodes": "w-1"}]})),
+        (
+            "the job has ended, and the node has not",
+            only("jobs", {"jobs": [{**JOB, "job_state": ["COMPLETED"]}]}),
+        ),
+        ("a job without its nodes", only("jobs", {"jobs": [{"job_id": 7, "job_state": ["RUNNING"]}]})),
+        ("warnings and nothing else", of_reads(lambda *_: response({"warnings": [{"description": "x"}]}))),
+        ("writes that hang", lambda method, _, truth: truth if method == "GET" else None),
+        ("writes with errors", lambda method, _, truth: truth if method == "GET" else REFUSED),
+        ("writes with half an answer", lambda method, _, truth: truth if method == "GET" else truth[:-1]),
     ],
 )
 async def test_no_worker_with_a_job_goes(case: str, lie: Lie) -> None:
@@ -58,6 +71,44 @@ async def test_no_worker_with_a_job_goes(case: str, lie: Lie) -> None:
             it.slurm.end(7)
             await it.has(lambda: it.pods == [])
     assert it.api.deletions == [("w-0", [])]
+
+
+@pytest.mark.parametrize("repeated", [{"nodes"}, {"jobs"}, {"nodes", "jobs"}])
+async def test_old_answers_of_one_list_delete_no_worker(repeated: set[str]) -> None:
+    """Of the time when the node was drained and idle, and the job was not there; the other list is true."""
+    async with bench(runs=False) as it:
+        rest = SlurmrestdInMemory(it.slurm)
+        async with serving(rest.answer) as server, operator(it.api, client(server.endpoint)):
+            await it.up(1)
+            it.slurm.states["w-0"].add("DRAIN")
+            it.slurm.reasons["w-0"] = "bad disk"
+            await it.has(lambda: it.status.get("slurmDrain") == 1)
+            old = dict(rest.last)
+            it.slurm.states["w-0"] = {"IDLE"}
+            it.slurm.start(7, "w-0")
+            rest.lie = of_reads(lambda what, truth: old[what] if what in repeated else truth)
+            it.scale(0)
+            requests = len(server.requests)
+            await it.has(lambda: len(server.requests) > requests + 12)
+            assert it.pods == ["w-0"]
+
+
+async def test_the_newest_answers_again_and_again_delete_no_worker() -> None:
+    """The operator had drained the node for a cordon; since then somebody resumed it."""
+    async with bench(runs=False) as it:
+        rest = SlurmrestdInMemory(it.slurm)
+        async with serving(rest.answer) as server, operator(it.api, client(server.endpoint)):
+            await it.up(1)
+            it.kubelet.annotate("w-0", pod_cordon="disk")
+            await it.has(lambda: it.status.get("slurmDrain") == 1)
+            newest = dict(rest.last)
+            rest.lie = of_reads(lambda what, _: newest[what])
+            it.slurm.states["w-0"] = {"IDLE"}
+            it.slurm.start(7, "w-0")
+            it.scale(0)
+            requests = len(server.requests)
+            await it.has(lambda: len(server.requests) > requests + 12)
+            assert it.pods == ["w-0"]
 
 
 async def test_old_answers_delete_no_worker() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from redbox_hosting.api import names
 from redbox_hosting.controllers.workers.plans import (
     DELETED,
     FORCED,
@@ -20,28 +19,10 @@ from redbox_hosting.controllers.workers.plans import (
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine
 from redbox_hosting.nodeset.scaling import SCALE_IN
-from tests.hosting.factories import node_set
-from tests.hosting.nodeset.rows import NOW, UNKNOWN, job, node, pod, snapshot
+from tests.hosting.factories import NEW, node_set, worker
+from tests.hosting.nodeset.rows import NOW, UNKNOWN, job, node, snapshot
 
-OLD, NEW = "old", "new"
-
-
-def worker(ordinal: int = 0, revision: str = NEW, **more: Any) -> WorkerView:
-    made = pod(ordinal, **more)
-    return WorkerView(
-        pod=made,
-        owner="uid-of-w",
-        node_set="w",
-        version="1",
-        machine_name="k1",
-        revision=revision,
-        pod_format=names.POD_FORMAT,
-        condemned_at=None,
-        ready_since=NOW - 100 if made.is_ready else None,
-        condition=None,
-        problem="",
-        restarts=0,
-    )
+OLD = "old"
 
 
 def planned(workers: list[WorkerView], **spec: Any) -> tuple[list[int], dict[str, str]]:

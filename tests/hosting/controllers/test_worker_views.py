@@ -55,6 +55,14 @@ def test_numbers_and_times_that_cannot_be_read_are_none(text: str) -> None:
     assert (pod.deadline, pod.deletion_cost) == (None, 0)
 
 
+@pytest.mark.parametrize(("claim", "is_own"), [("data-w-0", True), ("homes", False), ("data-w-1", False)])
+def test_only_a_claim_of_its_own_binds_a_worker(claim: str, *, is_own: bool) -> None:
+    """All workers may mount one with the users' homes, and then run anywhere."""
+    worker = body()
+    worker["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+    assert read_worker(worker).pod.has_claim is is_own
+
+
 def kubernetes_node(ready: str = "True", **spec: Any) -> Object:
     condition = {"type": "Ready", "status": ready, "lastTransitionTime": STARTED}
     return {"metadata": {"name": "k1"}, "spec": spec, "status": {"conditions": [condition]}}

@@ -107,6 +107,11 @@ def _pod(cell: SlurmCell) -> Manifest:
         security=restricted_pod(names.SLURM_UID),
         serviceAccountName=names.account_name(cell.name, ROLE),
         dnsConfig=dns(cell),
+        # Through the Service a client in this pod has the address of its machine, and an allocation that had
+        # to wait would be sent there.
+        hostAliases=[
+            {"ip": "127.0.0.1", "hostnames": [f"{names.controller_address(cell.name)}.{cell.namespace}"]}
+        ],
         terminationGracePeriodSeconds=30,
     )
 

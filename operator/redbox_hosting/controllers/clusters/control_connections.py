@@ -17,6 +17,7 @@ from redbox_hosting.controllers.clusters.certificates import (
 from redbox_hosting.controllers.clusters.keys import signed_token
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.slurm.client import SlurmrestdClient
+from redbox_hosting.slurm.supervisor_feed import SupervisorAddress
 from redbox_kube.api.informer import Place
 
 SLURM_USER = "slurm"
@@ -49,6 +50,14 @@ class ControlConnections:
         """For the other endpoints of the cluster."""
         connection = self._connections.get(place)
         return connection.tls if connection else None
+
+    def supervise(self, place: Place, address: str) -> None:
+        """The supervisor in slurmctld's pod at this address; none while the pod has none."""
+        tls, supervisor = self.tls_of(place), None
+        if address and tls:
+            endpoint = f"https://{host_of(address)}:{names.PORT_SUPERVISOR}"
+            supervisor = SupervisorAddress(endpoint, tls, f"{names.controller_name(place[1])}.{place[0]}.svc")
+        self.context.connections.supervise(place, supervisor)
 
     def connect(
         self, place: Place, address: str, authority: ClusterAuthority, keys: tuple[bytes, ...]
@@ -86,6 +95,7 @@ class ControlConnections:
     def disconnect(self, place: Place, why: str) -> None:
         if self._connections.pop(place, None) is not None:
             self.context.connections.disconnect(place, why)
+            self.context.connections.supervise(place, None)
 
 
 def _prefer(keys: list[bytes], key: bytes) -> None:

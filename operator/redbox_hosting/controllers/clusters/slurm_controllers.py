@@ -42,6 +42,7 @@ from redbox_hosting.controllers.clusters.rotation.key_rotation import Rotation
 from redbox_hosting.controllers.clusters.rotation.key_rotations import ROTATED, KeyRotations, rotation_asked
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_hosting.controllers.clusters.slurmctld_pod import (
+    address_of,
     end_of_slurmctld,
     is_of_the_configuration,
     why_not_started,
@@ -160,6 +161,8 @@ class SlurmControllers:
         configs = self._owned.of(controller, CONFIG_MAP)
         service = self._owned.of(controller, SERVICE).get(names.control_name(controller.name), {})
         client = self._connections.client_of(controller.place)
+        pod = self._pod_of(controller)
+        self._connections.supervise(controller.place, address_of(pod) if pod else "")
         running, nodes, oldest = "", None, controller.status.oldest_slurmd
         unread: SlurmrestdError | None = UNASKED
         if client is not None:
@@ -189,7 +192,7 @@ class SlurmControllers:
             why_no_cell=why_no_cell,
             configs=configs,
             daemons=daemons,
-            pod=self._pod_of(controller),
+            pod=pod,
             trials=self._trials_of(controller),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,

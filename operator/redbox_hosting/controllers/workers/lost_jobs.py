@@ -6,15 +6,18 @@ ended by the node's failure, or still on a node whose pod is gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
 from redbox_hosting.slurm.answers import RestJob
+from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from redbox_shared.printable import printable
 
 MOST_NAMED, LONGEST_NAME = 10, 40
+SHOWN_WITHIN_S = 30.0
+"""By Kubernetes, after the end of a container or a pod."""
 LOST_STATES = frozenset({"NODE_FAIL", "REQUEUED", "PENDING", "RUNNING", "BOOT_FAIL"})
 
 
@@ -23,9 +26,20 @@ class _Occupied:
     """A worker with jobs on it, as it was seen last."""
 
     view: WorkerView
-    jobs: tuple[RestJob, ...]
+    jobs: dict[int, tuple[RestJob, float]] = field(default_factory=dict)
+    """By their ids, each with the time of the last snapshot that had it on the worker."""
     ended_at: float | None = None
     """When the snapshot was taken that was the newest one as its end was seen."""
+
+    def update(self, view: WorkerView, snapshot: SlurmSnapshot, by_id: Mapping[int, RestJob]) -> None:
+        """Slurm may requeue a job before Kubernetes shows the end that it was lost with."""
+        just_left = {
+            job_id: (job, at)
+            for job_id, (job, at) in self.jobs.items()
+            if snapshot.taken_at - at < SHOWN_WITHIN_S and _is_lost(by_id.get(job_id))
+        }
+        on_it = {job.job_id: (job, snapshot.taken_at) for job in snapshot.jobs_on(view.pod.name)}
+        self.view, self.jobs = view, just_left | on_it
 
 
 @dataclass
@@ -39,25 +53,22 @@ class LostJobs:
         occupied_workers = self._occupied.setdefault(world.node_set.uid, {})
         snapshot = world.snapshot
         present = {view.pod.uid: view for view in world.workers}
-        for uid, occupied in list(occupied_workers.items()):
+        for uid, occupied in occupied_workers.items():
             now = present.get(uid)
             if occupied.ended_at is None and (now is None or now.restarts > occupied.view.restarts):
                 occupied.ended_at = snapshot.taken_at
-            is_known = not snapshot.unknown
-            if is_known and occupied.ended_at is not None and snapshot.taken_at > occupied.ended_at:
-                del occupied_workers[uid]
-                by_id = {job.job_id: job for job in snapshot.jobs}
-                if lost := tuple(job for job in occupied.jobs if _is_lost(by_id.get(job.job_id))):
-                    yield occupied.view, lost
         if snapshot.unknown:
             return
+        by_id = {job.job_id: job for job in snapshot.jobs}
+        for uid, occupied in list(occupied_workers.items()):
+            if occupied.ended_at is not None and snapshot.taken_at > occupied.ended_at:
+                del occupied_workers[uid]
+                if lost := tuple(job for job, _ in occupied.jobs.values() if _is_lost(by_id.get(job.job_id))):
+                    yield occupied.view, lost
         for uid, view in present.items():
-            if uid in occupied_workers and occupied_workers[uid].ended_at is not None:
-                continue
-            if jobs := tuple(snapshot.jobs_on(view.pod.name)):
-                occupied_workers[uid] = _Occupied(view, jobs)
-            else:
-                occupied_workers.pop(uid, None)
+            occupied = occupied_workers.setdefault(uid, _Occupied(view))
+            if occupied.ended_at is None:
+                occupied.update(view, snapshot, by_id)
         if not occupied_workers and world.node_set.being_deleted and not present:
             del self._occupied[world.node_set.uid]
 

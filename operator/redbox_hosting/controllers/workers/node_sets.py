@@ -191,6 +191,9 @@ class NodeSets:
     async def _mark(self, world: WorkerWorld) -> StepOutcome:
         """The annotation `condemned`: set, or taken from workers that stay after all."""
         marks = marks_due(world, self.context.clock().isoformat())
+        for mark in marks:
+            if mark.annotations.get(names.ANNOTATION_CONDEMNED_AT):
+                self._writes.forget(mark.view.pod.uid)  # somebody may have lifted a drain of before
         check = partial(self._check_lease, world)
         answers = await write_marks(self.context.writer, world.node_set.namespace, marks, check)
         answers.check()

@@ -89,7 +89,7 @@ def read_worker(body: Object) -> WorkerView:
         created=_time(metadata.get("creationTimestamp")) or 0.0,
         container_ended=_has_ended(container),
         container_started=_time(((container.get("state") or {}).get("running") or {}).get("startedAt")),
-        has_claim=any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or []),
+        has_claim=any(_is_own_claim(volume, metadata["name"]) for volume in spec.get("volumes") or []),
     )
     own = conditions.get(names.CONDITION_DRAINING)
     return WorkerView(
@@ -138,6 +138,12 @@ def is_silent(node: Object) -> bool:
     """Whether it is not ready, and may soon count as lost."""
     conditions = (node.get("status") or {}).get("conditions") or []
     return any(each["type"] == READY and each.get("status") != "True" for each in conditions)
+
+
+def _is_own_claim(volume: Mapping[str, Any], pod: str) -> bool:
+    """Of volumeClaimTemplates; all workers may mount another one, such as the users' homes."""
+    claim = volume.get("persistentVolumeClaim") or {}
+    return str(claim.get("claimName", "")).endswith(f"-{pod}")
 
 
 def _altered(annotations: Mapping[str, str], body: Object) -> str:
