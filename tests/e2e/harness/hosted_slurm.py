@@ -150,11 +150,6 @@ def _fields(shown: str) -> dict[str, str]:
     return dict(field.split("=", 1) for field in shown.split() if "=" in field)
 
 
-def config_map(name: str, data: dict[str, str]) -> Object:
-    metadata = {"name": name, "namespace": NAMESPACE}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-
-
 @contextmanager
 def hosted_slurm(bed: Bed, kubernetes: Kubernetes, replicas: int) -> Iterator[HostedSlurm]:
     """From two manifests to idle nodes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +18,6 @@ from tests.e2e.harness.hosted_slurm import (
     SLURMCTLD,
     WORKERS,
     HostedSlurm,
-    config_map,
     hosted_slurm,
     hosting,
 )
@@ -107,21 +105,6 @@ def test_a_refused_configuration_harms_nothing_and_the_next_one_is_applied(
     eventually(two_idle.is_ready, what="Ready")
     assert two_idle.job(job)["JobState"] == "RUNNING"
     assert two_idle.restarts(SLURMCTLD) == 0
-
-
-@pytest.mark.nightly
-def test_files_that_slurmd_refuses_end_no_daemon(two_idle: HostedSlurm, job: str) -> None:
-    """The key is one of slurmd's alone: slurmctld starts with it."""
-    two_idle.kubernetes.apply(json.dumps(config_map("files", {"gres.conf": "Name=gpu File=/dev/nosuch\n"})))
-    busy = worker_of(two_idle, job)
-    before = two_idle.process("slurmd", busy)
-    two_idle.change("controller", CLUSTER, {"configFileRefs": [{"name": "files"}]})
-    eventually(lambda: "/dev/nosuch" in two_idle.condition("controller", CLUSTER, "Degraded")[1], what="why")
-    two_idle.change("controller", CLUSTER, {"configFileRefs": None})
-    eventually(two_idle.is_ready, what="Ready")
-    assert two_idle.job(job)["JobState"] == "RUNNING"
-    assert two_idle.process("slurmd", busy) == before
-    assert [two_idle.restarts(pod) for pod in (SLURMCTLD, *two_idle.workers())] == [0, 0, 0]
 
 
 @pytest.mark.nightly
