@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -33,7 +34,8 @@ def test_an_uninstall_is_refused_and_the_release_can_be_used_again(bed: Bed, slu
         helm("uninstall", RELEASE)
     slurm.scale(1)
     slurm.has_idle(1)
-    helm("rollback", RELEASE, "--wait")
+    revision = json.loads(helm("history", RELEASE, "--output=json"))[-1]["revision"]
+    helm("rollback", RELEASE, str(revision), "--wait")
     upgrade(bed, {})
     slurm.scale(0)
     slurm.has_idle(0)
