@@ -15,7 +15,7 @@ async def test_an_uninstall_names_what_has_to_go_first() -> None:
     api = FakeApiServer()
     api.put(ResourcePath(names.CONTROLLERS, "slurm", "hpc"))
     api.put(ResourcePath(names.NODE_SETS, "cpu", "hpc"))
-    with pytest.raises(CommandFailed, match="^NodeSet hpc/cpu, Controller hpc/slurm: delete them first"):
+    with pytest.raises(CommandFailed, match=r"^NodeSet hpc/cpu, Controller hpc/slurm: delete them first"):
         await refuse_while_in_use(api.client, ["hpc"])
     await refuse_while_in_use(api.client, ["elsewhere"])
 
