@@ -27,8 +27,9 @@ NAMESPACE = "hpc"
 CLUSTER, WORKERS = "slurm", "cpu"
 SLURMCTLD = f"{CLUSTER}-controller-0"
 VERSION = "slurm.redbox.dev/v1alpha1"
+OPERATOR = "app.kubernetes.io/name=redbox-hosting"
 WORKER_LIMITS = {"cpu": "100m", "memory": "512Mi"}
-PROTECTED = "slurm.redbox.dev/protected"
+PROTECTED, ROLE = "slurm.redbox.dev/protected", "slurm.redbox.dev/role"
 
 
 @contextmanager
@@ -51,15 +52,16 @@ def hosting(bed: Bed, release: str, *, database: bool = False) -> Iterator[Kuber
         "slurmImage": image.name,
         "databaseImage": images[-1].name if database else "",
     }
-    _upgrade(bed, values)
+    upgrade(bed, values)
     try:
         yield kubernetes
     finally:
-        _upgrade(bed, {"enabled": False})
+        upgrade(bed, {"enabled": False})
         kubernetes.delete("namespace", NAMESPACE)
 
 
-def _upgrade(bed: Bed, hosting_values: Object) -> None:
+def upgrade(bed: Bed, hosting_values: Object) -> None:
+    """The values of `hosting` that change."""
     Helm(bed)(
         *("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", "--timeout=110s"),
         "--values=-",
@@ -83,8 +85,7 @@ class HostedSlurm:
 
     def job(self, job: str) -> dict[str, str]:
         """The fields that scontrol shows."""
-        shown = self.run("scontrol", "--oneliner", "show", "job", job)
-        return dict(field.split("=", 1) for field in shown.split() if "=" in field)
+        return _fields(self.run("scontrol", "--oneliner", "show", "job", job))
 
     def reaches(self, job: str, state: str) -> dict[str, str]:
         def look() -> dict[str, str] | None:
@@ -130,6 +131,20 @@ class HostedSlurm:
         found = self.kubernetes.list("pod", NAMESPACE, labels=f"slurm.redbox.dev/nodeset={WORKERS}")
         return {pod["metadata"]["name"]: pod for pod in found if not pod["metadata"].get("deletionTimestamp")}
 
+    def pods(self, labels: str) -> list[str]:
+        """The names of those that do not end."""
+        found = self.kubernetes.list("pod", NAMESPACE, labels=labels)
+        return [each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp")]
+
+    def process(self, name: str, pod: str) -> str:
+        """The pid of the only process of that name; nothing while there is none or a second one."""
+        found = self.run("sh", "-c", f"grep -lx {name} /proc/[0-9]*/comm || true", pod=pod).split()
+        return found[0].split("/")[2] if len(found) == 1 else ""
+
+    def node(self, name: str) -> dict[str, str]:
+        """The fields that scontrol shows."""
+        return _fields(self.run("scontrol", "--oneliner", "show", "node", name))
+
     def restarts(self, pod: str) -> int:
         statuses = self.kubernetes.get("pod", pod, NAMESPACE)["status"]["containerStatuses"]
         return sum(int(status["restartCount"]) for status in statuses)
@@ -152,6 +167,10 @@ def _content(pid: int, name: str) -> bytes:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
+
+
+def _fields(shown: str) -> dict[str, str]:
+    return dict(field.split("=", 1) for field in shown.split() if "=" in field)
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from redbox_bed.delivery import NAMESPACE as OPERATOR_NAMESPACE
 from tests.e2e.harness.hosted_slurm import (
     CLUSTER,
     NAMESPACE,
+    OPERATOR,
     PROTECTED,
+    ROLE,
     SLURMCTLD,
     WORKERS,
     HostedSlurm,
@@ -21,9 +23,10 @@ from tests.e2e.harness.hosted_slurm import (
     hosting,
 )
 from tests.e2e.harness.kubernetes import Object
+from tests.e2e.harness.supervised_slurm import KILL_SLURMD
 from tests.e2e.harness.waiting import eventually
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly(slurm="26.05"), pytest.mark.timeout(600)]
 DEVICES = "devices"
 UNTIL_RELEASED = "until [ -e /tmp/go-$SLURM_JOB_ID ]; do sleep 0.2; done"
 
@@ -74,6 +77,7 @@ def test_a_scale_in_waits_for_the_job(two_idle: HostedSlurm, job: str) -> None:
     eventually(lambda: not two_idle.workers(), what="the end of the last worker")
 
 
+@pytest.mark.nightly
 def test_a_worker_with_a_job_is_deleted_by_nobody(two_idle: HostedSlurm, job: str) -> None:
     with pytest.raises(BedError, match="may have jobs"):
         two_idle.kubernetes("delete", "pod", worker_of(two_idle, job), f"--namespace={NAMESPACE}")
@@ -81,6 +85,7 @@ def test_a_worker_with_a_job_is_deleted_by_nobody(two_idle: HostedSlurm, job: st
         two_idle.kubernetes("delete", "namespace", NAMESPACE)
 
 
+@pytest.mark.nightly
 def test_a_configuration_is_applied_under_a_job(two_idle: HostedSlurm, job: str) -> None:
     two_idle.change("controller", CLUSTER, {"extraConf": "SchedulerTimeSlice=25"})
     shown = "SchedulerTimeSlice = 25 sec"
@@ -130,6 +135,28 @@ def test_a_refused_configuration_harms_nothing_and_the_next_one_is_applied(
     assert two_idle.restarts(SLURMCTLD) == 0
 
 
+@pytest.mark.nightly
+def test_a_killed_slurmd_loses_no_job(two_idle: HostedSlurm, job: str) -> None:
+    busy = worker_of(two_idle, job)
+    before = two_idle.process("slurmd", busy)
+    two_idle.run("sh", "-c", KILL_SLURMD, pod=busy)
+    eventually(lambda: two_idle.process("slurmd", busy) not in ("", before), what="another slurmd")
+    eventually(lambda: two_idle.node(busy)["State"] == "ALLOCATED", what="its node in service")
+    assert two_idle.restarts(busy) == 0
+
+
+@pytest.mark.nightly
+def test_a_killed_slurmrestd_is_only_a_pause(two_idle: HostedSlurm, job: str) -> None:
+    (before,) = two_idle.pods(f"{ROLE}=control")
+    two_idle.kubernetes.delete("pod", before, namespace=NAMESPACE, gracePeriodSeconds=0)
+    busy = worker_of(two_idle, job)
+    two_idle.scale(0)
+    eventually(lambda: list(two_idle.workers()) == [busy], what="the end of the idle worker")
+    assert two_idle.job(job)["JobState"] == "RUNNING"
+    assert before not in two_idle.pods(f"{ROLE}=control")
+
+
+@pytest.mark.nightly
 def test_a_killed_slurmctld_loses_no_job(two_idle: HostedSlurm, job: str) -> None:
     before = two_idle.kubernetes.get("pod", SLURMCTLD, NAMESPACE)["metadata"]["uid"]
     two_idle.kubernetes.delete("pod", SLURMCTLD, namespace=NAMESPACE, gracePeriodSeconds=0)
@@ -144,12 +171,11 @@ def test_a_killed_slurmctld_loses_no_job(two_idle: HostedSlurm, job: str) -> Non
     assert two_idle.job(job)["JobState"] == "RUNNING"
 
 
+@pytest.mark.nightly
 def test_an_operator_that_is_killed_goes_on_where_it_was(two_idle: HostedSlurm, job: str) -> None:
     busy = worker_of(two_idle, job)
     two_idle.scale(0)
-    (operator,) = two_idle.kubernetes.list(
-        "pod", OPERATOR_NAMESPACE, labels="app.kubernetes.io/name=redbox-hosting"
-    )
+    (operator,) = two_idle.kubernetes.list("pod", OPERATOR_NAMESPACE, labels=OPERATOR)
     name = operator["metadata"]["name"]
     two_idle.kubernetes.delete("pod", name, namespace=OPERATOR_NAMESPACE, gracePeriodSeconds=0)
     eventually(lambda: list(two_idle.workers()) == [busy], what="the end of the idle worker")

@@ -1,4 +1,4 @@
-"""The manifests of examples/hosted, as docs/administrators/hosted-slurm.md applies them."""
+"""The manifests of examples/hosted: jobs, accounting and tokens, and daemons that are killed under them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ import json
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from redbox_bed.bed import Bed
-from redbox_bed.core.places import CHECKOUT
+from tests.e2e.harness.hosted_examples import are_ready, hosted_examples, is_accounted
 from tests.e2e.harness.hosted_slurm import NAMESPACE, HostedSlurm, hosting
-from tests.e2e.harness.kubernetes import Kubernetes, Object
-from tests.e2e.harness.volumes import volume_of
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
-EXAMPLES = CHECKOUT / "examples/hosted"
-STORAGE = f"{NAMESPACE}-examples"
-KINDS = ("tokens", "restapis", "nodesets", "accountings", "controllers")
 ASK = """\
 import json, ssl, sys, urllib.request
 host, token, authority = sys.stdin.read().split("\\n", 2)
@@ -28,53 +22,40 @@ url = f"https://{host}:6820/slurm/v0.0.42/ping/"
 request = urllib.request.Request(url, headers={"X-SLURM-USER-TOKEN": token})
 print(urllib.request.urlopen(request, timeout=20, context=context).status)
 """
+LEAVES_BEHIND = "setsid sleep 3333 & touch /tmp/left /dev/shm/left; mkdir /tmp/folder; hostname; id -un"
+LEFT = "grep -lz 3333 /proc/[0-9]*/cmdline; ls -d /tmp/left /tmp/folder /dev/shm/left; true"
+AS_ALICE = ("--uid=1001", "--gid=1001")
+UNTIL_RELEASED = "until [ -e /tmp/go-$SLURM_JOB_ID ]; do sleep 0.2; done"
 
 
 @pytest.fixture(scope="module", params=["24.11", "26.05"])
 def slurm(bed: Bed, request: pytest.FixtureRequest) -> Iterator[HostedSlurm]:
     """All of them, in the alphabet's order: the Accounting comes before its Controller."""
-    with hosting(bed, request.param, database=True) as kubernetes:
-        for volume in ("state", "data"):
-            volume_of(bed, f"{STORAGE}-{volume}", storageClassName=STORAGE, capacity={"storage": "16Gi"})
-        for example in sorted(EXAMPLES.glob("*.yaml")):
-            for body in yaml.safe_load_all(example.read_text()):
-                _apply(kubernetes, body)
-        yield HostedSlurm(kubernetes)
-        for kind in KINDS:
-            for body in kubernetes.list(f"{kind}.slurm.redbox.dev", NAMESPACE):
-                kubernetes.delete(f"{kind}.slurm.redbox.dev", body["metadata"]["name"], namespace=NAMESPACE)
-        kubernetes.delete(
-            "persistentvolume", *(f"{STORAGE}-{each}" for each in ("state", "data")), wait=False
-        )
+    with (
+        hosting(bed, request.param, database=True) as kubernetes,
+        hosted_examples(bed, kubernetes) as files,
+    ):
+        for body in (body for file in files for body in file):
+            kubernetes.apply(json.dumps(body))
+        slurm = HostedSlurm(kubernetes)
+        are_ready(slurm)
+        yield slurm
 
 
-def _apply(kubernetes: Kubernetes, body: Object) -> None:
-    """The bed has no default StorageClass, and few cores."""
-    if body["kind"] == "Controller":
-        body["spec"]["persistence"] = {"storageClassName": STORAGE}
-    if body["kind"] == "Accounting":
-        body["spec"]["redbox"]["database"]["storageClassName"] = STORAGE
-    if body["kind"] == "NodeSet":
-        body["spec"]["slurmd"]["resources"]["limits"] = {"cpu": "100m", "memory": "512Mi"}
-    body["metadata"]["namespace"] = NAMESPACE
-    kubernetes.apply(json.dumps(body))
+def test_the_commands_of_the_page_run_a_job(slurm: HostedSlurm) -> None:
+    assert slurm.run("srun", "--chdir=/tmp", "hostname") in {"cpu-0", "cpu-1"}
+    eventually(lambda: "hostname" in slurm.run("sacct", "--allusers"), what="the job in the accounting")
 
 
-def test_all_are_ready(slurm: HostedSlurm) -> None:
-    for kind, name in (("controller", "slurm"), ("accounting", "acct"), ("restapi", "api")):
-        eventually(
-            lambda kind=kind, name=name: slurm.condition(kind, name, "Ready")[0] == "True",  # type: ignore[misc]
-            what=f"Ready of {kind} {name}",
-        )
-    slurm.has_idle(2)
-
-
-def test_a_job_of_a_user_is_accounted(slurm: HostedSlurm) -> None:
-    job = slurm.submit("hostname; id -un", "--output=/tmp/out")
+def test_a_job_of_a_user_is_accounted_and_leaves_nothing(slurm: HostedSlurm) -> None:
+    job = slurm.run(
+        *("sbatch", "--parsable", "--chdir=/tmp", "--output=/var/spool/slurmd/out", *AS_ALICE),
+        f"--wrap={LEAVES_BEHIND}",
+        pod="cpu-0",
+    )
     host = slurm.reaches(job, "COMPLETED")["BatchHost"]
-    assert slurm.run("cat", "/tmp/out", pod=host).split()[0] == host
-    sacct = ("sacct", "--allusers", "--noheader", "--parsable2", "--format=State", f"--jobs={job}", "-X")
-    eventually(lambda: slurm.run(*sacct) == "COMPLETED", what="the job in the accounting")
+    is_accounted(slurm, job)
+    eventually(lambda: slurm.run("sh", "-c", LEFT, pod=host) == "", what="the end of what the job left")
     users = ("sacctmgr", "--noheader", "--parsable2", "show", "user", "format=User,DefaultAccount")
     eventually(lambda: "alice|default" in slurm.run(*users).splitlines(), what="the user alice")
 
@@ -91,3 +72,22 @@ def test_a_token_speaks_for_its_user(slurm: HostedSlurm) -> None:
         stdin=f"api-restapi.{NAMESPACE}.svc\n{token}\n{authority}",
     )
     assert asked.strip() == "200"
+
+
+@pytest.mark.parametrize("pod", ["acct-accounting-0", "acct-database-0"])
+def test_an_accounting_that_is_killed_loses_no_job(slurm: HostedSlurm, pod: str) -> None:
+    """Neither the one that runs, nor one that begins meanwhile, nor those that are recorded."""
+    recorded = slurm.submit("true")
+    slurm.reaches(recorded, "COMPLETED")
+    is_accounted(slurm, recorded)
+    running = slurm.submit(UNTIL_RELEASED)
+    worker = slurm.reaches(running, "RUNNING")["NodeList"]
+    slurm.kubernetes.delete("pod", pod, namespace=NAMESPACE, wait=False, gracePeriodSeconds=0)
+    meanwhile = slurm.submit("true")
+    slurm.run("touch", f"/tmp/go-{running}", pod=worker)
+    for job in (running, meanwhile):
+        fields = slurm.reaches(job, "COMPLETED")
+        assert (fields["Restarts"], fields["ExitCode"]) == ("0", "0:0")
+    for job in (recorded, running, meanwhile):
+        is_accounted(slurm, job)
+    are_ready(slurm)
