@@ -19,7 +19,7 @@ from tests.e2e.harness.waiting import eventually
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 EXAMPLES = CHECKOUT / "examples/hosted"
 STORAGE = f"{NAMESPACE}-examples"
-KINDS = ("tokens", "restapis", "nodesets", "accountings", "controllers")
+KINDS = ("tokens", "restapis", "loginsets", "nodesets", "accountings", "controllers")
 ASK = """\
 import json, ssl, sys, urllib.request
 host, token, authority = sys.stdin.read().split("\\n", 2)
@@ -56,12 +56,19 @@ def _apply(kubernetes: Kubernetes, body: Object) -> None:
         body["spec"]["redbox"]["database"]["storageClassName"] = STORAGE
     if body["kind"] == "NodeSet":
         body["spec"]["slurmd"]["resources"]["limits"] = {"cpu": "100m", "memory": "512Mi"}
+    if body["kind"] == "LoginSet":
+        body["spec"]["login"]["resources"]["limits"] = {"cpu": "100m", "memory": "256Mi"}
     body["metadata"]["namespace"] = NAMESPACE
     kubernetes.apply(json.dumps(body))
 
 
 def test_all_are_ready(slurm: HostedSlurm) -> None:
-    for kind, name in (("controller", "slurm"), ("accounting", "acct"), ("restapi", "api")):
+    for kind, name in (
+        ("controller", "slurm"),
+        ("accounting", "acct"),
+        ("restapi", "api"),
+        ("loginset", "login"),
+    ):
         eventually(
             lambda kind=kind, name=name: slurm.condition(kind, name, "Ready")[0] == "True",  # type: ignore[misc]
             what=f"Ready of {kind} {name}",
