@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from redbox_hosting.api.daemons import AccountingSpec, LoginSetSpec
+from redbox_hosting.api.daemons import AccountingSpec
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.build.pods.accounting import AccountingCell, mariadb_set, slurmdbd_set
-from redbox_hosting.build.pods.login import LoginCell, login_files, sshd_set
 from redbox_hosting.build.pods.network import (
     daemon_service,
-    logins_service,
     network_policies,
     service_account,
     slurmctld_services,
-    ssh_service,
     workers_budget,
     workers_service,
 )
@@ -68,27 +65,6 @@ REST = RestDeployment(
     replicas=2,
     has_accounting=True,
 )
-REF = {"controllerRef": {"name": "slurm"}}
-LOGIN = LoginCell(
-    name="login",
-    uid="uid-of-login",
-    spec=LoginSetSpec.model_validate(
-        REF
-        | {
-            "replicas": 2,
-            "rootSshAuthorizedKeys": "ssh-ed25519 AAAA root",
-            "extraSshdConfig": "MaxStartups 100",
-            "login": {"volumeMounts": [{"name": "home", "mountPath": "/home"}]},
-            "template": {
-                "spec": {"volumes": [{"name": "home", "persistentVolumeClaim": {"claimName": "home"}}]}
-            },
-            "redbox": {
-                "authorizedKeysRef": {"name": "people-keys"},
-                "trustedUserCaKeys": "ssh-ed25519 AAAA red-box",
-            },
-        }
-    ),
-)
 OPERATOR = {"namespace": "redbox-system", "name": "redbox-hosting"}
 
 
@@ -130,14 +106,6 @@ OBJECTS: dict[str, Any] = {
     "restapi": rest_deployment(cell(), REST),
     "slurmdbd": slurmdbd_set(cell(), ACCOUNTING),
     "mariadb": mariadb_set(cell(), ACCOUNTING),
-    "login": [
-        sshd_set(cell(USERS), LOGIN, "d1"),
-        ssh_service(cell(), "login", LOGIN.owner, {"spec": {"type": "LoadBalancer"}, "port": 2022}),
-        logins_service(cell()),
-    ],
-    "login-24.11": sshd_set(
-        cell(release=SlurmRelease.R24_11), LoginCell("l", "u", LoginSetSpec.model_validate(REF)), "d1"
-    ),
     "network-policies": network_policies(cell(), OPERATOR),
 }
 
@@ -145,13 +113,6 @@ OBJECTS: dict[str, Any] = {
 @pytest.mark.parametrize("name", OBJECTS)
 def test_objects(name: str) -> None:
     check(SNAPSHOTS / f"{name}.yaml", yaml.safe_dump(OBJECTS[name], sort_keys=False))
-
-
-def test_the_files_of_sshd() -> None:
-    check(SNAPSHOTS / "login-files.yaml", yaml.safe_dump(login_files(LOGIN.spec), sort_keys=False))
-    bare = login_files(LoginSetSpec.model_validate(REF))
-    assert bare.keys() == {"sshd_config"}
-    assert "PermitRootLogin no\n" in bare["sshd_config"]
 
 
 def pod_of(made: dict[str, Any]) -> dict[str, Any]:
@@ -175,9 +136,6 @@ def test_every_pod_but_those_that_become_users_passes_restricted_and_those_basel
     elif name.startswith("worker"):
         assert beyond_plain("slurmd", pod) == []
         assert "securityContext.runAsUser" not in beyond_restricted("slurmd", pod)
-    elif name.startswith("login"):
-        assert beyond_plain("login", pod) == []
-        assert {field.partition(".")[0] for field in beyond_restricted("login", pod)} == {"containers[login]"}
     else:
         role = {"control": "control", "restapi": "slurmrestd"}.get(name, name.partition("-")[0])
         assert beyond_restricted(role, pod) == []
