@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     for each in (ctld, slurmd, slurmdbd):
         each.add_argument("options", nargs="*", help="of the daemon, after --")
 
+    role("login", "sshd of a login pod")
     sack = role("sack", "the authentication socket of a login pod")
     sack.add_argument("--cluster", required=True, help="ClusterName of slurm.conf")
     sack.add_argument("--keys", type=Path, default=_KEYS, help="folder of slurm.jwks or slurm.key")

@@ -79,6 +79,11 @@ def slurmdbd(arguments: argparse.Namespace) -> int:
     os.execve(command[0], command, environment)  # noqa: S606 - the container's own program
 
 
+def login(_: argparse.Namespace) -> int:
+    command = entry.login()
+    os.execv(command[0], command)  # noqa: S606 - the container's own program
+
+
 def sack(arguments: argparse.Namespace) -> int:
     server = Sack(arguments.keys, arguments.cluster)
     with listen_at(arguments.socket) as listening:
@@ -120,6 +125,7 @@ ROLES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "slurmctld": slurmctld,
     "slurmd": slurmd,
     "slurmdbd": slurmdbd,
+    "login": login,
     "sack": sack,
     "front": front,
     "trial": trial,

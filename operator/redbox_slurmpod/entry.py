@@ -14,6 +14,7 @@ from redbox_slurmpod.supervision.processes import has_steps
 from redbox_slurmpod.supervision.supervisor import SupervisedDaemon
 
 CONFIGURATION = Path("/etc/slurm")
+SSHD_CONFIGURATION, HOST_KEY = Path("/etc/redbox/ssh"), Path("/etc/redbox/host-key")
 RUN = Path("/run")
 SHARED = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108 (where jobs write)
 _OURS = (sys.executable, "-I", "-m", "redbox_slurmpod")
@@ -66,6 +67,26 @@ def slurmdbd(
     _make_folder(run / "slurmdbd")
     copy_private(configuration, own)
     return ("/usr/sbin/slurmdbd", "-D", *options), {**os.environ, "SLURM_CONF": str(own / "slurm.conf")}
+
+
+def login(
+    *,
+    run: Path = RUN,
+    host_key: Path = HOST_KEY,
+    configuration: Path = SSHD_CONFIGURATION,
+    shared: Sequence[Path] = SHARED,
+) -> tuple[str, ...]:
+    """The command of sshd.
+
+    sshd refuses a host key that others can read, as a projected one is. Users of this pod must not replace
+    the socket that signs for them: its folder, a volume for all to write, is for the group of the other
+    container.
+    """
+    keep_from_jobs(run, shared)
+    _make_folder(run / "sshd")
+    (run / "slurm").chmod(0o775)
+    copy_private(host_key, run / "redbox" / "ssh")
+    return ("/usr/sbin/sshd", "-D", "-e", "-f", str(configuration / "sshd_config"))
 
 
 def keep_from_jobs(run: Path, shared: Sequence[Path]) -> None:

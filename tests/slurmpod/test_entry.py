@@ -21,6 +21,23 @@ def test_a_job_can_answer_no_look_up_of_users_and_replace_no_file_of_others(tmp_
     assert (run.stat().st_mode & 0o7777, shared.stat().st_mode & 0o7777) == (0o755, 0o1777)
 
 
+def test_sshd_gets_its_host_key_and_users_cannot_replace_the_socket_that_signs_for_them(
+    tmp_path: Path,
+) -> None:
+    run, shared = tmp_path / "run", tmp_path / "tmp"
+    for folder in (run, run / "slurm", shared):
+        folder.mkdir()
+        folder.chmod(0o777)
+    project(tmp_path / "host-key", {"ssh_host_ed25519_key": b"k", "ssh_host_ed25519_key.pub": b"p"})
+    command = entry.login(
+        run=run, host_key=tmp_path / "host-key", configuration=tmp_path / "ssh", shared=[shared]
+    )
+    assert command == ("/usr/sbin/sshd", "-D", "-e", "-f", str(tmp_path / "ssh/sshd_config"))
+    assert (run / "redbox/ssh/ssh_host_ed25519_key").stat().st_mode & 0o777 == 0o600
+    modes = [folder.stat().st_mode & 0o7777 for folder in (run, run / "slurm", shared)]
+    assert modes == [0o755, 0o775, 0o1777]
+
+
 def test_slurmctld_ends_its_container_when_it_ends(tmp_path: Path) -> None:
     daemon = entry.slurmctld(["-v"], run=tmp_path)
     assert daemon.command == ("/usr/sbin/slurmctld", "--systemd", "-v")

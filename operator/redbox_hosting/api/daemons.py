@@ -42,6 +42,21 @@ class LoginStrategy(KubeModel):
     )
 
 
+class RedboxLoginFields(KubeModel):
+    """Fields that other operators of Slurm do not have."""
+
+    authorized_keys_ref: ObjectRef | None = Field(
+        None,
+        description="A ConfigMap with users' public keys: each key of it is a user's name. Besides, "
+        "~/.ssh/authorized_keys of each user is read.",
+    )
+    trusted_user_ca_keys: str | None = Field(
+        None,
+        max_length=LONGEST_CONF,
+        description="Public keys of authorities whose SSH certificates are accepted, such as red-box's.",
+    )
+
+
 class LoginSetSpec(KubeModel):
     """Pods that users log in to with ssh."""
 
@@ -61,6 +76,9 @@ class LoginSetSpec(KubeModel):
     )
     strategy: LoginStrategy = Field(LoginStrategy(), description="How pods are replaced.")
     service: ServiceFields = Field({}, description="The Service of sshd, as in a pod's Service.")
+    redbox: RedboxLoginFields = Field(
+        RedboxLoginFields(), description="Fields that other operators of Slurm do not have."
+    )
 
 
 class RedboxRestApiFields(KubeModel):

@@ -73,6 +73,8 @@ NOBODY_UID = 65534
 MARIADB_UID, MARIADB_GID = 100, 101
 PORT_SLURMCTLD, PORT_SLURMD, PORT_SLURMDBD, PORT_SLURMRESTD = 6817, 6818, 6819, 6820
 PORT_SUPERVISOR, PORT_CONTROL, PORT_MARIADB = 6821, 6822, 3306
+PORT_SSHD, PORT_SSH = 2222, 22
+"""Of the pods, which have no right to ports below 1024, and of their Service."""
 REASON_PREFIX = "red-box: "
 """Begins the reason of each drain that the operator sets; all others are an administrator's."""
 
@@ -135,6 +137,16 @@ def control_name(controller: str) -> str:
 def workers_name(controller: str) -> str:
     """The headless Service of all workers, their budget, and their ServiceAccount."""
     return f"{controller}-workers"
+
+
+def logins_name(controller: str) -> str:
+    """The headless Service of all login pods: srun is called back by its host's name."""
+    return f"{controller}-logins"
+
+
+def login_name(login_set: str) -> str:
+    """The StatefulSet of sshd, its Service, its configuration and its host key."""
+    return f"{login_set}-login"
 
 
 def rest_api_name(rest_api: str) -> str:

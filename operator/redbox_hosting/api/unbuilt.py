@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from redbox_hosting.api.controller import ControllerSpec
-from redbox_hosting.api.daemons import LoginSetSpec
+from redbox_hosting.api.daemons import LoginSetSpec, LoginStrategyType
 from redbox_hosting.api.nodeset import ClaimRetention, NodeSetSpec, UpdateType
 from redbox_kube.status.models import KubeModel
 
@@ -71,3 +71,7 @@ def _(spec: NodeSetSpec) -> Iterator[tuple[str, str]]:
 def _(spec: LoginSetSpec) -> Iterator[tuple[str, str]]:
     if spec.initconf:
         yield "spec.initconf", "remove it: the operator prepares each container's files"
+    if spec.sssd_conf_ref:
+        yield "spec.sssdConfRef", "remove it, and name users in the Controller's spec.redbox.users"
+    if spec.strategy.type is LoginStrategyType.RECREATE:
+        yield "spec.strategy.type Recreate", "use RollingUpdate: pods are replaced in turn"

@@ -132,7 +132,7 @@ PODS = {
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_every_pod_but_slurmds_passes_restricted_and_slurmds_baseline(name: str) -> None:
+def test_every_pod_but_those_that_become_users_passes_restricted_and_those_baseline(name: str) -> None:
     pod = PODS[name]
     if name == "worker-privileged":
         assert "containers[slurmd].securityContext.privileged" in beyond_plain("slurmd", pod)
@@ -146,7 +146,7 @@ def test_every_pod_but_slurmds_passes_restricted_and_slurmds_baseline(name: str)
     assert pod["enableServiceLinks"] is False
 
 
-def test_only_slurmd_is_no_restricted_pod_and_says_why() -> None:
+def test_a_worker_is_no_restricted_pod_and_says_why() -> None:
     place = "containers[slurmd].securityContext"
     assert beyond_restricted("slurmd", PODS["worker"]) == [
         f"{place}.runAsNonRoot",

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from redbox_hosting.api import names
 from redbox_kube.api import kinds
@@ -121,13 +123,52 @@ async def test_objects_of_others_are_left_alone(bench: AccessBench) -> None:
     assert bench.api.objects[at(kinds.SERVICE, "api-restapi")]["spec"] == {"selector": {"app": "bank"}}
 
 
-async def test_a_login_set_says_that_its_pods_are_not_built(bench: AccessBench) -> None:
-    bench.put(names.LOGIN_SETS, "login", controllerRef={"name": "slurm"}, initconf={"image": "x"})
-    await bench.has(
-        lambda: "the pods of LoginSets are not built yet" in bench.says(names.LOGIN_SETS, "login")
+def put_login_set(bench: AccessBench, **spec: Any) -> None:
+    bench.put(names.LOGIN_SETS, "l", controllerRef={"name": "slurm"}, **spec)
+
+
+async def test_a_login_set_has_one_host_key_whatever_becomes_of_its_pods(bench: AccessBench) -> None:
+    put_login_set(bench)
+    await bench.has(lambda: "there is no Controller slurm" in bench.says(names.LOGIN_SETS, "l", "Observed"))
+    bench.put(names.CONTROLLERS, "slurm")
+    await bench.has(lambda: bench.condition(names.LOGIN_SETS, "l").get("status") == "True")
+    first = bench.secret("l-login")
+    key = serialization.load_ssh_private_key(first["ssh_host_ed25519_key"].encode(), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    put_login_set(bench, extraSshdConfig="MaxStartups 100", replicas=2)
+    await bench.has(lambda: logins(bench)["replicas"] == 2)
+    await bench.settled()
+    assert bench.secret("l-login") == first
+
+
+def logins(bench: AccessBench) -> dict[str, Any]:
+    return dict(bench.api.objects[at(kinds.STATEFUL_SET, "l-login")]["spec"])
+
+
+async def test_sshd_is_started_again_for_its_configuration_alone(bench: AccessBench) -> None:
+    bench.put(names.CONTROLLERS, "slurm")
+    put_login_set(bench)
+    await bench.has(lambda: bench.is_there(kinds.STATEFUL_SET, "l-login"))
+    first = logins(bench)["template"]
+    put_login_set(bench, replicas=3)
+    await bench.has(lambda: logins(bench)["replicas"] == 3)
+    assert logins(bench)["template"] == first
+    put_login_set(bench, extraSshdConfig="MaxStartups 100")
+    await bench.has(lambda: logins(bench)["template"] != first)
+    conf = bench.api.objects[at(kinds.CONFIG_MAP, "l-login")]["data"]["sshd_config"]
+    assert "MaxStartups 100\n" in conf
+
+
+async def test_what_is_not_built_of_a_login_set_is_said_and_stops_nothing_else(bench: AccessBench) -> None:
+    bench.put(names.CONTROLLERS, "slurm")
+    put_login_set(
+        bench,
+        initconf={"image": "x"},
+        strategy={"type": "Recreate"},
+        sssdConfRef={"name": "sssd", "key": "sssd.conf"},
     )
-    assert "spec.initconf is not built" in bench.says(names.LOGIN_SETS, "login")
-    assert bench.condition(names.LOGIN_SETS, "login", "Degraded")["status"] == "True"
-    assert bench.condition(names.LOGIN_SETS, "login", "Progressing")["status"] == "False"
-    assert bench.api.objects[at(names.LOGIN_SETS, "login")]["status"]["observedGeneration"] == 1
-    assert not bench.api.of_kind("StatefulSet")
+    await bench.has(lambda: bench.is_there(kinds.STATEFUL_SET, "l-login"))
+    said = bench.says(names.LOGIN_SETS, "l")
+    for field in ("spec.initconf", "spec.strategy.type Recreate", "spec.sssdConfRef"):
+        assert f"{field} is not built" in said
+    assert bench.condition(names.LOGIN_SETS, "l", "Degraded")["status"] == "True"

@@ -20,7 +20,14 @@ MANIFESTS = [
 ]
 OURS = {
     kind.name: kind
-    for kind in (names.CONTROLLERS, names.NODE_SETS, names.REST_APIS, names.ACCOUNTINGS, names.TOKENS)
+    for kind in (
+        names.CONTROLLERS,
+        names.NODE_SETS,
+        names.LOGIN_SETS,
+        names.REST_APIS,
+        names.ACCOUNTINGS,
+        names.TOKENS,
+    )
 }
 KINDS = {**OURS, "ConfigMap": kinds.CONFIG_MAP}
 SCHEMAS = {

@@ -33,6 +33,13 @@ def workers_service(cell: SlurmCell) -> Manifest:
     return _service(cell, names.workers_name(cell.name), own, pods, names.PORT_SLURMD, headless=True)
 
 
+def logins_service(cell: SlurmCell) -> Manifest:
+    """The names of all login pods."""
+    own = labels(cell.name, "login", cell.name)
+    pods = {names.LABEL_CLUSTER: cell.name, names.LABEL_ROLE: "login"}
+    return _service(cell, names.logins_name(cell.name), own, pods, names.PORT_SSHD, headless=True)
+
+
 def daemon_service(
     cell: SlurmCell,
     role: str,
@@ -48,6 +55,15 @@ def daemon_service(
     made = _service(cell, name, own, selector(cell.name, role, instance), port)
     made["metadata"]["ownerReferences"] = [owner]
     return _with_user_service(made, user or {})
+
+
+def ssh_service(cell: SlurmCell, instance: str, owner: Manifest, user: Manifest) -> Manifest:
+    """Of the pods of one LoginSet. A client returns to the pod that has its tmux."""
+    name = names.login_name(instance)
+    made = daemon_service(cell, "login", instance, name=name, port=names.PORT_SSH, owner=owner)
+    spec = made["spec"] | {"sessionAffinity": "ClientIP"}
+    spec["ports"] = [{"name": "ssh", "port": names.PORT_SSH, "targetPort": names.PORT_SSHD}]
+    return _with_user_service({**made, "spec": spec}, user)
 
 
 def _service(
@@ -87,7 +103,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
     """One for each role. `operator` is the namespace and the name of the operator's pods' labels.
 
     Daemons, stepds and srun use ephemeral ports, so pods of one cluster reach each other on all ports. The
-    database is for slurmdbd alone, and control for the operator.
+    database is for slurmdbd alone, control for the operator, and sshd for everybody.
     """
     cluster = {names.LABEL_CLUSTER: cell.name}
     from_operator = {
@@ -109,6 +125,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
             {"from": [from_operator], "ports": [{"port": names.PORT_SUPERVISOR, "protocol": "TCP"}]},
         ],
         "slurmd": [{"from": [slurm]}],
+        "login": [{"from": [slurm]}, {"ports": [{"port": names.PORT_SSHD, "protocol": "TCP"}]}],
         "slurmdbd": [{"from": [slurm]}],
         "control": [{"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}],
         "mariadb": [{"from": [slurmdbd], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],

@@ -201,5 +201,6 @@ def slurm_probe(cell: SlurmCell, port: int) -> Manifest:
 
 
 def dns(cell: SlurmCell) -> Manifest:
-    """Slurm and MPI use bare host names of workers."""
-    return {"searches": [f"{names.workers_name(cell.name)}.{cell.namespace}.svc.cluster.local"]}
+    """Slurm and MPI use bare host names of workers, and slurmctld those of the pods that srun runs in."""
+    services = (names.workers_name(cell.name), names.logins_name(cell.name))
+    return {"searches": [f"{service}.{cell.namespace}.svc.cluster.local" for service in services]}

@@ -26,7 +26,11 @@ RESTRICTED_VOLUMES = frozenset(
 SECCOMP = frozenset({"RuntimeDefault", "Localhost"})
 APPARMOR = frozenset({"RuntimeDefault", "Localhost"})
 SELINUX_TYPES = frozenset({"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
-OPERATORS_CONTAINERS = {"slurmrestd": ("slurmrestd", "front"), "control": ("slurmrestd", "front")}
+OPERATORS_CONTAINERS = {
+    "slurmrestd": ("slurmrestd", "front"),
+    "control": ("slurmrestd", "front"),
+    "login": ("login", "sack"),
+}
 """By role; of the other roles it is the one that has the role's name."""
 KEY_VOLUMES = {
     "slurmctld": ("etc", "run", "tls"),
@@ -34,6 +38,7 @@ KEY_VOLUMES = {
     "slurmdbd": ("etc", "run"),
     "slurmrestd": ("tls",),
     "control": ("tls",),
+    "login": ("keys", "host-key", "run"),
 }
 """By role: the operator's volumes with keys, with copies of them, or with the socket that signs with them."""
 MOST_NAMED = 5

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from redbox_hosting.api import names
 from redbox_hosting.build.pods.network import (
     daemon_service,
+    logins_service,
     network_policies,
     service_account,
     slurmctld_services,
@@ -50,6 +51,7 @@ def network_objects(cell: SlurmCell, operator: OperatorPods) -> list[DesiredObje
         *(service_account(cell, role) for role in ("slurmctld", "slurmd", "control")),
         service,
         workers_service(cell),
+        logins_service(cell),
         workers_budget(cell),
         *network_policies(cell, {"namespace": operator.namespace, "name": operator.name}),
     ]

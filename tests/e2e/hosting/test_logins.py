@@ -1,0 +1,161 @@
+"""Users of a hosted Slurm log in with ssh, and work as on any login node."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from redbox_bed.bed import Bed
+from redbox_bed.core.errors import CommandError
+from tests.e2e.harness.hosted_slurm import (
+    CLUSTER,
+    NAMESPACE,
+    SLURMCTLD,
+    VERSION,
+    HostedSlurm,
+    applied_slurm,
+    hosting,
+)
+from tests.e2e.harness.waiting import eventually
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+LOGIN = "login-login"
+OPTIONS = (
+    *("-i", "/tmp/id", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"),
+    *("-o", f"HostKeyAlias={LOGIN}", "-o", "UserKnownHostsFile=/tmp/hosts"),
+)
+"""The host key must be the one in the Secret."""
+HOSTILE = """\
+rm -f /run/slurm/sack.socket; touch /run/slurm/x; mkdir /run/nscd
+cat /run/redbox/ssh/* /etc/redbox/host-key/*
+find / -xdev -name slurm.jwks -o -name slurm.key
+sinfo --noheader --Node --format=%N
+"""
+LINES = {
+    "passwd": "alice:x:2001:2001::/tmp:/bin/bash\nbob:x:2002:2002::/tmp:/bin/bash\n",
+    "group": "alice:x:2001:\nbob:x:2002:\n",
+}
+
+
+@dataclass(frozen=True)
+class Logins:
+    """A LoginSet of two pods, and alice's key in slurmctld's pod, from which she comes."""
+
+    slurm: HostedSlurm
+
+    def ssh(self, command: str, *, user: str = "alice", host: str = LOGIN, port: int = 22) -> str:
+        """Its stdout."""
+        return self.slurm.run("ssh", *OPTIONS, "-p", str(port), f"{user}@{host}", command)
+
+    def pods(self) -> list[str]:
+        """Their host names in the cluster's DNS."""
+        return [f"{LOGIN}-{number}.{CLUSTER}-logins.{NAMESPACE}.svc" for number in range(2)]
+
+
+@pytest.fixture(scope="module", params=["24.11", "26.05"])
+def logins(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Logins]:
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    with hosting(bed, request.param) as kubernetes:
+        for name, data in (("people", LINES), ("people-keys", {"alice": public.decode() + "\n"})):
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+            body["metadata"]["namespace"] = NAMESPACE  # type: ignore[index]
+            kubernetes.apply(json.dumps(body))
+        with applied_slurm(bed, kubernetes, 2) as slurm:
+            slurm.change("controller", CLUSTER, {"redbox": {"users": {"configMapRef": {"name": "people"}}}})
+            kubernetes.apply(json.dumps(login_set()))
+            made = Logins(slurm)
+            slurm.has_idle(2)
+            eventually(
+                lambda: slurm.condition("loginset", "login", "Ready")[0] == "True", what="Ready of login"
+            )
+            eventually(slurm.is_ready, what="slurmctld with its users")
+            write(slurm, "/tmp/id", private.decode())
+            secret = kubernetes.get("secret", LOGIN, NAMESPACE)["data"]["ssh_host_ed25519_key.pub"]
+            write(slurm, "/tmp/hosts", f"{LOGIN} {base64.b64decode(secret).decode()}")
+            yield made
+            kubernetes.delete("loginsets.slurm.redbox.dev", "login", namespace=NAMESPACE)
+
+
+def login_set() -> dict[str, object]:
+    limits = {"resources": {"limits": {"cpu": "200m", "memory": "256Mi"}}}
+    return {
+        "apiVersion": VERSION,
+        "kind": "LoginSet",
+        "metadata": {"name": "login", "namespace": NAMESPACE},
+        "spec": {
+            "controllerRef": {"name": CLUSTER},
+            "replicas": 2,
+            "login": limits,
+            "redbox": {"authorizedKeysRef": {"name": "people-keys"}},
+        },
+    }
+
+
+def write(slurm: HostedSlurm, path: str, text: str) -> None:
+    slurm.kubernetes(
+        *("exec", "--stdin", f"--namespace={NAMESPACE}", SLURMCTLD, "--"),
+        *("sh", "-c", f"umask 077; cat >{path}"),
+        stdin=text,
+    )
+
+
+def test_a_user_submits_from_each_login_pod(logins: Logins) -> None:
+    assert logins.ssh("id -un") == "alice"
+    for host in logins.pods():
+        name = host.partition(".")[0]
+        on = {"host": host, "port": 2222}
+        assert logins.ssh("hostname", **on) == name  # type: ignore[arg-type]
+        assert logins.ssh("cd /tmp; srun sh -c 'hostname; id -un'", **on).split() in (  # type: ignore[arg-type]
+            ["cpu-0", "alice"],
+            ["cpu-1", "alice"],
+        )
+        assert logins.ssh("cd /tmp; salloc --quiet --nodes=2 srun id -un", **on).split() == ["alice"] * 2  # type: ignore[arg-type]
+        job = logins.ssh("cd /tmp; sbatch --parsable --wrap='sleep 600'", **on)  # type: ignore[arg-type]
+        assert logins.slurm.reaches(job, "RUNNING")["UserId"] == "alice(2001)"
+        logins.ssh(f"scancel {job}", **on)  # type: ignore[arg-type]
+        logins.slurm.reaches(job, "CANCELLED")
+
+
+def test_files_come_in(logins: Logins) -> None:
+    write(logins.slurm, "/tmp/data", "42")
+    logins.slurm.run(
+        "scp", "-q", *OPTIONS, "-P", "2222", "/tmp/data", f"alice@{logins.pods()[0]}:/tmp/copied"
+    )
+    assert logins.ssh("cat /tmp/copied", host=logins.pods()[0], port=2222) == "42"
+
+
+@pytest.mark.parametrize("user", ["bob", "root", "slurm", "nobody"])
+def test_a_key_is_its_users_alone(logins: Logins, user: str) -> None:
+    with pytest.raises(CommandError, match="Permission denied"):
+        logins.ssh("true", user=user)
+
+
+def test_a_user_has_no_key_of_slurm_and_cannot_take_the_place_of_what_signs(logins: Logins) -> None:
+    assert logins.ssh(f"{{ {HOSTILE} }} 2>/dev/null").split() == ["cpu-0", "cpu-1"]
+
+
+def test_a_new_pod_has_the_same_host_key(logins: Logins) -> None:
+    before = logins.slurm.kubernetes.get("pod", f"{LOGIN}-0", NAMESPACE)["metadata"]["uid"]
+    logins.slurm.kubernetes.delete("pod", f"{LOGIN}-0", namespace=NAMESPACE)
+
+    def is_new() -> bool:
+        found = logins.slurm.kubernetes.list("pod", NAMESPACE, labels="slurm.redbox.dev/role=login")
+        ready = [pod for pod in found if pod["metadata"]["name"] == f"{LOGIN}-0"]
+        return (
+            bool(ready)
+            and ready[0]["metadata"]["uid"] != before
+            and all(each.get("ready") for each in ready[0]["status"].get("containerStatuses", [{}]))
+        )
+
+    eventually(is_new, what=f"a new {LOGIN}-0")
+    assert logins.ssh("id -un", host=logins.pods()[0], port=2222) == "alice"

@@ -1,0 +1,75 @@
+"""The objects of a LoginSet: snapshots, and Pod Security."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from redbox_hosting.api.daemons import LoginSetSpec
+from redbox_hosting.build.config.releases import SlurmRelease
+from redbox_hosting.build.pods.login import LoginCell, login_files, sshd_set
+from redbox_hosting.build.pods.network import logins_service, ssh_service
+from redbox_hosting.build.pods.pod_security import beyond_plain
+from tests.hosting.build.pod_security import beyond_restricted
+from tests.hosting.factories import cell
+from tests.hosting.snapshots import check
+
+SNAPSHOTS = Path(__file__).with_name("snapshots")
+USERS = {"redbox": {"users": {"configMapRef": {"name": "people"}}}}
+REF = {"controllerRef": {"name": "slurm"}}
+LOGIN = LoginCell(
+    name="login",
+    uid="uid-of-login",
+    spec=LoginSetSpec.model_validate(
+        REF
+        | {
+            "replicas": 2,
+            "rootSshAuthorizedKeys": "ssh-ed25519 AAAA root",
+            "extraSshdConfig": "MaxStartups 100",
+            "login": {"volumeMounts": [{"name": "home", "mountPath": "/home"}]},
+            "template": {
+                "spec": {"volumes": [{"name": "home", "persistentVolumeClaim": {"claimName": "home"}}]}
+            },
+            "redbox": {
+                "authorizedKeysRef": {"name": "people-keys"},
+                "trustedUserCaKeys": "ssh-ed25519 AAAA red-box",
+            },
+        }
+    ),
+)
+BARE = LoginCell("l", "u", LoginSetSpec.model_validate(REF))
+SETS = {
+    "login": sshd_set(cell(USERS), LOGIN, "d1"),
+    "login-24.11": sshd_set(cell(release=SlurmRelease.R24_11), BARE, "d1"),
+}
+SERVICES = [
+    ssh_service(cell(), "login", LOGIN.owner, {"spec": {"type": "LoadBalancer"}, "port": 2022}),
+    logins_service(cell()),
+]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_objects(name: str) -> None:
+    check(SNAPSHOTS / f"{name}.yaml", yaml.safe_dump(SETS[name], sort_keys=False))
+
+
+def test_services() -> None:
+    check(SNAPSHOTS / "login-services.yaml", yaml.safe_dump(SERVICES, sort_keys=False))
+
+
+@pytest.mark.parametrize("made", SETS.values(), ids=SETS)
+def test_only_the_container_that_becomes_users_is_not_restricted(made: dict[str, Any]) -> None:
+    pod = made["spec"]["template"]["spec"]
+    assert beyond_plain("login", pod) == []
+    assert {field.partition(".")[0] for field in beyond_restricted("login", pod)} == {"containers[login]"}
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+
+
+def test_the_files_of_sshd() -> None:
+    check(SNAPSHOTS / "login-files.yaml", yaml.safe_dump(login_files(LOGIN.spec), sort_keys=False))
+    bare = login_files(LoginSetSpec.model_validate(REF))
+    assert bare.keys() == {"sshd_config"}
+    assert "PermitRootLogin no\n" in bare["sshd_config"]
