@@ -50,6 +50,7 @@ async def test_a_command_gets_its_input_and_gives_its_output_and_exit_code() -> 
             "task": None,
             "size": None,
             "term": None,
+            "attach": False,
         }
 
 
