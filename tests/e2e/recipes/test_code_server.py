@@ -93,5 +93,5 @@ def test_an_editor_in_a_browser_has_a_terminal_in_the_job(bed: Bed, code_server:
         page.locator(".terminal .xterm-helper-textarea").wait_for(state="attached")
         page.keyboard.type("echo $SLURM_JOB_ID >~/made-by-code-server\n")
         ask = ("cat", "/home/alice/made-by-code-server")
-        eventually(lambda: bed.host("login").run(*ask, check=False).stdout.strip() == job_id)
+        eventually(lambda: bed.host("login").run(*ask, check=False).stdout.strip() == job_id, 300)
         assert code_server.password not in page.url

@@ -132,6 +132,7 @@ def test_a_pod_reaches_the_job_by_the_name_of_its_service(bed: Bed, jobs: SlurmJ
         eventually(lambda: inside.pages(f"{NOTEBOOK}.{job.namespace}") == pages, what="the page by its name")
 
 
+@pytest.mark.nightly(delivery="Virtual")
 def test_a_dashboard_in_kubernetes_shows_what_a_job_measures(jobs: SlurmJobs) -> None:
     """The example as it is, but for what the bed has not: DNS, and a registry with busybox."""
     first, service, dashboard = yaml.safe_load_all((EXAMPLES / "dashboard.yaml").read_text())
