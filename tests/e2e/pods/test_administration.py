@@ -1,4 +1,4 @@
-"""What administrators allow pods on Slurm, and take away under them: rules, tokens, a SlurmCluster, all of it."""
+"""What administrators allow pods on Slurm, and take away: rules, tokens, a SlurmCluster, all of it."""
 
 from __future__ import annotations
 
