@@ -94,7 +94,7 @@ def test_a_partition_that_a_virtual_cluster_lacks_is_named_with_those_that_there
     assert problem is not None
     assert (problem.reason, problem.final) == ("NoSuchPartition", False)
     assert "has no partition debgu (only: debug, long und breit)" in problem.message
-    label = {"nodeSelector": {"redbox.dev/partition": partition_label("long und breit")}}
+    label: dict[str, Any] = {"nodeSelector": {"redbox.dev/partition": partition_label("long und breit")}}
     for job in (slurm_job(), slurm_job(partition="debug"), slurm_job(**label)):
         assert problem_of_partition(job, virtual, there) is None
     assert problem_of_partition(slurm_job(partition="debgu"), virtual, None) is None  # not listed yet
