@@ -107,6 +107,7 @@ def test_helm_has_nothing_to_say_against_the_chart(helm: Path, example: str) -> 
             "resourced.pods.namespaces has redbox-system",
         ),
         ({"networkPolicy": {"metricsFrom": [{"nsSelector": {}}]}}, "/networkPolicy/metricsFrom/0"),
+        ({"networkPolicy": {"companions": {"namespaces": ["alice"]}}}, "companions.redboxes is empty"),
         ({"operator": {"tolerations": [{"effect": "Never"}]}}, "/operator/tolerations/0/effect"),
         ({"operator": {"companionUsers": {"first": 2_000_000_000}}}, "lower first or count"),
     ],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from redbox_api.models import Job, OwnerRef, Phase
+from redbox_api.models import Amounts, Job, OwnerRef, Partition, Phase
 from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_clusters.slurm_endpoint import SlurmEndpoint
 from redbox_operator.api.slurmcluster_status import (
@@ -33,6 +33,11 @@ def slurm_cluster(**spec: Any) -> SlurmCluster:
         "audience": "redbox.dev/hpc1/4711",
     }
     return SlurmCluster.model_validate({"metadata": {"name": "hpc1"}, "spec": {**given, **spec}})
+
+
+def partition(name: str = "debug", *, free: int = 4, state: str = "UP") -> Partition:
+    cpus = Amounts(nodes=1, cpus=4, mem_mb=100)
+    return Partition(name=name, state=state, total=cpus, free=cpus.model_copy(update={"cpus": free}))
 
 
 def slurm_endpoint(name: str = "mine", namespace: str = "farm", **metadata: Any) -> SlurmEndpoint:

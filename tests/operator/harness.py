@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -48,6 +49,7 @@ class Link:
         self.unlisted: dict[RowKey, Job] = {}  # ended before the list: shown only by a lookup
         self.absent: set[RowKey] = set()
         self.lag = StatusLag()
+        self.partition_watch = SimpleNamespace(partitions=None)
         self.done: list[str] = []
         self.synced = True
         self.away = False

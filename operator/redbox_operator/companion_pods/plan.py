@@ -38,6 +38,7 @@ IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName
 CLAIM_HINT = (
     ". Create the claim that results.volume names, or find out why it is not bound: then this goes on"
 )
+UNKNOWN_FIELD = "is not a field of this request"
 CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 
 
@@ -47,6 +48,17 @@ class FinalMessage:
 
     refused: str | None = None
     results: ResultsStatus | None = None
+
+    @property
+    def refusal(self) -> StatusProblem | None:
+        """Why red-box does not take the job. The operator sends no field that its own release lacks."""
+        if not self.refused:
+            return None
+        if UNKNOWN_FIELD in self.refused:
+            cure = "leave the field out in a new SlurmJob, or ask the HPC administrator to upgrade red-box"
+            message = f"red-box is older than the operator ({self.refused}): {cure}"
+            return StatusProblem("RedboxTooOld", message, final=True)
+        return StatusProblem("Refused", self.refused, final=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,12 @@ from redbox_operator.slurmjob.attempt_state import (
     own_pods,
     pod_of,
 )
-from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
+from redbox_operator.slurmjob.validation import (
+    NO_SUCH_PARTITION,
+    problem_of,
+    problem_of_cluster,
+    problem_of_partition,
+)
 
 COLLECT_AGAIN_S = 1.0
 
@@ -51,8 +56,8 @@ class AttemptPods:
             if before.finished or state.cancel:
                 return CompanionState(None, None)  # refused or cancelled before it had one
             problem, for_slurm = self._obstacle(state)
-            if problem:
-                return CompanionState(None, None, problem)
+            if problem:  # new partitions wake nobody
+                return CompanionState(None, None, problem, waits=problem.reason == NO_SUCH_PARTITION)
         if link is None:
             problem = self._links.problem_of(cluster_of(job, self._links.names()))
             return CompanionState(recorded, pod, None if before.finished else problem)
@@ -93,8 +98,9 @@ class AttemptPods:
         if "deletionTimestamp" in link.cluster.metadata:
             message = f"{link.cluster.title} is being deleted: name another one in a new SlurmJob"
             return StatusProblem("ClusterBeingDeleted", message), ()
-        if dependencies.are_met(state.before):
-            return None, ()
+        missing = problem_of_partition(job, link.cluster, link.partition_watch.partitions)
+        if missing or dependencies.are_met(state.before):
+            return missing, ()
         for_slurm, problem = dependencies.resolve(
             job,
             link.cluster.key,

@@ -217,9 +217,9 @@ def _without_row(inputs: StatusInputs) -> JobOutcome:
         return _cancelled_without_row(inputs.cancel, before)
     if before.finished or before.reason in {RETRYING, SUSPENDED}:
         return _previous_outcome(before)
-    if inputs.final_message and inputs.final_message.refused and not before.job_id:
-        refused = StatusProblem("Refused", inputs.final_message.refused, final=True)
-        return JobOutcome(JobPhase.FAILED, refused.reason, refused.message, "Failed", refused)
+    refusal = inputs.final_message and inputs.final_message.refusal
+    if refusal and not before.job_id:
+        return _with_problem(refusal, before)
     problem = inputs.problem or inputs.pod_problem
     if problem is None and before.job_id:
         problem = StatusProblem(

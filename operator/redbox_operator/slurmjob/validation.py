@@ -7,16 +7,21 @@ from collections.abc import Collection, Sequence
 
 from pydantic import ValidationError
 
+from redbox_api.models import Partition
 from redbox_clusters.names import LABEL_CLUSTER, LABEL_PARTITION, SLURM_JOBS
 from redbox_clusters.node_labels import partition_label
+from redbox_clusters.slurm_cluster import Delivery, SlurmCluster
 from redbox_clusters.slurm_endpoint import is_endpoint, is_visible, title_of
 from redbox_kube.status.problems import StatusProblem, first_flaw
+from redbox_operator.api.partition_status import partition_names
 from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJob
 from redbox_operator.companion_pods.job_request import LARGEST_REQUEST, job_request, stored_request
 from redbox_operator.companion_pods.placement import cluster_of, partition_of
 from redbox_operator.slurmcluster.registry import NO_SUCH_ENDPOINT
 from redbox_shared.pod_contract import DEFAULT_READINESS_PORT
 
+NO_SUCH_PARTITION = "NoSuchPartition"
+MOST_NAMED = 20
 VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
 
 
@@ -48,6 +53,25 @@ def problem_of_cluster(job: SlurmJob, clusters: Collection[str]) -> StatusProble
         )
         return StatusProblem(NO_SUCH_ENDPOINT if is_endpoint(name) else "NoSuchCluster", message)
     return None
+
+
+def problem_of_partition(
+    job: SlurmJob, cluster: SlurmCluster, partitions: Sequence[Partition] | None
+) -> StatusProblem | None:
+    """Why no virtual node is its partition's. With Container delivery Slurm itself refuses the job."""
+    name = partition_of(job)
+    if name is None or partitions is None or cluster.spec.delivery is not Delivery.VIRTUAL:
+        return None
+    if any(name in {partition.name, partition_label(partition.name)} for partition in partitions):
+        return None
+    names = partition_names(partitions)
+    more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    shown = ", ".join([*names[:MOST_NAMED], *more]) or "none"
+    message = (
+        f"{cluster.title} has no partition {name} (only: {shown}): name one of these in a new SlurmJob. "
+        f"Once there is a partition {name}, this SlurmJob continues"
+    )
+    return StatusProblem(NO_SUCH_PARTITION, message)
 
 
 def _shown(key: str) -> str:

@@ -354,7 +354,7 @@ class WorkloadManager(Protocol):
     async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
         """Query the accounting for all jobs of a user, to find an id by its mark."""
 
-    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+    async def usage(self, user: UnixUser, jobs: Collection[JobHandle]) -> tuple[StepUsage, ...]:
         """The present usage of the steps of these jobs of the user, as far as it is measured."""
 
     async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[PastUsage, ...] | None:

@@ -232,8 +232,8 @@ class UsageOfJobs:
 
     async def _take(self, records: Mapping[JobKey, JobRecord], user: UnixUser, meters: OwnerMeters) -> None:
         ids = {job_id: key for key, record in records.items() for job_id in _ids_of(record)}
-        leaders = [record.job_id for record in records.values() if record.job_id]
-        steps = await with_deadline(self._clock, CALL_S, self._workload.usage(user, leaders))
+        handles = [record.handle for record in records.values() if record.handle]
+        steps = await with_deadline(self._clock, CALL_S, self._workload.usage(user, handles))
         of_jobs: defaultdict[JobKey, list[StepUsage]] = defaultdict(list)
         for step in steps:
             if step.job_id in ids:

@@ -315,8 +315,8 @@ class LocalManager:
     def appends(self) -> bool:
         return False
 
-    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
-        del user, job_ids
+    async def usage(self, user: UnixUser, jobs: Collection[JobHandle]) -> tuple[StepUsage, ...]:
+        del user, jobs
         return ()
 
     async def past_usage(self, user: UnixUser, job_ids: Collection[str]) -> None:

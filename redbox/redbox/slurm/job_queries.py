@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -47,9 +48,6 @@ class JobQueries:
         self._polls, self._lookups = (PerUserQueries(commands.clock.monotonic) for _ in range(2))
         self._rows = squeue.RowReader()
         self._builders: dict[UnixUser, QueueJobBuilder] = {}
-        self._tasks: dict[
-            UnixUser, dict[str, str]
-        ] = {}  # 7_1 by the id that it has as a job, of the last poll
         self._has_job_states_only = True  # until squeue rejects the option
 
     # ------------------------------------------------------------------------------------------ the queue
@@ -65,7 +63,6 @@ class JobQueries:
         own = private and users is not None
         readers = in_order(self.users) if own else [self._commands.observer]
         self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
-        self._tasks = {reader: self._tasks.get(reader, {}) for reader in readers}
 
         async def query(reader: UnixUser, deadline: float | None) -> QueueSnapshot:
             record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
@@ -73,7 +70,6 @@ class JobQueries:
             text = await self._queue_text(reader, record_format, uids, deadline)
             rows = self._rows.read(text, record_format, report, wanted)
             shown = own_rows(rows, reader) if own else list(rows)
-            self._tasks[reader] = squeue.tasks_by_own_id(shown)
             jobs, contradictory = self._builders[reader].build(shown)
             took_s = self._clock.monotonic() - started
             return QueueSnapshot(at, took_s, jobs, report.complete, report.dropped, contradictory)
@@ -181,13 +177,19 @@ class JobQueries:
             return ""
         raise WorkloadManagerError(f"squeue failed: {words}")
 
-    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
-        """As measured by the slurmds, which answer only the jobs' own user; sstat names tasks by own ids."""
-        text = await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user)
-        tasks = self._tasks.get(user) or self._tasks.get(self._commands.observer, {})
-        return tuple(
-            replace(used, job_id=tasks.get(used.job_id, used.job_id)) for used in sstat.read_usage(text)
-        )
+    async def usage(self, user: UnixUser, jobs: Collection[JobHandle]) -> tuple[StepUsage, ...]:
+        """As measured by the slurmds, which answer only the jobs' own user; sstat names tasks by own ids.
+
+        Of ids that Slurm has given to other jobs since the last poll nothing is shown.
+        """
+        ids = sorted(job.job_id for job in jobs)
+        used = list(sstat.read_usage(await self._commands.read(sstat.usage_argv(ids), user=user)))
+        parts = defaultdict(list)
+        for row in await self.rows_of(user, ids) if used else ():
+            parts[row.leader].append(row)
+        same = [rows for job in jobs if (rows := parts[job.job_id]) and is_same_job(job, rows)]
+        names = {row.job_id: squeue.name_of_task(row) or row.job_id for rows in same for row in rows}
+        return tuple(replace(step, job_id=names[step.job_id]) for step in used if step.job_id in names)
 
 
 def is_same_job(job: JobHandle, rows: Sequence[squeue.QueueRow]) -> bool:

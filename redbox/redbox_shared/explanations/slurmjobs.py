@@ -72,6 +72,10 @@ SLURMJOB_REASONS = {
         "The SlurmEndpoint does not exist, or the operator may not list those of this namespace.",
         "Create the SlurmEndpoint, or delete the SlurmJob: its job in Slurm keeps running.",
     ),
+    "NoSuchPartition": Explanation(
+        "With Virtual delivery: the SlurmCluster has no partition of this name.",
+        "Name one of `kubectl slurm info` in a new SlurmJob.",
+    ),
     "NotKnown": Explanation(
         "red-box has no record of the job any more: its journal was lost or replaced.",
         "The HPC administrator runs `redbox recover` on the login node.",
@@ -92,6 +96,10 @@ SLURMJOB_REASONS = {
         "A ResourceQuota of the namespace is used up: each SlurmJob needs a pod.",
         "Delete SlurmJobs that have ended, or ask the Kubernetes administrator for a larger quota. The job "
         "then continues.",
+    ),
+    "RedboxTooOld": Explanation(
+        "red-box is older than the operator, and does not know a field of the SlurmJob.",
+        "Leave the field out in a new SlurmJob, or ask the HPC administrator to upgrade red-box.",
     ),
     "Refused": Explanation(
         "red-box or Slurm refuses the job: no mapping rule, an unknown partition or account, or a wrong "

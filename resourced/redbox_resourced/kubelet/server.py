@@ -33,6 +33,7 @@ from redbox_resourced.kubelet.pod_finder import PodFinder
 from redbox_resourced.kubelet.rejection import why
 from redbox_resourced.kubelet.sessions.handler import SessionHandler
 from redbox_resourced.kubelet.sessions.statuses import status_response
+from redbox_resourced.kubelet.turns import NamespaceTurns
 from redbox_resourced.kubelet.usage import PodUsage
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
@@ -58,8 +59,9 @@ class KubeletApi:
         self._authorizer = authorizer
         self._usage = PodUsage(self._informer.pods.values, clusters, submitter)
         finder = PodFinder(self._informer, clusters, submitter)
-        self._logs = LogHandler(finder)
-        self._sessions = SessionHandler(finder, self._logs)
+        turns = NamespaceTurns()
+        self._logs = LogHandler(finder, turns)
+        self._sessions = SessionHandler(finder, self._logs, turns)
         pods.on_delete += [self._logs.end_readers, self._sessions.end_sessions]
 
     def runner(self) -> web.AppRunner:

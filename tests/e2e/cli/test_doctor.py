@@ -107,26 +107,26 @@ def quota_used_up(bed: Bed) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "line", "cure"),
+    ("fault", "within_s", "line", "cure"),
     [
-        (redbox_down, "SlurmCluster hpc1|submit to hpc1", "systemctl status redbox"),
-        (sudo_refuses, "submit to hpc1: .*sudo", "redbox check"),
-        (operator_away, "submit to hpc1: the operator has not seen", "deployment/redbox-operator"),
-        (quota_used_up, "quota none: count/slurmjobs", "delete SlurmJobs that have ended"),
+        (redbox_down, 15, "SlurmCluster hpc1|submit to hpc1", "systemctl status redbox"),
+        (sudo_refuses, 60, "submit to hpc1: .*sudo", "redbox check"),
+        (operator_away, 15, "submit to hpc1: the operator has not seen", "deployment/redbox-operator"),
+        (quota_used_up, 60, "quota none: count/slurmjobs", "delete SlurmJobs that have ended"),
         pytest.param(
-            user_denied, "submit to hpc1: .*role submit", "mapping.rules", marks=pytest.mark.nightly
+            user_denied, 60, "submit to hpc1: .*role submit", "mapping.rules", marks=pytest.mark.nightly
         ),
         pytest.param(
-            authority_wrong, "SlurmCluster hpc1: .*certificate", "redbox init", marks=pytest.mark.nightly
+            authority_wrong, 60, "SlurmCluster hpc1: .*certificate", "redbox init", marks=pytest.mark.nightly
         ),
     ],
 )
 def test_each_fault_of_the_chain_is_a_line_with_its_cure(
-    bed: Bed, plugin: Plugin, fault: Fault, line: str, cure: str
+    plugin: Plugin, fault: Fault, within_s: int, line: str, cure: str
 ) -> None:
-    with fault(bed):
-        ended = plugin("doctor", "--timeout=60")
-    eventually(lambda: reachable(Kubernetes(bed)) == "True", what="a cluster that is well again")
+    with fault(plugin.bed):
+        ended = plugin("doctor", f"--timeout={within_s}")
+    eventually(lambda: reachable(Kubernetes(plugin.bed)) == "True", what="a cluster that is well again")
     assert ended.returncode == 1, ended.stdout
     assert re.search(rf"^!! (?:{line}).*\n   cure: .*(?:{cure})", ended.stdout, re.MULTILINE), ended.stdout
 

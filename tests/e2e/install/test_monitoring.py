@@ -315,6 +315,7 @@ def test_alerts_fire_for_what_they_describe_and_end_with_it(
 
 
 @pytest.mark.usefixtures("prometheus")
+@pytest.mark.nightly
 def test_a_horizontal_pod_autoscaler_follows_the_jobs_that_wait_in_a_partition(login: Host, bed: Bed) -> None:
     """The example, with a Deployment whose pods fit on no node: only their number is of interest."""
     kubernetes = Kubernetes(bed)

@@ -12,8 +12,8 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.network_policies import clients, enforced
-from tests.e2e.harness.redbox_in_pod import OBJECT, POD, RedboxInPod, redbox_in_pod
-from tests.e2e.harness.slurmjobs import new_name
+from tests.e2e.harness.redbox_in_pod import NAME, OBJECT, POD, RedboxInPod, redbox_in_pod
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [
@@ -36,6 +36,7 @@ except TimeoutError:
 @pytest.fixture
 def site(bed: Bed) -> Iterator[RedboxInPod]:
     """Operator, resourced and a red-box, as pods."""
+    SlurmJobs.on(bed)
     with redbox_in_pod(bed) as site:
         yield site
 
@@ -84,5 +85,33 @@ def test_each_pod_of_ours_is_reached_by_those_that_its_policy_names_and_by_no_ot
 
 
 def from_redbox(kubectl: Kubernetes, address: str, port: int) -> str:
-    words = ("python3", "-c", CONNECTS, address, str(port))
-    return kubectl("exec", POD, *HERE, "--container=redbox", "--", *words).strip()
+    return kubectl("exec", POD, *HERE, "--container=redbox", "--", *connecting(address, port)).strip()
+
+
+def connecting(address: str, port: int) -> tuple[str, ...]:
+    return ("python3", "-c", CONNECTS, address, str(port))
+
+
+def test_a_companion_reaches_its_red_box_and_no_other_pod(
+    bed: Bed, site: RedboxInPod, jobs: SlurmJobs
+) -> None:
+    here = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+    redboxes = [
+        {"namespaceSelector": here, "podSelector": {"matchLabels": {"app.kubernetes.io/name": OBJECT}}}
+    ]
+    limited = {"namespaces": ["alice"], "redboxes": redboxes}
+    site.install(f"--set-json=networkPolicy.companions={json.dumps(limited)}")
+    resourced, redbox = (address_of(site.kubectl, name) for name in ("redbox-resourced", OBJECT))
+    free = jobs.apply("sleep 600", cluster=NAME, namespace="bob")
+    free.starts()
+    with enforced(bed, site.kubectl):
+        job = jobs.apply("echo seen; sleep 600", cluster=NAME)
+        job.starts()
+        job.has_a_log()
+
+        def reached(applied: Applied, address: str, port: int) -> str:
+            return applied("exec", applied.pod, "--", *connecting(address, port)).strip()
+
+        eventually(lambda: reached(job, resourced, KUBELET) == "refused", what="its enforcement")
+        assert reached(job, redbox, REDBOX) == ""
+        assert reached(free, resourced, KUBELET) == "", "another namespace's companion is not limited"

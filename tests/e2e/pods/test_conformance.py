@@ -18,7 +18,8 @@ from tests.e2e.harness.registry_pods import ARGUMENTS
 from tests.e2e.harness.slurm_pods import SlurmPod, SlurmPods, condition, ended
 from tests.e2e.harness.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)
+# The other files of this folder are the short form.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.nightly]
 TWICE = 2
 Object = dict[str, Any]
 

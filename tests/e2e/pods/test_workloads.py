@@ -9,9 +9,12 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import SLURM_CLUSTER
+from redbox_bed.kube.cluster_dns import ensure_dns
 from tests.e2e.harness.container_image import IMAGE
 from tests.e2e.harness.left_behind import NODES, left_behind
+from tests.e2e.harness.network_policies import clients
 from tests.e2e.harness.slurm_nodes import resume_what_slurm_drained
 from tests.e2e.harness.slurm_pods import (
     FOREVER,
@@ -28,6 +31,7 @@ from tests.e2e.harness.slurm_pods import (
 from tests.e2e.harness.slurm_settings import configured
 from tests.e2e.harness.slurmjobs import SlurmJobs, new_name
 from tests.e2e.harness.waiting import eventually
+from tests.nightly import NIGHTLY
 
 pytestmark = pytest.mark.timeout(300)
 Object = dict[str, Any]
@@ -259,6 +263,10 @@ def test_a_service_leads_to_two_servers_with_one_port_on_one_node(bed: Bed, pods
         return answered >= pages
 
     eventually(all_have_answered, what="both pages")
+    if NIGHTLY:  # the usual bed has no DNS
+        ensure_dns(bed, Progress.silent())
+        with clients(bed, pods.kubectl, new_name()) as inside:
+            eventually(lambda: {*inside.pages(f"web.{USER}")} <= pages, what="the pages by name, in pods")
     slices = pods.kubectl.list("endpointslices", USER, labels="kubernetes.io/service-name=web")
     ends = {
         (endpoint["addresses"][0], port["port"])

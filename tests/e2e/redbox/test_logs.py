@@ -152,7 +152,7 @@ async def following(reader: Reader) -> AsyncIterator[asyncio.Task[bytes]]:
 
 # ------------------------------------------------------------------------------------ byte for byte
 @pytest.mark.parametrize("writeback", ["0s", "500ms", "4s"])
-@pytest.mark.nightly(writeback="500ms")
+@pytest.mark.nightly(writeback="4s")
 async def test_every_reader_gets_every_byte_once(alice: RedboxClient, home: Home, writeback: str) -> None:
     home.node("writeback", writeback)
     key = await submit(alice, AT_NODE, WRITER.format(seed=7))

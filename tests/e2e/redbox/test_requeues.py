@@ -72,6 +72,7 @@ async def test_a_run_that_is_shown_before_it_writes_does_not_bring_the_one_befor
     assert bytes(reader.content) == in_file
 
 
+@pytest.mark.nightly(options=["--open-mode=append"])
 @pytest.mark.parametrize("options", [[], ["--open-mode=append"]])
 async def test_a_red_box_that_starts_while_the_job_waits_knows_whose_file_it_is(
     server: RedboxServer, alice: RedboxClient, options: list[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -184,10 +185,11 @@ async def test_until_the_next_poll_an_id_that_was_given_out_again_leads_into_no_
     entered = login.run(*argv, user="alice", check=False)
     assert entered.returncode != 0, entered.stdout
     async with asyncio.timeout(PATIENCE_S):
-        while not await manager.usage(BOB, [job.id]):  # noqa: ASYNC110 (Slurm measures now and then)
+        while not await manager.usage(BOB, [job.handle]):  # noqa: ASYNC110 (Slurm measures now and then)
             await asyncio.sleep(0.3)
+    assert not await manager.usage(BOB, [replace(job.handle, mark="rb1.gone")])
     with suppress(WorkloadManagerError):  # Slurm refuses it, or shows nothing
-        assert not await manager.usage(ALICE, [job.id])
+        assert not await manager.usage(ALICE, [replace(job.handle, user=ALICE)])
     assert (await manager.act(job.handle, JobAction.CANCEL)).done
 
 

@@ -68,10 +68,10 @@ def test_what_is_missing_or_refused(
 
 
 def test_a_partition_that_there_is_not(jobs: SlurmJobs, delivery: str) -> None:
-    """Slurm refuses it where it is asked; no virtual node is its, though one may come."""
+    """Slurm refuses it where it is asked; with a virtual node its partition may still come."""
     reason, word, phase = {
         "Container": ("Refused", "partition", "Failed"),
-        "Virtual": ("Unschedulable", "redbox.dev/partition=nowhere", "Pending"),
+        "Virtual": ("NoSuchPartition", "has no partition nowhere (only: ", "Pending"),
     }[delivery]
     job = jobs.apply("true", partition="nowhere")
     healthy = jobs.apply("true")

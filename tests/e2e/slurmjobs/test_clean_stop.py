@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -16,6 +18,9 @@ from tests.e2e.harness.waiting import eventually
 WITHIN_S = 100
 
 
+pytestmark = [pytest.mark.usefixtures("delivery"), pytest.mark.nightly]
+
+
 @pytest.fixture
 def running(jobs: SlurmJobs) -> Applied:
     """Its log and its states flow through all parts."""
@@ -25,10 +30,16 @@ def running(jobs: SlurmJobs) -> Applied:
     return job
 
 
-@pytest.mark.nightly
-def test_no_part_logs_a_traceback_when_it_is_stopped(bed: Bed, running: Applied) -> None:
-    logs = {"operator": controller_log(bed, running, "redbox-operator"), "red-box": redbox_log(bed)}
-    logs["companion"] = log_of_deleted(bed, running, running.namespace, running.pod)
+def test_no_part_logs_a_traceback_when_it_is_stopped(bed: Bed, running: Applied, delivery: str) -> None:
+    logs = {"operator": controller_log(bed, running, "redbox-operator")}
+    with followed(bed, running.namespace, running.pod) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        logs["red-box"] = redbox_log(bed)
+        if delivery == "Virtual":
+            logs["resourced"] = controller_log(bed, running, "redbox-resourced")
+    if delivery == "Container":
+        logs["companion"] = log_of_deleted(bed, running, running.namespace, running.pod)
     assert all(logs.values())
     assert {name: text for name, text in logs.items() if "Traceback" in text} == {}
 
@@ -43,13 +54,23 @@ def controller_log(bed: Bed, job: Applied, name: str) -> str:
 
 def log_of_deleted(bed: Bed, job: Applied, namespace: str, pod: str) -> str:
     """Followed from before its deletion to its end."""
-    kubectl = [str(bed.places.state / "bin/kubectl"), "--kubeconfig", str(bed.places.kubeconfig)]
-    follow = [*kubectl, "logs", "--follow", pod, f"--namespace={namespace}"]
-    with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with followed(bed, namespace, pod) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         job.kubectl("delete", "pod", pod, f"--namespace={namespace}", "--wait=false")
         return first + process.communicate(timeout=WITHIN_S)[0]
+
+
+@contextmanager
+def followed(bed: Bed, namespace: str, pod: str) -> Iterator[subprocess.Popen[str]]:
+    """A reader of the pod's log, as long as the block lasts."""
+    kubectl = [str(bed.places.state / "bin/kubectl"), "--kubeconfig", str(bed.places.kubeconfig)]
+    follow = [*kubectl, "logs", "--follow", pod, f"--namespace={namespace}"]
+    with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def redbox_log(bed: Bed) -> str:

@@ -10,7 +10,11 @@ from tests.e2e.harness.slurm_release import launcher
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, follow, new_name
 from tests.e2e.harness.waiting import eventually
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.usefixtures("delivery"),
+    pytest.mark.nightly(delivery="Virtual"),  # test_virtual.py is the short form
+]
 
 
 def is_in_sacct(login: Host, job_id: str, row: str) -> None:

@@ -13,8 +13,10 @@ import yaml
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
+from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import Host
 from redbox_bed.images.node_images import BUSYBOX
+from redbox_bed.kube.cluster_dns import ensure_dns
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.ingress import controller
 from tests.e2e.harness.network_policies import clients, enforced
@@ -118,6 +120,19 @@ def test_a_service_and_an_ingress_reach_the_job_while_it_runs(
             assert entrance.get(HOST_NAME)[0] == 502
 
 
+@pytest.mark.nightly
+def test_a_pod_reaches_the_job_by_the_name_of_its_service(bed: Bed, jobs: SlurmJobs) -> None:
+    """`wget http://notebook`, as the example has it: the usual bed has no DNS."""
+    ensure_dns(bed, Progress.silent())
+    first, service = yaml.safe_load_all((EXAMPLES / "notebook.yaml").read_text())
+    job = jobs.apply(name=NOTEBOOK, **first["spec"])
+    with job.kubectl.applied(job.namespace, service), clients(bed, job.kubectl, new_name()) as inside:
+        running = job.starts()
+        pages = [f"I am alice, job {running['jobID']} on {running['nodes'][0]}"] * len(inside.pods)
+        eventually(lambda: inside.pages(f"{NOTEBOOK}.{job.namespace}") == pages, what="the page by its name")
+
+
+@pytest.mark.nightly(delivery="Virtual")
 def test_a_dashboard_in_kubernetes_shows_what_a_job_measures(jobs: SlurmJobs) -> None:
     """The example as it is, but for what the bed has not: DNS, and a registry with busybox."""
     first, service, dashboard = yaml.safe_load_all((EXAMPLES / "dashboard.yaml").read_text())

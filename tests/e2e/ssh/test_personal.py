@@ -141,6 +141,7 @@ def test_a_login_node_that_is_rebooted_costs_no_job_and_runs_none_twice(
     user.login.run("rm", f"/home/{ACCOUNT}/{name}.end", user=ACCOUNT)
 
 
+@pytest.mark.nightly
 def test_without_a_key_jobs_go_on_and_are_stale_and_a_new_key_is_taken_without_a_restart(
     user: PersonalUser, jobs: SlurmJobs
 ) -> None:

@@ -43,6 +43,7 @@ def delivered(request: pytest.FixtureRequest, site: RedboxInPod) -> RedboxInPod:
     return site
 
 
+@pytest.mark.nightly(delivered="Virtual")
 def test_a_job_runs_as_its_user_and_only_sshd_has_started_anything(
     delivered: RedboxInPod, jobs: SlurmJobs
 ) -> None:

@@ -13,7 +13,7 @@ from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator.companion_pods import builder
-from tests.operator.factories import slurm_cluster
+from tests.operator.factories import partition, slurm_cluster
 from tests.operator.harness import Stand
 
 SOURCE = {"configMapKeyRef": {"name": "scripts", "key": "run.sh"}}
@@ -148,6 +148,16 @@ COLLECTOR = ResourcePath(kinds.POD, "cow-collect", "farm")
 def virtual(stand: Stand) -> Stand:
     stand.link.cluster = slurm_cluster(delivery="Virtual")
     return stand
+
+
+async def test_a_partition_that_is_not_there_is_said_before_any_pod_and_waited_for(virtual: Stand) -> None:
+    virtual.link.partition_watch.partitions = [partition("debug")]
+    await virtual.apply(partition="long")
+    assert virtual.conditions["Submitted"] == ("False", "NoSuchPartition")
+    assert (virtual.status["phase"], virtual.pod_names) == ("Pending", [])
+    virtual.link.partition_watch.partitions.append(partition("long"))
+    await virtual.look()
+    assert virtual.pod_names == ["cow-job"]
 
 
 async def test_a_submitter_that_is_lost_is_made_again_until_the_job_is_submitted(virtual: Stand) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from redbox_api.models import Amounts, Partition
+from redbox_api.models import Amounts
 from redbox_clusters.redbox_token import ServiceAccountName
 from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
 from redbox_kube.api.objects import ResourcePath
@@ -22,14 +22,9 @@ from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.kube.fakes import FakeApiServer
-from tests.operator.factories import slurm_cluster
+from tests.operator.factories import partition, slurm_cluster
 
 WHERE = ResourcePath(SLURM_CLUSTERS, "hpc1")
-
-
-def partition(name: str = "debug", *, free: int = 4, state: str = "UP") -> Partition:
-    cpus = Amounts(nodes=1, cpus=4, mem_mb=100)
-    return Partition(name=name, state=state, total=cpus, free=cpus.model_copy(update={"cpus": free}))
 
 
 class Status:

@@ -111,6 +111,15 @@ def test_a_refusal_ends_it_with_the_reason() -> None:
     assert said(status)["Failed"] == ("True", "Failed")
 
 
+def test_a_red_box_that_does_not_know_a_field_is_older_than_the_operator() -> None:
+    refused = "red-box refuses the request: arguments is not a field of this request"
+    status = status_of(status_inputs(final_message=FinalMessage(refused=refused)))
+    assert said(status)["Submitted"] == ("False", "RedboxTooOld")
+    assert (status.phase, said(status)["Failed"]) == (JobPhase.FAILED, ("True", "Failed"))
+    assert "arguments is not a field" in str(status.message)
+    assert "upgrade red-box" in str(status.message)
+
+
 def test_a_refusal_of_red_box_is_not_believed_once_there_is_a_job() -> None:
     status = status_of(status_inputs(job_row(Phase.RUNNING), final_message=FinalMessage(refused="forged")))
     assert status.phase is JobPhase.RUNNING

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from redbox_clusters.names import OLD_SLURM_JOBS
-from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
-from tests.operator.factories import slurm_job
+from redbox_clusters.node_labels import partition_label
+from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster, problem_of_partition
+from tests.operator.factories import partition, slurm_cluster, slurm_job
 
 PORT = {"name": "a", "port": 8080}
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
@@ -84,6 +85,24 @@ def test_a_job_of_no_known_cluster_may_still_be_cured(
     assert problem.reason == reason
     assert words in problem.message
     assert not problem.final
+
+
+def test_a_partition_that_a_virtual_cluster_lacks_is_named_with_those_that_there_are() -> None:
+    there = [partition(name) for name in ("debug", "long und breit")]
+    virtual = slurm_cluster(delivery="Virtual")
+    problem = problem_of_partition(slurm_job(partition="debgu"), virtual, there)
+    assert problem is not None
+    assert (problem.reason, problem.final) == ("NoSuchPartition", False)
+    assert "has no partition debgu (only: debug, long und breit)" in problem.message
+    label: dict[str, Any] = {"nodeSelector": {"redbox.dev/partition": partition_label("long und breit")}}
+    for job in (slurm_job(), slurm_job(partition="debug"), slurm_job(**label)):
+        assert problem_of_partition(job, virtual, there) is None
+    assert problem_of_partition(slurm_job(partition="debgu"), virtual, None) is None  # not listed yet
+    assert problem_of_partition(slurm_job(partition="debgu"), slurm_cluster(), there) is None
+    many = [partition(f"p{number}") for number in range(100)]
+    told = problem_of_partition(slurm_job(partition="debgu"), virtual, many)
+    assert told is not None
+    assert "and 80 more" in told.message
 
 
 @pytest.mark.parametrize(

@@ -359,9 +359,10 @@ class SimulatedSlurm:
                 latest[row.job_id, row.submitted_at, row.restarts] = row
         return AccountingSnapshot(jobs=tuple(latest.values()), complete=True)
 
-    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+    async def usage(self, user: UnixUser, jobs: Collection[JobHandle]) -> tuple[StepUsage, ...]:
         self._reachable()
-        self.usage_asked.append([*job_ids])
+        job_ids = [job.job_id for job in jobs]
+        self.usage_asked.append(job_ids)
         own = {job.job_id for job in self.jobs.values() if job.uid == user.uid and job.job_id in job_ids}
         own |= {task.job_id for job_id in own for task in self.jobs[job_id].tasks}
         return tuple(step for step in self.used.values() if step.job_id in own)

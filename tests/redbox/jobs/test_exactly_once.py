@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from redbox.core.workload_manager import Observation
 from redbox.jobs.errors import JobConflict, JobNotFound, JobsBusy, JobsError, RefusedBySlurm, RetryableError
 from redbox.jobs.record.packed_records import unpack
 from redbox_api.models import FINAL_PHASES, Job, Phase
+from tests import nightly
 from tests.redbox.jobs.fakes import ENDED
 from tests.redbox.jobs.harness import World, caller, request
 from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
@@ -231,7 +231,7 @@ class ExactlyOnce(RuleBasedStateMachine):
 
 
 ExactlyOnce.TestCase.settings = settings(
-    max_examples=int(os.environ.get("EXACTLY_ONCE_EXAMPLES", "60")),
+    max_examples=nightly.count("EXACTLY_ONCE_EXAMPLES", 30, 200),
     stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
 )

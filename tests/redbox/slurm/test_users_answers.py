@@ -11,6 +11,7 @@ import pytest
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
+    JobHandle,
     SubmitAccepted,
     SubmitUnknown,
     WorkloadManagerError,
@@ -200,7 +201,7 @@ async def test_what_a_caller_may_ask_for_at_any_time_is_short() -> None:
     """Each line of an answer takes microseconds, in which all callers wait."""
     agents = ScriptedAgents({"sstat": done(), "sacctmgr --noheader --parsable2": done()})
     asked = manager(agents)
-    await asked.usage(ALICE, ["7"])
+    await asked.usage(ALICE, [JobHandle("7", "rb1.mark", "name", ALICE)])
     await asked.associations(ALICE)
     limits = {argv[0]: limit for (_, argv, _, _), limit in zip(agents.calls, agents.limits, strict=True)}
     assert limits["sstat"] <= 1024 * 1024

@@ -6,7 +6,7 @@ paths. Without -r an array's tasks that are not split off yet are one row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -113,11 +113,9 @@ def read_start_rows(text: str, record_format: RecordFormat, report: ParseReport)
         yield StartRow(row, read_time(fields["StartTime"]), text_or_none(fields["SchedNodes"]) or "")
 
 
-def tasks_by_own_id(rows: Iterable[QueueRow]) -> dict[str, str]:
-    """`7_1` by the id that this task of an array has as a job."""
-    return {
-        row.job_id: f"{row.array_job_id}_{row.array_task}" for row in rows if (row.array_task or "").isdigit()
-    }
+def name_of_task(row: QueueRow) -> str | None:
+    """`7_1`, of a task of an array that has an id of its own."""
+    return f"{row.array_job_id}_{row.array_task}" if (row.array_task or "").isdigit() else None
 
 
 class RowReader:

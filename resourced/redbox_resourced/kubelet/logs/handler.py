@@ -32,6 +32,7 @@ from redbox_resourced.kubelet.logs.streams import JobStreams
 from redbox_resourced.kubelet.pod_finder import PodFinder
 from redbox_resourced.kubelet.rejection import RequestRejected, why
 from redbox_resourced.kubelet.shares import NamespaceShares, TooManyOpen
+from redbox_resourced.kubelet.turns import NamespaceTurns
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
 
 MOST_READERS, OF_A_NAMESPACE = 500, 250  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
@@ -42,8 +43,9 @@ TASKS_OF_A_READER = 160
 class LogHandler:
     """Serves the logs of all pods, to a bounded number of readers, of which one namespace is never all."""
 
-    def __init__(self, finder: PodFinder) -> None:
+    def __init__(self, finder: PodFinder, turns: NamespaceTurns) -> None:
         self._finder = finder
+        self._turns = turns
         self._warnings = GroupedWarnings("logs interrupted")
         self._sightings = PodLogSightings()
         self._shares = NamespaceShares("logs", MOST_READERS, OF_A_NAMESPACE)
@@ -89,8 +91,14 @@ class LogHandler:
         answer = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         answer.enable_chunked_encoding()
         await answer.prepare(request)
+        turn = self._turns.of(pod.namespace)
+
+        async def write(data: bytes) -> None:
+            await answer.write(data)
+            await turn.copied(len(data))
+
         if not is_empty:
-            await self._copy(request, pod, log.copy(query, answer.write))
+            await self._copy(request, pod, log.copy(query, write))
         await answer.write_eof()
         return answer
 

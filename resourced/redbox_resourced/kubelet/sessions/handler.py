@@ -41,8 +41,8 @@ from redbox_resourced.kubelet.sessions.statuses import (
     status_response,
 )
 from redbox_resourced.kubelet.shares import TooManyOpen
-from redbox_resourced.kubelet.spdy.turns import NamespaceTurns, Turn
 from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable, negotiate, upgraded
+from redbox_resourced.kubelet.turns import NamespaceTurns, Turn
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, PodContainer
 
 log = structlog.get_logger(__name__)
@@ -77,11 +77,11 @@ class SessionRequest:
 class SessionHandler:
     """Serves the sessions of all pods, a bounded number of them."""
 
-    def __init__(self, finder: PodFinder, logs: LogHandler) -> None:
+    def __init__(self, finder: PodFinder, logs: LogHandler, turns: NamespaceTurns) -> None:
         self._finder = finder
         self._logs = logs
         self._open = OpenSessions()
-        self._turns = NamespaceTurns()
+        self._turns = turns
 
     async def exec(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, "exec", self._exec)

@@ -34,9 +34,9 @@ from redbox_resourced.kubelet.spdy.frames import (
 from redbox_resourced.kubelet.spdy.headers import KEPT, HeaderPacker
 from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.limits import SpdyLimits
-from redbox_resourced.kubelet.spdy.turns import Turn
 from redbox_resourced.kubelet.spdy.windows import FlowWindow
 from redbox_resourced.kubelet.spdy.wire import Wire
+from redbox_resourced.kubelet.turns import Turn
 
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
@@ -297,6 +297,7 @@ class SpdySession:
                 size = min(len(rest), self._room(stream))
                 if size > 0:
                     await self._write_piece(stream, bytes(rest[:size]))
+                    await self._turn.copied(size)
                     rest = rest[size:]
                     continue
                 self._window_changed.clear()

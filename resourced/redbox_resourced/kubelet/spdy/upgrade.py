@@ -13,7 +13,7 @@ from aiohttp import web
 
 from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.session import SpdySession
-from redbox_resourced.kubelet.spdy.turns import Turn
+from redbox_resourced.kubelet.turns import Turn
 from redbox_shared.socket_options import KEEP_ALIVE
 
 PROTOCOL = "SPDY/3.1"

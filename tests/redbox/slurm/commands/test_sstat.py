@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.core.workload_manager import StepUsage, WorkloadManagerError
+from redbox.core.workload_manager import JobHandle, StepUsage, WorkloadManagerError
 from redbox.slurm.commands import sstat
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.captured import RELEASES, output
@@ -40,29 +40,48 @@ def test_what_was_not_measured_is_left_out(line: str) -> None:
     assert list(sstat.read_usage(f"{line}\n")) == []
 
 
+def mine(*ids: str) -> list[JobHandle]:
+    return [JobHandle(job_id, f"rb1.{job_id}", "name", ALICE) for job_id in ids]
+
+
 async def test_the_user_asks_once_for_all_jobs() -> None:
-    agents = ScriptedAgents({"sstat": done(SHOWN, "sstat: error: No steps running for job 9")})
-    used = await SlurmManager(agents, REDBOX).usage(ALICE, ["9", "7", "8"])
+    rows = queue(*(job(job_id, State="RUNNING", Comment=f"rb1.{job_id}") for job_id in "78"))
+    shown = done(SHOWN, "sstat: error: No steps running for job 9")
+    agents = ScriptedAgents({"sstat": shown, "squeue": rows})
+    used = await SlurmManager(agents, REDBOX).usage(ALICE, mine("9", "7", "8"))
     assert {step.job_id for step in used} == {"7", "8"}
-    assert [(user, argv[-1]) for user, argv, _, _ in agents.calls] == [("alice", "--jobs=7,8,9")]
+    calls = [(user, argv[0], argv[-1]) for user, argv, _, _ in agents.calls]
+    assert calls == [("alice", "sstat", "--jobs=7,8,9"), ("alice", "squeue", "--jobs=7,8,9")]
+
+
+@pytest.mark.parametrize("other", [{"Comment": "rb1.another"}, {"Comment": "rb1.7", "UserID": "2002"}, None])
+async def test_a_job_that_has_the_id_since_the_last_poll_is_not_measured(
+    other: dict[str, str] | None,
+) -> None:
+    rows = [
+        job("8", State="RUNNING", Comment="rb1.8"),
+        *([job("7", State="RUNNING", **other)] if other else ()),
+    ]
+    agents = ScriptedAgents({"sstat": done(SHOWN), "squeue": queue(*rows)})
+    used = await SlurmManager(agents, REDBOX).usage(ALICE, mine("7", "8"))
+    assert [step.job_id for step in used] == ["8"]
 
 
 async def test_an_sstat_that_fails_is_a_fault_in_its_words() -> None:
     agents = ScriptedAgents({"sstat": done("", "sstat: fatal: no slurm.conf", code=1)})
     with pytest.raises(WorkloadManagerError, match=r"sstat failed: no slurm\.conf"):
-        await SlurmManager(agents, REDBOX).usage(ALICE, ["7"])
+        await SlurmManager(agents, REDBOX).usage(ALICE, mine("7"))
 
 
 async def test_a_task_of_an_array_is_named_as_its_observation_names_it() -> None:
     """sstat has the id that it has as a job: 8.batch is of 7_1, and 7.batch of the task that keeps the id."""
-    tasks = {"ArrayJobID": "7", "State": "RUNNING"}
+    tasks = {"ArrayJobID": "7", "State": "RUNNING", "Comment": "rb1.7"}
     rows = queue(
         job("8") | tasks | {"ArrayTaskID": "1"},
         job("7") | tasks | {"ArrayTaskID": "2"},
-        job("9", State="RUNNING"),
+        job("9", State="RUNNING", Comment="rb1.9"),
     )
     shown = SHOWN.replace("7.0|", "9.0|").replace("8.extern|", "8.batch|")
     slurm = SlurmManager(ScriptedAgents({"squeue": rows, "sstat": done(shown)}), REDBOX)
-    await slurm.poll(users=[ALICE])
-    used = await slurm.usage(ALICE, ["7", "9"])
+    used = await slurm.usage(ALICE, mine("7", "9"))
     assert [(step.job_id, step.step) for step in used] == [("7_2", "batch"), ("9", "0"), ("7_1", "batch")]

@@ -11,6 +11,7 @@ import pytest
 from redbox_api.models import Job
 from redbox_resourced.kubelet.logs import handler
 from redbox_resourced.kubelet.logs.lines import Write
+from redbox_resourced.kubelet.turns import Turn
 from redbox_resourced.pods.pod_view import BoundPod
 from tests.resourced.fakes import JOB, array
 from tests.resourced.kubelet.sessions.harness import Stand, kubelet_api
@@ -55,6 +56,19 @@ async def test_one_namespace_leaves_readers_to_the_others(monkeypatch: pytest.Mo
         assert refused.body == b"1 logs of namespace alice are open now: end one of them, or retry later"
         first.writer.close()
         await until_there_is_room(stand, LOG)
+
+
+async def test_a_log_is_copied_in_its_namespaces_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: asyncio.Queue[int] = asyncio.Queue()
+
+    async def note(_: Turn, size: int) -> None:
+        copied.put_nowait(size)
+
+    monkeypatch.setattr(handler.LogHandler, "find_log", find_endless_log)
+    monkeypatch.setattr(Turn, "copied", note)
+    async with kubelet_api() as stand:
+        await stand.request(LOG, method="GET")
+        assert await asyncio.wait_for(copied.get(), 60) == len(b"a line\n")
 
 
 async def test_readers_of_large_arrays_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from redbox_resourced.kubelet.logs import sightings
 from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.logs.query import LogRequest
 from redbox_resourced.kubelet.logs.sightings import MOST_SIGHTINGS, MOST_STARTS, LogSightings, PodLogSightings
+from redbox_resourced.kubelet.turns import NamespaceTurns
 from tests.resourced.fakes import Files
 from tests.resourced.pods.factories import RUNS, pod_job, report, running_pod
 
@@ -132,7 +133,7 @@ async def logged(handler: LogHandler, files: Files, **asked: Any) -> bytes:
 
 async def test_after_silent_minutes_a_reader_gets_what_has_come_since(clock: Clock) -> None:
     """As Airflow reads on: it is never refused, and gets no line twice."""
-    handler = LogHandler(cast("Any", None))
+    handler = LogHandler(cast("Any", None), NamespaceTurns())
     files = PodFiles(stdout=[b"one\n", b"two\n"])
     assert await logged(handler, files) == b"one\ntwo\n"
     clock.now = after(300)
@@ -143,14 +144,14 @@ async def test_after_silent_minutes_a_reader_gets_what_has_come_since(clock: Clo
 
 
 async def test_what_nobody_has_read_comes_whole(clock: Clock) -> None:
-    handler = LogHandler(cast("Any", None))
+    handler = LogHandler(cast("Any", None), NamespaceTurns())
     files = PodFiles(stdout=[b"one\n", b"two\n"])
     clock.now = after(300)
     assert await logged(handler, files, since=after(200)) == b"one\ntwo\n"
 
 
 async def test_last_lines_are_counted_first(clock: Clock) -> None:
-    handler = LogHandler(cast("Any", None))
+    handler = LogHandler(cast("Any", None), NamespaceTurns())
     files = PodFiles(stdout=[b"one\n", b"two\n"])
     await logged(handler, files)
     clock.now = after(300)

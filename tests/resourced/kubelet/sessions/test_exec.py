@@ -46,10 +46,8 @@ async def test_a_command_gets_its_input_and_gives_its_output_and_exit_code() -> 
             "tty": False,
             "stdin": True,
             "container": "main",
-            "node": None,
-            "task": None,
-            "size": None,
-            "term": None,
+            "attach": False,
+            **dict.fromkeys(("node", "task", "size", "term")),
         }
 
 

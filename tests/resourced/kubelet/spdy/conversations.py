@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from redbox_resourced.kubelet.spdy.limits import SpdyLimits
 from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
-from redbox_resourced.kubelet.spdy.turns import Turn
+from redbox_resourced.kubelet.turns import Turn
 from tests.resourced.kubelet.spdy.harness import MemoryWire, Peer
 
 SMALL = SpdyLimits(streams=3, stream_bytes=100, session_bytes=150, backlog_bytes=1000)

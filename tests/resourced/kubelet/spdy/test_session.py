@@ -12,8 +12,8 @@ from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.held_pieces import PIECE_COST
 from redbox_resourced.kubelet.spdy.limits import SpdyLimits
 from redbox_resourced.kubelet.spdy.session import MAX_PIECE
-from redbox_resourced.kubelet.spdy.turns import NamespaceTurns
 from redbox_resourced.kubelet.spdy.windows import DEFAULT_WINDOW, GRANT_FROM
+from redbox_resourced.kubelet.turns import NamespaceTurns, Turn
 from tests.resourced.kubelet.spdy import harness
 from tests.resourced.kubelet.spdy.conversations import SMALL, Conversation, conversation
 from tests.resourced.kubelet.spdy.harness import Peer, data, pair, ping, settings
@@ -179,7 +179,7 @@ async def test_one_read_of_many_small_frames_is_held_only_up_to_the_limit() -> N
 
 
 async def test_one_read_of_many_frames_leaves_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.spdy.turns.TURN_S", -1.0)
+    monkeypatch.setattr("redbox_resourced.kubelet.turns.TURN_S", -1.0)
     async with conversation() as talk:
         count, turns = 100, 0
         talk.send(b"".join(ping(1) for _ in range(count)))
@@ -194,7 +194,7 @@ async def test_the_connections_of_a_namespace_have_one_turn_together_in_each_rou
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many there are, others wait for one."""
-    monkeypatch.setattr("redbox_resourced.kubelet.spdy.turns.TURN_S", 0.0)
+    monkeypatch.setattr("redbox_resourced.kubelet.turns.TURN_S", 0.0)
     turns = NamespaceTurns()
     flooding = [Conversation(turn=turns.of("alice")) for _ in range(20)]
     other = Conversation(turn=turns.of("bob"))
@@ -215,6 +215,21 @@ async def test_the_connections_of_a_namespace_have_one_turn_together_in_each_rou
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_what_a_session_writes_is_copied_in_its_namespaces_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied: list[int] = []
+
+    async def note(_: Turn, size: int) -> None:
+        copied.append(size)
+
+    monkeypatch.setattr(Turn, "copied", note)
+    async with conversation() as talk:
+        stream = await talk.opened()
+        await stream.write(b"x" * 40_000)
+    assert sum(copied) == 40_000
 
 
 async def test_a_peer_that_goes_while_nothing_is_read_of_it_is_noticed(
