@@ -16,6 +16,7 @@ from importlib.metadata import version
 
 from redbox.agents.program.commands import account_environment
 from redbox.core.domain import UnixUser
+from redbox.core.observations import Observation
 from redbox.core.workload_manager import (
     AccountingSnapshot,
     ActionResult,
@@ -23,7 +24,6 @@ from redbox.core.workload_manager import (
     JobAction,
     JobHandle,
     JobOutput,
-    Observation,
     QueueSnapshot,
     ReportPiece,
     ReportPosition,

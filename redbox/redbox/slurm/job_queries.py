@@ -8,14 +8,8 @@ from datetime import datetime
 from typing import TypeVar
 
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import (
-    FoundJobs,
-    JobHandle,
-    Observation,
-    QueueSnapshot,
-    StepUsage,
-    WorkloadManagerError,
-)
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import FoundJobs, JobHandle, QueueSnapshot, StepUsage, WorkloadManagerError
 from redbox.slurm.cluster_queries import ClusterQueries
 from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import squeue, sstat

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from redbox.core.domain import UnixUser
+from redbox.core.observations import Observation
 from redbox.core.ttl_cache import TtlCache
 from redbox.core.workload_manager import (
     AccountingSnapshot,
@@ -24,7 +25,6 @@ from redbox.core.workload_manager import (
     JobHandle,
     JobOutput,
     JobStates,
-    Observation,
     PastUsage,
     QueueSnapshot,
     ReportPiece,

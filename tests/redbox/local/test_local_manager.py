@@ -15,11 +15,11 @@ import pytest
 
 from redbox.agents.program.command_records import process_start
 from redbox.core.domain import UnixUser
+from redbox.core.observations import Observation
 from redbox.core.workload_manager import (
     FoundJobs,
     JobAction,
     JobHandle,
-    Observation,
     Submission,
     SubmitAccepted,
     SubmitRejected,

@@ -30,8 +30,9 @@ import structlog
 
 from redbox.core.clock import is_set_within
 from redbox.core.domain import JobKey
+from redbox.core.observations import Observation
 from redbox.core.token_buckets import Rate, TokenBucket
-from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
+from redbox.core.workload_manager import WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JournalError
 from redbox.jobs.job_actions import with_warning

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.observations import ObservedStatus, TaskObservation
 from redbox.jobs.errors import (
     JobsError,
     JournalError,
@@ -22,7 +22,7 @@ from redbox.jobs.errors import (
     Tombstoned,
 )
 from redbox.jobs.record.packed_records import unpack
-from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, Tombstone
+from redbox.jobs.record.record import JobRecord, Stage, Tombstone
 from redbox.jobs.store.journal import FILE_NAME, Journal, OnCommitted
 from redbox.jobs.store.journal_facts import number_in, time_in
 from redbox.jobs.store.journal_lock import file_system_type, is_network
