@@ -15,7 +15,7 @@ from functools import partial
 from http import HTTPStatus
 
 from redbox_companion.array_relay import follow_tasks
-from redbox_companion.log_relay import LogRelay, LogUnreadable, OutputClosed, OutputStream, Turns
+from redbox_companion.log_relay import LogRelay, LogUnreadable, OutputClosed, OutputStream, WriteOrder
 from redbox_companion.redbox_client import BlockingClient, RedboxAnswer, RedboxUnreachable
 from redbox_companion.retrier import Retrier
 from redbox_companion.session_listener import listen_for_sessions
@@ -216,9 +216,9 @@ class CompanionProcess:
                     time.sleep(POLL_S)
 
     def _relay_tasks(self) -> None:
-        turns = Turns()  # each task's output has to stay below its heading
+        order = WriteOrder()  # each task's output has to stay below its heading
         for output in self._outputs.values():
-            output.take_turns(turns)
+            output.keep_order(order)
         copied: set[str] = set()
 
         def relays_of(task: int, before_piece: Callable[[], None]) -> dict[str, LogRelay]:

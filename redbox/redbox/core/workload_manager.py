@@ -1,4 +1,4 @@
-"""The seam between red-box and the workload manager that runs the jobs.
+"""The interface between red-box and the workload manager that runs the jobs.
 
 `slurm` and `local` implement `WorkloadManager`; `jobs` uses nothing else of them. Everything here is bound to
 a user and, once a job exists, to its id *and* its mark, because ids are reused (see `jobs.record.marks`).
@@ -236,7 +236,7 @@ class WorkloadManagerError(Exception):
 
 
 class WorkloadManager(Protocol):
-    """The seam between red-box and what runs the jobs."""
+    """The interface between red-box and what runs the jobs."""
 
     name: str
 
@@ -279,7 +279,7 @@ class WorkloadManager(Protocol):
         `wanted` selects by id and mark the jobs that matter: others need not be shown.
         """
 
-    async def glance(self, job_ids: Collection[str]) -> int | None:
+    async def probe(self, job_ids: Collection[str]) -> int | None:
         """A fingerprint of these jobs' states, cheaper than a poll; None if there is no cheaper way.
 
         A change of it only shows that a poll is worth its cost, and nothing about any job.

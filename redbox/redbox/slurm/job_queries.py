@@ -96,7 +96,7 @@ class JobQueries:
             return ()
         return tuple(sorted(str(user.uid) for user in users))
 
-    async def glance(self, job_ids: Collection[str]) -> int | None:
+    async def probe(self, job_ids: Collection[str]) -> int | None:
         """None where squeue lacks the option (before 23.11), or where Slurm hides jobs from the observer."""
         if not self._has_job_states_only or await self._cluster.are_jobs_private():
             return None

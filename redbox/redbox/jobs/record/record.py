@@ -28,10 +28,10 @@ UNCLAIMED = "?"  # the cluster of an owner whose names a lost journal took with 
 Lineage = tuple[str, str, str, str]
 
 
-Place = tuple[str, str, str, str, str, int]
+SortKey = tuple[str, str, str, str, str, int]
 
 
-def place(key: JobKey | Tombstone) -> Place:
+def sort_key(key: JobKey | Tombstone) -> SortKey:
     """Owner, key and attempt, in the order of lists and of the journal's columns."""
     owner = key.owner
     return (owner.cluster, owner.namespace, owner.account, owner.account_uid, key.key, key.attempt)
