@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HELP = """\
-usage: redbox-companion [--submit-only | --results-only | --ports-only] [--version]
+usage: redbox-companion [--submit-only | --helper] [--version]
        redbox-companion exec [--node NODE] [--task TASK] -- COMMAND...
        redbox-companion shell [--node NODE] [--task TASK]
 

@@ -15,7 +15,7 @@ from functools import partial
 from http import HTTPStatus
 
 from redbox_companion.array_relay import follow_tasks
-from redbox_companion.log_relay import LogRelay, LogUnreadable, OutputClosed, OutputStream, Turns
+from redbox_companion.log_relay import LogRelay, LogUnreadable, OutputClosed, OutputStream, WriteOrder
 from redbox_companion.redbox_client import BlockingClient, RedboxAnswer, RedboxUnreachable
 from redbox_companion.retrier import Retrier
 from redbox_companion.session_listener import listen_for_sessions
@@ -23,7 +23,7 @@ from redbox_companion.settings import CompanionSettings, read_request
 from redbox_shared import job_end
 from redbox_shared.backoff import Backoff
 from redbox_shared.own_lines import own_line
-from redbox_shared.pod_contract import PORTS_ONLY, RESULTS_ONLY, SUBMIT_ONLY
+from redbox_shared.pod_contract import HELPER, SUBMIT_ONLY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,10 +66,8 @@ class CompanionProcess:
 
     def run(self) -> int:
         try:
-            if self._settings.mode == RESULTS_ONLY:
-                return self._end_with_results_only()
-            if self._settings.mode == PORTS_ONLY:
-                return self._end_with_ports_only()
+            if self._settings.mode == HELPER:
+                return self._help_until_ended()
             job = self._attach_or_submit()
             if self._settings.mode == SUBMIT_ONLY:
                 self._write_message(job_end.JobEnd(job))
@@ -218,9 +216,9 @@ class CompanionProcess:
                     time.sleep(POLL_S)
 
     def _relay_tasks(self) -> None:
-        turns = Turns()  # each task's output has to stay below its heading
+        order = WriteOrder()  # each task's output has to stay below its heading
         for output in self._outputs.values():
-            output.take_turns(turns)
+            output.keep_order(order)
         copied: set[str] = set()
 
         def relays_of(task: int, before_piece: Callable[[], None]) -> dict[str, LogRelay]:
@@ -265,15 +263,6 @@ class CompanionProcess:
 
         JobPorts(self._settings, self._redbox, self._path, self._say).start()
 
-    def _end_with_ports_only(self) -> int:
-        """Another pod submits the job: this one serves its ports until it ends."""
-        while self._request("GET").status == HTTPStatus.NOT_FOUND:
-            time.sleep(POLL_S)
-        self._attached = True
-        self._serve()
-        self._write_message(job_end.JobEnd(self._final_job()))
-        return 0
-
     # -- ending
 
     def _end_as(self, job: dict[str, Any]) -> int:
@@ -287,8 +276,13 @@ class CompanionProcess:
         self._write_message(end, logs=worst, results=results)
         return end.pod_exit_code()
 
-    def _end_with_results_only(self) -> int:
+    def _help_until_ended(self) -> int:
+        """Another pod submits the job: this one serves its ports until it ends, then collects its results."""
+        while self._settings.ports and self._request("GET").status == HTTPStatus.NOT_FOUND:
+            time.sleep(POLL_S)
         self._attached = True
+        if self._settings.ports:
+            self._serve()
         end = job_end.JobEnd(self._final_job())
         results = self._results(end)
         self._write_message(end, results=results)

@@ -46,13 +46,13 @@ class OutputStream:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._turns: Turns | None = None
+        self._order: WriteOrder | None = None
         self.in_mid_line = False
 
     def write(self, piece: bytes) -> None:
         """All of it, however long the reader takes: while it does not read, we do not read either."""
-        if self._turns:
-            self._turns.take(self)
+        if self._order:
+            self._order.wait_for(self)
         view = memoryview(piece)
         while view:
             try:
@@ -62,9 +62,9 @@ class OutputStream:
             view = view[count:]
         self.in_mid_line = piece[-1:] != b"\n"
 
-    def take_turns(self, turns: Turns) -> None:
+    def keep_order(self, order: WriteOrder) -> None:
         """Write in turn with the others that take part."""
-        self._turns = turns
+        self._order = order
 
     def wait_until_read(self) -> None:
         """Until the reader of our pipe has taken all that it holds, or is gone, or does not read."""
@@ -76,7 +76,7 @@ class OutputStream:
             time.sleep(UNREAD_PAUSE_S)
 
 
-class Turns:
+class WriteOrder:
     """Two streams are two pipes: before the other one is written to, what is in this one has to be read.
 
     Only of the thread that makes it: others' lines belong to no output.
@@ -86,7 +86,7 @@ class Turns:
         self._thread = threading.get_ident()
         self._last: OutputStream | None = None
 
-    def take(self, output: OutputStream) -> None:
+    def wait_for(self, output: OutputStream) -> None:
         """Wait until the reader gets what `output` writes after all of before."""
         if threading.get_ident() != self._thread:
             return

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from redbox_shared import pod_contract
 from redbox_shared.job_end import LOST_AFTER_S
-from redbox_shared.pod_contract import JOB_VARIABLE_PREFIX, PORTS_ONLY, RESULTS_ONLY, SUBMIT_ONLY, WHOLE
+from redbox_shared.pod_contract import HELPER, JOB_VARIABLE_PREFIX, SUBMIT_ONLY, WHOLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LONGEST_KEY = 64
-MODES = (WHOLE, SUBMIT_ONLY, RESULTS_ONLY, PORTS_ONLY)
+MODES = (WHOLE, SUBMIT_ONLY, HELPER)
 ENDS = ("Always", "Succeeded", "Failed")
 
 
@@ -62,14 +62,13 @@ class CompanionSettings:
         self.mode = mode or environ.get(pod_contract.MODE) or WHOLE
         _check(self.mode in MODES, pod_contract.MODE, self.mode, f"be one of {', '.join(MODES)}")
         self.results = _results(environ)
-        if self.mode == RESULTS_ONLY and not self.results:
-            raise PodMisconfigured(f"{pod_contract.RESULTS} is not set, but the mode is {RESULTS_ONLY}")
         self.ports = _ports(environ)
         self.readiness_port = _number(
             environ, pod_contract.READINESS_PORT, pod_contract.DEFAULT_READINESS_PORT
         )
-        if self.mode == PORTS_ONLY and not self.ports:
-            raise PodMisconfigured(f"{pod_contract.PORTS} is not set, but the mode is {PORTS_ONLY}")
+        if self.mode == HELPER and not (self.results or self.ports):
+            msg = f"neither {pod_contract.PORTS} nor {pod_contract.RESULTS} is set, but the mode is {HELPER}"
+            raise PodMisconfigured(msg)
         self.attempt = _number(environ, pod_contract.ATTEMPT, 1)
         self.request_file = Path(
             environ.get(pod_contract.REQUEST_FILE_PATH, pod_contract.DEFAULT_REQUEST_FILE)

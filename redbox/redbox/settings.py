@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,6 @@ from redbox.callers.mapping.rules_file import ActiveRules, read_rules, refuse_un
 from redbox.callers.settings import CallersSettings, ClusterName
 from redbox.core.yaml_document import AbsolutePath, Document, Section, read_document, validate
 from redbox.jobs.settings import JobsSettings
-from redbox.local.settings import LocalSettings
 from redbox.logs.settings import LogSettings
 from redbox.sessions.settings import ExecSettings
 from redbox.slurm.settings import SlurmSettings
@@ -80,11 +79,8 @@ class RedboxSettings(Section):
     tls: TlsSettings = TlsSettings()
     callers: CallersSettings = CallersSettings()
     mapping: MappingSettings = MappingSettings()
-    workload_manager: Literal["slurm", "local"] = "slurm"
-    """slurm, or local: jobs run as processes of this host, for a laptop."""
     agents: AgentsSettings = AgentsSettings()
     slurm: SlurmSettings = SlurmSettings()
-    local: LocalSettings = LocalSettings()
     jobs: JobsSettings = JobsSettings()
     logs: LogSettings = LogSettings()
     volumes: VolumesSettings = VolumesSettings()

@@ -1,10 +1,11 @@
-"""Parts of a job's request that SlurmJobs have as well: resources, and a container with its options.
+"""Parts of a job that SlurmJobs have as well: resources, a container with its options, and Slurm's details.
 
 `kubectl explain` and the API's documentation show their descriptions.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, SerializationInfo, field_serializer
@@ -172,3 +173,21 @@ class SbatchFields(RequestModel):
         description="Further options of sbatch by their full names, one per string: --exclusive, "
         "--mail-type=END. Options that have a field, or that red-box sets, are refused by name.",
     )
+
+
+class JobDetails(BaseModel):
+    """What a job and the status of its SlurmJob have in common; each adds the names of its own form."""
+
+    state: str | None = Field(None, description="The job's state in Slurm's terms.")
+    job_id: str | None = Field(None, alias="jobID", description="The Slurm job id of the newest attempt.")
+    partition: str | None = Field(None, description="The job's partition in Slurm.")
+    nodes: list[str] = Field(default_factory=list, description="The Slurm nodes that it runs or ran on.")
+    exit_code: int | None = None
+    signal: int | None = Field(None, description="The signal that ended it.")
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    stale_since: datetime | None = Field(
+        None, description="Since when Slurm has not reported the job's state."
+    )
+    working_directory: str | None = None

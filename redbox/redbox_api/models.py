@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from redbox_api.job_parts import Container, EnvName, EnvValue, RequestModel, SbatchFields
+from redbox_api.job_parts import Container, EnvName, EnvValue, JobDetails, RequestModel, SbatchFields
 from redbox_api.limits.response_model import ResponseModel
 from redbox_api.pod_parts import PodProgram
 from redbox_api.pod_report import PodReport
@@ -122,7 +122,7 @@ class LogPath(ResponseModel):
     stderr: str | None = None
 
 
-class Job(ResponseModel):
+class Job(JobDetails, ResponseModel):
     """One job. Unknown fields are None; `staleSince` is set while Slurm does not answer."""
 
     key: str
@@ -130,23 +130,13 @@ class Job(ResponseModel):
     owner: OwnerRef
     user: str
     phase: Phase
-    state: str | None = None
     reason: str | None = None
     message: str | None = None  # one sentence for a person: why it failed, waits, or is lost
-    job_id: Annotated[str | None, Field(alias="jobID")] = None
     cluster: str | None = None
     name: str | None = None
-    partition: str | None = None
     account: str | None = None
     qos: str | None = None
-    nodes: list[str] = []
-    exit_code: int | None = None
-    signal: int | None = None
     run: int = 1  # 1, then one more for each requeue
-    submitted_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    working_directory: str | None = None
     logs: LogPath = LogPath()
     array: ArrayCounts | None = None
     tasks: list[ArrayTask] | None = None
@@ -157,7 +147,6 @@ class Job(ResponseModel):
     env_changed: bool = False
     spec_digest: str | None = None
     warnings: list[str] = []
-    stale_since: datetime | None = None
     revision: str | None = None
 
 

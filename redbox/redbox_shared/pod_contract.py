@@ -34,8 +34,7 @@ READINESS_PORT = "REDBOX_READINESS_PORT"
 JOB_VARIABLE_PREFIX = "REDBOX_ENV_"
 """Before the name of a variable of the job's own environment whose value only the kubelet knows."""
 
-WHOLE, SUBMIT_ONLY, RESULTS_ONLY = "whole", "submit-only", "results-only"
-PORTS_ONLY = "ports-only"
+WHOLE, SUBMIT_ONLY, HELPER = "whole", "submit-only", "helper"
 ATTACH_ONLY = "attach-only"
 """In a pod on a virtual node, which has no companion: another pod, which has a kubelet, submits its job."""
 

@@ -1,4 +1,4 @@
-"""sbatch's options: their names, and how sbatch reads them from words and from #SBATCH lines. Pure.
+"""sbatch's options: their names, how sbatch reads them from words and from #SBATCH lines, and times. Pure.
 
 red-box and the command-line plugin read them, so that both take a line for the same option.
 """
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Bounded: a user's own agent may answer anything, and Python converts no number of more than 4,300 digits.
+DURATION = re.compile(r"(?:(?P<days>[0-9]{1,9})-)?(?P<rest>[0-9]{1,9}(?::[0-9]{1,9}){0,2})(?:\.[0-9]{1,9})?")
 WITH_VALUE = frozenset({
     "acctg-freq", "batch", "bb", "bbf", "cluster-constraint", "constraint", "container", "container-id",
     "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
@@ -188,3 +190,18 @@ def _full_name(name: str) -> str:
     """Kept are short ones only: a script's may have a megabyte."""
     longer = [full for full in NAMES if full.startswith(name)]
     return longer[0] if name not in NAMES and len(longer) == 1 else name
+
+
+def read_duration(text: str) -> int | None:
+    """Seconds of `[days-]hours:minutes:seconds`, `minutes:seconds` or `minutes`, as of --time; else None."""
+    found = DURATION.fullmatch(text)
+    if found is None:
+        return None
+    parts = [int(part) for part in found["rest"].split(":")]
+    if found["days"] is not None:  # days-hours[:minutes[:seconds]]
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+    elif len(parts) == 3:  # noqa: PLR2004
+        hours, minutes, seconds = parts
+    else:
+        hours, (minutes, seconds) = 0, [*parts, 0][:2]
+    return ((int(found["days"] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds

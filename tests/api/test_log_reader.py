@@ -55,12 +55,12 @@ async def over(line: Line, path: Path) -> AsyncIterator[RedboxClient]:
         yield client
 
 
-def hurried() -> BoundedRetry:
+def quick_retry() -> BoundedRetry:
     return BoundedRetry(backoff=Backoff(0.001, 0.01))
 
 
 async def read_all(client: RedboxClient, begin: LogQuery | None = None) -> bytes:
-    async with asyncio.timeout(60), aclosing(follow_log(client, "k1", begin, hurried())) as pieces:
+    async with asyncio.timeout(60), aclosing(follow_log(client, "k1", begin, quick_retry())) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
@@ -76,7 +76,7 @@ async def test_a_log_over_a_line_that_breaks_again_and_again_is_the_file(stand: 
 async def test_what_is_written_while_it_is_read_is_read(stand: Stand, alice: RedboxClient) -> None:
     job_id, path = await stand.writing("k1", b"begin\n")
     read = b""
-    async with asyncio.timeout(60), aclosing(follow_log(alice, "k1", None, hurried())) as pieces:
+    async with asyncio.timeout(60), aclosing(follow_log(alice, "k1", None, quick_retry())) as pieces:
         async for piece in pieces:
             read += piece
             if read == b"begin\n":

@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import Observation, QueueSnapshot
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import QueueSnapshot
 from redbox.jobs.poll.poller import after_poll
 from redbox.jobs.queue_snapshot import index_snapshot, match
 from redbox.jobs.record.marks import Marks

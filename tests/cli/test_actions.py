@@ -173,7 +173,7 @@ def test_a_quota_of_thousands_is_read(hard: object, used_up: list[object]) -> No
     [
         (["operator", "reader", "requeue"], []),
         (["operator"], [(Health.UNKNOWN, "requeue")]),
-        ([], [(Health.NOT_WELL, "operator"), (Health.UNKNOWN, "requeue")]),
+        ([], [(Health.FAILED, "operator"), (Health.UNKNOWN, "requeue")]),
         (None, []),
     ],
 )

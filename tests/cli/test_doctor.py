@@ -270,11 +270,9 @@ def test_each_fault_is_the_only_bad_line_with_its_cure(kubectl: Kubectl, fault: 
 )
 def test_each_fault_that_the_operator_sees_has_its_cure(kind: str, message: str, cure: str) -> None:
     (line,) = [
-        line
-        for line in cluster_lines(Program("none"), broken(kind, message))
-        if line.health is not Health.WELL
+        line for line in cluster_lines(Program("none"), broken(kind, message)) if line.health is not Health.OK
     ]
-    assert (line.health, line.what, line.found) == (Health.NOT_WELL, "SlurmCluster hpc1", message)
+    assert (line.health, line.what, line.found) == (Health.FAILED, "SlurmCluster hpc1", message)
     assert cure in line.cure
 
 
@@ -296,7 +294,7 @@ def test_nothing_is_submitted_where_that_is_asked_for(kubectl: Kubectl) -> None:
 def test_each_reason_of_a_slurmjob_has_its_cure(kubectl: Kubectl, reason: str) -> None:
     job = SlurmJobView(on_its_way(f"because {reason}", reason))
     line = held_job._found(Program(str(kubectl.program)), "submit to hpc1", job, IN_A_SECOND)
-    assert (line.health, line.found) == (Health.NOT_WELL, f"because {reason}")
+    assert (line.health, line.found) == (Health.FAILED, f"because {reason}")
     assert line.cure == SLURMJOB_REASONS[reason].cure
 
 

@@ -15,7 +15,7 @@ from kubectl_slurm.errors import BadUsage
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView, cluster_of
 from kubectl_slurm.slurmjobs.job import COMPACT, WITHOUT_CODE, SlurmJobView, read_time, states_in
-from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met, seconds_of
+from kubectl_slurm.slurmjobs.reasons import CURES, END_CURES, cure_of, limits_met
 from kubectl_slurm.slurmjobs.redbox.answers import RunningUsage, UsageAtEnd
 from kubectl_slurm.slurmjobs.squeue_format import place
 from kubectl_slurm.slurmjobs.usage import usage_of_ended, usage_of_running
@@ -108,22 +108,6 @@ def test_limits_that_a_job_meets_are_named() -> None:
     assert "--mem=8G; the largest node" in met
     modest = {"resources": {"time": "30", "nodes": 2, "memPerNode": "1G"}}
     assert limits_met(SlurmJobView(slurmjob(spec=modest)), partition) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 5400),
-        ("1:30", 90),
-        ("2:00:00", 7200),
-        ("1-12", 129600),
-        ("1-12:30", 131400),
-        ("UNLIMITED", None),
-        ("", None),
-    ],
-)
-def test_time_limits_are_read_as_sbatch_reads_them(text: str, seconds: int | None) -> None:
-    assert seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "soon", 7, None])

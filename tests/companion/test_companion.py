@@ -294,7 +294,7 @@ def test_an_exit_code_is_not_told_in_words_too(redbox: ScriptedServer, pod: Pod)
         ("REDBOX_CA_FILE", "/nowhere", b"REDBOX_CA_FILE"),
         ("REDBOX_CA_FILE", __file__, b"REDBOX_CA_FILE"),
         ("REDBOX_MODE", "half", b"REDBOX_MODE"),
-        ("REDBOX_MODE", "results-only", b"REDBOX_RESULTS"),
+        ("REDBOX_MODE", "helper", b"neither REDBOX_PORTS nor REDBOX_RESULTS"),
         ("REDBOX_RESULTS", "[]", b"REDBOX_RESULTS"),
         ("REDBOX_RESULTS", '{"from": "out"}', b"REDBOX_RESULTS"),
         ("REDBOX_RESULTS", '{"from": ["out"], "when": "Never"}', b"REDBOX_RESULTS"),

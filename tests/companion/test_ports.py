@@ -29,6 +29,7 @@ from redbox_companion.streams.statuses import RemoteEnded
 from redbox_shared.wire import MESSAGE_COST, PORTS_WINDOW
 from tests.companion.fakes import ScriptedServer
 from tests.companion.harness import Pod
+from tests.companion.test_results import entry, tar
 from tests.ports import free_port
 
 RUNNING = {"phase": "Running", "state": "RUNNING", "jobID": "7"}
@@ -90,7 +91,7 @@ def start(pod: Pod, redbox: ScriptedServer) -> Iterator[Callable[[int], subproce
         port = {"name": "http", "port": free_port(), "targetPort": target}
         pod.environ["REDBOX_PORTS"] = json.dumps([port])
         pod.environ["REDBOX_READINESS_PORT"] = str(free_port())
-        pod.environ["REDBOX_MODE"] = "ports-only"
+        pod.environ["REDBOX_MODE"] = "helper"
         started.append(pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         return started[-1]
 
@@ -382,7 +383,10 @@ def test_the_reason_of_a_probe_may_come_late(
     assert sent[0] == bytes([END]) + NUMBER.pack(unanswered) + GIVEN_UP
 
 
-def test_connections_end_with_the_job(pod: Pod, redbox: ScriptedServer, start: Start, echo: int) -> None:
+def test_connections_end_with_the_job_and_its_results_are_collected(
+    pod: Pod, redbox: ScriptedServer, start: Start, echo: int
+) -> None:
+    results, redbox.tars["a"] = pod.want_results("a"), tar(entry("a", b"a"))
     process = start(echo)
     with connect(pod) as connection:
         connection.sendall(b"no end")
@@ -390,4 +394,5 @@ def test_connections_end_with_the_job(pod: Pod, redbox: ScriptedServer, start: S
         assert process.wait(timeout=60) == 0
         with suppress(ConnectionResetError):
             assert connection.recv(1) == b""
-    assert pod.termination_message["final"] is True
+    assert pod.termination_message["results"]["outcome"] == "Collected"
+    assert (results / "a").read_bytes() == b"a"

@@ -264,12 +264,12 @@ def test_a_tar_that_always_breaks_off_fails_the_results_and_not_the_job(
     assert "cut off" in pod.termination_message["results"]["message"]
 
 
-def test_with_results_only_a_job_that_has_ended_is_collected_and_nothing_relayed(
+def test_by_a_helper_a_job_that_has_ended_is_collected_and_nothing_relayed(
     redbox: ScriptedServer, pod: Pod
 ) -> None:
     results = pod.want_results("a")
     redbox.job, redbox.tars["a"], redbox.logs["stdout"] = FAILED, tar(entry("a", b"a")), b"not read here"
-    pod.environ["REDBOX_MODE"] = "results-only"
+    pod.environ["REDBOX_MODE"] = "helper"
     ended = pod.run()
     assert (ended.returncode, ended.stdout, (results / "a").read_bytes()) == (0, b"", b"a")
     assert pod.termination_message["results"]["outcome"] == "Collected"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubectl_slurm.checks.report import Examined, not_well, unknown, well
+from kubectl_slurm.checks.report import CheckLine, failed, passed, unknown
 from kubectl_slurm.errors import NotPermitted, ObjectNotFound, PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.slurmjobs.clusters import ClusterView
@@ -25,17 +25,17 @@ VIRTUAL_NODES = "redbox.dev/virtual"
 CLUSTER_LABEL = "redbox.dev/cluster"
 
 
-def cluster_lines(kubectl: Kubectl, cluster: ClusterView) -> Iterator[Examined]:
+def cluster_lines(kubectl: Kubectl, cluster: ClusterView) -> Iterator[CheckLine]:
     what, status = cluster.title, cluster.status
     observed, generation = status.get("observedGeneration"), cluster.obj["metadata"].get("generation")
     if not cluster.condition("Reachable") or observed != generation:
-        yield not_well("operator", f"it has not written the status of {cluster.name}", OPERATOR_CURE)
+        yield failed("operator", f"it has not written the status of {cluster.name}", OPERATOR_CURE)
         return
     if cluster.trouble:
-        yield not_well(what, cluster.trouble, _cure_of(cluster))
+        yield failed(what, cluster.trouble, _cure_of(cluster))
     else:
         versions = f"Slurm {status.get('version', '?')}, red-box {status.get('redboxVersion', '?')}"
-        yield well(what, f"{versions}, partitions {', '.join(cluster.partition_names) or 'none'}")
+        yield passed(what, f"{versions}, partitions {', '.join(cluster.partition_names) or 'none'}")
     yield from operator_roles(cluster)
     if not cluster.is_endpoint:
         yield from resourced(kubectl, cluster)
@@ -48,7 +48,7 @@ def _cure_of(cluster: ClusterView) -> str:
     return explanation.cure if explanation else "tell the administrators: docs/reference/errors.md"
 
 
-def operator_roles(cluster: ClusterView) -> Iterator[Examined]:
+def operator_roles(cluster: ClusterView) -> Iterator[CheckLine]:
     """As red-box last answered the operator; an older operator has not published them."""
     roles = cluster.status.get("operatorRoles")
     lacking = [role for role in OPERATOR_ROLES if role not in roles] if isinstance(roles, list) else []
@@ -60,13 +60,13 @@ def operator_roles(cluster: ClusterView) -> Iterator[Examined]:
         cure = (
             f"{whose} adds {role} to the roles of the operator's rule in mapping.rules, and reloads red-box"
         )
-        yield (not_well if role == "operator" else unknown)("operator", found, cure)
+        yield (failed if role == "operator" else unknown)("operator", found, cure)
 
 
-def resourced(kubectl: Kubectl, cluster: ClusterView) -> Iterator[Examined]:
+def resourced(kubectl: Kubectl, cluster: ClusterView) -> Iterator[CheckLine]:
     """By its condition, which stays as it was where resourced has stopped: then its nodes are not Ready."""
     if not cluster.runs_pods:
-        yield well("resourced", f"pods of {cluster.name} are off: SlurmJobs do not need it")
+        yield passed("resourced", f"pods of {cluster.name} are off: SlurmJobs do not need it")
         return
     condition = cluster.condition("PodsReady")
     reason = str(condition.get("reason") or "NotReported")
@@ -76,12 +76,12 @@ def resourced(kubectl: Kubectl, cluster: ClusterView) -> Iterator[Examined]:
     if reason in PODS_RUN:
         yield unknown("resourced", found, cure)
     elif condition.get("status") != "True" or explanation:
-        yield not_well("resourced", found, cure)
+        yield failed("resourced", found, cure)
     elif away := _nodes_not_ready(kubectl, cluster):
         cure = "the administrator of Kubernetes sees why it does not run: kubectl get pods -n redbox-system"
-        yield not_well("resourced", f"it has stopped: node {away[0]} is not Ready", cure)
+        yield failed("resourced", f"it has stopped: node {away[0]} is not Ready", cure)
     else:
-        yield well("resourced", found)
+        yield passed("resourced", found)
 
 
 def _nodes_not_ready(kubectl: Kubectl, cluster: ClusterView) -> list[str]:
@@ -101,7 +101,7 @@ def _nodes_not_ready(kubectl: Kubectl, cluster: ClusterView) -> list[str]:
 
 def identity(
     kubectl: Kubectl, cluster: ClusterView, account: str
-) -> tuple[Examined, IdentityAtRedbox | None]:
+) -> tuple[CheckLine, IdentityAtRedbox | None]:
     """The account's own identity at red-box, where red-box can be asked from here."""
     what = f"service account {account} on {cluster.name}"
     try:
@@ -109,18 +109,18 @@ def identity(
     except (RedboxNotReached, NotPermitted) as error:
         return unknown(what, f"red-box is not asked for its Unix user: {error}"), None
     except PluginError as error:
-        return not_well(what, str(error), _cure_without_identity(kubectl, account, error)), None
+        return failed(what, str(error), _cure_without_identity(kubectl, account, error)), None
     return _as_user(what, whoami), whoami
 
 
-def _as_user(what: str, whoami: IdentityAtRedbox) -> Examined:
+def _as_user(what: str, whoami: IdentityAtRedbox) -> CheckLine:
     if not whoami.user:
         cure = "the HPC administrator adds a rule with `user` and the role submit to mapping.rules"
-        return not_well(what, "red-box maps it to no Unix user", cure)
+        return failed(what, "red-box maps it to no Unix user", cure)
     if "submit" not in whoami.roles:
         cure = "the HPC administrator adds the role submit to its rule in mapping.rules"
-        return not_well(what, f"it is {whoami.user}, and may not submit", cure)
-    return well(what, _rights_in_slurm(whoami))
+        return failed(what, f"it is {whoami.user}, and may not submit", cure)
+    return passed(what, _rights_in_slurm(whoami))
 
 
 def _cure_without_identity(kubectl: Kubectl, account: str, error: PluginError) -> str:

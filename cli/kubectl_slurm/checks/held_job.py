@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubectl_slurm.checks.clusters import OPERATOR_CURE
-from kubectl_slurm.checks.report import Examined, not_well, unknown, well
+from kubectl_slurm.checks.report import CheckLine, failed, passed, unknown
 from kubectl_slurm.errors import NotAnswered, PluginError, Refusal
 from kubectl_slurm.kubectl.program import SLURMJOBS, Kubectl
 from kubectl_slurm.slurmjobs.access import watch_job
@@ -68,7 +68,7 @@ def _account(whoami: IdentityAtRedbox) -> str:
     return (of_user or [*whoami.accounts, ""])[0]
 
 
-def submit_lines(kubectl: Kubectl, cluster: ClusterView | None, asked: HeldJob) -> list[Examined]:
+def submit_lines(kubectl: Kubectl, cluster: ClusterView | None, asked: HeldJob) -> list[CheckLine]:
     """`cluster`: None where the user may not see them, and the operator chooses.
 
     A list, because a generator that is left by a signal runs its `finally` late or never. The name is chosen
@@ -82,22 +82,22 @@ def submit_lines(kubectl: Kubectl, cluster: ClusterView | None, asked: HeldJob) 
         line = _found(kubectl, what, _in_slurm(kubectl, job, asked.within), asked.within)
     except PluginError as error:
         is_refused = job is None and isinstance(error, Refusal) and not isinstance(error, NotAnswered)
-        line = not_well(what, str(error), NOT_ADMITTED_CURE if is_refused else NOT_ANSWERED_CURE)
+        line = failed(what, str(error), NOT_ADMITTED_CURE if is_refused else NOT_ANSWERED_CURE)
     finally:
         left = [] if is_refused else _delete(kubectl, what, manifest["metadata"]["name"])
     return [line, *left]
 
 
-def delete_abandoned(kubectl: Kubectl, now: datetime) -> Iterator[Examined]:
+def delete_abandoned(kubectl: Kubectl, now: datetime) -> Iterator[CheckLine]:
     """Held jobs of a doctor that was killed, once nobody waits for them any more."""
     for job in map(SlurmJobView, kubectl.json("get", SLURMJOBS, f"--selector={UNTIL_LABEL}")["items"]):
         until = str((job.metadata.get("labels") or {}).get(UNTIL_LABEL, ""))
         if until.isdecimal() and int(until) + CLOCK_SKEW_S < now.timestamp() and not job.being_deleted:
-            deleted = well("submit", f"SlurmJob {job.name}, which an earlier doctor left, is deleted")
+            deleted = passed("submit", f"SlurmJob {job.name}, which an earlier doctor left, is deleted")
             yield from _delete(kubectl, "submit", job.name) or [deleted]
 
 
-def _delete(kubectl: Kubectl, what: str, name: str) -> list[Examined]:
+def _delete(kubectl: Kubectl, what: str, name: str) -> list[CheckLine]:
     """A line where the SlurmJob may be left."""
     code, _, why = kubectl.outcome("delete", SLURMJOBS, "--wait=false", "--ignore-not-found", "--", name)
     if not code:
@@ -131,21 +131,21 @@ def _in_slurm(kubectl: Kubectl, job: SlurmJobView, within: timedelta) -> SlurmJo
     return current
 
 
-def _found(kubectl: Kubectl, what: str, job: SlurmJobView, within: timedelta) -> Examined:
+def _found(kubectl: Kubectl, what: str, job: SlurmJobView, within: timedelta) -> CheckLine:
     if job.in_slurm:
-        return well(what, f"a held job was Slurm job {job.job_id} of Unix user {job.user}, and is deleted")
+        return passed(what, f"a held job was Slurm job {job.job_id} of Unix user {job.user}, and is deleted")
     condition = job.condition("Submitted")
     if not condition:
         found = f"the operator has not seen SlurmJob {job.name} in {within.seconds} s"
-        return not_well(what, found, OPERATOR_CURE)
+        return failed(what, found, OPERATOR_CURE)
     reason, found = str(condition.get("reason")), job.message or str(condition.get("message"))
     if waits := _why_it_waits(kubectl, job):
         found = waits
     explanation = _explanation_of(found) or SLURMJOB_REASONS.get(reason)
     if explanation is None:
         cure = f"see its pod: kubectl describe pod {job.pod}"
-        return not_well(what, f"after {within.seconds} s: {found}", cure)
-    return not_well(what, without_title(found), explanation.cure)
+        return failed(what, f"after {within.seconds} s: {found}", cure)
+    return failed(what, without_title(found), explanation.cure)
 
 
 def _why_it_waits(kubectl: Kubectl, job: SlurmJobView) -> str:

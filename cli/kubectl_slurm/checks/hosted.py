@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubectl_slurm.checks.report import Examined, not_well, unknown, well
+from kubectl_slurm.checks.report import CheckLine, failed, passed, unknown
 from kubectl_slurm.errors import KindsMissing, NotPermitted, ObjectNotFound
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.kubectl.refusals import refusal_of
@@ -32,7 +32,7 @@ DESCRIBED = "kubectl describe {0} --namespace={1} {2}"
 Object = Mapping[str, Any]
 
 
-def hosted(kubectl: Kubectl) -> Iterator[Examined]:
+def hosted(kubectl: Kubectl) -> Iterator[CheckLine]:
     """Nothing where there is none, or none that the user may list."""
     by_namespace: dict[str, list[Object]] = {}
     for item in _objects(kubectl):
@@ -57,7 +57,7 @@ def _objects(kubectl: Kubectl) -> list[Object]:
     return []
 
 
-def _of_namespace(kubectl: Kubectl, namespace: str, items: Iterable[Object]) -> Iterator[Examined]:
+def _of_namespace(kubectl: Kubectl, namespace: str, items: Iterable[Object]) -> Iterator[CheckLine]:
     """What an operator that is away has written may be old."""
     if why := _why_away(kubectl, namespace, items):
         yield why
@@ -66,27 +66,27 @@ def _of_namespace(kubectl: Kubectl, namespace: str, items: Iterable[Object]) -> 
     yield from bad
     if not bad:
         names = (f"{item['kind']} {item['metadata']['name']}" for item in items)
-        yield well(f"hosted Slurm in {namespace}", f"ready: {', '.join(names)}")
+        yield passed(f"hosted Slurm in {namespace}", f"ready: {', '.join(names)}")
 
 
-def _why_away(kubectl: Kubectl, namespace: str, items: Iterable[Object]) -> Examined | None:
+def _why_away(kubectl: Kubectl, namespace: str, items: Iterable[Object]) -> CheckLine | None:
     """By its Lease, and for those who may not read it by a status that was never written."""
     unwritten = [_title(item) for item in items if not _condition(item, "Ready")]
     try:
         lease = kubectl.json("get", "leases.coordination.k8s.io", f"--namespace={namespace}", "--", OPERATOR)
     except ObjectNotFound:
         found = f"it does not serve the namespace {namespace}"
-        return not_well(OPERATOR, found, NOT_SERVED.format(namespace))
+        return failed(OPERATOR, found, NOT_SERVED.format(namespace))
     except NotPermitted:
         if not unwritten:
             return None
         found = f"it has not written the status of {unwritten[0]} in the namespace {namespace}"
-        return not_well(OPERATOR, found, f"{NOT_SERVED.format(namespace)}; or {AWAY}")
+        return failed(OPERATOR, found, f"{NOT_SERVED.format(namespace)}; or {AWAY}")
     spec = lease.get("spec") or {}
     renewed = str(spec.get("renewTime") or "")
     if spec.get("holderIdentity") and not _is_old(renewed):
         return None
-    return not_well(OPERATOR, f"it has not served the namespace {namespace} since {renewed or 'ever'}", AWAY)
+    return failed(OPERATOR, f"it has not served the namespace {namespace} since {renewed or 'ever'}", AWAY)
 
 
 def _is_old(time: str) -> bool:
@@ -96,7 +96,7 @@ def _is_old(time: str) -> bool:
         return True
 
 
-def _not_ready(namespace: str, item: Object) -> Examined | None:
+def _not_ready(namespace: str, item: Object) -> CheckLine | None:
     """One line for an object, with the message of the condition that says most."""
     name = str(item["metadata"]["name"])
     where = f"{PLURALS[item['kind']]}.{GROUP}"
@@ -107,9 +107,9 @@ def _not_ready(namespace: str, item: Object) -> Examined | None:
     )
     if alarm:
         cure = f"do what it says; each step has a condition: {described}"
-        return not_well(what, _words(alarm) or _words(ready), cure)
+        return failed(what, _words(alarm) or _words(ready), cure)
     if not ready:
-        return not_well(what, f"{OPERATOR} has not written its status", AWAY)
+        return failed(what, f"{OPERATOR} has not written its status", AWAY)
     if ready.get("status") != "True":
         return unknown(what, _words(ready), f"wait; if it stays so, each step has a condition: {described}")
     return None

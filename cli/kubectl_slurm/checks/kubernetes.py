@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kubectl_slurm.checks.report import Examined, not_well, unknown, well
+from kubectl_slurm.checks.report import CheckLine, failed, passed, unknown
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl, is_in_pod
 from kubectl_slurm.kubectl.roles import CLUSTER_SCOPED, role_for
@@ -32,30 +32,30 @@ COUNTED = ("pods", "count/pods", "count/slurmjobs.redbox.dev")
 LOGIN_CURE = "log in again, correct the kubeconfig (KUBECONFIG, --context), or wait until the cluster answers"
 
 
-def kubeconfig(kubectl: Kubectl) -> Iterator[Examined]:
+def kubeconfig(kubectl: Kubectl) -> Iterator[CheckLine]:
     code, out, _ = kubectl.outcome("config", "current-context")
     context = next((word.partition("=")[2] for word in kubectl.options if word.startswith("--context=")), "")
     if code and not context:
         if is_in_pod():
             found = f"none is needed in this pod: its service account, namespace {kubectl.namespace}"
-            yield well("kubeconfig", found)
+            yield passed("kubeconfig", found)
         else:
             yield unknown("kubeconfig", "it has no current context", "kubectl config use-context NAME")
         return
-    yield well("kubeconfig", f"context {context or out.strip()}, namespace {kubectl.namespace}")
+    yield passed("kubeconfig", f"context {context or out.strip()}, namespace {kubectl.namespace}")
 
 
-def login(kubectl: Kubectl) -> Iterator[Examined]:
+def login(kubectl: Kubectl) -> Iterator[CheckLine]:
     try:
         kubectl.raw("/version")
         user = kubectl.json("auth", "whoami")["status"]["userInfo"]["username"]
     except PluginError as error:
-        yield not_well("login", str(error), LOGIN_CURE)
+        yield failed("login", str(error), LOGIN_CURE)
         return
-    yield well("login", f"Kubernetes sees you as {user}")
+    yield passed("login", f"Kubernetes sees you as {user}")
 
 
-def kinds(kubectl: Kubectl) -> Iterator[Examined]:
+def kinds(kubectl: Kubectl) -> Iterator[CheckLine]:
     code, out, error = kubectl.outcome(
         "api-resources", "--api-group=redbox.dev", "--output=name", "--cached=false"
     )
@@ -65,20 +65,20 @@ def kinds(kubectl: Kubectl) -> Iterator[Examined]:
     missing = [kind for kind in ("slurmjobs", "slurmclusters") if f"{kind}.redbox.dev" not in out.split()]
     if missing:
         cure = "ask the administrator of this Kubernetes cluster to install Red Box's chart"
-        yield not_well("kinds", f"this cluster has no {' and no '.join(missing)}", cure)
+        yield failed("kinds", f"this cluster has no {' and no '.join(missing)}", cure)
         return
-    yield well("kinds", "SlurmJob and SlurmCluster, redbox.dev/v1alpha1")
+    yield passed("kinds", "SlurmJob and SlurmCluster, redbox.dev/v1alpha1")
 
 
-def rights(kubectl: Kubectl) -> Iterator[Examined]:
+def rights(kubectl: Kubectl) -> Iterator[CheckLine]:
     lacking = [right for right in RIGHTS if not _may(kubectl, *right[:2])]
     if not lacking:
-        yield well("rights", f"all that the commands need in namespace {kubectl.namespace}")
+        yield passed("rights", f"all that the commands need in namespace {kubectl.namespace}")
     for verb, kind, use in lacking:
         is_needed = (verb, kind, use) in RIGHTS[:NEEDED]
         found = f"you may not {verb} {kind}, which {use} needs"
         cure = f"ask for it in namespace {kubectl.namespace}: {role_for(verb, kind)}"
-        yield (not_well if is_needed else unknown)("rights", found, cure)
+        yield (failed if is_needed else unknown)("rights", found, cure)
 
 
 def _may(kubectl: Kubectl, verb: str, kind: str) -> bool:
@@ -90,7 +90,7 @@ def _may(kubectl: Kubectl, verb: str, kind: str) -> bool:
     return out.strip() == "yes"
 
 
-def quota(kubectl: Kubectl) -> Iterator[Examined]:
+def quota(kubectl: Kubectl) -> Iterator[CheckLine]:
     quotas = kubectl.json("get", "resourcequotas")["items"]
     full = [
         (quota["metadata"]["name"], name, used[name], hard[name])
@@ -103,9 +103,9 @@ def quota(kubectl: Kubectl) -> Iterator[Examined]:
         cure = (
             "delete SlurmJobs that have ended, or ask for more: each SlurmJob needs a pod until it is deleted"
         )
-        yield not_well(f"quota {quota_name}", f"{name}: {used} of {hard} are used", cure)
+        yield failed(f"quota {quota_name}", f"{name}: {used} of {hard} are used", cure)
     if not full:
-        yield well("quota", f"{len(quotas)} quotas, with room" if quotas else "no quota")
+        yield passed("quota", f"{len(quotas)} quotas, with room" if quotas else "no quota")
 
 
 def is_used_up(used: object, hard: object) -> bool:
@@ -115,7 +115,7 @@ def is_used_up(used: object, hard: object) -> bool:
     return len(counts) == len(read) and counts[0] >= counts[1]
 
 
-def images(kubectl: Kubectl) -> Iterator[Examined]:
+def images(kubectl: Kubectl) -> Iterator[CheckLine]:
     pods = kubectl.json("get", "pods", f"--selector={ROLE_LABEL}")["items"]
     stuck = [
         (pod["metadata"]["name"], waiting)
@@ -125,6 +125,6 @@ def images(kubectl: Kubectl) -> Iterator[Examined]:
     ]
     for name, waiting in stuck:
         cure = "an administrator of Kubernetes makes Red Box's image reachable for its nodes"
-        yield not_well("images", f"{name}: {waiting.get('message') or waiting['reason']}", cure)
+        yield failed("images", f"{name}: {waiting.get('message') or waiting['reason']}", cure)
     if pods and not stuck:
-        yield well("images", f"the {len(pods)} pods of jobs here have theirs")
+        yield passed("images", f"the {len(pods)} pods of jobs here have theirs")

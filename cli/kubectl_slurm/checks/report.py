@@ -9,13 +9,13 @@ from enum import Enum
 class Health(Enum):
     """How a line is marked."""
 
-    WELL = ("ok", "green")
-    NOT_WELL = ("!!", "red")
+    OK = ("ok", "green")
+    FAILED = ("!!", "red")
     UNKNOWN = ("??", "yellow")
 
 
 @dataclass(frozen=True)
-class Examined:
+class CheckLine:
     """What was examined, what was found, and the cure."""
 
     health: Health
@@ -24,15 +24,15 @@ class Examined:
     cure: str = ""
 
 
-def well(what: str, found: str) -> Examined:
-    return Examined(Health.WELL, what, found)
+def passed(what: str, found: str) -> CheckLine:
+    return CheckLine(Health.OK, what, found)
 
 
-def not_well(what: str, found: str, cure: str) -> Examined:
+def failed(what: str, found: str, cure: str) -> CheckLine:
     """A submit fails, or something that is turned on does not work."""
-    return Examined(Health.NOT_WELL, what, found, cure)
+    return CheckLine(Health.FAILED, what, found, cure)
 
 
-def unknown(what: str, found: str, cure: str = "") -> Examined:
+def unknown(what: str, found: str, cure: str = "") -> CheckLine:
     """A submit works without it."""
-    return Examined(Health.UNKNOWN, what, found, cure)
+    return CheckLine(Health.UNKNOWN, what, found, cure)

@@ -17,7 +17,7 @@ from kubectl_slurm.checks import kubernetes
 from kubectl_slurm.checks.clusters import cluster_lines, identity
 from kubectl_slurm.checks.held_job import HeldJob, delete_abandoned, submit_lines
 from kubectl_slurm.checks.hosted import hosted
-from kubectl_slurm.checks.report import Examined, Health, not_well, unknown
+from kubectl_slurm.checks.report import CheckLine, Health, failed, unknown
 from kubectl_slurm.errors import NotPermitted, PluginError
 from kubectl_slurm.kubectl.program import Kubectl
 from kubectl_slurm.options import Invocation, invocation_of, parser_of
@@ -31,7 +31,7 @@ TEXT = (
 )
 LONGEST_S = 3600
 ENDING = (signal.SIGTERM, signal.SIGHUP)
-Check = Callable[[], Iterator[Examined]]
+Check = Callable[[], Iterator[CheckLine]]
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -61,7 +61,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     is_well = True
     with _interrupted_by_signals():
         for line in _Checks(call.kubectl, job, submits=not options.no_submit).lines():
-            is_well = is_well and line.health is not Health.NOT_WELL
+            is_well = is_well and line.health is not Health.FAILED
             call.screen.write(_written(call, line))
     return 0 if is_well else 1
 
@@ -98,7 +98,7 @@ def _seconds(text: str) -> int:
     return int(text)
 
 
-def _written(call: Invocation, line: Examined) -> str:
+def _written(call: Invocation, line: CheckLine) -> str:
     mark, colour = line.health.value
     cure = f"\n   {call.screen.paint('cure:', 'bold')} {one_line(line.cure)}" if line.cure else ""
     return f"{call.screen.paint(mark, colour)} {one_line(line.what)}: {one_line(line.found)}{cure}"
@@ -112,7 +112,7 @@ class _Checks:
     job: HeldJob
     submits: bool
 
-    def lines(self) -> Iterator[Examined]:
+    def lines(self) -> Iterator[CheckLine]:
         """In the order of the way; what cannot go on without a step ends with it."""
         yield from kubernetes.kubeconfig(self.kubectl)
         for check in (kubernetes.login, kubernetes.kinds):
@@ -130,7 +130,7 @@ class _Checks:
         yield from _guarded("hosted Slurm", partial(hosted, self.kubectl))
         yield from _guarded("SlurmClusters", partial(self._clusters, may_submit=is_well))
 
-    def _clusters(self, *, may_submit: bool) -> Iterator[Examined]:
+    def _clusters(self, *, may_submit: bool) -> Iterator[CheckLine]:
         try:
             clusters = list_clusters(self.kubectl)
         except NotPermitted as error:
@@ -142,19 +142,19 @@ class _Checks:
                 "an administrator of Kubernetes applies the SlurmCluster that `redbox init` prints; or run "
             )
             cure += "a red-box of your own: docs/users/personal.md"
-            yield not_well("SlurmClusters", "none exists, and no SlurmEndpoint here", cure)
+            yield failed("SlurmClusters", "none exists, and no SlurmEndpoint here", cure)
         for cluster in clusters:
             yield from _guarded(cluster.title, partial(self._cluster, cluster, may_submit=may_submit))
 
-    def _cluster(self, cluster: ClusterView, *, may_submit: bool) -> Iterator[Examined]:
+    def _cluster(self, cluster: ClusterView, *, may_submit: bool) -> Iterator[CheckLine]:
         is_served = yield from _passed(cluster_lines(self.kubectl, cluster))
         line, whoami = identity(self.kubectl, cluster, self.job.service_account)
         yield line
-        is_mapped = line.health is not Health.NOT_WELL
+        is_mapped = line.health is not Health.FAILED
         job = self.job.for_cluster(cluster, whoami)
         yield from self._submit(cluster, job, may_submit=may_submit and is_served and is_mapped)
 
-    def _submit(self, cluster: ClusterView | None, job: HeldJob, *, may_submit: bool) -> Iterator[Examined]:
+    def _submit(self, cluster: ClusterView | None, job: HeldJob, *, may_submit: bool) -> Iterator[CheckLine]:
         if not self.submits:
             return
         if may_submit:
@@ -164,20 +164,20 @@ class _Checks:
             yield unknown(what, "not tried before the lines above with !! are well")
 
 
-def _passed(lines: Iterator[Examined]) -> Generator[Examined, None, bool]:
+def _passed(lines: Iterator[CheckLine]) -> Generator[CheckLine, None, bool]:
     """Passes them on; returns whether none of them is bad."""
     is_well = True
     for line in lines:
-        is_well = is_well and line.health is not Health.NOT_WELL
+        is_well = is_well and line.health is not Health.FAILED
         yield line
     return is_well
 
 
-def _guarded(what: str, check: Check) -> Iterator[Examined]:
+def _guarded(what: str, check: Check) -> Iterator[CheckLine]:
     """What kubectl refuses is a line, too."""
     try:
         yield from check()
     except NotPermitted as error:
         yield unknown(what, str(error))
     except PluginError as error:
-        yield not_well(what, str(error), kubernetes.LOGIN_CURE)
+        yield failed(what, str(error), kubernetes.LOGIN_CURE)

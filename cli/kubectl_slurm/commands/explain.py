@@ -13,13 +13,14 @@ from kubectl_slurm.slurmjobs.access import events_of, get_job, list_jobs
 from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, cluster_of
 from kubectl_slurm.slurmjobs.following import with_partitions
 from kubectl_slurm.slurmjobs.job import SlurmJobView, read_time
-from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met, seconds_of
+from kubectl_slurm.slurmjobs.reasons import cure_of, limits_met
 from kubectl_slurm.slurmjobs.redbox.answers import JobTasks
 from kubectl_slurm.slurmjobs.redbox.expected_start import expected_start
 from kubectl_slurm.slurmjobs.redbox.requests import access_of_job
 from kubectl_slurm.terminal.screen import one_line
 from kubectl_slurm.terminal.table import Column, render
 from kubectl_slurm.terminal.times import clock, elapsed
+from redbox_shared.sbatch_options import read_duration
 
 TEXT = "Why a job is where it is, what to do about it, and what led there."
 SHOWN_EVENTS = 8
@@ -141,7 +142,7 @@ def _times(job: SlurmJobView) -> Iterator[tuple[str, str]]:
         if at is not None:
             yield name, clock(at)
     if job.time_limit and not job.finished:
-        limit_s = seconds_of(job.time_limit)
+        limit_s = read_duration(job.time_limit)
         yield "Time limit", job.time_limit if limit_s is None else elapsed(limit_s)
 
 

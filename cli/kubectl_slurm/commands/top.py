@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from kubectl_slurm.options import invocation_of, parser_of
 from kubectl_slurm.slurmjobs.access import get_job, list_jobs
 from kubectl_slurm.slurmjobs.job import SlurmJobView
-from kubectl_slurm.slurmjobs.reasons import seconds_of
 from kubectl_slurm.slurmjobs.redbox.measurements import measured, measured_at_end
 from kubectl_slurm.slurmjobs.usage import ShownUsage, usage_of_ended, usage_of_running
 from kubectl_slurm.terminal.screen import note
 from kubectl_slurm.terminal.table import Column, Row, render
 from kubectl_slurm.terminal.times import elapsed, megabytes
+from redbox_shared.sbatch_options import read_duration
 
 TEXT = "What running jobs use, as Slurm measured it last; of a NAME that has ended, what seff shows."
 EPILOG = """\
@@ -58,7 +58,7 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     reports_at_end = measured_at_end(call.kubectl, ended)
     now = datetime.now(UTC)
     rows = [
-        _row(job, usage_of_running(job, reports.get(job.uid), now, seconds_of(job.time_limit)))
+        _row(job, usage_of_running(job, reports.get(job.uid), now, read_duration(job.time_limit)))
         for job in running
     ]
     rows += [

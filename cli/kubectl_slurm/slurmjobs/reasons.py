@@ -9,6 +9,7 @@ from kubectl_slurm.slurmjobs.clusters import ListedPartition
 from kubectl_slurm.slurmjobs.job import SlurmJobView
 from kubectl_slurm.slurmjobs.usage import megabytes_of
 from kubectl_slurm.terminal.times import limit, megabytes
+from redbox_shared.sbatch_options import read_duration
 
 SUBMIT_AGAIN = "cancel it, and submit it again with"
 CURES = {
@@ -69,7 +70,7 @@ def limits_met(job: SlurmJobView, partition: ListedPartition | None) -> list[str
     if partition is None:
         return []
     resources, found = job.resources, []
-    asked_s, longest = seconds_of(job.time_limit), partition.limit("maxTimeS")
+    asked_s, longest = read_duration(job.time_limit), partition.limit("maxTimeS")
     if asked_s is not None and longest is not None and asked_s > longest:
         found.append(
             f"it asks for --time={job.time_limit}; partition {partition.name} allows {limit(longest)}"
@@ -94,23 +95,3 @@ def _memory(job: SlurmJobView, partition: ListedPartition) -> list[str]:
         has = megabytes(largest)
         return [f"it asks for --mem={megabytes(asked)}; the largest node of {partition.name} has {has}"]
     return []
-
-
-def seconds_of(text: str) -> int | None:
-    """A --time of sbatch in seconds; None for none, UNLIMITED and what does not read as one."""
-    days, has_days, clock = text.rpartition("-")
-    parts = clock.split(":")
-    if not all(part.isdecimal() for part in parts) or (has_days and not days.isdecimal()):
-        return None
-    numbers = [int(part) for part in parts]
-    if has_days:
-        hours, minutes, seconds = [*numbers, 0, 0][:3]
-        return int(days) * 86400 + hours * 3600 + minutes * 60 + seconds
-    match numbers:
-        case [minutes]:
-            return minutes * 60
-        case [minutes, seconds]:
-            return minutes * 60 + seconds
-        case [hours, minutes, seconds]:
-            return hours * 3600 + minutes * 60 + seconds
-    return None

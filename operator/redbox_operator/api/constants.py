@@ -23,8 +23,7 @@ class PodRole(StrEnum):
 
     JOB = "job"  # all of it; with Virtual delivery the pod that users see and read logs from
     SUBMIT = "submit"  # submits with values that only a kubelet can read, for Virtual delivery
-    PORTS = "ports"  # carries connections to the job, for Virtual delivery
-    COLLECT = "collect"  # copies results into their volume, for Virtual delivery
+    HELPER = "helper"  # carries connections to the job, then copies its results, for Virtual delivery
 
 
 class CompanionMode(StrEnum):
@@ -32,8 +31,7 @@ class CompanionMode(StrEnum):
 
     WHOLE = pod_contract.WHOLE
     SUBMIT_ONLY = pod_contract.SUBMIT_ONLY
-    RESULTS_ONLY = pod_contract.RESULTS_ONLY
-    PORTS_ONLY = pod_contract.PORTS_ONLY
+    HELPER = pod_contract.HELPER
     ATTACH_ONLY = pod_contract.ATTACH_ONLY  # on a virtual node: another pod submits
 
 

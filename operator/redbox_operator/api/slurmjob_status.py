@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
+from redbox_api.job_parts import JobDetails
 from redbox_kube.status.conditions import ConditionStatus, StatusCondition
 from redbox_kube.status.models import StatusPart
 
@@ -78,7 +79,7 @@ class ResultsStatus(StatusPart):
     message: str | None = None
 
 
-class SlurmJobStatus(StatusPart):
+class SlurmJobStatus(JobDetails, StatusPart):
     """The status of a SlurmJob, as the operator writes it."""
 
     phase: JobPhase = Field(
@@ -90,26 +91,14 @@ class SlurmJobStatus(StatusPart):
         description="For tools written for older operators: the same as `phase`; in Sylabs' kinds Pending, "
         "Running, Succeeded or Failed.",
     )
-    state: str | None = Field(None, description="The job's state in Slurm's terms.")
     reason: str | None = Field(
         None, description="Slurm's reason why it waits or ended, or Red Box's own reason."
     )
     message: str | None = Field(None, description="One sentence for a person: what happened, and what to do.")
-    job_id: str | None = Field(None, alias="jobID", description="The Slurm job id of the newest attempt.")
     cluster: str | None = Field(None, description="The SlurmCluster that it was submitted to.")
     endpoint: str | None = Field(None, description="Or the SlurmEndpoint that it was submitted to.")
-    partition: str | None = Field(None, description="The job's partition in Slurm.")
     user: str | None = Field(None, description="The Unix account that it runs as.")
-    nodes: list[str] = Field(default_factory=list, description="The Slurm nodes that it runs or ran on.")
     node_list: str | None = Field(None, description="The nodes as a host list: n[1-3].")
-    exit_code: int | None = None
-    signal: int | None = Field(None, description="The signal that ended it.")
-    submitted_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    stale_since: datetime | None = Field(
-        None, description="Since when Slurm has not reported the job's state."
-    )
     run: int | None = Field(None, description="How often Slurm has started this attempt.")
     attempts: int | None = Field(
         None,
@@ -132,7 +121,6 @@ class SlurmJobStatus(StatusPart):
     )
     array: ArrayStatus | None = None
     results: ResultsStatus | None = None
-    working_directory: str | None = None
     stdout: str | None = Field(
         None, description="The file of its stdout on the Slurm cluster; of an array each task has its own."
     )

@@ -39,8 +39,7 @@ NOT_OURS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true", "sidecar.i
 MODES = {
     PodRole.JOB: CompanionMode.WHOLE,
     PodRole.SUBMIT: CompanionMode.SUBMIT_ONLY,
-    PodRole.PORTS: CompanionMode.PORTS_ONLY,
-    PodRole.COLLECT: CompanionMode.RESULTS_ONLY,
+    PodRole.HELPER: CompanionMode.HELPER,
 }
 
 
@@ -93,23 +92,25 @@ def needs_submitter(job: SlurmJob, cluster: SlurmCluster) -> bool:
     )
 
 
-def needs_ports_pod(job: SlurmJob, cluster: SlurmCluster) -> bool:
-    """Whether its ports need a separate pod, whose container runs."""
-    return cluster.spec.delivery is Delivery.VIRTUAL and bool(job.spec.ports)
-
-
-def needs_collector(job: SlurmJob, cluster: SlurmCluster) -> bool:
-    """Whether its results need a separate pod that can mount a volume."""
-    return cluster.spec.delivery is Delivery.VIRTUAL and job.spec.results is not None
+def needs_helper(job: SlurmJob, cluster: SlurmCluster, *, job_has_ended: bool) -> bool:
+    """Whether its ports, and at its end its results, need a separate pod, whose container runs."""
+    work = job.spec.results if job_has_ended else job.spec.ports
+    return cluster.spec.delivery is Delivery.VIRTUAL and bool(work)
 
 
 def companion_pod(
-    job: SlurmJob, cluster: SlurmCluster, attempt: int, program: CompanionProgram, role: PodRole = PodRole.JOB
+    job: SlurmJob,
+    cluster: SlurmCluster,
+    attempt: int,
+    program: CompanionProgram,
+    role: PodRole = PodRole.JOB,
+    *,
+    serves_ports: bool = True,
 ) -> Object:
     """The companion, or with Virtual delivery a pod of another role; without a token for Kubernetes."""
     virtual = cluster.spec.delivery is Delivery.VIRTUAL and role is PodRole.JOB
     mode = CompanionMode.ATTACH_ONLY if virtual and needs_submitter(job, cluster) else MODES[role]
-    parts = parts_of(job, cluster, attempt, mode, virtual=virtual)
+    parts = parts_of(job, cluster, attempt, mode, virtual=virtual, serves_ports=serves_ports)
     metadata = _metadata(job, cluster, attempt, role)
     metadata["annotations"] = {**NOT_OURS, **({} if virtual else {ANNOTATION_REACHES: reaches(cluster)})}
     if parts.ports:

@@ -31,8 +31,7 @@ from redbox_operator.companion_pods.builder import (
     CompanionProgram,
     companion_pod,
     config_map,
-    needs_collector,
-    needs_ports_pod,
+    needs_helper,
     needs_submitter,
     reaches,
     request_digest,
@@ -165,8 +164,7 @@ class CompanionLifecycle:
         if made is None:
             return await self._name_conflict(target, recorded, PodRole.JOB)
         pod = companion_of(made)
-        await self._create_submitter(target)
-        await self._create_ports_pod(target)
+        await self._create_auxiliaries(target)
         count, at = replaced(recorded, now.replace(microsecond=0))
         names = {"name": pod.name, "uid": pod.uid, "attempt": target.attempt, "request": request.digest}
         companion = CompanionStatus(**names, replaced=count, replaced_at=at)
@@ -215,7 +213,11 @@ class CompanionLifecycle:
         return None
 
     async def _create_pod(self, target: CompanionTarget, role: PodRole) -> Object | None:
-        body = companion_pod(target.job, target.cluster, target.attempt, self._program, role)
+        # A helper with ports waits until the job is at red-box, which may have forgotten an ended one.
+        serves_ports = role is not PodRole.HELPER or not target.job_has_ended
+        body = companion_pod(
+            target.job, target.cluster, target.attempt, self._program, role, serves_ports=serves_ports
+        )
         made = await self._objects.create(ResourcePath(kinds.POD, namespace=target.job.namespace), body)
         if made is not None:
             self._writer.count("Pod", "create")
@@ -223,25 +225,23 @@ class CompanionLifecycle:
             log.info("companion created", slurmjob=target.job.ref.full_name, pod=body["metadata"]["name"])
         return made
 
-    async def _create_submitter(self, target: CompanionTarget) -> None:
-        """With Virtual delivery: a pod that submits values from a kubelet; a refused one is replaced."""
-        if needs_submitter(target.job, target.cluster):
+    async def _create_auxiliaries(self, target: CompanionTarget) -> None:
+        """With Virtual delivery: the pods beside the companion; a refused one is made later."""
+        needed = {
+            PodRole.SUBMIT: needs_submitter(target.job, target.cluster),
+            PodRole.HELPER: needs_helper(target.job, target.cluster, job_has_ended=target.job_has_ended),
+        }
+        for role in filter(needed.get, needed):
             with suppress(ApiRefused):
-                await self._create_pod(target, PodRole.SUBMIT)
-
-    async def _create_ports_pod(self, target: CompanionTarget) -> None:
-        """With Virtual delivery: a pod that serves the job's ports; a refused one is replaced."""
-        if needs_ports_pod(target.job, target.cluster):
-            with suppress(ApiRefused):
-                await self._create_pod(target, PodRole.PORTS)
+                await self._create_pod(target, role)
 
     async def create_collector(self, target: CompanionTarget, recorded: CompanionStatus) -> bool:
         """With Virtual delivery: a pod that copies the results of an ended job. False where it is refused."""
-        if needs_collector(target.job, target.cluster):
+        if needs_helper(target.job, target.cluster, job_has_ended=True):
             try:
                 if await self._store_request(target, recorded) is None:
                     return False
-                await self._create_pod(target, PodRole.COLLECT)
+                await self._create_pod(target, PodRole.HELPER)
             except ApiRefused:
                 return False
         return True

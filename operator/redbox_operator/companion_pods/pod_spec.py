@@ -27,8 +27,7 @@ Object = dict[str, Any]
 TOKEN_SECONDS = 3600
 POD_NAME = "metadata.name"
 SUBMITTING = frozenset({CompanionMode.WHOLE, CompanionMode.SUBMIT_ONLY})
-SERVING = frozenset({CompanionMode.WHOLE, CompanionMode.PORTS_ONLY})
-COLLECTING = frozenset({CompanionMode.WHOLE, CompanionMode.RESULTS_ONLY})
+HELPING = frozenset({CompanionMode.WHOLE, CompanionMode.HELPER})
 
 
 @dataclass
@@ -54,7 +53,13 @@ class PodParts:
 
 
 def parts_of(
-    job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: CompanionMode, *, virtual: bool
+    job: SlurmJob,
+    cluster: SlurmCluster,
+    attempt: int,
+    mode: CompanionMode,
+    *,
+    virtual: bool,
+    serves_ports: bool,
 ) -> PodParts:
     """The parts of this pod. On a virtual node no container runs, so nothing is mounted or requested."""
     parts = PodParts()
@@ -72,9 +77,9 @@ def parts_of(
     _mount_request_and_token(parts, job, cluster, attempt)
     if mode in SUBMITTING:
         _add_kubelet_values(parts, job, attempt)
-    if mode in COLLECTING and job.spec.results:
+    if mode in HELPING and job.spec.results:
         _mount_results(parts, job.spec.results)
-    if mode in SERVING and job.spec.ports:
+    if mode in HELPING and job.spec.ports and serves_ports:
         _serve_ports(parts, job.spec.ports)
     return parts
 

@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 from redbox_api.job_parts import Resources
 from redbox_clusters.node_labels import Limit
+from redbox_shared.sbatch_options import read_duration
 
 MB_IN = {"K": 1 / 1024, "M": 1, "": 1, "G": 1024, "T": 1024 * 1024}
-DAYS_AND_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def needs_of(resources: Resources) -> dict[Limit, int]:
@@ -23,7 +20,7 @@ def needs_of(resources: Resources) -> dict[Limit, int]:
         Limit.CPUS_PER_NODE: cpus,
         Limit.MEM_MB_PER_NODE: _mem_mb_per_node(resources, cpus),
         Limit.GPUS_PER_NODE: _gpus(resources.gpus_per_node),
-        Limit.TIME_S: seconds_of(resources.time),
+        Limit.TIME_S: read_duration(resources.time or ""),
     }
     return {limit: need for limit, need in needs.items() if need}
 
@@ -41,20 +38,6 @@ def whole_needs_of(resources: Resources) -> dict[str, int]:
         "gpus": nodes * needs.get(Limit.GPUS_PER_NODE, 0),
     }
     return {name: amount for name, amount in whole.items() if amount}
-
-
-def seconds_of(time: str | None) -> int | None:
-    """A time limit as sbatch reads it: minutes, minutes:seconds, hours:.., days-hours:..; None: no limit."""
-    found = DAYS_AND_CLOCK.fullmatch(time or "")
-    if found is None:
-        return None
-    days, *clock = found.groups()
-    numbers = [int(part) for part in clock if part is not None]
-    if days is not None:
-        units: Iterable[int] = (3600, 60, 1)
-    else:
-        units = (3600, 60, 1) if len(numbers) == len(clock) else (60, 1)
-    return int(days or 0) * 86400 + sum(number * unit for number, unit in zip(numbers, units, strict=False))
 
 
 def _cpus_per_node(resources: Resources) -> int | None:

@@ -62,7 +62,8 @@ class AttemptPods:
             problem = self._links.problem_of(cluster_of(job, self._links.names()))
             return CompanionState(recorded, pod, None if before.finished else problem)
         has_ended = state.row is not None and state.row.phase in FINAL_PHASES
-        target = CompanionTarget(job, link.cluster, state.attempt.number, for_slurm, job_has_ended=has_ended)
+        is_over = has_ended or (state.row is None and before.finished)  # the status outlives the row
+        target = CompanionTarget(job, link.cluster, state.attempt.number, for_slurm, job_has_ended=is_over)
         if recorded is not None and never_submitted(state):
             pods = own_pods(state, self._cache.companions)
             return CompanionState(await self._companions.dismiss(target, recorded, pods), None)

@@ -11,7 +11,7 @@ from redbox_api.models import Job, Phase
 from redbox_operator.api.constants import PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob, awaits_pods
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion_pods.builder import needs_collector, needs_ports_pod, needs_submitter
+from redbox_operator.companion_pods.builder import needs_helper, needs_submitter
 from redbox_operator.companion_pods.lifecycle import CompanionState
 from redbox_operator.companion_pods.plan import CompanionPod, FinalMessage
 from redbox_operator.object_cache import PodName
@@ -80,11 +80,11 @@ def auxiliary_role(state: AttemptState) -> PodRole | None:
         return None
     if before.finished:
         waits = bool(before.job_id) and before.results is None
-        return PodRole.COLLECT if waits and needs_collector(state.job, link.cluster) else None
+        return PodRole.HELPER if waits and needs_helper(state.job, link.cluster, job_has_ended=True) else None
     unsubmitted = before.job_id is None and (state.row is None or state.row.phase is Phase.SUBMITTING)
     if unsubmitted and needs_submitter(state.job, link.cluster):
         return PodRole.SUBMIT
-    return PodRole.PORTS if needs_ports_pod(state.job, link.cluster) else None
+    return PodRole.HELPER if needs_helper(state.job, link.cluster, job_has_ended=False) else None
 
 
 def status_inputs(
@@ -93,7 +93,7 @@ def status_inputs(
     """All that the status is built from: the row, the companion, messages of the attempt's own pods."""
     recorded, pod = companion.recorded, companion.pod
     is_ours = recorded is not None and pod is not None and pod.uid == recorded.uid
-    auxiliary = (pod_of(state, role, pods) for role in (PodRole.SUBMIT, PodRole.COLLECT))
+    auxiliary = (pod_of(state, role, pods) for role in (PodRole.SUBMIT, PodRole.HELPER))
     own_pods = [
         *([pod] if pod and is_ours else []),
         *(pod for pod in auxiliary if pod and pod.owner_uid == state.job.uid),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from redbox_api.hostlists import fold
+from redbox_api.job_parts import JobDetails
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_kube.status.conditions import ConditionStatus, NewCondition, conditions_of
 from redbox_kube.status.problems import StatusProblem
@@ -55,10 +56,7 @@ PHASES = {
     Phase.CANCELLED: JobPhase.CANCELLED,
     Phase.LOST: JobPhase.FAILED,
 }
-ROW_FIELDS = (
-    *("state", "job_id", "partition", "user", "nodes", "exit_code", "signal", "submitted_at", "started_at"),
-    *("ended_at", "stale_since", "run", "array", "working_directory"),
-)
+ROW_FIELDS = (*JobDetails.model_fields, "user", "run", "array")
 LOG_FIELDS = ("stdout", "stderr")
 CANCELLING = "Cancelling"
 CANCELLED = "Cancelled"

@@ -1,1 +1,1 @@
-"""Shared by all of red-box: domain types, the seam to workload managers, time, caching, YAML."""
+"""Shared by all of red-box: domain types, the interface to workload managers, time, caching, YAML."""

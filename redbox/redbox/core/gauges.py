@@ -1,4 +1,4 @@
-"""Metrics of a workload manager: families of gauges, as the seam between `slurm` and `http` has them."""
+"""Metrics of a workload manager: families of gauges, as the interface between `slurm` and `http` has them."""
 
 from __future__ import annotations
 

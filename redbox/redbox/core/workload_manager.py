@@ -1,4 +1,4 @@
-"""The seam between red-box and the workload manager that runs the jobs.
+"""The interface between red-box and the workload manager that runs the jobs.
 
 `slurm` and `local` implement `WorkloadManager`; `jobs` uses nothing else of them. Everything here is bound to
 a user and, once a job exists, to its id *and* its mark, because ids are reused (see `jobs.record.marks`).
@@ -12,7 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from redbox.core.domain import JobShape, Limits, UnixUser
+from redbox.core.domain import Limits, UnixUser
+from redbox.core.observations import Observation
 from redbox_api.models import Check, Cluster, ExpectedStart, JobRequest, Partition, Phase
 
 
@@ -116,60 +117,6 @@ class ActionResult:
     done: bool
     detail: str = ""
     gone: bool = False  # the id is unknown, or carries another mark: nothing was touched
-
-
-@dataclass(frozen=True, slots=True)
-class TaskObservation:
-    """One task of an array. The journal stores its fields in this order."""
-
-    index: int
-    job_id: str
-    state: str
-    exit_code: int | None = None
-    signal: int | None = None
-    restarts: int = 0
-    own_id: str = ""  # the id that it has as a job; where its output is named by it
-    node: str = ""  # the first that it has; likewise
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One job as the workload manager shows it: an array and a het job are one observation each.
-
-    `state` is the base state or flag in Slurm's words, without decoration. `mark` is whatever the job carries
-    as comment (or in its submit line): unverified text that any user can forge.
-    """
-
-    job_id: str
-    uid: int
-    mark: str
-    state: str
-    live: bool  # from the queue (True) or from history (False)
-    name: str = ""
-    user: str = ""
-    reason: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    nodes: str = ""  # hostlist as given: n[1-3]
-    component_nodes: tuple[str, ...] = ()  # of a het job: that of each component
-    submitted_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    restarts: int = 0
-    requeue: bool = True  # may be requeued (Requeue=1), which makes some ends not final
-    cancelled_by: int | None = None
-    stdout: str | None = None  # with the workload manager's patterns resolved where it does so
-    stderr: str | None = None
-    working_directory: str = ""
-    comment: str = ""
-    tasks: tuple[TaskObservation, ...] = ()
-    pending_tasks: int = 0  # of an array: tasks that are not split off yet
-    waiting: tuple[range, ...] = ()  # which ones, and those that wait again: none of them is in `tasks`
-    array_size: int = 0  # 0: not an array
-    shape: JobShape | None = None  # None: the workload manager does not show it
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +236,7 @@ class WorkloadManagerError(Exception):
 
 
 class WorkloadManager(Protocol):
-    """The seam between red-box and what runs the jobs."""
+    """The interface between red-box and what runs the jobs."""
 
     name: str
 
@@ -332,7 +279,7 @@ class WorkloadManager(Protocol):
         `wanted` selects by id and mark the jobs that matter: others need not be shown.
         """
 
-    async def glance(self, job_ids: Collection[str]) -> int | None:
+    async def probe(self, job_ids: Collection[str]) -> int | None:
         """A fingerprint of these jobs' states, cheaper than a poll; None if there is no cheaper way.
 
         A change of it only shows that a poll is worth its cost, and nothing about any job.

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 MAX_BYTES = 4 * 1024 * 1024
 
-Place = tuple[str | int, ...]
+DocumentPath = tuple[str | int, ...]
 """Where a value is: ("callers", "clusters", 0, "issuer")."""
 
 
@@ -74,15 +74,15 @@ class Document:
 
     source: str
     value: Any
-    lines: Mapping[Place, int]
+    lines: Mapping[DocumentPath, int]
 
-    def line_of(self, place: Place) -> int:
+    def line_of(self, place: DocumentPath) -> int:
         """The line of this value, or of the nearest one around it that is in the document."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
-    def flaw(self, place: Place, message: str) -> Flaw:
+    def flaw(self, place: DocumentPath, message: str) -> Flaw:
         return Flaw(self.source, self.line_of(place), _written(place), message)
 
 
@@ -133,10 +133,10 @@ class _ValueBuilder:
 
     def __init__(self, loader: yaml.SafeLoader, source: str) -> None:
         self.loader = loader
-        self.lines: dict[Place, int] = {}
+        self.lines: dict[DocumentPath, int] = {}
         self._source = source
 
-    def build(self, node: yaml.Node, place: Place) -> object:
+    def build(self, node: yaml.Node, place: DocumentPath) -> object:
         self.lines.setdefault(place, node.start_mark.line + 1)  # a mapping's value has the line of its key
         if isinstance(node, yaml.MappingNode):
             return self._build_mapping(node, place)
@@ -144,7 +144,7 @@ class _ValueBuilder:
             return [self.build(item, (*place, n)) for n, item in enumerate(node.value)]
         return self.loader.construct_object(node)
 
-    def _build_mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, object]:
+    def _build_mapping(self, node: yaml.MappingNode, place: DocumentPath) -> dict[str, object]:
         mapping: dict[str, object] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
@@ -166,9 +166,9 @@ class _ValueBuilder:
         return str(node.value)
 
 
-def _known_place(document: Document, details: ErrorDetails) -> Place:
+def _known_place(document: Document, details: ErrorDetails) -> DocumentPath:
     """Drop what is pydantic's own (names of union members), and keep a missing key's name."""
-    place: Place = ()
+    place: DocumentPath = ()
     for step in details["loc"]:
         if (*place, step) in document.lines:
             place = (*place, step)
@@ -186,6 +186,6 @@ def _message(details: ErrorDetails) -> str:
     return f"{message} (not {str(shown)[:80]!r})" if is_plain else message
 
 
-def _written(place: Place) -> str:
+def _written(place: DocumentPath) -> str:
     steps = (f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in place)
     return "".join(steps).removeprefix(".")

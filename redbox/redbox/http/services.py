@@ -69,7 +69,7 @@ class Services:
     streams: CallerBudget
     reauthorization: StreamReauthorization
     rejections: RejectionAudit
-    slurm_metrics: MetricSource | None = None  # None: jobs run without Slurm
+    slurm_metrics: MetricSource
     bodies: CallerBudget = field(default_factory=lambda: bodies_budget(0))
     body_limit: int = 8 << 20
     body_costs: CostBudget = field(default_factory=body_costs_budget)

@@ -16,14 +16,8 @@ from datetime import datetime
 import structlog
 
 from redbox.core.domain import Caller, JobKey, Role
-from redbox.core.workload_manager import (
-    ActionResult,
-    JobAction,
-    JobHandle,
-    JobStates,
-    Observation,
-    TaskObservation,
-)
+from redbox.core.observations import Observation, TaskObservation
+from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, JobStates
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import Forbidden, JobConflict, JobsBusy, NotAcceptable
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from redbox.core.domain import JobShape
-from redbox.core.workload_manager import Observation, QueueSnapshot
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import QueueSnapshot
 from redbox.jobs.record import marks
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.store.record_index import RecordIndex

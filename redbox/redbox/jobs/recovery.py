@@ -15,8 +15,9 @@ from datetime import datetime, timedelta
 
 from redbox.core.clock import Clock, with_deadline
 from redbox.core.domain import JobKey, UnixUser
+from redbox.core.observations import Observation
 from redbox.core.output_patterns import RUNNER_LOG
-from redbox.core.workload_manager import Observation, WorkloadManager
+from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.errors import JournalError
 from redbox.jobs.queue_snapshot import submit_order, was_refused
 from redbox.jobs.record.marks import PREFIX, Mark, Marks

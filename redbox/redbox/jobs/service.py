@@ -299,17 +299,17 @@ class JobService:
         await self._claims.claim(of, key, by_name_only=of != caller.owner)
         found: Sequence[JobKey] = ()
         wanted: Sequence[JobRecord] = ()
-        buried = Change()
+        added = Change()
 
         def decide() -> Change:
-            nonlocal found, wanted, buried
+            nonlocal found, wanted, added
             line = self._access.line(caller, of, key)
             records = [record for record in line if attempt in (None, record.key.attempt)]
             found = [record.key for record in records]
             wanted = [record for record in records if is_new_cancel(record, force=force)]
             save = tuple(to_cancel(record, self._context.clock.now(), force=force) for record in wanted)
-            buried = self._burial(caller, of, key, attempt) if attempt is None or not records else Change()
-            return replace(buried, save=save)
+            added = self._tombstones(caller, of, key, attempt) if attempt is None or not records else Change()
+            return replace(added, save=save)
 
         await self._store.change([lineage(of, key)], decide)
         records = [record for job_key in found if (record := self._store.index.get(job_key)) is not None]
@@ -317,9 +317,9 @@ class JobService:
         for record in records:
             self._context.audit_act(caller, "cancel", record, "done" if record.key in cancelled else "same")
             self._actions.cancel_if_due(record)
-        if not wanted and (buried or not records):
+        if not wanted and (added or not records):
             job_key = JobKey(of, key, attempt or ALL_ATTEMPTS)
-            self._context.audit(audit_entry(caller, "cancel", job_key, "tombstone" if buried else "same"))
+            self._context.audit(audit_entry(caller, "cancel", job_key, "tombstone" if added else "same"))
         self._context.request_poll()
         if not any(visible(record) for record in records):
             raise JobNotFound(
@@ -327,7 +327,7 @@ class JobService:
             )
         return tuple(self._view(record) for record in records)
 
-    def _burial(self, caller: Caller, owner: Owner, key: str, attempt: int | None) -> Change:
+    def _tombstones(self, caller: Caller, owner: Owner, key: str, attempt: int | None) -> Change:
         """An operator, who names the owner, is never refused: else its users' deleted jobs would stay."""
         stone = Tombstone(shared(owner), key, attempt or ALL_ATTEMPTS, self._context.clock.now())
         if self._store.tombstones.covering(JobKey(owner, key, stone.attempt)):
@@ -337,7 +337,7 @@ class JobService:
             raise RateLimited(
                 "Too many keys of yours were deleted before they were submitted.", retry_after=600
             )
-        return Change(bury=(stone,), unbury=surplus)
+        return Change(tombstones=(stone,), lift=surplus)
 
     async def act(
         self,

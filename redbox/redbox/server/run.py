@@ -26,9 +26,7 @@ from redbox.agents.transports.fd_limits import take_all
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.clock import SystemClock
-from redbox.core.domain import UnixUser
 from redbox.core.token_buckets import Rate
-from redbox.core.workload_manager import WorkloadManager
 from redbox.files.service import JobFileService
 from redbox.http.app import build_app
 from redbox.http.metrics import ServerMetrics, StateCollector, TurnsCollector
@@ -43,7 +41,6 @@ from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
-from redbox.local.local_manager import LocalManager
 from redbox.logs.job_logs import JobLogReader
 from redbox.logs.service import LogService
 from redbox.observability.audit import AuditFile
@@ -209,7 +206,7 @@ async def start(
         shares = connections.shares
         pool = await stack.enter_async_context(AgentPool(transport, settings.agents.pool, shares=shares))
         observer = await observer_of(settings, transport, journal)
-        workload = _workload_manager(settings, pool, observer, metrics)
+        workload = SlurmManager(pool, observer, settings.slurm, on_call=metrics.slurm_called)
         secret = read_secret(settings.jobs.mark_secret)
         marks = Marks(secret, await cluster_name(settings, workload, journal))
         await check_journal_not_lost(settings, journal, workload, marks)
@@ -229,9 +226,10 @@ async def start(
         volumes = await stack.enter_async_context(
             VolumeService(VolumeIndex(journal), pool, settings.volumes, clock=SystemClock(), audit=record)
         )
-        relays = _relays(settings, pool, workload)
-        if relays is not None:
-            await stack.enter_async_context(relays)
+        steps = (workload.session_argv, workload.check_session_job)
+        relays = await stack.enter_async_context(
+            RelayPool(pool, *steps, environment=settings.slurm.environment)
+        )
         sessions = SessionService(jobs, relays, workload, settings.exec, clock=SystemClock(), audit=record)
         metrics.collect_from(
             StateCollector(
@@ -261,28 +259,12 @@ async def start(
             streams=streams,
             reauthorization=reauthorization,
             rejections=RejectionAudit(audit, SystemClock()),
-            slurm_metrics=workload.metrics if isinstance(workload, SlurmManager) else None,
+            slurm_metrics=workload.metrics,
             bodies=bodies_budget(settings.limits.body_bytes),
             body_limit=settings.limits.body_bytes,
             writes=writes_budget(_writes_rate(settings)),
         )
         yield Application(build_app(services), authenticator, audit_file, audit, jobs, reauthorization)
-
-
-def _workload_manager(
-    settings: RedboxSettings, pool: AgentPool, observer: UnixUser, metrics: ServerMetrics
-) -> WorkloadManager:
-    if settings.workload_manager == "local":
-        return LocalManager(settings.local)
-    return SlurmManager(pool, observer, settings.slurm, on_call=metrics.slurm_called)
-
-
-def _relays(settings: RedboxSettings, pool: AgentPool, workload: WorkloadManager) -> RelayPool | None:
-    if not isinstance(workload, SlurmManager):
-        return None
-    return RelayPool(
-        pool, workload.session_argv, workload.check_session_job, environment=settings.slurm.environment
-    )
 
 
 def _users_of(records: Iterable[RecordSummary]) -> tuple[str, ...]:

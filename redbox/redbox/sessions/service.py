@@ -16,7 +16,7 @@ from redbox.core.clock import Clock
 from redbox.core.domain import Caller, JobKey, JobRef, Role, UnixUser
 from redbox.core.token_buckets import Rate
 from redbox.core.workload_manager import WorkloadManager
-from redbox.jobs.errors import Forbidden, JobConflict, JobsError, NotAcceptable
+from redbox.jobs.errors import Forbidden, JobConflict, JobsError
 from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
@@ -46,14 +46,13 @@ class SessionService:
     def __init__(
         self,
         jobs: JobService,
-        relays: RelayPool | None,
+        relays: RelayPool,
         workload: WorkloadManager,
         settings: ExecSettings,
         *,
         clock: Clock,
         audit: Audit,
     ) -> None:
-        """`relays` is None where the workload manager has no steps."""
         self._jobs = jobs
         self._relays = relays
         self._workload = workload
@@ -75,7 +74,7 @@ class SessionService:
 
     @property
     def relay_count(self) -> int:
-        return self._relays.count if self._relays is not None else 0
+        return self._relays.count
 
     async def admit(self, ref: JobRef, act: str = EXEC, task: int | None = None) -> None:
         """Refuse a session, or a forward, that cannot begin: an error of `jobs`, or SessionsBusy.
@@ -95,7 +94,7 @@ class SessionService:
         """A command is about to be requested: its relay starts meanwhile, where only one node is possible."""
         with suppress(JobsError, SessionsBusy):  # what refuses the request itself, and is audited then
             record = await self._enterable(ref)
-            if self._relays is not None and has_one_node(record):
+            if has_one_node(record):
                 job = self._watch(record, None, None)
                 self._relays.expect(_relay_key(ref, job, job.target), job.is_suspended)
 
@@ -104,10 +103,6 @@ class SessionService:
         caller = ref.caller
         if not self._settings.enabled:
             raise Forbidden(OFF)
-        if self._relays is None:
-            raise NotAcceptable(
-                f"The workload manager {self._workload.name} has no sessions in running jobs."
-            )
         if caller.user is None or not any(caller.may(Role(role)) for role in self._settings.roles):
             raise Forbidden(f"{caller.identity} may not enter jobs: its mapping rule lacks the role exec.")
         record = await self._jobs.locate(caller, ref.key, ref.attempt)
@@ -202,7 +197,6 @@ class SessionService:
     async def _stream(
         self, ref: JobRef, job: JobWatch, target: SessionTarget, document: Mapping[str, Any]
     ) -> AsyncIterator[RelayStreamHandle]:
-        assert self._relays is not None  # noqa: S101 # admitted
         whole = {**document, "job": target.job_id}
         key = _relay_key(ref, job, target)
         async with self._relays.relay(key, job.is_suspended) as relay, relay.open(whole) as stream:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from redbox.core.workload_manager import JobStates, TaskObservation
+from redbox.core.observations import TaskObservation
+from redbox.core.workload_manager import JobStates
 from redbox.jobs.errors import JobConflict, JobsError, NotAcceptable
 from redbox.jobs.record.record import JobRecord
 from redbox_api.hostlists import expand

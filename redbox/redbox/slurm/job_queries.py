@@ -9,14 +9,8 @@ from datetime import datetime
 from typing import TypeVar
 
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import (
-    FoundJobs,
-    JobHandle,
-    Observation,
-    QueueSnapshot,
-    StepUsage,
-    WorkloadManagerError,
-)
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import FoundJobs, JobHandle, QueueSnapshot, StepUsage, WorkloadManagerError
 from redbox.slurm.cluster_queries import ClusterQueries
 from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import squeue, sstat
@@ -98,7 +92,7 @@ class JobQueries:
             return ()
         return tuple(sorted(str(user.uid) for user in users))
 
-    async def glance(self, job_ids: Collection[str]) -> int | None:
+    async def probe(self, job_ids: Collection[str]) -> int | None:
         """None where squeue lacks the option (before 23.11), or where Slurm hides jobs from the observer."""
         if not self._has_job_states_only or await self._cluster.are_jobs_private():
             return None

@@ -1,6 +1,6 @@
 """Slurm's metrics: one query of jobs, nodes and scheduler at most every 30 s, and none without a scrape.
 
-Polls cannot serve them, as they show the users that have jobs here, or are glances. Under PrivateData there
+Polls cannot serve them, as they show the users that have jobs here, or are probes. Under PrivateData there
 are none, as with slurmctld's own: numbers of few jobs would show what it hides.
 """
 

@@ -1,4 +1,4 @@
-"""Slurm as red-box's workload manager: each method of the seam is that of the part that does it."""
+"""Slurm as red-box's workload manager: each method of the interface is that of the part that does it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SlurmManager:
 
         self.metrics = MetricQueries(commands, cluster)
         queries = JobQueries(commands, cluster)
-        self.poll, self.glance, self.find_live = queries.poll, queries.glance, queries.find_live
+        self.poll, self.probe, self.find_live = queries.poll, queries.probe, queries.find_live
         self.usage = queries.usage
         accounting = AccountingQueries(commands, cluster, queries)
         self.history, self.history_of = accounting.history, accounting.history_of

@@ -16,8 +16,14 @@ from tests.e2e.harness.waiting import eventually
 
 EXAMPLES = CHECKOUT / "examples/hosted"
 STORAGE = f"{NAMESPACE}-examples"
-KINDS = ("tokens", "restapis", "nodesets", "accountings", "controllers")
-READY = (("accounting", "acct"), ("controller", "slurm"), ("nodeset", "cpu"), ("restapi", "api"))
+KINDS = ("tokens", "restapis", "loginsets", "nodesets", "accountings", "controllers")
+READY = (
+    ("accounting", "acct"),
+    ("controller", "slurm"),
+    ("nodeset", "cpu"),
+    ("restapi", "api"),
+    ("loginset", "login"),
+)
 
 
 @contextmanager
@@ -48,6 +54,8 @@ def _for_the_bed(body: Object) -> Object:
         body["spec"]["redbox"]["database"]["storageClassName"] = STORAGE
     if body["kind"] == "NodeSet":
         body["spec"]["slurmd"]["resources"]["limits"] = {"cpu": "100m", "memory": "512Mi"}
+    if body["kind"] == "LoginSet":
+        body["spec"]["login"]["resources"]["limits"] = {"cpu": "100m", "memory": "256Mi"}
     body["metadata"]["namespace"] = NAMESPACE
     return body
 

@@ -36,7 +36,7 @@ def parts(bed: Bed, job: Applied, delivery: str) -> dict[str, Part]:
         if is_virtual
         else {"companion": Part(partial(_kill_companion, bed))}
     )
-    serving = f"{job.name}-ports" if is_virtual else job.pod
+    serving = f"{job.name}-helper" if is_virtual else job.pod
     return {
         "red-box": Part(partial(_kill_redbox, bed), says_why=True),
         "agents": Part(partial(_kill_agents, bed), says_why=True),

@@ -7,12 +7,8 @@ import secrets
 from collections.abc import Callable
 
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import (
-    JobHandle,
-    Observation,
-    Submission,
-    SubmitAccepted,
-)
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import JobHandle, Submission, SubmitAccepted
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.text.states import has_ended
 from redbox_api.models import JobRequest

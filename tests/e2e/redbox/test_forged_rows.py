@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from redbox.agents.pool import AgentPool
-from redbox.core.workload_manager import Observation
+from redbox.core.observations import Observation
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.text.states import has_ended
 from redbox_bed.hosts.host import Host

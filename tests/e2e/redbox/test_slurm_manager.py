@@ -294,15 +294,15 @@ async def planned(manager: SlurmManager, login: Host, job: Submitted) -> tuple[d
 async def test_a_glance_differs_once_a_job_or_a_task_has_another_state(manager: SlurmManager) -> None:
     job = await submit(manager, batch="#!/bin/sh\nsleep 600\n", array="0-1%1")
     await job.until(lambda seen: seen.state == "RUNNING")
-    running = await manager.glance([job.id])
+    running = await manager.probe([job.id])
     if running is None:
         pytest.skip("this squeue has no --only-job-state")
     other = await submit(manager, batch="#!/bin/sh\nsleep 600\n", hold=True)
-    assert await manager.glance([job.id]) == running
+    assert await manager.probe([job.id]) == running
     for handle in (job.handle, other.handle):
         assert (await manager.act(handle, JobAction.CANCEL)).done
     await job.ended()
-    assert await manager.glance([job.id]) != running
+    assert await manager.probe([job.id]) != running
 
 
 async def test_bob_cannot_forge_a_job_of_alices(manager: SlurmManager, login: Host) -> None:

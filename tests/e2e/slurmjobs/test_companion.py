@@ -259,5 +259,5 @@ def test_collecting_goes_on_where_a_killed_companion_left_it(make_pod: MakePod) 
         )
         pod.host.run("kill", "-KILL", pod.pid(), check=False)
         companion.wait(timeout=60)
-    assert pod.run(REDBOX_MODE="results-only").returncode == 0
+    assert pod.run(REDBOX_MODE="helper").returncode == 0
     assert (pod.word["results"]["outcome"], pod.word["results"]["files"]) == ("Collected", 3003)

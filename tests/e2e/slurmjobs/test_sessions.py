@@ -114,7 +114,7 @@ def test_a_service_and_an_ingress_reach_the_job_while_it_runs(
             eventually(lambda: entrance.get(HOST_NAME) == (200, page), what="the page by its name")
             assert entrance.get("other.example.org")[0] == 404
             assert entrance.speak(HOST_NAME, "typed") == ["101", "TYPED"]
-            assert selected(job) == [f"{NOTEBOOK}-ports" if delivery == "Virtual" else job.pod]
+            assert selected(job) == [f"{NOTEBOOK}-helper" if delivery == "Virtual" else job.pod]
             job.change(suspend=True)
             eventually(lambda: not fetched(node, address), what="the end of its endpoints")
             assert entrance.get(HOST_NAME)[0] == 502
@@ -292,7 +292,7 @@ def test_where_sessions_are_turned_off_each_way_says_so(
     job.starts()
     with sessions(login, enabled=False):
         eventually(lambda: "turned off" in refusal(job, enter) or None, what="the sentence")
-        serving = f"{job.name}-ports" if delivery == "Virtual" else job.pod
+        serving = f"{job.name}-helper" if delivery == "Virtual" else job.pod
         eventually(lambda: "turned off" in log_of(job, serving), what="the sentence in its log")
         if delivery == "Virtual":
             with port_forward(job, job.pod, PORT) as forward:

@@ -22,7 +22,7 @@ from redbox_operator.companion_pods.builder import (
     CompanionProgram,
     companion_pod,
     config_map,
-    needs_collector,
+    needs_helper,
     needs_submitter,
     request_digest,
 )
@@ -72,18 +72,18 @@ CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, PodRole]] = {
         1,
         PodRole.SUBMIT,
     ),
-    "virtual-collect": (
+    "virtual-results": (
         slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
         slurm_cluster(delivery="Virtual"),
         2,
-        PodRole.COLLECT,
+        PodRole.HELPER,
     ),
     "ports": (slurm_job("notebook", ports=PORTS), slurm_cluster(), 1, PodRole.JOB),
     "virtual-ports": (
         slurm_job("notebook", partition="debug", ports=PORTS),
         slurm_cluster(delivery="Virtual"),
         1,
-        PodRole.PORTS,
+        PodRole.HELPER,
     ),
 }
 
@@ -240,18 +240,19 @@ def test_what_needs_a_kubelet_has_a_pod_of_its_own_with_virtual_delivery_only(
 ) -> None:
     virtual = slurm_cluster(delivery="Virtual")
     assert needs_submitter(slurm_job(**spec), virtual) is submitter
-    assert needs_collector(slurm_job(**spec), virtual) is collector
+    assert needs_helper(slurm_job(**spec), virtual, job_has_ended=True) is collector
+    assert not needs_helper(slurm_job(**spec), virtual, job_has_ended=False)
     assert not needs_submitter(slurm_job(**spec), slurm_cluster())
-    assert not needs_collector(slurm_job(**spec), slurm_cluster())
+    assert not needs_helper(slurm_job(**spec), slurm_cluster(), job_has_ended=True)
 
 
-@pytest.mark.parametrize("role", [PodRole.JOB, PodRole.SUBMIT, PodRole.PORTS, PodRole.COLLECT])
+@pytest.mark.parametrize("role", [PodRole.JOB, PodRole.SUBMIT, PodRole.HELPER])
 @pytest.mark.parametrize("delivery", ["Container", "Virtual"])
 def test_a_service_selects_exactly_the_pod_that_serves_the_ports(delivery: str, role: PodRole) -> None:
     job = slurm_job(ports=PORTS, env=[SECRET_ENV], results=RESULTS)
     pod = companion_pod(job, slurm_cluster(delivery=delivery), 1, PROGRAM, role)
     (container,) = pod["spec"]["containers"]
-    serves = role is (PodRole.JOB if delivery == "Container" else PodRole.PORTS) or role is PodRole.PORTS
+    serves = role is PodRole.HELPER or (role is PodRole.JOB and delivery == "Container")
     assert (pod["metadata"]["labels"].get("redbox.dev/slurmjob") == "cow") is serves
     assert ("readinessProbe" in container) is serves
     assert [port["containerPort"] for port in container.get("ports", [])] == ([8080, 9000] if serves else [])

@@ -141,7 +141,7 @@ async def test_a_pod_on_a_virtual_node_reaches_nothing_and_stays(stand: Stand) -
 SECRET = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}]
 CLAIM = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
 SUBMITTER = ResourcePath(kinds.POD, "cow-submit", "farm")
-COLLECTOR = ResourcePath(kinds.POD, "cow-collect", "farm")
+HELPER = ResourcePath(kinds.POD, "cow-helper", "farm")
 
 
 @pytest.fixture
@@ -212,14 +212,14 @@ async def test_a_refused_job_has_no_second_submitter(virtual: Stand) -> None:
 async def test_a_collector_that_is_lost_is_made_again_until_there_are_results(virtual: Stand) -> None:
     await virtual.apply(results=CLAIM)
     await virtual.at_redbox(Phase.SUCCEEDED)
-    assert virtual.pod_names == ["cow-job", "cow-collect"]
-    del virtual.api.objects[COLLECTOR]
+    assert virtual.pod_names == ["cow-job", "cow-helper"]
+    del virtual.api.objects[HELPER]
     await virtual.look()
-    assert virtual.pod_names == ["cow-job", "cow-collect"]
+    assert virtual.pod_names == ["cow-job", "cow-helper"]
     results = '{"outcome": "Collected", "files": 1, "bytes": 4}'
-    await virtual.pod_ends(f'{{"final": true, "results": {results}}}', "cow-collect")
+    await virtual.pod_ends(f'{{"final": true, "results": {results}}}', "cow-helper")
     assert virtual.status["results"]["outcome"] == "Collected"
-    del virtual.api.objects[COLLECTOR]
+    del virtual.api.objects[HELPER]
     await virtual.look()
     assert virtual.pod_names == ["cow-job"]
 
@@ -240,12 +240,12 @@ async def test_a_collector_that_kubernetes_refuses_does_not_delay_the_jobs_end(
     virtual: Stand, refusal: ApiRefused
 ) -> None:
     await virtual.apply(results=CLAIM)
-    virtual.api.fail(refusal, verb="create", name="cow-collect")
+    virtual.api.fail(refusal, verb="create", name="cow-helper")
     assert await virtual.at_redbox(Phase.SUCCEEDED) is not None  # nothing else may happen
     assert (virtual.status["phase"], virtual.pod_names) == ("Succeeded", ["cow-job"])
     virtual.api.recover()
     await virtual.look()
-    assert virtual.pod_names == ["cow-job", "cow-collect"]
+    assert virtual.pod_names == ["cow-job", "cow-helper"]
 
 
 async def test_a_collector_is_replaced_when_red_box_has_another_authority(virtual: Stand) -> None:
@@ -258,10 +258,10 @@ async def test_a_collector_is_replaced_when_red_box_has_another_authority(virtua
     virtual.reconciler.wake_cluster("hpc1")
     assert len(virtual.reconciler.queue) == 1
     await virtual.look()
-    assert "cow-collect" not in virtual.pod_names
+    assert "cow-helper" not in virtual.pod_names
     results = '{"outcome": "Collected", "files": 1, "bytes": 4}'
     await virtual.look()
-    await virtual.pod_ends(f'{{"final": true, "results": {results}}}', "cow-collect")
+    await virtual.pod_ends(f'{{"final": true, "results": {results}}}', "cow-helper")
     virtual.reconciler.queue = WorkQueue()
     virtual.reconciler.wake_cluster("hpc1")
     assert len(virtual.reconciler.queue) == 0
@@ -294,16 +294,32 @@ PORTS = [{"name": "http", "port": 8080}]
 
 async def test_ports_have_a_pod_of_their_own_beside_a_virtual_companion(virtual: Stand) -> None:
     await virtual.apply(ports=PORTS)
-    assert virtual.pod_names == ["cow-job", "cow-ports"]
+    assert virtual.pod_names == ["cow-job", "cow-helper"]
 
 
 async def test_a_pod_of_ports_that_is_lost_is_made_again_while_the_job_runs(virtual: Stand) -> None:
     await virtual.apply(ports=PORTS)
     await virtual.at_redbox(Phase.RUNNING)
-    del virtual.api.objects[ResourcePath(kinds.POD, "cow-ports", "farm")]
-    virtual.cache.companions.pop(("farm", "cow-ports"), None)
+    del virtual.api.objects[HELPER]
+    virtual.cache.companions.pop(("farm", "cow-helper"), None)
     await virtual.look()
-    assert virtual.pod_names == ["cow-job", "cow-ports"]
+    assert virtual.pod_names == ["cow-job", "cow-helper"]
+
+
+async def test_one_pod_serves_the_ports_and_collects_the_results(virtual: Stand) -> None:
+    await virtual.apply(ports=PORTS, results=CLAIM)
+    await virtual.at_redbox(Phase.RUNNING)
+    helper = virtual.api.objects[HELPER]["spec"]["containers"][0]
+    assert {item["name"] for item in helper["env"]} >= {"REDBOX_PORTS", "REDBOX_RESULTS"}
+    await virtual.at_redbox(Phase.SUCCEEDED)
+    assert virtual.pod_names == ["cow-job", "cow-helper"]
+    del virtual.api.objects[HELPER]
+    await virtual.look()
+    again = virtual.api.objects[HELPER]["spec"]["containers"][0]  # of an ended job, which may be forgotten
+    assert "REDBOX_PORTS" not in {item["name"] for item in again["env"]}
+    results = '{"outcome": "Collected", "files": 1, "bytes": 4}'
+    await virtual.pod_ends(f'{{"final": true, "results": {results}}}', "cow-helper")
+    assert virtual.status["results"]["outcome"] == "Collected"
 
 
 async def test_with_container_delivery_the_companion_serves_the_ports_itself(stand: Stand) -> None:

@@ -10,7 +10,7 @@ from redbox_api.job_parts import Resources
 from redbox_clusters.node_labels import Limit
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.companion_pods.placement import cluster_of, held_back, partition_of, placed
-from redbox_operator.companion_pods.resource_needs import needs_of, seconds_of, whole_needs_of
+from redbox_operator.companion_pods.resource_needs import needs_of, whole_needs_of
 from tests.operator.factories import slurm_cluster, slurm_job, with_gateways
 
 
@@ -123,20 +123,3 @@ def test_what_a_job_needs_is_what_its_fields_say(resources: dict[str, Any], need
 
 def test_a_job_of_no_stated_size_takes_one_cpu_of_one_node() -> None:
     assert whole_needs_of(Resources()) == {"nodes": 1, "cpus": 1}
-
-
-@pytest.mark.parametrize(
-    ("time", "seconds"),
-    [
-        ("90", 5400),
-        ("90:30", 5430),
-        ("2:00:00", 7200),
-        ("1-12", 129600),
-        ("1-12:30", 131400),
-        ("1-12:30:15", 131415),
-        ("UNLIMITED", None),
-        (None, None),
-    ],
-)
-def test_times_are_read_as_sbatch_reads_them(time: str | None, seconds: int | None) -> None:
-    assert seconds_of(time) == seconds

@@ -205,7 +205,7 @@ async def test_one_whose_time_is_over_waits_for_results_that_are_copied_after_it
     assert stand.status["companion"]["done"]
     assert "deletionTimestamp" not in stand.api.objects[stand.where]["metadata"]
     collected = '{"final": true, "results": {"outcome": "Collected", "files": 1, "bytes": 3}}'
-    await stand.pod_ends(collected, "cow-collect")
+    await stand.pod_ends(collected, "cow-helper")
     assert stand.conditions["ResultsCollected"] == ("True", "ResultsCollected")
     assert "deletionTimestamp" in stand.api.objects[stand.where]["metadata"]
 

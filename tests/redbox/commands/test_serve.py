@@ -34,7 +34,6 @@ def serve(folder: Path, journal: Path) -> subprocess.CompletedProcess[str]:
     settings = {
         "name": "hpc1",
         "listen": {"port": 0, "unix_socket": str(folder / "redbox.sock")},
-        "workload_manager": "local",
         "agents": {"transport": "self"},
         "callers": {"tokens_file": str(folder / "tokens.json")},
         "jobs": {"journal": str(journal), "mark_secret": str(folder / "mark.secret")},

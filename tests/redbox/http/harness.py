@@ -168,13 +168,17 @@ class Stand:
                 await change
 
 
+NO_METRICS: Any = None
+"""Of tests that ask for none."""
+
+
 @asynccontextmanager
 async def standing(
     *,
     stall_s: float = 60.0,
     body_limit: int = BODY_LIMIT,
     exec_settings: ExecSettings | None = None,
-    slurm_metrics: MetricSource | None = None,
+    slurm_metrics: MetricSource = NO_METRICS,
     **settings: Any,
 ) -> AsyncIterator[Stand]:
     """Everything, serving; `settings` change those of the jobs."""
@@ -224,10 +228,10 @@ async def standing(
                 volumes=volumes,
                 slurm=slurm,
                 sessions=sessions,
+                slurm_metrics=slurm_metrics,
             ),
             readiness=ready,
             credentials_expire_at=lambda: None,
-            slurm_metrics=slurm_metrics,
             stall_s=stall_s,
             body_limit=body_limit,
         )
@@ -270,6 +274,7 @@ def _services(
     volumes: VolumeService,
     slurm: StrictSlurm,
     sessions: SessionService,
+    slurm_metrics: MetricSource,
 ) -> Services:
     metrics, streams = ServerMetrics(), streams_budget(per_user=20, in_all=30)
     metrics.collect_from(TurnsCollector(TurnQueue(), lambda: 0))
@@ -301,6 +306,7 @@ def _services(
         streams=streams,
         reauthorization=reauthorization,
         rejections=RejectionAudit(no_audit, SystemClock()),
+        slurm_metrics=slurm_metrics,
     )
 
 

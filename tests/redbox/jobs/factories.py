@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import Observation
+from redbox.core.observations import Observation
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings

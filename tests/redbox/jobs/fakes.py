@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from redbox.core.domain import UnixUser
+from redbox.core.observations import Observation
 from redbox.core.ttl_cache import TtlCache
 from redbox.core.workload_manager import (
     AccountingSnapshot,
@@ -24,7 +25,6 @@ from redbox.core.workload_manager import (
     JobHandle,
     JobOutput,
     JobStates,
-    Observation,
     PastUsage,
     QueueSnapshot,
     ReportPiece,
@@ -71,7 +71,7 @@ class SimulatedSlurm:
     processes: list[Sbatch] = field(default_factory=list)
     acts: list[tuple[JobAction, str]] = field(default_factory=list)
     polls: list[float] = field(default_factory=list)
-    glances: list[float] = field(default_factory=list)
+    probes: list[float] = field(default_factory=list)
     can_glance: bool = True
     ever: list[Observation] = field(default_factory=list)  # every job that was ever taken
     used: dict[str, StepUsage] = field(default_factory=dict)  # by step: what sstat would show
@@ -315,10 +315,10 @@ class SimulatedSlurm:
             boot_time=boot_time,
         )
 
-    async def glance(self, job_ids: Collection[str]) -> int | None:
+    async def probe(self, job_ids: Collection[str]) -> int | None:
         if not self.can_glance:
             return None
-        self.glances.append(self.clock.elapsed)
+        self.probes.append(self.clock.elapsed)
         self._reachable()
         self.tick()
         return hash(frozenset((job.job_id, job.state) for job in self.jobs.values() if job.job_id in job_ids))

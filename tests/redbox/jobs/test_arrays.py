@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import Observation, TaskObservation
+from redbox.core.observations import Observation, ObservedStatus, TaskObservation
 from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence
 from redbox.jobs.record.codec import FIELDS_OF_A_GROUP, from_text, to_text
-from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
+from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import merge_tasks
 from redbox_api.models import FINAL_PHASES, ArrayCounts, Job, Phase
 from tests.redbox.jobs.factories import MACHINE

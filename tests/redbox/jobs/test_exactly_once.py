@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from redbox.core.workload_manager import Observation
+from redbox.core.observations import Observation
 from redbox.jobs.errors import JobConflict, JobNotFound, JobsBusy, JobsError, RefusedBySlurm, RetryableError
 from redbox.jobs.record.packed_records import unpack
 from redbox_api.models import FINAL_PHASES, Job, Phase

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from redbox.core.domain import JobShape
-from redbox.core.workload_manager import AccountingSnapshot, Observation
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import AccountingSnapshot
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, match
 from redbox.jobs.record.codec import from_text, to_text
 from redbox.jobs.submit.submit_request import shape_of

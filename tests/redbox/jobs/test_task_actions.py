@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import JobAction, TaskObservation
+from redbox.core.observations import ObservedStatus, TaskObservation
+from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import JobConflict, NotAcceptable
 from redbox.jobs.job_actions import handle_for, may_act_for_others, with_cancelled_task
-from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
+from redbox.jobs.record.record import JobRecord, Stage
 from redbox_api.models import Phase
 from tests.redbox.jobs.harness import caller, operator
 

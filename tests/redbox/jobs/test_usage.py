@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from redbox.core.domain import Caller, UnixUser
-from redbox.core.workload_manager import PastUsage, StepUsage, TaskObservation
+from redbox.core.observations import TaskObservation
+from redbox.core.workload_manager import PastUsage, StepUsage
 from redbox.jobs import usage
 from redbox.jobs.errors import Forbidden, JobsBusy
 from redbox.jobs.usage import UsageOfJobs

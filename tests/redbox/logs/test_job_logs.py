@@ -16,8 +16,9 @@ from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import ReadResult
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, JobKey, JobRef, Owner, UnixUser
-from redbox.core.workload_manager import TaskObservation, WorkloadManager
-from redbox.jobs.record.record import JobRecord, ObservedStatus
+from redbox.core.observations import ObservedStatus, TaskObservation
+from redbox.core.workload_manager import WorkloadManager
+from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.logs.interfaces import JobRecordDeleted, LogFileUnavailable, LogFileUnreadable
 from redbox.logs.job_logs import JobLogReader, JobOutputSource

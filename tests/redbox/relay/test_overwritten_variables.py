@@ -57,12 +57,12 @@ def test_probes_and_sessions_have_the_variables_all_the_same(
     assert "Unhealthy" not in reasons(report, "a")
     assert not list(run.scratch.glob("*/started*")), "the variables would be left by a runner that is killed"
     monkeypatch.setattr(places, "step_title", {run.process.pid: f"{JOB}.batch"}.get)
-    place = places.find_place(JOB, "a", os.getpid())
+    place = places.find_surroundings(JOB, "a", os.getpid())
     command = [*place.enter, b"sh", b"-c", b"echo $PASSWORD $REDBOX_CONTAINER; id -u"]
     assert subprocess.check_output(command, env=place.environment).split() == [b"secret", b"a", b"0"]
     assert not any(b"secret" in word for word in place.enter)
-    with pytest.raises(places.NoPlace):
-        places.find_place(JOB, "b", os.getpid())
+    with pytest.raises(places.NotEnterable):
+        places.find_surroundings(JOB, "b", os.getpid())
     run.delete()
     run.wait()
 

@@ -247,7 +247,7 @@ def test_a_process_that_answers_no_reader_of_its_environment_holds_back_its_own_
 
 def test_a_session_that_hangs_before_its_start_holds_no_end_of_anothers_input(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "hangs")
-    find = b"place = find_place(document"
+    find = b"place = find_surroundings(document"
     hangs = b'open(%a) if document["job"] == "4720" else None; ' % str(tmp_path / "hangs")
     changes = {find: hangs + find, b"PLACED_S = 15.0": b"PLACED_S = 6000.0"}
     with started(changes=changes) as relay:

@@ -11,7 +11,8 @@ from typing import cast
 import pytest
 
 from redbox.core.domain import JobKey, Owner
-from redbox.core.workload_manager import Observation, QueueSnapshot, WorkloadManager, WorkloadManagerError
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import QueueSnapshot, WorkloadManager, WorkloadManagerError
 from redbox.jobs.errors import JournalLost
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.store.journal import Journal

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.observations import TaskObservation
 from redbox.jobs.errors import JobConflict, NotAcceptable
 from redbox.sessions import targets
 from redbox.sessions.targets import (

@@ -345,14 +345,14 @@ async def test_where_nobody_answers_each_has_as_long_as_ever() -> None:
     assert len(set(looks)) == 1
 
 
-async def glances(*answers: CommandResult) -> list[int | None]:
-    """One glance after the other at jobs 7 and 9."""
+async def probes(*answers: CommandResult) -> list[int | None]:
+    """One probe after the other at jobs 7 and 9."""
     manages = manager(ScriptedAgents({"squeue --only-job-state": list(answers)}))
-    return [await manages.glance(["7", "9"]) for _ in answers]
+    return [await manages.probe(["7", "9"]) for _ in answers]
 
 
 async def test_a_glance_changes_with_the_states_of_the_jobs_that_it_is_for_and_of_no_others() -> None:
-    before, ordered, stranger, ended, task = await glances(
+    before, ordered, stranger, ended, task = await probes(
         done("7 7 RUNNING\n9 9 PENDING\n8 8 RUNNING\n"),
         done("9 9 PENDING\n8 8 RUNNING\n7 7 RUNNING\n"),
         done("7 7 RUNNING\n9 9 PENDING\n8 8 FAILED\n"),
@@ -367,14 +367,14 @@ async def test_an_squeue_that_cannot_glance_is_asked_once() -> None:
     words = "squeue: unrecognized option '--only-job-state'\nTry \"squeue --help\" for more information\n"
     agents = ScriptedAgents({"squeue --only-job-state": [done("", words, 1)]})
     manages = manager(agents)
-    assert [await manages.glance(["7"]) for _ in range(2)] == [None, None]
+    assert [await manages.probe(["7"]) for _ in range(2)] == [None, None]
 
 
 async def test_where_jobs_are_private_no_glance_is_cast() -> None:
-    assert await manager(ScriptedAgents({"scontrol show config": PRIVATE})).glance(["7"]) is None
+    assert await manager(ScriptedAgents({"scontrol show config": PRIVATE})).probe(["7"]) is None
 
 
 async def test_a_glance_that_fails_is_a_fault() -> None:
     down = done("", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n", 1)
     with pytest.raises(WorkloadManagerError, match="Unable to contact"):
-        await glances(down)
+        await probes(down)

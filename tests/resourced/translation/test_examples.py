@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from redbox.slurm.text.values import read_duration
 from redbox_api.models import JobRequest
 from redbox_resourced.pods.selection import names_virtual_node
 from redbox_resourced.translation.errors import Unsupported
+from redbox_shared.sbatch_options import read_duration
 from tests.resourced.translation.factories import TOKEN_MOUNT, TOKEN_VOLUME, requested
 
 ROOT = Path(__file__).parents[3]

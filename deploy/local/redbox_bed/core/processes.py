@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_bed.core.errors import BedError
+from redbox_bed.core.whole_files import write_whole
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _POLL_SECONDS = 0.01
@@ -46,9 +47,7 @@ class Process:
         return saved if saved.alive() else None
 
     def save(self, path: Path) -> None:
-        beside = path.with_name(path.name + ".new")
-        beside.write_text(f"{self.pid} {self.started}\n")
-        beside.rename(path)
+        write_whole(path, f"{self.pid} {self.started}\n".encode())
 
     def alive(self) -> bool:
         return Process.of(self.pid) == self

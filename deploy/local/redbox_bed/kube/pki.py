@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from redbox_bed.core.whole_files import write_whole
+
 # A clock that is a little behind the issuer's must still accept a new certificate.
 _BACKDATED = dt.timedelta(minutes=5)
 _AUTHORITY_LIFE = dt.timedelta(days=3650)
@@ -56,8 +58,8 @@ def ensure_pki(
     if not (folder / "service-accounts.key").exists():
         # RSA, since RS256 is what the tokens of nearly all clusters are signed with.
         signing_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        _write(folder / "service-accounts.pub", _public_pem(signing_key.public_key()), 0o644)
-        _write(folder / "service-accounts.key", _private_pem(signing_key), 0o600)
+        write_whole(folder / "service-accounts.pub", _public_pem(signing_key.public_key()), 0o644)
+        write_whole(folder / "service-accounts.key", _private_pem(signing_key), 0o600)
 
 
 def _ensure_authority(folder: Path, name: str, now: dt.datetime) -> Authority:
@@ -73,8 +75,8 @@ def _ensure_authority(folder: Path, name: str, now: dt.datetime) -> Authority:
             .add_extension(_key_usage(authority=True), critical=True)
             .sign(key, hashes.SHA256())
         )
-        _write(key_file, _private_pem(key), 0o600)
-        _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        write_whole(key_file, _private_pem(key), 0o600)
+        write_whole(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     return Authority(x509.load_pem_x509_certificate(certificate_file.read_bytes()), _load_key(key_file))
 
 
@@ -111,8 +113,8 @@ def _issue(folder: Path, identity: Identity, authority: Authority, now: dt.datet
     if alternatives := _alternatives(identity):
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     certificate = builder.sign(authority.key, hashes.SHA256())
-    _write(folder / f"{identity.name}.key", _private_pem(key), 0o600)
-    _write(folder / f"{identity.name}.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    write_whole(folder / f"{identity.name}.key", _private_pem(key), 0o600)
+    write_whole(folder / f"{identity.name}.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
 _USAGES = {"client": ExtendedKeyUsageOID.CLIENT_AUTH, "server": ExtendedKeyUsageOID.SERVER_AUTH}
@@ -169,12 +171,3 @@ def _private_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
 
 def _public_pem(key: rsa.RSAPublicKey) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def _write(file: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all, and never readable by others for a moment."""
-    unfinished = file.with_name(file.name + ".new")
-    unfinished.touch(mode=mode)
-    unfinished.chmod(mode)
-    unfinished.write_bytes(content)
-    unfinished.replace(file)

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from redbox_bed.core.places import Places
 from redbox_bed.core.plan import USERS, Plan, SlurmCluster
+from redbox_bed.core.whole_files import write_whole
 from redbox_bed.hosts.network import hosts_file
 from redbox_bed.hosts.overlay_keeper import Keeper
 from redbox_bed.slurm import conf
@@ -131,10 +132,7 @@ def _key(path: Path) -> tuple[bytes, str]:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         made = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-        beside = path.with_suffix(".new")
-        beside.touch(mode=0o600)
-        beside.write_bytes(made)
-        beside.rename(path)
+        write_whole(path, made, 0o600)
     private = path.read_bytes()
     public = (
         load_ssh_private_key(private, None).public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

@@ -150,9 +150,7 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
 
 def _keys_of_users(spec: LoginSetSpec) -> list[Manifest]:
     given = spec.redbox.authorized_keys_ref
-    return (
-        [{"name": "authorized-keys", "configMap": {"name": given.name, "optional": True}}] if given else []
-    )
+    return [{"name": "authorized-keys", "configMap": {"name": given.name, "optional": True}}] if given else []
 
 
 def _sack(cell: SlurmCell, mounts: list[Manifest]) -> Manifest:

@@ -15,7 +15,7 @@ import structlog
 from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.mapping.mapping import MappingRules
 from redbox.callers.mapping.rules import Rule, RulesDocument
-from redbox.core.yaml_document import Document, DocumentError, Flaw, Place, read_document, validate
+from redbox.core.yaml_document import Document, DocumentError, DocumentPath, Flaw, read_document, validate
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ def read_rules(path: Path, clusters: Collection[str]) -> tuple[Rule, ...]:
 
 
 def refuse_unknown_clusters(
-    rules: Sequence[Rule], clusters: Collection[str], document: Document, place: Place
+    rules: Sequence[Rule], clusters: Collection[str], document: Document, place: DocumentPath
 ) -> None:
     """Raise DocumentError for rules of clusters that the settings do not have: misspelt names."""
     configured = ", ".join(clusters) or "none"

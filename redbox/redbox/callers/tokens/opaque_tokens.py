@@ -34,6 +34,7 @@ from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.identities import TokenHolder
 from redbox.callers.tokens.claims import YEAR_9999
 from redbox.core.clock import Clock
+from redbox.core.secret_files import replace_file
 
 PREFIX = "rbt_"
 _TOKEN = re.compile(r"rbt_([a-z2-7]{10})_([A-Za-z0-9_-]{43})")
@@ -178,7 +179,8 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold the lock beside the file. The kernel frees it when the holder dies."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _give_to_owner_of(path.parent, descriptor)
+        if (owner := _owner_of(path.parent)) is not None:
+            os.fchown(descriptor, *owner)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -187,20 +189,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _replace(path: Path, records: Records) -> None:
     content = json.dumps({"tokens": [asdict(record) for record in records.values()]}, indent=1)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    with os.fdopen(descriptor, "w") as file:
-        _give_to_owner_of(path.parent, descriptor)
-        file.write(content + "\n")
-        file.flush()
-        os.fsync(descriptor)
-    temporary.replace(path)
+    replace_file(path, f"{content}\n".encode(), owner=_owner_of(path.parent))
 
 
-def _give_to_owner_of(directory: Path, descriptor: int) -> None:
+def _owner_of(directory: Path) -> tuple[int, int] | None:
     """Tokens that root creates must be readable by the server's account."""
-    if os.geteuid() == 0:
-        owner = directory.stat()
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    status = directory.stat()
+    return (status.st_uid, status.st_gid) if os.geteuid() == 0 else None

@@ -47,8 +47,6 @@ async def slurm_metrics(
             "Slurm's metrics count the jobs of all users: they need a rule with the role metrics. "
             "GET /metrics has those of red-box itself"
         )
-    if services.slurm_metrics is None:
-        raise NotFoundProblem("this red-box runs jobs without Slurm, so there are no metrics of Slurm")
     if family is MetricFamily.USERS_ACCOUNTS and not services.slurm_metrics.serves_users_accounts:
         raise NotFoundProblem(
             "jobs by user and account are not served: slurm.metrics.users_accounts is false in red-box's "

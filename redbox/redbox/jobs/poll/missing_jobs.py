@@ -18,12 +18,8 @@ from itertools import chain
 import structlog
 
 from redbox.core.domain import JobKey, UnixUser
-from redbox.core.workload_manager import (
-    AccountingSnapshot,
-    Observation,
-    WorkloadManagerError,
-    shows_all_jobs_of,
-)
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import AccountingSnapshot, WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll.output_lookups import OutputLookups

@@ -2,14 +2,14 @@
 
             +------------------------------- pause <----------------------------+
             v                (interval, or sooner on request)                   |
-   poll due? --no--> glance: same states as the last glance? --yes--------------+
+   poll due? --no--> probe: same states as the last probe? --yes--------------+
       | yes             | no                                                    |
       v                 v                                                       |
    poll the queue --> match jobs with records --> change records --> missing jobs, followers
       |                                                                         |
       +-- fails or is incomplete: records stay, `stale_since` begins ---------->+
 
-A glance is one cheap call that returns a fingerprint of all states. It replaces the poll after three polls
+A probe is one cheap call that returns a fingerprint of all states. It replaces the poll after three polls
 without any change; the next poll follows as soon as a state has changed, or the last one is too old.
 
 A poll that shows all jobs of some users only makes the others stale. The time of the last good poll is in
@@ -30,8 +30,9 @@ import structlog
 
 from redbox.core.clock import is_set_within
 from redbox.core.domain import JobKey
+from redbox.core.observations import Observation
 from redbox.core.token_buckets import Rate, TokenBucket
-from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
+from redbox.core.workload_manager import WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JournalError
 from redbox.jobs.job_actions import with_warning
@@ -54,7 +55,7 @@ log = structlog.get_logger(__name__)
 
 LAST_GOOD_POLL = "last good poll"  # a name in the journal
 NOTED_EVERY_S = 60.0
-UNCHANGED_POLLS = 3  # polls in a row without any change: then glances replace them
+UNCHANGED_POLLS = 3  # polls in a row without any change: then probes replace them
 DUPLICATE = "Duplicate: job {} carries the same mark; it is cancelled if it still waits."
 MARK_CHANGED = (
     "The job's comment was changed: red-box still follows it, but can no longer act on it. Use scancel."
@@ -173,7 +174,7 @@ class Poller(JobsComponent):
         self._faults = 0
         self._ended = float("-inf")
         self._polled = float("-inf")
-        self._last_glance: int | None = None
+        self._last_probe: int | None = None
         self._unchanged_polls = 0  # in a row, without changes and without anything left to decide
         self._last_good = time_in(context.store.facts, LAST_GOOD_POLL)
         self._noted = self._last_good
@@ -200,7 +201,7 @@ class Poller(JobsComponent):
         await ended.wait()
 
     async def poll(self) -> None:
-        """One poll, or a glance; after a failure the records stay as they are, and are stale."""
+        """One poll, or a probe; after a failure the records stay as they are, and are stale."""
         started = self._clock.monotonic()
         good, answered = False, True
         try:
@@ -232,13 +233,13 @@ class Poller(JobsComponent):
         return self._full_poll_requested or self._unchanged_polls < UNCHANGED_POLLS or too_old
 
     async def _poll_if_changed(self) -> bool:
-        """A glance is compared with the last glance, never with records, which may be older."""
+        """A probe is compared with the last probe, never with records, which may be older."""
         job_ids = {record.job_id for record in self._store.index.watched() if record.job_id is not None}
-        before = self._last_glance
-        self._last_glance = await self._context.call(self._workload.glance(job_ids))
-        if self._last_glance is None:
+        before = self._last_probe
+        self._last_probe = await self._context.call(self._workload.probe(job_ids))
+        if self._last_probe is None:
             return await self._poll()
-        if self._last_glance == before:
+        if self._last_probe == before:
             return True
         await self.take_turn()
         return await self._poll()
@@ -316,7 +317,7 @@ class Poller(JobsComponent):
     # ------------------------------------------------------------------------------------------ the pace
 
     async def _pause(self) -> None:
-        """Until the next poll or glance is due, or requested, and its turn has come."""
+        """Until the next poll or probe is due, or requested, and its turn has come."""
         urgent = urgency(self._store.index.watched(), self._clock.now(), self._settings)
         if urgent is None:
             await self._requested.wait()

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
+from redbox.core.observations import ObservedStatus
 from redbox.core.turns import Share, ShareKind, work_for
 from redbox.core.workload_manager import JobStates
 from redbox.jobs.record.api_view import are_listed, task_views
-from redbox.jobs.record.record import JobRecord, ObservedStatus
+from redbox.jobs.record.record import JobRecord
 from redbox_api.models import ArrayTask
 
 PIECE = 1000

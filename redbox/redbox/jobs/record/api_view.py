@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from redbox.core.workload_manager import JobStates, TaskObservation
+from redbox.core.observations import ObservedStatus, TaskObservation
+from redbox.core.workload_manager import JobStates
 from redbox.jobs.record.launches import launch_failed
 from redbox.jobs.record.messages import ABSENT
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.pods import failed_container, final_report, stored_report
-from redbox.jobs.record.record import UNCLAIMED, JobRecord, ObservedStatus, Stage
+from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine
 from redbox_api.hostlists import expand
 from redbox_api.models import ArrayTask, Job, LogPath, OwnerRef, Phase

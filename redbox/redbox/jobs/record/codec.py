@@ -20,8 +20,8 @@ from operator import attrgetter
 from typing import Any
 
 from redbox.core.domain import JobKey, JobShape, Limits, UnixUser
-from redbox.core.workload_manager import TaskObservation
-from redbox.jobs.record.record import JobDependency, JobRecord, ObservedStatus, Stage, shared
+from redbox.core.observations import ObservedStatus, TaskObservation
+from redbox.jobs.record.record import JobDependency, JobRecord, Stage, shared
 from redbox_api.models import Phase
 
 encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each record

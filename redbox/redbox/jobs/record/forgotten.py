@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from redbox.core.observations import Observation
 from redbox.core.output_patterns import TASK_PATTERN, VARYING
-from redbox.core.workload_manager import JobOutput, Observation
+from redbox.core.workload_manager import JobOutput
 from redbox.jobs.record.record import FORGOTTEN, JobRecord
 from redbox.jobs.record.state_machine import lost
 from redbox_api.models import Phase

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from redbox.core.domain import Limits
-from redbox.core.workload_manager import Observation
+from redbox.core.observations import Observation
 from redbox.jobs.record.record import JobRecord
 
 

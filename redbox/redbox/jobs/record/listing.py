@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.packed_records import RecordSummary, unpack
-from redbox.jobs.record.record import JobRecord, Place, place
+from redbox.jobs.record.record import JobRecord, SortKey, sort_key
 from redbox_api.models import Job, JobList, Phase
 
 PAGE_WEIGHT = 4 << 20
@@ -45,7 +45,7 @@ class PageRequest:
 
 
 def page_of(
-    records: Callable[[Place | None], Iterable[RecordSummary]],
+    records: Callable[[SortKey | None], Iterable[RecordSummary]],
     page: PageRequest,
     revision: str,
     size: int,
@@ -53,7 +53,7 @@ def page_of(
     *,
     wanted: Callable[[RecordSummary], bool],
 ) -> JobList:
-    """At most `size` jobs of the wanted records behind a place.
+    """At most `size` jobs of the wanted records behind a sort key.
 
     They are fewer where their texts are long, or where many records are passed over.
     """
@@ -64,7 +64,7 @@ def page_of(
         is_full = len(items) >= size or weight >= PAGE_WEIGHT or count >= MOST_LOOKED_AT
         if after is not None and is_full:
             return JobList(items=items, revision=revision, next=_token(after, revision))
-        after = place(outline.key)
+        after = sort_key(outline.key)
         if wanted(outline):
             record = unpack(outline)
             items.append(view(record))
@@ -78,11 +78,11 @@ def _weight(record: JobRecord, job: Job) -> int:
     return sum(len(text) for text in (*texts, *paths, *job.nodes, *job.warnings) if text)
 
 
-def _token(last: Place, revision: str) -> str:
+def _token(last: SortKey, revision: str) -> str:
     return base64.urlsafe_b64encode(json.dumps([revision, last]).encode()).decode()
 
 
-def _read(token: str | None, revision: str) -> tuple[Place | None, str]:
+def _read(token: str | None, revision: str) -> tuple[SortKey | None, str]:
     if token is None:
         return None, revision
     try:

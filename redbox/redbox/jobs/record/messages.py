@@ -10,7 +10,8 @@ from redbox.jobs.record.pods import explain_end
 from redbox_api.models import Phase
 
 if TYPE_CHECKING:
-    from redbox.jobs.record.record import JobRecord, ObservedStatus
+    from redbox.core.observations import ObservedStatus
+    from redbox.jobs.record.record import JobRecord
 
 ABSENT = "Slurm does not show job {} at present: red-box is finding out what became of it."
 RESERVED_SIGNAL = 53  # Slurm's own: the batch step could not be set up

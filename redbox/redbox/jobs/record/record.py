@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from redbox.core.domain import JobKey, JobShape, Limits, Owner, UnixUser
-from redbox.core.workload_manager import JobHandle, Observation, TaskObservation
+from redbox.core.observations import Observation, ObservedStatus
+from redbox.core.workload_manager import JobHandle
 from redbox_api.models import FINAL_PHASES, Phase
 from redbox_shared.wire import LAUNCH_FAILED
 
@@ -27,10 +28,10 @@ UNCLAIMED = "?"  # the cluster of an owner whose names a lost journal took with 
 Lineage = tuple[str, str, str, str]
 
 
-Place = tuple[str, str, str, str, str, int]
+SortKey = tuple[str, str, str, str, str, int]
 
 
-def place(key: JobKey | Tombstone) -> Place:
+def sort_key(key: JobKey | Tombstone) -> SortKey:
     """Owner, key and attempt, in the order of lists and of the journal's columns."""
     owner = key.owner
     return (owner.cluster, owner.namespace, owner.account, owner.account_uid, key.key, key.attempt)
@@ -54,38 +55,6 @@ class Stage(StrEnum):
     UNCONFIRMED = "unconfirmed"  # not found: a retry is held, because the first may still arrive
     BOUND = "bound"  # it has an id
     NEVER = "never"  # cancelled without ever having had an id
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedStatus:
-    """A job as the workload manager last showed it."""
-
-    state: str = ""
-    reason: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    name: str = ""
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    nodes: str = ""
-    component_nodes: tuple[str, ...] = ()
-    submitted_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    restarts: int = 0
-    requeue: bool = True
-    cancelled_by: int | None = None
-    stdout: str | None = None
-    stderr: str | None = None
-    working_directory: str = ""
-    pending_tasks: int = 0
-    array_size: int = 0
-    tasks: tuple[TaskObservation, ...] = ()
-
-    def task(self, index: int | None) -> TaskObservation | None:
-        """The task of this index, if the workload manager has shown it."""
-        return next((task for task in self.tasks if task.index == index), None)
 
 
 class JobDependency(NamedTuple):

@@ -25,12 +25,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from redbox.core.workload_manager import JobStates, Observation, TaskObservation
+from redbox.core.observations import Observation, ObservedStatus, TaskObservation
+from redbox.core.workload_manager import JobStates
 from redbox.jobs.record.launches import may_be_failed_launch, phase_of_failed_launch
 from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
 from redbox.jobs.record.pods import has_last_report, reported_phase, with_line
-from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, ObservedStatus, Stage, status_from
+from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, Stage, status_from
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import ArrayCounts, Phase
 from redbox_shared.wire import LAUNCH_FAILED

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from redbox.core.domain import JobKey, Owner
 from redbox.jobs.record.packed_records import RecordSummary, pack, unpack
-from redbox.jobs.record.record import JobRecord, Lineage, Place, lineage, place
+from redbox.jobs.record.record import JobRecord, Lineage, SortKey, lineage, sort_key
 from redbox.jobs.store.revisions import RevisionedTable, TableChange
 
 RecordChange = TableChange[RecordSummary]
@@ -34,7 +34,7 @@ class RecordIndex(RevisionedTable[RecordSummary]):
         self._watched: dict[JobKey, None] = {}
         for record in records:
             self._enter(record)
-        self._in_order = sorted(self._records, key=place)
+        self._in_order = sorted(self._records, key=sort_key)
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -68,14 +68,14 @@ class RecordIndex(RevisionedTable[RecordSummary]):
         """Those that polls must look for."""
         return [unpack(self._records[key]) for key in self._watched]
 
-    def listed(self, owner: Owner | None, after: Place | None = None) -> Iterator[RecordSummary]:
-        """All records, or one owner's, in the order of lists, from behind a place.
+    def listed(self, owner: Owner | None, after: SortKey | None = None) -> Iterator[RecordSummary]:
+        """All records, or one owner's, in the order of lists, from behind a sort key.
 
         To be read without a pause in which a record may come or go.
         """
-        start = 0 if after is None else bisect_right(self._in_order, after, key=place)
+        start = 0 if after is None else bisect_right(self._in_order, after, key=sort_key)
         if owner is not None:
-            start = max(start, bisect_left(self._in_order, place(JobKey(owner, "", 0)), key=place))
+            start = max(start, bisect_left(self._in_order, sort_key(JobKey(owner, "", 0)), key=sort_key))
         for position in range(start, len(self._in_order)):
             key = self._in_order[position]
             if owner not in (None, key.owner):
@@ -97,7 +97,7 @@ class RecordIndex(RevisionedTable[RecordSummary]):
             self._drop(number, key)
         for record in saved:
             if record.key not in self._records:
-                insort(self._in_order, record.key, key=place)
+                insort(self._in_order, record.key, key=sort_key)
             self._enter(pack(record))
         self._announce()
 
@@ -122,7 +122,7 @@ class RecordIndex(RevisionedTable[RecordSummary]):
         if record is None:
             return
         self.number = max(self.number, number)
-        del self._in_order[bisect_left(self._in_order, place(key), key=place)]
+        del self._in_order[bisect_left(self._in_order, sort_key(key), key=sort_key)]
         del self._by_mark[record.mark]
         own = self._by_owner[key.owner]
         del own[key]

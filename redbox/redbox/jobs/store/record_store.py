@@ -32,11 +32,11 @@ class Change:
 
     save: tuple[JobRecord, ...] = ()
     forget: tuple[JobKey, ...] = ()
-    bury: tuple[Tombstone, ...] = ()
-    unbury: tuple[Tombstone, ...] = ()
+    tombstones: tuple[Tombstone, ...] = ()
+    lift: tuple[Tombstone, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.save or self.forget or self.bury or self.unbury)
+        return bool(self.save or self.forget or self.tombstones or self.lift)
 
 
 class KeyLocks:
@@ -147,12 +147,12 @@ class RecordStore:
         saved = tuple(replace(record, revision=self._next_number()) for record in change.save)
         forgotten = tuple((self._next_number(), key) for key in change.forget)
         facts = ((FLOOR, str(self._number)),) if forgotten else ()
-        batch = JournalBatch(saved, change.forget, change.bury, change.unbury, facts)
+        batch = JournalBatch(saved, change.forget, change.tombstones, change.lift, facts)
 
         def publish() -> None:
-            for stone in change.bury:
+            for stone in change.tombstones:
                 self.tombstones.add(stone)
-            for stone in change.unbury:
+            for stone in change.lift:
                 self.tombstones.remove(stone)
             self.index.publish(saved, forgotten)
 

@@ -54,7 +54,7 @@ class Retention:
             await self._forget(key)
         old = self._store.tombstones.older_than(now, self._settings.keep_tombstones_s)
         for stone in old[:AT_ONCE]:
-            await self._store.change([lineage(stone.owner, stone.key)], partial(Change, unbury=(stone,)))
+            await self._store.change([lineage(stone.owner, stone.key)], partial(Change, lift=(stone,)))
 
     async def _forget(self, key: JobKey) -> None:
         def decide() -> Change:

@@ -18,7 +18,7 @@ from redbox.core.domain import JobKey, Owner
 from redbox.jobs.errors import JournalError, JournalFull, JournalUnreadable
 from redbox.jobs.record.codec import to_text
 from redbox.jobs.record.packed_records import RecordSummary, summary_from_text
-from redbox.jobs.record.record import JobRecord, Tombstone, place, shared
+from redbox.jobs.record.record import JobRecord, Tombstone, shared, sort_key
 from redbox.jobs.store import volume_rows
 from redbox.jobs.store.journal_facts import MALFORMED
 from redbox.jobs.store.volume_rows import VolumeRecord
@@ -51,7 +51,7 @@ LONGEST_REASON = 300
 KEY = "cluster = ? AND namespace = ? AND account = ? AND account_uid = ? AND key = ? AND attempt = ?"
 FORGET = f"DELETE FROM jobs WHERE {KEY}"  # noqa: S608 - made of constants
 SAVE = "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-UNBURY = f"DELETE FROM tombstones WHERE {KEY}"  # noqa: S608 - made of constants
+LIFT = f"DELETE FROM tombstones WHERE {KEY}"  # noqa: S608 - made of constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class JournalBatch:
 
     save: tuple[JobRecord, ...] = ()
     forget: tuple[JobKey, ...] = ()
-    bury: tuple[Tombstone, ...] = ()
-    unbury: tuple[Tombstone, ...] = ()
+    tombstones: tuple[Tombstone, ...] = ()
+    lift: tuple[Tombstone, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     volumes: tuple[VolumeRecord, ...] = ()
     forget_volumes: tuple[str, ...] = ()  # by handle
@@ -140,12 +140,12 @@ class Database:
                 self._db.execute("ROLLBACK")
 
     def _write(self, batch: JournalBatch) -> None:
-        graves = [(*place(t), t.made_at.timestamp()) for t in batch.bury]
+        stones = [(*sort_key(t), t.made_at.timestamp()) for t in batch.tombstones]
         changes: tuple[tuple[str, Collection[object], Callable[[Any], Sequence[object]]], ...] = (
-            (FORGET, batch.forget, place),
+            (FORGET, batch.forget, sort_key),
             (SAVE, batch.save, _row),
-            ("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)", graves, tuple),
-            (UNBURY, batch.unbury, place),
+            ("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)", stones, tuple),
+            (LIFT, batch.lift, sort_key),
             ("INSERT OR REPLACE INTO facts VALUES (?, ?)", batch.facts, tuple),
             (volume_rows.SAVE, batch.volumes, volume_rows.to_row),
             (volume_rows.FORGET, batch.forget_volumes, lambda handle: (handle,)),
@@ -182,4 +182,4 @@ def _row(record: JobRecord) -> tuple[object, ...]:
     key = record.key
     final_at = record.final_at.timestamp() if record.final_at else None
     facts = (record.user.uid, record.mark, record.job_id, final_at, record.revision, to_text(record))
-    return (*place(key), *facts)
+    return (*sort_key(key), *facts)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from redbox.core.domain import JobKey, Owner
-from redbox.jobs.record.record import ALL_ATTEMPTS, Lineage, Tombstone, lineage, place
+from redbox.jobs.record.record import ALL_ATTEMPTS, Lineage, Tombstone, lineage, sort_key
 
 Share = tuple[str, ...]
 
@@ -46,7 +46,7 @@ class Tombstones:
     def add(self, tombstone: Tombstone) -> None:
         line = lineage(tombstone.owner, tombstone.key)
         for stone in self._by_lineage.get(line, ()):
-            if place(stone) == place(tombstone):
+            if sort_key(stone) == sort_key(tombstone):
                 self.remove(stone)
         self._by_lineage[line] = (*self._by_lineage.get(line, ()), tombstone)
         if self._counts(tombstone):
@@ -55,7 +55,7 @@ class Tombstones:
     def remove(self, tombstone: Tombstone) -> None:
         line = lineage(tombstone.owner, tombstone.key)
         stones = self._by_lineage.pop(line, ())
-        rest = tuple(stone for stone in stones if place(stone) != place(tombstone))
+        rest = tuple(stone for stone in stones if sort_key(stone) != sort_key(tombstone))
         if rest:
             self._by_lineage[line] = rest
         counted = self._counted.get(_share(tombstone.owner), {})

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 
-from redbox.core.workload_manager import JobStates, Observation
+from redbox.core.observations import Observation
+from redbox.core.workload_manager import JobStates
 from redbox.jobs.queue_snapshot import submit_order, was_refused
 from redbox.jobs.record.record import JobRecord
 from redbox_api.models import Phase

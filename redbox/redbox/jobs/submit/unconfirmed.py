@@ -14,17 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from redbox.core.domain import JobKey
-from redbox.core.workload_manager import (
-    AccountingSnapshot,
-    JobAction,
-    JobHandle,
-    Observation,
-    shows_all_jobs_of,
-)
+from redbox.core.observations import Observation, ObservedStatus
+from redbox.core.workload_manager import AccountingSnapshot, JobAction, JobHandle, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import JobActions, line_of
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, bind, is_as_submitted
-from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
+from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine, lost, never_submitted
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.record_store import Change

@@ -20,7 +20,7 @@ from redbox.node.program.attachments import (
     peer_of,
 )
 from redbox.relay.program.frames import DATA, data_cost
-from redbox.relay.program.places import NoPlace, job_processes, open_files
+from redbox.relay.program.places import NotEnterable, job_processes, open_files
 from redbox.relay.program.streams import Interest, Send, SocketStream
 
 NO_CONSOLE = (
@@ -125,7 +125,7 @@ def find_console(job: str, container: str) -> "socket.socket":
         except OSError:
             pass
         connection.close()
-    raise NoPlace(NO_CONSOLE.format(container))
+    raise NotEnterable(NO_CONSOLE.format(container))
 
 
 def find_sockets(job: str, container: str) -> Iterator[Tuple[int, str]]:

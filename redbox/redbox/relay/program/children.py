@@ -11,7 +11,7 @@ import os
 import signal
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from redbox.relay.program.places import NoPlace, search_path
+from redbox.relay.program.places import NotEnterable, search_path
 
 OTHER_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores them, and a program would go on ignoring them."""
@@ -51,7 +51,7 @@ def start_child(
         fault = b"%d" % errno.EINVAL
         try:
             become(plan, files, before, child_result)
-        except NoPlace as refusal:
+        except NotEnterable as refusal:
             fault = REFUSED + word_bytes(str(refusal))[: LARGEST_REPORT // 2]
         except OSError as error:
             fault = b"%d" % error.errno if error.errno else fault

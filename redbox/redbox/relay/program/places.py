@@ -35,11 +35,11 @@ STARTERS = ("starter", "starter-suid")
 DEEPEST = 4
 
 
-class NoPlace(Exception):
+class NotEnterable(Exception):
     """The session cannot run where it was asked for: one sentence."""
 
 
-class Place(NamedTuple):
+class Surroundings(NamedTuple):
     """An environment, a folder, and the command that enters the container, if any."""
 
     environment: Environment
@@ -72,7 +72,7 @@ class JobProcess(NamedTuple):
         return JOB_ID in environment and STEP_ID not in environment
 
 
-def find_place(job: str, container: Optional[str], relay: int) -> Place:
+def find_surroundings(job: str, container: Optional[str], relay: int) -> Surroundings:
     """The container of this name; else the job's own container, if its script became one; else the node.
 
     No environment is read that is not needed: that of a process which waits in the kernel may wait with it.
@@ -87,17 +87,17 @@ def find_place(job: str, container: Optional[str], relay: int) -> Place:
         noted = find_noted(processes, starters, container)
         if noted is not None:
             return enter(noted.pid, noted.environment)
-        raise NoPlace(
+        raise NotEnterable(
             f"Container {container} does not run on this node, or has only begun to: retry when it runs."
         )
     batch = next((process for process in processes if process.is_batch), None)
     batch = batch or next((process for process in processes if process.is_outside_of_steps), None)
     batch = batch or next((process for process in processes if environment_of(process.pid)), None)
     if batch is None:
-        return Place(account_environment(), b"/", [], b"")
+        return Surroundings(account_environment(), b"/", [], b"")
     became = program_name(batch.pid)
     environment = account_environment() if became in STARTERS else environment_of(batch.pid)
-    outside = Place(environment, folder_of(batch.pid), [], b"")
+    outside = Surroundings(environment, folder_of(batch.pid), [], b"")
     if became not in (*STARTERS, "srun") or not starters:
         return outside
     inside = next((pid for pid in map(find_inside, starters) if pid is not None), None)
@@ -261,11 +261,11 @@ def list_files(folder: str) -> List[str]:
         return []
 
 
-def enter(pid: int, values: Environment) -> Place:
+def enter(pid: int, values: Environment) -> Surroundings:
     """Enter by nsenter. Variables by which it would load a container's code outside of it are set inside."""
     nsenter, setpriv = find_tool("nsenter"), find_tool("setpriv")
     if nsenter is None:
-        raise NoPlace("The node has no nsenter (util-linux), so that no container can be entered.")
+        raise NotEnterable("The node has no nsenter (util-linux), so that no container can be entered.")
     set_inside = {
         name: value for name, value in values.items() if loads_files(os.fsdecode(name), os.fsdecode(value))
     }
@@ -278,7 +278,7 @@ def enter(pid: int, values: Environment) -> Place:
     if set_inside and has_setter(pid, os.fsdecode(values.get(b"PATH", os.fsencode(DEFAULT_FOLDERS)))):
         command += [b"env", *(name + b"=" + value for name, value in set_inside.items())]
     kept = {name: value for name, value in values.items() if name not in set_inside}
-    return Place(kept, b"/", command, b"")
+    return Surroundings(kept, b"/", command, b"")
 
 
 def find_tool(name: str) -> Optional[str]:

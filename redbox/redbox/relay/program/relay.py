@@ -36,7 +36,7 @@ from redbox.relay.program.frames import (
     read_order,
     report_bytes,
 )
-from redbox.relay.program.places import NoPlace, child_pids
+from redbox.relay.program.places import NotEnterable, child_pids
 from redbox.relay.program.ports import PortStream
 from redbox.relay.program.streams import HANGUP_S, CommandStream, RelayStream, Send
 
@@ -213,7 +213,7 @@ class Relay:
         kind = STREAMS[document["kind"]]
         try:
             stream = kind(number, self._send, document)
-        except (NoPlace, OSError) as refusal:
+        except (NotEnterable, OSError) as refusal:
             status = {"reason": "CannotStart", "message": str(refusal)}
             self._send(STATUS, number, report_bytes(status))
             return

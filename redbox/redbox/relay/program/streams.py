@@ -46,7 +46,7 @@ from redbox.relay.program.frames import (
     data_cost,
     report_bytes,
 )
-from redbox.relay.program.places import find_place
+from redbox.relay.program.places import find_surroundings
 from redbox.relay.program.terminals import is_hung_up, set_terminal_size
 from redbox_shared.credit import ReceiveCredit
 
@@ -214,7 +214,7 @@ class CommandStream(RelayStream):
         relay, command = os.getpid(), [word_bytes(word) for word in document["command"]]
 
         def plan() -> ChildProgram:
-            place = find_place(document["job"], document.get("container"), relay)
+            place = find_surroundings(document["job"], document.get("container"), relay)
             environment = dict(place.environment)
             if self._tty:
                 environment[b"TERM"] = word_bytes(document.get("term") or "xterm")

@@ -26,8 +26,6 @@ HIDES_JOBS = frozenset({"jobs", "all"})
 
 
 def check_slurm(host: SlurmHost, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
-    if settings.workload_manager != "slurm":
-        return
     directories = _directories(host, layout)
     paths = {name: host.find_tool(name, directories) for name in TOOLS}
     for name, path in paths.items():

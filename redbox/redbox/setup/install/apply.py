@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from redbox.core.secret_files import replace_file
 from redbox.server.certificates import BadCertificate, CertificateAndKey, fits, is_issued_by
 from redbox.settings import load_settings
 from redbox.setup.install.layout import SERVICE_ACCOUNT, FileOwner, Layout
@@ -94,24 +95,7 @@ def _make_directory(path: Path, mode: int, owner: FileOwner) -> None:
 
 def write_file(file: NewFile, check: Callable[[Path], None] | None = None) -> None:
     """Replace a file atomically; `check` may raise InstallError over the new content."""
-    temporary = file.path.with_name(f".{file.path.name}.new")
-    temporary.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(temporary, flags, 0o600), "wb") as opened:
-        ids = owner_ids(file.owner)
-        if ids is not None:
-            os.fchown(opened.fileno(), *ids)
-        os.fchmod(opened.fileno(), file.mode)
-        opened.write(file.content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    try:
-        if check is not None:
-            check(temporary)
-    except InstallError:
-        temporary.unlink()
-        raise
-    temporary.replace(file.path)
+    replace_file(file.path, file.content, mode=file.mode, owner=owner_ids(file.owner), check=check)
 
 
 def owner_ids(owner: FileOwner) -> tuple[int, int] | None:

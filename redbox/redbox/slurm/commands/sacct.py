@@ -95,7 +95,7 @@ class JobTexts:
     """Whether no column was too narrow."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccountingRow(JobRow):
     """One run of a job, of one task, or of the tasks that were never split off."""
 
@@ -178,15 +178,10 @@ def read_row(fields: Mapping[str, str]) -> AccountingRow | None:
         started_at=read_time(fields["Start"]),
         ended_at=read_time(fields["End"]),
         partition=fields.get("Partition", ""),
-        account="",
         qos=fields.get("QOS", ""),
         nodes=text_or_none(fields.get("NodeList", "")) or "",
         reason=text_or_none(fields.get("Reason", "")) or "",
         user=fields.get("User", ""),
-        name="",
-        working_directory="",
-        stdout=None,
-        stderr=None,
         is_het=HET_ID.fullmatch(fields["JobID"]) is not None,
     )
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from redbox.slurm.text.values import read_duration, read_number, text_or_none
+from redbox.slurm.text.values import read_number, text_or_none
 from redbox_api.models import PartitionLimits
+from redbox_shared.sbatch_options import read_duration
 
 SETTING = re.compile(r"^(\w+)\s*=\s?(.*)$", re.MULTILINE)
 

@@ -36,7 +36,7 @@ RecordFilter = Callable[[str, str], bool]
 """Whether a record with this job id and this comment is wanted; other records are not parsed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow(JobRow):
     """One record of squeue."""
 

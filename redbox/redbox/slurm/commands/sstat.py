@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from redbox.core.workload_manager import StepUsage
-from redbox.slurm.text.values import read_duration, read_number, read_tres
+from redbox.slurm.text.values import read_number, read_tres
+from redbox_shared.sbatch_options import read_duration
 
 FIELDS = ("JobID", "TRESUsageInTot")
 SEPARATOR = "|"  # sstat has no other; neither field contains free text

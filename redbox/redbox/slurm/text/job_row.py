@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from redbox.core.domain import JobShape
+from redbox.core.observations import JobFields
 from redbox.slurm.text.states import Exit
 
 
-@dataclass(frozen=True, slots=True)
-class JobRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow(JobFields):
     """One job, one task or component of it, or the tasks of an array that were never split off."""
 
     array_task: str | None  # "7", or for what is not split off yet "8-20:2%3"
     is_het: bool  # one component of a heterogeneous job
     het_offset: int
     uid: int
-    state: str
-    exit: Exit
-    restarts: int
-    submitted_at: datetime | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    reason: str
-    partition: str
-    account: str
-    qos: str
-    nodes: str
     user: str
-    name: str
-    stdout: str | None
-    stderr: str | None
-    working_directory: str
+    exit: Exit
 
     @property
     def shape(self) -> JobShape:

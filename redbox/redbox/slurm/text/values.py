@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from redbox_shared.sbatch_options import read_duration
+
 EMPTY = frozenset(
     {"", "(null)", "N/A", "n/a", "None", "none", "Unknown", "NONE", "UNLIMITED", "INVALID", "None assigned"}
 )
 # Bounded: a user's own agent may answer anything, and Python converts no number of more than 4,300 digits.
 NUMBER = re.compile(r"[0-9]{1,18}")
-DURATION = re.compile(r"(?:(?P<days>[0-9]{1,9})-)?(?P<rest>[0-9]{1,9}(?::[0-9]{1,9}){0,2})(?:\.[0-9]{1,9})?")
 UNITS = ("", "K", "M", "G", "T", "P")
 SIZE = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,6})?)(?P<unit>[KMGTP]?)")
 TIME_FORMAT = {"SLURM_TIME_FORMAT": "%s"}
@@ -53,18 +54,3 @@ def read_bytes(text: str) -> int | None:
 def read_tres(text: str) -> dict[str, str]:
     """The amounts of `cpu=2,mem=4000M,node=1` by their names."""
     return dict(part.partition("=")[::2] for part in text.split(","))
-
-
-def read_duration(text: str) -> int | None:
-    """Seconds of `[days-]hours:minutes:seconds`, `minutes:seconds` or `minutes`; else None."""
-    found = DURATION.fullmatch(text)
-    if found is None:
-        return None
-    parts = [int(part) for part in found["rest"].split(":")]
-    if found["days"] is not None:  # days-hours[:minutes[:seconds]]
-        hours, minutes, seconds = [*parts, 0, 0][:3]
-    elif len(parts) == 3:  # noqa: PLR2004
-        hours, minutes, seconds = parts
-    else:
-        hours, (minutes, seconds) = 0, [*parts, 0][:2]
-    return ((int(found["days"] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds

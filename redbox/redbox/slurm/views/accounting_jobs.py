@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from redbox.core.workload_manager import Observation, TaskObservation
+from redbox.core.observations import Observation, TaskObservation
 from redbox.slurm.commands.sacct import AccountingRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import Exit, has_ended, has_not_begun, severity

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from redbox.core.observations import Observation, TaskObservation
 from redbox.core.output_patterns import PatternValues, named_by, resolve_pattern
-from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.job_row import JobRow
 from redbox_api.hostlists import first_host

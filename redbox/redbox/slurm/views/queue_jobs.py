@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from redbox.core.domain import JobShape
-from redbox.core.workload_manager import Observation, TaskObservation
+from redbox.core.observations import Observation, TaskObservation
 from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import has_ended, has_not_begun, is_waiting, severity

@@ -27,8 +27,8 @@ from redbox_resourced.kubelet.logs.query import (
     read_query,
     requested_attempt,
 )
-from redbox_resourced.kubelet.logs.sightings import PodLogSightings
 from redbox_resourced.kubelet.logs.streams import JobStreams
+from redbox_resourced.kubelet.logs.time_index import PodLogTimeIndexes
 from redbox_resourced.kubelet.pod_finder import PodFinder
 from redbox_resourced.kubelet.rejection import RequestRejected, why
 from redbox_resourced.kubelet.shares import NamespaceShares, TooManyOpen
@@ -47,7 +47,7 @@ class LogHandler:
         self._finder = finder
         self._turns = turns
         self._warnings = GroupedWarnings("logs interrupted")
-        self._sightings = PodLogSightings()
+        self._time_indexes = PodLogTimeIndexes()
         self._shares = NamespaceShares("logs", MOST_READERS, OF_A_NAMESPACE)
         self._readers: defaultdict[str, set[asyncio.Task[object]]] = defaultdict(set)
 
@@ -71,7 +71,7 @@ class LogHandler:
         """The log of a deleted pod ends, as it does with containers."""
         for task in self._readers.get(pod.uid, ()):
             task.cancel()
-        self._sightings.forget(pod.uid)
+        self._time_indexes.forget(pod.uid)
 
     async def _answer(
         self, request: web.Request, pod: BoundPod, redbox: RedboxClient, query: LogRequest
@@ -127,8 +127,8 @@ class LogHandler:
                 requested_start(pod, container, None, query)  # says what it waits for
             raise _not_at_redbox(pod, pod.attempt) from None
         start = requested_start(pod, container, job, query)
-        sightings = self._sightings.of(pod.uid, container, start.restart)
-        streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart, query.since, sightings)
+        time_index = self._time_indexes.of(pod.uid, container, start.restart)
+        streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart, query.since, time_index)
         return PodLog(streams, job, start.times), query
 
     async def _copy(self, request: web.Request, pod: BoundPod, copy: Coroutine[Any, Any, None]) -> None:

@@ -2,7 +2,7 @@
 
 The files contain no times. `--since` works where it needs none: a time before the job's start selects the
 whole log, one after its end selects nothing. One between is rejected for a SlurmJob; for a container it
-selects what `sightings` knows to be enough. `--timestamps` is the time at which a line was read here, or the
+selects what `time_index` knows to be enough. `--timestamps` is the time at which a line was read here, or the
 job's end if that is earlier: no line was written later.
 """
 

@@ -14,7 +14,7 @@ from redbox_api.log_reader import BoundedRetry, LogCursor, read_on
 from redbox_api.models import Job
 from redbox_resourced.kubelet.logs.lines import LineBuffer, LogTimes
 from redbox_resourced.kubelet.logs.query import Stream
-from redbox_resourced.kubelet.logs.sightings import LogSightings
+from redbox_resourced.kubelet.logs.time_index import LogTimeIndex
 
 POLL_S = 2.0
 GIVE_UP_S = 15.0
@@ -45,13 +45,13 @@ class JobStreams:
     container: str | None = None
     restart: int | None = None
     since: datetime | None = None
-    sightings: LogSightings | None = None
+    time_index: LogTimeIndex | None = None
     """Of that start: what all its readers have seen."""
 
     def cursor(self, stream: Stream, task: int | None = None) -> StreamCursor:
         """At the first byte, or at one that is older than `since`, with no line since then before it."""
         query = LogQuery(stream, self.attempt, task, container=self.container, restart=self.restart)
-        start = self.sightings.before(self.since) if self.sightings and self.since else None
+        start = self.time_index.before(self.since) if self.time_index and self.since else None
         return StreamCursor(query.at(start.generation, start.offset) if start else query)
 
     async def poll_job(self) -> Job:
@@ -83,8 +83,8 @@ class JobStreams:
             retry = BoundedRetry() if cursor.query.follow else BoundedRetry(GIVE_UP_S)
             async with aclosing(read_on(self.client, self.key, cursor, retry)) as pieces:
                 async for piece in pieces:
-                    if self.sightings:
-                        self.sightings.read(piece, cursor.query.generation, cursor.query.offset)
+                    if self.time_index:
+                        self.time_index.read(piece, cursor.query.generation, cursor.query.offset)
                     if before:
                         await before()
                     if whole := lines.add(piece):

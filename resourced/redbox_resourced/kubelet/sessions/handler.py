@@ -219,8 +219,8 @@ async def _serve(
     request: SessionRequest, protocol: str, options: StreamOptions, body: Body
 ) -> web.StreamResponse:
     response = web.StreamResponse()
-    hurry = request.interrupt.happened
-    async with upgraded(request.http, response, protocol, request.turn, hurry) as session:
+    interrupt = request.interrupt.happened
+    async with upgraded(request.http, response, protocol, request.turn, interrupt) as session:
         await serve_streams(session, options, request.interrupt, body)
     return response
 

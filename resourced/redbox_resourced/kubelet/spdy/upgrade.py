@@ -58,11 +58,11 @@ async def upgraded(
     response: web.StreamResponse,
     protocol: str,
     turn: Turn,
-    hurry: asyncio.Event | None = None,
+    interrupt: asyncio.Event | None = None,
 ) -> AsyncIterator[SpdySession]:
     """Answer 101 and serve SPDY until the body ends; then the client has time to read the last frames.
 
-    Until `hurry` is set, or without it, that is a moment.
+    Until `interrupt` is set, or without it, that is a moment.
     """
     response.set_status(HTTPStatus.SWITCHING_PROTOCOLS)
     response.headers.update({"Connection": "Upgrade", "Upgrade": PROTOCOL, VERSION_HEADER: protocol})
@@ -73,8 +73,8 @@ async def upgraded(
     try:
         yield session
         session.leave()
-        if hurry is not None:
-            await _either(session.ended, hurry)
+        if interrupt is not None:
+            await _either(session.ended, interrupt)
         await asyncio.wait({receiving}, timeout=LEAVE_S)
     finally:
         receiving.cancel()

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.observations import TaskObservation
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import BODY_LIMIT, Stand, problem, standing
 from tests.redbox.jobs.submit_manners import REFUSED, UNAVAILABLE

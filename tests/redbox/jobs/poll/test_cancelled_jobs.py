@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.observations import TaskObservation
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from tests.redbox.jobs.harness import ALICE, World, caller, request
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from redbox.core.domain import JobKey, UnixUser
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.observations import ObservedStatus, TaskObservation
 from redbox.jobs.record.forgotten import output_of
-from redbox.jobs.record.record import JobRecord, ObservedStatus
+from redbox.jobs.record.record import JobRecord
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.harness import World, caller, request
 

@@ -76,23 +76,23 @@ def test_a_live_job_is_looked_for_every_second_or_so_and_nothing_is_asked_when_n
 
 def test_while_nothing_moves_glances_take_the_place_of_looks(world: World) -> None:
     submitted(world)
-    polls, glances = len(world.slurm.polls), len(world.slurm.glances)
+    polls, probes = len(world.slurm.polls), len(world.slurm.probes)
     world.advance(60)
-    polls, glances = len(world.slurm.polls) - polls, len(world.slurm.glances) - glances
+    polls, probes = len(world.slurm.polls) - polls, len(world.slurm.probes) - probes
     assert polls <= 7
-    assert glances >= 35
-    assert 2 * polls + glances <= 60, "a look is two calls of slurmctld"
+    assert probes >= 35
+    assert 2 * polls + probes <= 60, "a look is two calls of slurmctld"
 
 
 def test_while_one_change_follows_another_no_glance_stands_before_a_look(world: World) -> None:
     for number in range(20):
         submitted(world, f"key-{number}")
     world.advance(60)
-    before = len(world.slurm.glances)
+    before = len(world.slurm.probes)
     for job_id in range(1, 21):
         world.slurm.start(str(job_id))
         world.advance(2)
-    assert len(world.slurm.glances) - before <= 2
+    assert len(world.slurm.probes) - before <= 2
 
 
 def test_a_glance_that_shows_another_state_is_followed_by_a_look_at_once(world: World) -> None:
@@ -113,7 +113,7 @@ def test_what_no_glance_shows_is_seen_by_a_look_all_the_same(world: World) -> No
 
 
 def test_a_record_that_was_busy_during_a_look_is_looked_at_again(world: World) -> None:
-    """Its state has changed, and no further glance will say so."""
+    """Its state has changed, and no further probe will say so."""
     submitted(world)
     world.advance(60)
     store = world.jobs._store

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from redbox.core.observations import ObservedStatus, TaskObservation
 from redbox.core.turns import ShareKind, working_for
-from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.query.array_tasks import PIECE, ArrayTasks
 from redbox.jobs.record.api_view import MOST_LISTED, job_view
-from redbox.jobs.record.record import JobRecord, ObservedStatus
+from redbox.jobs.record.record import JobRecord
 from redbox.slurm.text.states import JOB_STATES
 from redbox_companion.redbox_client import MOST_BYTES
 from tests.redbox.jobs.factories import MACHINE, RECORD

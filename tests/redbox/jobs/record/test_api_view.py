@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from redbox.core.observations import ObservedStatus
 from redbox.jobs.record.api_view import job_view
 from redbox.jobs.record.messages import explain
 from redbox.jobs.record.pods import with_line
-from redbox.jobs.record.record import JobRecord, ObservedStatus
+from redbox.jobs.record.record import JobRecord
 from redbox_api.models import Phase
 from redbox_shared.wire import LAUNCH_FAILED
 from tests.redbox.jobs.factories import MACHINE, RECORD

@@ -14,7 +14,7 @@ from redbox.jobs.record.api_view import job_view
 from redbox.jobs.record.listing import PageRequest, page_of
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.pods import with_line
-from redbox.jobs.record.record import JobRecord, place
+from redbox.jobs.record.record import JobRecord, sort_key
 from redbox.jobs.record.report_text import LONGEST_LIVE
 from redbox_api.bodies import LIMITS
 from redbox_api.models import Job, JobList
@@ -48,7 +48,7 @@ def page(
 ) -> JobList:
     """The page that begins where the request says."""
     return page_of(
-        lambda after: (r for r in records if after is None or place(r.key) > after),
+        lambda after: (r for r in records if after is None or sort_key(r.key) > after),
         request,
         "e.1",
         PAGE,

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.observations import ObservedStatus, TaskObservation
 from redbox.jobs.record.codec import to_text
 from redbox.jobs.record.packed_records import PackedRecord, pack, summary_from_text, unpack
-from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
+from redbox.jobs.record.record import JobRecord, Stage
 from redbox_api.models import Phase
 from tests.redbox.jobs.harness import World, caller, request
 

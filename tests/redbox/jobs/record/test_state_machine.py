@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.core.workload_manager import Observation, TaskObservation
+from redbox.core.observations import Observation, TaskObservation
 from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence, latest_row, may_be_unsaved
 from redbox.jobs.poll.poller import is_absent
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch

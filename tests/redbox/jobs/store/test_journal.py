@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.observations import ObservedStatus, TaskObservation
 from redbox.jobs.errors import (
     JobsError,
     JournalError,
@@ -22,7 +22,7 @@ from redbox.jobs.errors import (
     Tombstoned,
 )
 from redbox.jobs.record.packed_records import unpack
-from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, Tombstone
+from redbox.jobs.record.record import JobRecord, Stage, Tombstone
 from redbox.jobs.store.journal import FILE_NAME, Journal, OnCommitted
 from redbox.jobs.store.journal_facts import number_in, time_in
 from redbox.jobs.store.journal_lock import file_system_type, is_network
@@ -55,7 +55,7 @@ RECORD = JobRecord(
 def test_what_was_committed_is_there_after_the_file_is_opened_again(tmp_path: Path) -> None:
     database = Database(tmp_path / "journal.db")
     stone = Tombstone(OWNER, "other", 0, NOW)
-    database.commit([JournalBatch(save=(RECORD,), bury=(stone,), facts=(("a", "b"),))])
+    database.commit([JournalBatch(save=(RECORD,), tombstones=(stone,), facts=(("a", "b"),))])
     database.close()
     contents = Database(tmp_path / "journal.db").load()
     assert [unpack(outline) for outline in contents.records] == [RECORD]
@@ -66,8 +66,8 @@ def test_what_was_committed_is_there_after_the_file_is_opened_again(tmp_path: Pa
 def test_what_was_forgotten_is_gone(tmp_path: Path) -> None:
     database = Database(tmp_path / "journal.db")
     stone = Tombstone(OWNER, "other", 0, NOW)
-    database.commit([JournalBatch(save=(RECORD,), bury=(stone,))])
-    database.commit([JournalBatch(forget=(RECORD.key,), unbury=(stone,))])
+    database.commit([JournalBatch(save=(RECORD,), tombstones=(stone,))])
+    database.commit([JournalBatch(forget=(RECORD.key,), lift=(stone,))])
     assert (*database.load().records, *database.load().tombstones) == ()
 
 
@@ -299,7 +299,7 @@ def test_a_change_whose_answer_fails_leaves_those_of_its_commit_answered(world: 
 
 def test_a_number_that_is_too_large_is_an_answer_too(world: World) -> None:
     answers: list[JournalError | None] = []
-    too_large = JournalBatch(bury=(Tombstone(OWNER, "other", 2**70, NOW),))
+    too_large = JournalBatch(tombstones=(Tombstone(OWNER, "other", 2**70, NOW),))
     fact = JournalBatch(facts=(("a", "b"),))
     commit_together(world, (too_large, answers.append), (fact, answers.append))
     assert [type(answer) for answer in answers] == [JournalError, type(None)]

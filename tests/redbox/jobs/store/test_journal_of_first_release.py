@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from redbox.core.domain import JobKey, Limits
-from redbox.core.workload_manager import JobAction, Observation, TaskObservation
+from redbox.core.observations import Observation, TaskObservation
+from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import JobConflict, JobNotFound, Tombstoned
 from redbox.jobs.record import codec
 from redbox.jobs.record.marks import Marks
@@ -110,9 +111,10 @@ def test_every_row_has_its_stage_and_its_phase(directory: Path) -> None:
 
 def test_every_row_is_written_as_it_was_read(directory: Path) -> None:
     texts = rows(directory)
-    assert {key: codec.to_text(record) for key, record in records(directory).items()} == texts
-    stored = [json.loads(text) for text in texts.values()]
-    in_rows = set().union(*stored), set().union(*(row["seen"] for row in stored))
+    stored = {key: json.loads(text) for key, text in texts.items()}
+    written = {key: json.loads(codec.to_text(record)) for key, record in records(directory).items()}
+    assert written == stored
+    in_rows = set().union(*stored.values()), set().union(*(row["seen"] for row in stored.values()))
     assert in_rows[0] == {*codec.RECORD_FIELDS, "user", "seen"} - LEFT_OUT
     assert in_rows[1] == {*codec.STATUS_FIELDS, "tasks", "task_groups"} - LEFT_OUT
 

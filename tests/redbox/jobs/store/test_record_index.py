@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from redbox.core.domain import JobKey, Owner
 from redbox.jobs.errors import Gone
-from redbox.jobs.record.record import JobRecord, Place, place
+from redbox.jobs.record.record import JobRecord, SortKey, sort_key
 from redbox.jobs.store import record_index
 from redbox.jobs.store.record_index import RecordChange, RecordIndex
 from redbox.jobs.store.revisions import TableChange
@@ -58,10 +58,10 @@ def test_a_list_is_in_the_order_of_places_and_goes_on_behind_any_of_them() -> No
     keys = [one.key for one in index.listed(None)]
     assert [key.key for key in keys] == ["c", "d", "a", "b"]  # chemistry's first
     for number, key in enumerate(keys, 1):
-        assert [one.key for one in index.listed(None, place(key))] == keys[number:]
-    gone = place(JobKey(Owner("kube", "maths", "default", "u"), "z"))
+        assert [one.key for one in index.listed(None, sort_key(key))] == keys[number:]
+    gone = sort_key(JobKey(Owner("kube", "maths", "default", "u"), "z"))
     assert [one.key.key for one in index.listed(None, gone)] == ["a", "b"]
-    assert [one.key.key for one in index.listed(ALICE, place(keys[0]))] == ["a", "b"]
+    assert [one.key.key for one in index.listed(ALICE, sort_key(keys[0]))] == ["a", "b"]
     assert [one.key.key for one in index.listed(BOB)] == ["c", "d"]
 
 
@@ -74,17 +74,17 @@ def test_a_page_costs_as_much_as_it_shows_and_a_watch_as_much_as_was_read(
     places: list[JobKey] = []
     changes: list[JobRecord] = []
 
-    def counted_place(key: JobKey) -> Place:
+    def counted_place(key: JobKey) -> SortKey:
         places.append(key)
-        return place(key)
+        return sort_key(key)
 
     def counted_change(changed: JobRecord, revision: int) -> RecordChange:
         changes.append(changed)
         return TableChange(changed, revision)
 
-    monkeypatch.setattr(record_index, "place", counted_place)
+    monkeypatch.setattr(record_index, "sort_key", counted_place)
     monkeypatch.setattr(record_index, "TableChange", counted_change)
-    page = list(islice(index.listed(ALICE, place(JobKey(ALICE, "0499"))), 3))
+    page = list(islice(index.listed(ALICE, sort_key(JobKey(ALICE, "0499"))), 3))
     assert [one.key.key for one in page] == ["0500", "0501", "0502"]
     assert len(places) < 50
     assert next(index.since_of(ALICE, -1)).thing is records[0]
@@ -113,7 +113,7 @@ def test_what_comes_and_goes_is_listed_in_order(steps: list[tuple[Owner, str, bo
         else:
             index.publish([], [(number, JobKey(owner, key))])
             present.discard(JobKey(owner, key))
-    ordered = sorted(present, key=place)
+    ordered = sorted(present, key=sort_key)
     assert [one.key for one in index.listed(None)] == ordered
     assert [one.key for one in index.listed(BOB)] == [key for key in ordered if key.owner == BOB]
 

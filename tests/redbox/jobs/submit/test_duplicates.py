@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import Observation
+from redbox.core.observations import Observation
 from redbox.jobs.errors import JobsBusy
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.submit.duplicates import DuplicateVerdict, resolve_duplicates

@@ -83,7 +83,6 @@ def test_given_values_are_in_force_and_the_rest_is_not() -> None:
         "mapping": {"rules": [rule, rule]},
         "agents": {"pool": None},
         "slurm": {"metrics": None},
-        "local": None,
         "jobs": None,
         "logs": None,
         "volumes": None,

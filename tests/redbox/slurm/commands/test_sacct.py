@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.core.workload_manager import Observation
+from redbox.core.observations import Observation
 from redbox.slurm.commands import sacct
 from redbox.slurm.text.record_format import ParseReport
 from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.text.values import read_duration, read_number, read_time, text_or_none
+from redbox.slurm.text.values import read_number, read_time, text_or_none
+from redbox_shared.sbatch_options import read_duration
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,8 @@ from redbox.slurm.text.values import read_duration, read_number, read_time, text
         ("2-12:30", 217800),
         ("30", 1800),
         ("1:30", 90),
+        ("90:30", 5430),
+        ("1-12:30:15", 131415),
         ("10:00:00.000", 36000),
         ("UNLIMITED", None),
         ("NONE", None),

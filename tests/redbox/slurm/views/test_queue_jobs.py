@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.core.workload_manager import Observation, TaskObservation
+from redbox.core.observations import Observation, TaskObservation
 from redbox.slurm.commands.squeue import QueueRow, read_row
 from redbox.slurm.text.states import Exit
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-MOST_SIGHTINGS = 32
+MOST_OFFSETS = 32
 """Of one log; of older ones every second is dropped."""
 MOST_STARTS = 64
 """Of all containers of one pod: the logs that were read last."""
@@ -22,7 +22,7 @@ APART = timedelta(seconds=0.5)
 NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Sighting(NamedTuple):
+class TimedOffset(NamedTuple):
     """A position at the end of a line, and a time at which all before it was there."""
 
     at: datetime
@@ -31,11 +31,11 @@ class Sighting(NamedTuple):
 
 
 @dataclass
-class LogSightings:
+class LogTimeIndex:
     """Of one start of one container, oldest first."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    _seen: list[Sighting] = field(default_factory=list)
+    _seen: list[TimedOffset] = field(default_factory=list)
 
     def read(self, piece: bytes, generation: str, offset: int) -> None:
         """A reader has got this piece; it begins there."""
@@ -46,24 +46,24 @@ class LogSightings:
         before_last = self._seen[-2] if len(self._seen) > 1 else None
         if last and before_last and last.at - before_last.at < APART:
             self._seen.pop()  # it is the newest no more
-        self._seen.append(Sighting(now, generation, offset + end))
-        if len(self._seen) > MOST_SIGHTINGS:
+        self._seen.append(TimedOffset(now, generation, offset + end))
+        if len(self._seen) > MOST_OFFSETS:
             self._seen = self._seen[:-1:2] + self._seen[-1:]
 
-    def before(self, time: datetime) -> Sighting | None:
+    def before(self, time: datetime) -> TimedOffset | None:
         """From where all lines since this time are read."""
-        return next((sighting for sighting in reversed(self._seen) if sighting.at <= time), None)
+        return next((timed for timed in reversed(self._seen) if timed.at <= time), None)
 
 
-class PodLogSightings:
+class PodLogTimeIndexes:
     """Of all pods that have been read, by their uids."""
 
     def __init__(self) -> None:
-        self._by_pod: defaultdict[str, OrderedDict[tuple[str, int], LogSightings]] = defaultdict(OrderedDict)
+        self._by_pod: defaultdict[str, OrderedDict[tuple[str, int], LogTimeIndex]] = defaultdict(OrderedDict)
 
-    def of(self, uid: str, container: str, restart: int) -> LogSightings:
+    def of(self, uid: str, container: str, restart: int) -> LogTimeIndex:
         logs = self._by_pod[uid]
-        found = logs.setdefault((container, restart), LogSightings())
+        found = logs.setdefault((container, restart), LogTimeIndex())
         logs.move_to_end((container, restart))
         while len(logs) > MOST_STARTS:
             logs.popitem(last=False)

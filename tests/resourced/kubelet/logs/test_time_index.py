@@ -8,10 +8,15 @@ from typing import Any, cast
 import pytest
 
 from redbox_api.client import RedboxClient
-from redbox_resourced.kubelet.logs import sightings
+from redbox_resourced.kubelet.logs import time_index
 from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.logs.query import LogRequest
-from redbox_resourced.kubelet.logs.sightings import MOST_SIGHTINGS, MOST_STARTS, LogSightings, PodLogSightings
+from redbox_resourced.kubelet.logs.time_index import (
+    MOST_OFFSETS,
+    MOST_STARTS,
+    LogTimeIndex,
+    PodLogTimeIndexes,
+)
 from redbox_resourced.kubelet.turns import NamespaceTurns
 from tests.resourced.fakes import Files
 from tests.resourced.pods.factories import RUNS, pod_job, report, running_pod
@@ -31,15 +36,15 @@ def after(seconds: float) -> datetime:
     return BEGAN + timedelta(seconds=seconds)
 
 
-def offset_since(log: LogSightings, seconds: float) -> int:
+def offset_since(log: LogTimeIndex, seconds: float) -> int:
     """Where a reader of the lines since then begins."""
     seen = log.before(after(seconds))
     return seen.offset if seen else 0
 
 
-def read_line_by_line(lines: int, every_s: float) -> LogSightings:
+def read_line_by_line(lines: int, every_s: float) -> LogTimeIndex:
     clock = Clock()
-    log = LogSightings(clock)
+    log = LogTimeIndex(clock)
     for number in range(lines):
         clock.now = after(number * every_s)
         log.read(b"123456789\n", "g", 10 * number)
@@ -60,7 +65,7 @@ def test_a_reader_goes_on_after_the_last_line_that_was_there_before() -> None:
 
 
 def test_it_begins_with_a_whole_line() -> None:
-    log = LogSightings(Clock())
+    log = LogTimeIndex(Clock())
     log.read(b"one\ntw", "g", 0)
     assert offset_since(log, 1) == 4
     log.read(b"o", "g", 6)
@@ -71,14 +76,14 @@ def test_it_begins_with_a_whole_line() -> None:
 def test_no_line_since_then_is_ever_left_out_and_little_is_kept(every_s: float) -> None:
     lines = 1000
     log = read_line_by_line(lines, every_s)
-    assert len(log._seen) <= MOST_SIGHTINGS
+    assert len(log._seen) <= MOST_OFFSETS
     for number in range(0, lines, 7):
         assert offset_since(log, number * every_s) <= 10 * (number + 1)
     assert offset_since(log, lines * every_s) == 10 * lines  # nothing came since
 
 
 def test_another_file_of_that_start_is_another_log() -> None:
-    log = LogSightings(Clock())
+    log = LogTimeIndex(Clock())
     log.read(b"one\n", "g", 0)
     log.read(b"a\n", "h", 0)
     seen = log.before(after(1))
@@ -87,7 +92,7 @@ def test_another_file_of_that_start_is_another_log() -> None:
 
 
 def test_of_a_pod_that_starts_again_and_again_little_is_kept() -> None:
-    pods = PodLogSightings()
+    pods = PodLogTimeIndexes()
     first = pods.of("uid", "main", 0)
     assert pods.of("uid", "main", 0) is first
     for restart in range(1, MOST_STARTS + 1):
@@ -114,7 +119,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
             assert tz is UTC
             return clock.now
 
-    monkeypatch.setattr(sightings, "datetime", Now)
+    monkeypatch.setattr(time_index, "datetime", Now)
     return clock
 
 
