@@ -44,6 +44,7 @@ def hosting(bed: Bed, release: str, *, database: bool = False) -> Iterator[Kuber
     kubernetes = Kubernetes(bed)
     enforce = {"pod-security.kubernetes.io/enforce": "baseline"}
     metadata = {"name": NAMESPACE, "labels": enforce}
+    kubernetes.delete("namespace", NAMESPACE)  # it may still end
     kubernetes.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
     values = {
         "enabled": True,
@@ -57,7 +58,7 @@ def hosting(bed: Bed, release: str, *, database: bool = False) -> Iterator[Kuber
         yield kubernetes
     finally:
         upgrade(bed, {"enabled": False})
-        kubernetes.delete("namespace", NAMESPACE)
+        kubernetes.delete("namespace", NAMESPACE, wait=False)
 
 
 def upgrade(bed: Bed, hosting_values: Object) -> None:
