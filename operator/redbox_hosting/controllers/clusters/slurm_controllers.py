@@ -39,10 +39,10 @@ from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_hosting.controllers.clusters.slurmctld_pod import (
     end_of_slurmctld,
     is_of_the_configuration,
-    why_not_started,
 )
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
+from redbox_hosting.controllers.unstarted_pods import why_not_started
 from redbox_hosting.controllers.verdict import verdict
 from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown, TokenRefused
 from redbox_kube.api.informer import Place
@@ -292,7 +292,7 @@ class SlurmControllers:
         waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
         if not waits:
             return StepOutcome(did=did)
-        why = why_not_started(world.pod) if world.pod else ""
+        why = why_not_started(world.pod, SLURMCTLD) if world.pod else ""
         return StepOutcome(
             did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready{f' ({why})' if why else ''}"
         )
