@@ -52,9 +52,8 @@ class UserAccounts:
         if users is None or users.config_map_ref is None or not users.config_map_ref.name:
             return frozenset()
         name = users.config_map_ref.name
-        return users_in(
-            (await files_of_config_map(self._objects, controller.namespace, name)).get("passwd", "")
-        )
+        files = await files_of_config_map(self._objects, controller.namespace, name)
+        return users_in(files.get("passwd", ""))
 
 
 async def _missing(wanted: frozenset[str], cluster: str, slurmdb: SlurmdbClient) -> frozenset[str]:
