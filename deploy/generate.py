@@ -25,6 +25,7 @@ from redbox_bed.core.places import Places
 from redbox_bed.programs.helm import ensure_helm
 from redbox_errors.page import errors_page
 from redbox_hosting.api.crds import hosting_crds
+from redbox_hosting.signals_page import signals_page
 from redbox_operator.api.crds import all_crds
 from redbox_operator.api.schemas.reference_page import kinds_page
 from redbox_resourced.translation.reference_page import pods_page
@@ -48,6 +49,7 @@ HOSTING_BEGIN = """\
 Generated from the CRDs by `make generate`. Slurm clusters that Kubernetes runs are not part of a release
 yet: no chart installs these kinds.
 """
+HOSTING_SIGNALS = DEPLOY.parent / "docs/reference/hosting-signals.md"
 PODS = DEPLOY.parent / "docs/reference/pods.md"
 ERRORS = DEPLOY.parent / "docs/reference/errors.md"
 DASHBOARDS = DEPLOY / "dashboards.yaml"
@@ -268,6 +270,7 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
     yield from (
         (KINDS, kinds),
         (HOSTING_KINDS, kinds_of_hosting),
+        (HOSTING_SIGNALS, signals_page),
         (HOSTING_CRDS, crds_of_hosting),
         (PODS, pods_page),
         (ERRORS, partial(errors_page, DEPLOY.parent)),

@@ -28,6 +28,11 @@ READY: Schema = {
     "type": "string",
     "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
 }
+DEGRADED: Schema = {
+    "name": "Degraded",
+    "type": "string",
+    "jsonPath": ".status.conditions[?(@.type=='Degraded')].status",
+}
 MESSAGE: Schema = {
     "name": "Message",
     "type": "string",
@@ -105,6 +110,7 @@ def _controller() -> Schema:
     ]
     columns = [
         READY,
+        DEGRADED,
         {"name": "Slurm", "type": "string", "jsonPath": ".status.version"},
         _count("Nodes", "nodes"),
         AGE,
@@ -121,6 +127,7 @@ def _node_set() -> Schema:
         _count("Replicas", "replicas"),
         _count("Updated", "updatedReplicas"),
         _count("Ready", "readyReplicas"),
+        DEGRADED,
         *(
             _count(name, field) | {"priority": 1}
             for name, field in (
@@ -144,6 +151,7 @@ def _login_set() -> Schema:
     columns = [
         _count("Replicas", "replicas"),
         READY,
+        DEGRADED,
         AGE,
         MESSAGE,
     ]
@@ -155,7 +163,7 @@ def _login_set() -> Schema:
 
 
 def _rest_api() -> Schema:
-    columns = [READY, AGE, MESSAGE]
+    columns = [READY, DEGRADED, AGE, MESSAGE]
     return _crd(
         names.REST_APIS,
         "slurmrestd",
@@ -168,7 +176,8 @@ def _rest_api() -> Schema:
 
 def _accounting() -> Schema:
     rules = [EXTERNAL, ONE_JWT_KEY, ONE_DATABASE]
-    columns = [READY, {"name": "Slurm", "type": "string", "jsonPath": ".status.version"}, AGE, MESSAGE]
+    slurm = {"name": "Slurm", "type": "string", "jsonPath": ".status.version"}
+    columns = [READY, DEGRADED, slurm, AGE, MESSAGE]
     return _crd(names.ACCOUNTINGS, "slurmdbd", AccountingSpec, AccountingStatus, rules=rules, columns=columns)
 
 
@@ -178,6 +187,7 @@ def _token() -> Schema:
         {"name": "User", "type": "string", "jsonPath": ".spec.username"},
         {"name": "Iat", "type": "date", "jsonPath": ".status.issuedAt"},
         READY,
+        DEGRADED,
         AGE,
         MESSAGE,
     ]

@@ -10,6 +10,7 @@ from redbox_hosting.api.fields import (
     HOST,
     ConfigMapKeyRef,
     ExternalDaemon,
+    IntOrPercent,
     JwtKeyFields,
     ObjectRef,
     SecretKeyRef,
@@ -34,11 +35,21 @@ class LoginStrategyType(StrEnum):
     ROLLING_UPDATE = "RollingUpdate"
 
 
+class RollingLogins(KubeModel):
+    """Accepted for compatibility."""
+
+    max_surge: IntOrPercent | None = Field(None, description="Accepted for compatibility.")
+    max_unavailable: IntOrPercent | None = Field(None, description="Accepted for compatibility.")
+
+
 class LoginStrategy(KubeModel):
     """How login pods are replaced."""
 
     type: LoginStrategyType = Field(
         LoginStrategyType.ROLLING_UPDATE, description="Recreate: all together. RollingUpdate: in turn."
+    )
+    rolling_update: RollingLogins | None = Field(
+        None, description="Accepted for compatibility: pods are replaced one by one."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from redbox_kube.status.models import KubeModel
 
@@ -20,6 +20,9 @@ SLURM_TIME = r"^(UNLIMITED|INFINITE|[0-9]{1,9}|([0-9]{1,6}-)?[0-9]{1,4}(:[0-9]{2
 
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_NAME)]
 SlurmName = Annotated[str, Field(min_length=1, max_length=64, pattern=WORD)]
+IntOrPercent = Annotated[
+    int | str, WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": r"^[0-9]{1,5}%?$"})
+]
 SlurmTime = Annotated[str, Field(max_length=20, pattern=SLURM_TIME)]
 
 

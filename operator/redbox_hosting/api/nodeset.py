@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
-from redbox_hosting.api.fields import ObjectRef, SecretKeyRef, Sharing
+from redbox_hosting.api.fields import IntOrPercent, ObjectRef, SecretKeyRef, Sharing
 from redbox_hosting.api.pod_schemas import ClaimTemplate, ContainerFields, PodTemplate
 from redbox_hosting.api.status import NodeSetStatus
 from redbox_kube.controller.kube_object import KubeObject
@@ -15,9 +15,6 @@ from redbox_kube.status.models import KubeModel
 
 MOST_REPLICAS = 10_000
 MOST_SECONDS = 365 * 86_400
-IntOrPercent = Annotated[
-    int | str, WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": r"^[0-9]{1,5}%?$"})
-]
 QuantityField = Annotated[
     int | str,
     WithJsonSchema(

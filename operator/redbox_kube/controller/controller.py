@@ -23,6 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from redbox_kube.api.informer import Place
+from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import ApiError
 from redbox_kube.controller.kube_object import KubeObject
 from redbox_kube.controller.metrics import ControllerMetrics
@@ -118,6 +119,16 @@ class Controller(Generic[ItemT, WorldT]):
         for watched, concerns in watches:
             watched.follow(self.queue.add, concerns)
         metrics.follow_queue(name, lambda: self.queue.unfinished)
+
+    @property
+    def kind(self) -> Kind:
+        return self._kind.kind
+
+    @property
+    def step_names(self) -> list[str]:
+        """Each once, those of deletions last: the types of their conditions."""
+        how = self._reconciliation
+        return list(dict.fromkeys(step.name for step in [*how.steps, *how.deletion]))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""

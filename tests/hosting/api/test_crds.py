@@ -104,9 +104,16 @@ def test_columns_of_a_nodeset() -> None:
     (version,) = CRDS["NodeSet"]["spec"]["versions"]
     columns = version["additionalPrinterColumns"]
     always = [column["name"] for column in columns if not column.get("priority")]
-    assert always == ["Desired", "Replicas", "Updated", "Ready", "Age"]
+    assert always == ["Desired", "Replicas", "Updated", "Ready", "Degraded", "Age"]
     wide = [column["name"] for column in columns if column.get("priority")]
     assert wide == ["Idle", "Allocated", "Down", "Drain", "Message"]
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_the_columns_of_each_kind_say_whether_it_is_ready_and_whether_somebody_has_to_act(kind: str) -> None:
+    (version,) = CRDS[kind]["spec"]["versions"]
+    always = [column for column in version["additionalPrinterColumns"] if not column.get("priority")]
+    assert {"Ready", "Degraded", "Age"} <= {column["name"] for column in always}
 
 
 def test_a_column_is_one_value_of_the_status() -> None:

@@ -15,20 +15,18 @@ from functools import partial
 from pathlib import Path
 
 from redbox_bed.core.build_cache import ensure_built, forget_unused, key_of
-from redbox_bed.core.commands import run_command
 from redbox_bed.core.errors import NotPossibleError
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_bed.core.progress import Progress
-from redbox_bed.hosts.roots import ISOLATED, machine_mirror, machine_proxy
 from redbox_bed.images.contents import FOLDER
+from redbox_bed.images.debian_layer import DebianLayer
 from redbox_bed.images.node_images import REGISTRY, architecture
 from redbox_bed.images.oci import Entry, Image, read_layer, write_layer
-from redbox_bed.images.project_images import CLEAN, COMPILE, PATH, compile_library, debian_command
+from redbox_bed.images.project_images import PATH, compile_library
 
 SLURM_FOLDER = FOLDER / "slurm"
 FILES = SLURM_FOLDER / "files"
 PROGRAM = CHECKOUT / "operator" / "redbox_slurmpod"
-_BUILD_SECONDS = 900
 _KEPT_SECONDS = 24 * 3600
 # Keys that packages make for the machine on which they are installed.
 _KEYS = 'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/munge/munge.key'
@@ -76,7 +74,7 @@ def slurm_image(places: Places, progress: Progress, release: str) -> Image:
         raise NotPossibleError(f"there is no Slurm image {release}; its releases are: {', '.join(releases)}")
     listed = releases[release]
     shelf = places.cache / "images"
-    debian = _debian(listed, shelf, progress)
+    debian = debian_of(listed).ensure(shelf, progress)
     layers = (debian, _our_files(listed, shelf, debian))
     return Image(
         name=f"{REGISTRY}/{listed.name}:{release}-dev",
@@ -88,31 +86,16 @@ def slurm_image(places: Places, progress: Progress, release: str) -> Image:
     )
 
 
-def _debian(listed: SlurmRelease, shelf: Path, progress: Progress) -> Path:
-    key = key_of(repr((listed.suite, listed.slurm, listed.packages, CLEAN, _KEYS, COMPILE)))
-    folder = shelf / f"slurm-{listed.release}-{key}"
-    if not folder.is_dir():
-        progress(f"making the Slurm image {listed.release}, once")
-    return ensure_built(folder, partial(_build_debian, listed))
-
-
-def _build_debian(listed: SlurmRelease, folder: Path) -> None:
-    tree = folder / "tree"
-    making = f"the Slurm image {listed.release}"
-    command = debian_command(
-        listed.suite, (*listed.slurm, *listed.packages), tree, machine_mirror(), machine_proxy()
+def debian_of(listed: SlurmRelease) -> DebianLayer:
+    """Debian with Slurm."""
+    return DebianLayer(
+        name=f"slurm-{listed.release}",
+        title=f"the Slurm image {listed.release}",
+        suite=listed.suite,
+        packages=(listed.slurm, listed.packages),
+        forget=_KEYS,
+        compiles_python=True,
     )
-    run = partial(
-        run_command,
-        failure=f"{making} could not be built; has Debian {listed.suite} another version than contents.toml",
-        timeout=_BUILD_SECONDS,
-        cwd="/",
-    )
-    run([*ISOLATED, *command])
-    run(["sh", "-ec", CLEAN, "clean", str(tree)])
-    run(["sh", "-ec", _KEYS, "clean", str(tree)])
-    run(["chroot", str(tree), "sh", "-ec", f"{' '.join(COMPILE)} /usr/lib/python3.*"])
-    write_layer(folder / "layer.tar", tree)
 
 
 def _our_files(listed: SlurmRelease, shelf: Path, debian: Path) -> Path:

@@ -8,20 +8,18 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from redbox_bed.core.commands import run_command
 from redbox_bed.core.errors import BedError
-from redbox_bed.core.places import CHECKOUT, Places
-from redbox_bed.core.progress import Progress
-from redbox_bed.images.contents import FOLDER, read_image_list
+from redbox_bed.core.places import CHECKOUT
+from redbox_bed.images.contents import FOLDER
 from redbox_bed.images.node_images import architecture
 from redbox_bed.images.oci import write_archive
-from redbox_bed.images.project_images import Workshop
 from redbox_release.artifacts.archives import compressed, pack_folder
 from redbox_release.artifacts.debian import SCRIPTS, build_package
 from redbox_release.artifacts.environment import LOCK, MACHINES, write_environment
+from redbox_release.artifacts.images import release_images
 from redbox_release.artifacts.sbom import bill_of_materials, debian_packages
 from redbox_release.artifacts.source import Source
 from redbox_release.folders import make_empty
@@ -54,11 +52,15 @@ def build_release(
     _write_chart(folder / f"{source.stem}-chart-personal.tgz", "chart-personal", "red-box-personal", source)
     shutil.copyfile(CHECKOUT / "deploy/manifests.yaml", folder / f"{source.stem}-manifests.yaml")
     locks = {"login-node": LOCK}
-    debian: dict[str, str] = {}
+    debian: set[tuple[str, str]] = set()
     if images:
         progress("images")
         locks["controllers"] = FOLDER / "controllers.lock"
-        debian = debian_packages(_write_images(folder, source) / "tree")
+        for image in release_images(source.version):
+            stem = f"{image.archive}-{source.version}-{source.architecture}"
+            with compressed(folder / f"{stem}.oci.tar.gz") as output:
+                write_archive(image.image, output)
+            debian |= debian_packages(image.debian / "tree")
     (folder / f"{source.stem}.cdx.json").write_text(bill_of_materials(source, locks, debian))
     return _write_checksums(folder)
 
@@ -100,20 +102,6 @@ def _write_chart(archive: Path, name: str, title: str, source: Source) -> None:
         ignored = shutil.ignore_patterns(*(CHECKOUT / "deploy" / name / ".helmignore").read_text().split())
         chart = shutil.copytree(CHECKOUT / "deploy" / name, Path(scratch) / "chart", ignore=ignored)
         pack_folder(archive, chart, title, source.epoch)
-
-
-def _write_images(folder: Path, source: Source) -> Path:
-    """One OCI archive an image; returns the folder of their base."""
-    workshop = Workshop(Places.of().cache / "images", read_image_list(), Progress.silent())
-    base = workshop.base()
-    project = workshop.project(base)
-    for program in workshop.listed.programs:
-        image = replace(workshop.image(program, base, project), name=f"{program.name}:{source.version}")
-        with compressed(
-            folder / f"{program.name}-{source.version}-{source.architecture}.oci.tar.gz"
-        ) as output:
-            write_archive(image, output)
-    return base
 
 
 def _write_checksums(folder: Path) -> list[Path]:

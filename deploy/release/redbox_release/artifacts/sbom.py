@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ def locked_packages(lock: str) -> Iterator[Locked]:
     return (Locked(name, version, tuple(sorted(hashes))) for name, version, hashes in found)
 
 
-def bill_of_materials(source: Source, locks: dict[str, Path], debian: dict[str, str]) -> str:
+def bill_of_materials(source: Source, locks: dict[str, Path], debian: Iterable[tuple[str, str]]) -> str:
     """`locks`: for which artifact each lock is; `debian`: packages and versions of the images' Debian."""
     components = [
         {
@@ -61,7 +61,7 @@ def bill_of_materials(source: Source, locks: dict[str, Path], debian: dict[str, 
             "version": version,
             "purl": f"pkg:deb/debian/{name}@{version}",
         }
-        for name, version in sorted(debian.items())
+        for name, version in sorted(debian)
     ]
     name = f"red-box-{source.version}-{source.architecture}-{source.epoch}"
     document = {
@@ -85,8 +85,8 @@ def bill_of_materials(source: Source, locks: dict[str, Path], debian: dict[str, 
     return json.dumps(document, indent=1) + "\n"
 
 
-def debian_packages(root: Path) -> dict[str, str]:
+def debian_packages(root: Path) -> set[tuple[str, str]]:
     """Names and versions of what dpkg has installed below `root`."""
     stanzas = (root / "var/lib/dpkg/status").read_text().split("\n\n")
     fields = (dict(re.findall(r"^(Package|Version): (.+)$", stanza, re.MULTILINE)) for stanza in stanzas)
-    return {found["Package"]: found["Version"] for found in fields if len(found) == 2}  # noqa: PLR2004 (both)
+    return {(found["Package"], found["Version"]) for found in fields if len(found) == 2}  # noqa: PLR2004 (both)

@@ -35,11 +35,12 @@ from redbox_hosting.controllers.clusters.keys import JWKS, JWT
 from redbox_hosting.controllers.clusters.rotation.key_rotation import jwks_digest
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
 from redbox_hosting.controllers.clusters.upgrades import check_not_older
+from redbox_hosting.controllers.config_maps import files_of_config_map
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api.informer import Place
-from redbox_kube.api.kinds import CONFIG_MAP, SECRET, STATEFUL_SET
+from redbox_kube.api.kinds import SECRET, STATEFUL_SET
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
@@ -242,9 +243,9 @@ class Accountings:
             keys += [files.get(JWKS, b""), files.get(JWT, b"")]
             jwks = "" if spec.slurm_key_ref else jwks_digest(files)
         if (public := spec.jwks_key_ref) is not None:
-            found = await self.context.writer.objects.get(ResourcePath(CONFIG_MAP, public.name, namespace))
-            if found is None or public.key not in (content := found.get("data") or {}):
-                raise StepFailed(f"there is no ConfigMap {public.name} with the key {public.key}: create it")
+            content = await files_of_config_map(self.context.writer.objects, namespace, public.name)
+            if public.key not in content:
+                raise StepFailed(f"ConfigMap {public.name} has no key {public.key}: add it")
             keys.append(content[public.key].encode())
         return keys, jwks
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.controllers.accountings.reporting_clusters import ReportingCluster
 from redbox_hosting.controllers.accountings.users import users_in
+from redbox_hosting.controllers.config_maps import files_of_config_map
 from redbox_hosting.slurm.accounting import SlurmdbClient
-from redbox_kube.api.kinds import CONFIG_MAP
-from redbox_kube.api.objects import ObjectClient, ResourcePath
+from redbox_kube.api.objects import ObjectClient
 from redbox_kube.controller.steps import StepFailed
 
 ACCOUNT, ACCOUNT_TEXT = "default", "Users of the cluster"
@@ -51,11 +51,9 @@ class UserAccounts:
         users = controller.spec.redbox.users
         if users is None or users.config_map_ref is None or not users.config_map_ref.name:
             return frozenset()
-        where = ResourcePath(CONFIG_MAP, users.config_map_ref.name, controller.namespace)
-        found = await self._objects.get(where)
-        if found is None:
-            raise StepFailed(f"there is no ConfigMap {where.name} in the namespace: create it")
-        return users_in((found.get("data") or {}).get("passwd", ""))
+        name = users.config_map_ref.name
+        files = await files_of_config_map(self._objects, controller.namespace, name)
+        return users_in(files.get("passwd", ""))
 
 
 async def _missing(wanted: frozenset[str], cluster: str, slurmdb: SlurmdbClient) -> frozenset[str]:

@@ -19,12 +19,11 @@ from redbox_hosting.build.config.slurm_conf import (
 )
 from redbox_hosting.build.config.user_lines import ConfLine, pairs_of
 from redbox_hosting.build.pods.parts import SlurmCell
+from redbox_hosting.controllers.config_maps import files_of_config_map
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import SlurmrestdError
 from redbox_hosting.slurm.snapshot import has_ended
-from redbox_kube.api.kinds import CONFIG_MAP
-from redbox_kube.api.objects import ResourcePath
 from redbox_kube.controller.owned import revision
 from redbox_kube.controller.steps import StepFailed
 
@@ -108,10 +107,7 @@ class Configurations:
         """The files of users' ConfigMaps; of two with one name the later one counts."""
         files: dict[str, str] = {}
         for ref in refs:
-            found = await self._context.writer.objects.get(ResourcePath(CONFIG_MAP, ref.name, namespace))
-            if found is None:
-                raise StepFailed(f"there is no ConfigMap {ref.name} in the namespace: create it")
-            files |= found.get("data") or {}
+            files |= await files_of_config_map(self._context.writer.objects, namespace, ref.name)
         return files
 
 

@@ -45,7 +45,6 @@ from redbox_hosting.controllers.clusters.slurmctld_pod import (
     address_of,
     end_of_slurmctld,
     is_of_the_configuration,
-    why_not_started,
 )
 from redbox_hosting.controllers.clusters.trials import Trials
 from redbox_hosting.controllers.clusters.upgrades import (
@@ -56,6 +55,7 @@ from redbox_hosting.controllers.clusters.upgrades import (
 )
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
+from redbox_hosting.controllers.unstarted_pods import why_not_started
 from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown, TokenRefused
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
@@ -333,7 +333,7 @@ class SlurmControllers:
         waits += [each.name for each in control if not is_rolled_out(world.daemons.get(each.name))]
         if not waits:
             return StepOutcome(did, step.why_blocked, again_in_s=AGAIN_S if step.why_blocked else None)
-        why = why_not_started(world.pod) if world.pod else ""
+        why = why_not_started(world.pod, SLURMCTLD) if world.pod else ""
         return StepOutcome(
             did=did, waits_for=f"{' and '.join(sorted(waits))} to be ready{f' ({why})' if why else ''}"
         )

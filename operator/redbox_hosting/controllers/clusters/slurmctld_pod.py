@@ -1,10 +1,11 @@
-"""What slurmctld's pod says: its configuration, its address, and why slurmctld does not start. Pure."""
+"""What slurmctld's pod says: its configuration, its address, and why slurmctld ended. Pure."""
 
 from __future__ import annotations
 
 import re
 
 from redbox_hosting.api import names
+from redbox_hosting.controllers.unstarted_pods import container_of
 from redbox_kube.api.objects import Object
 from redbox_shared.printable import printable
 
@@ -24,7 +25,7 @@ def address_of(pod: Object) -> str:
 
 def end_of_slurmctld(pod: Object) -> str:
     """Why slurmctld ended, in its own words, unless it has been started again; else empty."""
-    container = _container(pod)
+    container = container_of(pod, CONTAINER)
     state = container.get("state") or {}
     before = container.get("lastState") or {}
     waits_after_end = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
@@ -41,26 +42,9 @@ def is_of_the_configuration(why: str) -> bool:
     return "fatal: " in why
 
 
-def why_not_started(pod: Object, container: str = CONTAINER) -> str:
-    """What Kubernetes says of a pod that has not been started; else empty."""
-    waiting = (_container(pod, container).get("state") or {}).get("waiting")
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    unscheduled = next(
-        (each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"), None
-    )
-    found = unscheduled or waiting or {}
-    words = ": ".join(filter(None, (found.get("reason"), found.get("message"))))
-    return printable(words[:LONGEST_WORDS])
-
-
 def words_in(log: str) -> str:
     """The last errors in a log of Slurm's, up to the last fatal one."""
     found = [match[0] for line in log.splitlines() if (match := WORDS.search(line))]
     fatal = [number for number, words in enumerate(found, 1) if words.startswith("fatal")]
     found = found[: fatal[-1]] if fatal else found
     return printable("; ".join(found[-MOST_LINES:])[:LONGEST_WORDS])
-
-
-def _container(pod: Object, name: str = CONTAINER) -> Object:
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return next((each for each in statuses if each["name"] == name), {})

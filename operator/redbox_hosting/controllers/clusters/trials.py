@@ -15,7 +15,8 @@ from http import HTTPStatus
 from redbox_hosting.api import names
 from redbox_hosting.build.pods.trial import LONGEST_S, ROLE, trial_pod
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
-from redbox_hosting.controllers.clusters.slurmctld_pod import LONGEST_WORDS, why_not_started
+from redbox_hosting.controllers.clusters.slurmctld_pod import LONGEST_WORDS
+from redbox_hosting.controllers.unstarted_pods import why_not_started
 from redbox_kube.api.kinds import CONFIG_MAP, POD
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.controller.owned import DesiredObject, OwnedObjects

@@ -10,6 +10,7 @@ from typing import Any
 
 from redbox_hosting.api import names
 from redbox_hosting.build.pods.worker import ROLE
+from redbox_hosting.controllers.unstarted_pods import container_of, why_not_started
 from redbox_hosting.nodeset.altered import alterations, compared_part
 from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine, WorkerPod
 from redbox_kube.api.objects import Object
@@ -59,9 +60,7 @@ def read_worker(body: Object) -> WorkerView:
     metadata, spec, status = body["metadata"], body["spec"], body.get("status") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     conditions = {each["type"]: each for each in status.get("conditions") or []}
-    container: Object = next(
-        (each for each in status.get("containerStatuses") or [] if each["name"] == ROLE), {}
-    )
+    container = container_of(body, ROLE)
     owner: Object = next(
         (each for each in metadata.get("ownerReferences") or [] if each["kind"] == "NodeSet"), {}
     )
@@ -104,7 +103,7 @@ def read_worker(body: Object) -> WorkerView:
         ready_since=ready_at if is_ready else None,
         condition=own
         and PodCondition(str(own.get("status")), str(own.get("reason", "")), str(own.get("message", ""))),
-        problem=_problem(container, conditions),
+        problem=why_not_started(body, ROLE),
         restarts=int(container.get("restartCount") or 0),
         image=next(
             (str(each.get("image")) for each in spec.get("containers") or [] if each["name"] == ROLE), ""
@@ -158,16 +157,6 @@ def _has_ended(container: Mapping[str, Any]) -> bool:
     """Whether the kubelet shows that it ran and runs no more; `waiting` is a pause after its end."""
     state, last = container.get("state") or {}, container.get("lastState") or {}
     return "terminated" in state or ("waiting" in state and "terminated" in last)
-
-
-def _problem(container: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str:
-    waiting = (container.get("state") or {}).get("waiting") or {}
-    if waiting.get("reason") and waiting["reason"] not in {"ContainerCreating", "PodInitializing"}:
-        return f"{waiting['reason']}: {waiting.get('message', '')}".strip(": ")[:300]
-    scheduled = conditions.get("PodScheduled") or {}
-    if scheduled.get("status") == "False":
-        return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}".strip(": ")[:300]
-    return ""
 
 
 def _phase(text: object) -> PodPhase:
