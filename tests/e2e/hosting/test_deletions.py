@@ -116,8 +116,8 @@ def test_a_quota_ends_no_worker_and_is_named(slurm: HostedSlurm, busy: Object) -
 def test_a_deleted_node_set_waits_for_the_job(slurm: HostedSlurm, busy: Object) -> None:
     """Whoever made it makes it again; foreground deletion has the garbage collector delete its pods first."""
     manifest = slurm.kubernetes.get("nodesets.slurm.redbox.dev", WORKERS, NAMESPACE)
-    foreground = {"propagationPolicy": "Foreground", "wait": False}
-    slurm.kubernetes.delete("nodesets.slurm.redbox.dev", WORKERS, namespace=NAMESPACE, **foreground)
+    what = ("nodesets.slurm.redbox.dev", WORKERS)
+    slurm.kubernetes.delete(*what, namespace=NAMESPACE, wait=False, propagationPolicy="Foreground")
     eventually(lambda: list(slurm.workers()) == [name_of(busy)], what="the end of the idle worker")
     assert stays(slurm, busy)
     job = slurm.run("squeue", "-h", "-o%A")
