@@ -50,7 +50,7 @@ class RestApis:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.REST_APIS, OWNED, namespaces=context.namespaces)
+        self._owned = OwnedObjects(context.writer, names.REST_APIS, OWNED, managed=context.watches.managed)
         self._secrets = SecretFiles(context.writer, self._owned)
         how = Reconciliation[RestApi, RestApiWorld](
             self._observe,

@@ -51,7 +51,7 @@ class Tokens:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.TOKENS, [], namespaces=context.namespaces)
+        self._owned = OwnedObjects(context.writer, names.TOKENS, [], managed=context.watches.managed)
         self._secrets = SecretFiles(context.writer, self._owned)
         how = Reconciliation[Token, TokenWorld](
             self._observe,

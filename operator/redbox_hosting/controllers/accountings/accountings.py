@@ -88,7 +88,7 @@ class Accountings:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.ACCOUNTINGS, OWNED, namespaces=context.namespaces)
+        self._owned = OwnedObjects(context.writer, names.ACCOUNTINGS, OWNED, managed=context.watches.managed)
         self._secrets = SecretFiles(context.writer, self._owned)
         self._clusters = ReportingClusters(context)
         self._users = UserAccounts(context.writer.objects, context.clock)

@@ -72,7 +72,7 @@ class SlurmControllers:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.CONTROLLERS, OWNED, namespaces=context.namespaces)
+        self._owned = OwnedObjects(context.writer, names.CONTROLLERS, OWNED, managed=context.watches.managed)
         self._secrets = SecretFiles(context.writer, self._owned)
         self._configurations = Configurations(context)
         self._connections = ControlConnections(context)
@@ -145,7 +145,9 @@ class SlurmControllers:
         if client is not None:
             try:
                 running = running_digest(await client.licenses())
-                nodes, unread = len(await client.nodes()), None
+                snapshot = self.context.snapshots.of(controller.place)
+                read = await client.nodes() if snapshot.unknown else snapshot.nodes
+                nodes, unread = len(read), None
             except SlurmrestdError as error:
                 unread = error
         applied = recorded_files(configs, controller.name, running or controller.status.config_hash or "")

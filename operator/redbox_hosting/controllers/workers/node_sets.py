@@ -62,7 +62,7 @@ class NodeSets:
         self._snapshots = context.snapshots
         self._lost_jobs = LostJobs()
         self._owned = OwnedObjects(
-            context.writer, names.NODE_SETS, [kinds.CONTROLLER_REVISION], namespaces=context.namespaces
+            context.writer, names.NODE_SETS, [kinds.CONTROLLER_REVISION], managed=context.watches.managed
         )
         self._observer = WorkerObserver(context, self._owned, self._writes)
         self._creation = WorkerCreation(context.writer)

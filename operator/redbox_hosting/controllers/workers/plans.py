@@ -36,10 +36,10 @@ class WorkersPlan:
 
     desired: int
     create: tuple[int, ...] = ()
-    on_machines: Mapping[str, str] = field(default_factory=dict)
-    """Workers to create by name, with their Kubernetes nodes."""
     condemned: Mapping[str, str] = field(default_factory=dict)
     """Reasons by the names of pods."""
+    on_machines: Mapping[str, str] = field(default_factory=dict)
+    """Workers to create by name, with their Kubernetes nodes."""
 
     @property
     def creates(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Any
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
@@ -48,6 +49,10 @@ CHOSEN_BY_SLURM = frozenset({SCALE_IN, UPDATE})
 """Reasons of workers that others could go instead of; the other reasons do not wait for a newer snapshot."""
 
 
+_Joined = tuple[WorkerView, dict[str, Any], WorkerView]
+"""A worker as its watch shows it, what else is read of it, and both together."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Design:
     """How the next worker would be made."""
@@ -78,6 +83,8 @@ class WorkerObserver:
         self._machines: WatchedKind[Object] = WatchedKind(self._objects, kinds.NODE, reduced=_reduced_node)
         self._designs: dict[str, tuple[SlurmController | None, NodeSet, _Design]] = {}
         """By the uids of NodeSets, with what each was made of."""
+        self._joined: dict[str, dict[str, _Joined]] = {}
+        """By the uids of NodeSets and of pods."""
 
     @property
     def watches(self) -> list[Watch]:
@@ -156,6 +163,7 @@ class WorkerObserver:
     def forget(self, node_set: NodeSet) -> None:
         """It is gone."""
         self._designs.pop(node_set.uid, None)
+        self._joined.pop(node_set.uid, None)
 
     def _new_design(self, node_set: NodeSet) -> _Design:
         newest = revision_of(node_set)
@@ -177,21 +185,29 @@ class WorkerObserver:
     async def _workers(
         self, node_set: NodeSet, snapshot: SlurmSnapshot, now: float
     ) -> tuple[WorkerView, ...]:
-        found = []
+        """A worker in which nothing has changed is the same object: copies take longer than all else."""
+        before, joined = self._joined.get(node_set.uid, {}), dict[str, _Joined]()
         protects = node_set.spec.workload_disruption_protection
         for _, view in self._pods.items_in(node_set.namespace):
-            if view.owner == node_set.uid:
-                machine, reason = await self._machine(view, now)
-                pod = replace(
-                    view.pod,
-                    drain_confirmed=self._writes.confirmed(view.pod.uid),
-                    is_exposed=protects and not view.pod.is_protected,
-                    machine=machine,
-                    machine_reason=reason,
-                    deadline=deadline_of(view.pod, snapshot),
-                )
-                found.append(replace(view, pod=pod))
-        return tuple(sorted(found, key=lambda view: (view.pod.ordinal, view.pod.name)))
+            if view.owner != node_set.uid:
+                continue
+            pod = view.pod
+            machine, reason = await self._machine(view, now)
+            facts: dict[str, Any] = {
+                "drain_confirmed": self._writes.confirmed(pod.uid),
+                "is_exposed": protects and not pod.is_protected,
+                "machine": machine,
+                "machine_reason": reason,
+                "deadline": deadline_of(pod, snapshot),
+            }
+            last = before.get(pod.uid)
+            if last is None or last[0] is not view or last[1] != facts:
+                last = view, facts, replace(view, pod=replace(pod, **facts))
+            joined[pod.uid] = last
+        self._joined[node_set.uid] = joined
+        return tuple(
+            sorted((view for *_, view in joined.values()), key=lambda view: (view.pod.ordinal, view.pod.name))
+        )
 
     async def _machine(self, view: WorkerView, now: float) -> tuple[WorkerMachine, str]:
         """A Node that the watch does not show is looked for: the pod's watch may be ahead."""
