@@ -54,6 +54,8 @@ class HostingContext:
     registry: CollectorRegistry
     reads_nodes: bool = False
     """Whether the operator may read Nodes: else cordons and lost machines are not seen."""
+    node_conditions: frozenset[str] = frozenset()
+    """Types of conditions of Nodes that drain the workers there while they are True."""
     clock: Callable[[], datetime] = now
 
     def slurm_of(self, namespace: str, controller: str) -> SlurmrestdClient:

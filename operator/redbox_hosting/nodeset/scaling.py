@@ -87,7 +87,7 @@ def _removal_key(pod: WorkerPod, snapshot: SlurmSnapshot) -> tuple[float, ...]:
         pod.deletion_cost,
         _is_busy(pod, snapshot),
         inf if pod.deadline is None else pod.deadline,
-        not (pod.cordon or pod.machine is WorkerMachine.CORDONED),
+        not (pod.cordon or pod.machine in {WorkerMachine.CORDONED, WorkerMachine.FAULTY}),
         -pod.ordinal,
         -pod.created,
     )

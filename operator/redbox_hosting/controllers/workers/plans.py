@@ -265,4 +265,6 @@ def _after_its_timeout(
         return act
     if view.pod.is_ending or "DOWN" in node.state or not snapshot.jobs_on(view.pod.name):
         return act
+    if identity_of(view.pod, node) is Identity.ANOTHER:
+        return act
     return NodeAct(NodeVerb.DOWN, our_reason(f"{view.pod.condemned}, and drainTimeout is over"))

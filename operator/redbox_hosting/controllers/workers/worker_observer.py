@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -80,7 +81,9 @@ class WorkerObserver:
             selection={"labelSelector": f"{names.LABEL_ROLE}={ROLE}"},
             reduced=read_worker,
         )
-        self._machines: WatchedKind[Object] = WatchedKind(self._objects, kinds.NODE, reduced=_reduced_node)
+        self._faults = context.node_conditions
+        reduced = partial(_reduced_node, faults=self._faults)
+        self._machines: WatchedKind[Object] = WatchedKind(self._objects, kinds.NODE, reduced=reduced)
         self._designs: dict[str, tuple[SlurmController | None, NodeSet, _Design]] = {}
         """By the uids of NodeSets, with what each was made of."""
         self._joined: dict[str, dict[str, _Joined]] = {}
@@ -218,7 +221,7 @@ class WorkerObserver:
         node = self._machines.get(("", view.machine_name))
         if node is None:
             node = await self._objects.get(ResourcePath(kinds.NODE, view.machine_name))
-        return machine_of(node, now)
+        return machine_of(node, now, self._faults)
 
     async def live_machine(self, view: WorkerView) -> WorkerMachine:
         if not self._context.reads_nodes or not view.machine_name:
@@ -251,6 +254,15 @@ class WorkerObserver:
 
     def holds_workers(self, namespace: str) -> bool:
         return any(True for _ in self._pods.items_in(namespace))
+
+    def nodes_of_workers(self) -> Iterator[RestNode]:
+        """As the newest snapshots have them; none of a Slurm that is unknown."""
+        for (namespace, name), view in self._pods.items():
+            node_set = self._context.watches.node_sets.get((namespace, view.node_set))
+            if node_set is not None:
+                place = (namespace, node_set.spec.controller_ref.name)
+                if node := self._context.snapshots.of(place).nodes.get(name):
+                    yield node
 
     def again_in_s(self, world: WorkerWorld) -> float | None:
         """When time alone changes something."""
@@ -289,14 +301,16 @@ def _is_name_of(node_set: NodeSet, node: str) -> bool:
     return names.node_name(node_set.node_prefix, int(digits), node_set.spec.ordinal_padding) == node
 
 
-def _reduced_node(body: Object) -> Object:
+def _reduced_node(body: Object, faults: Collection[str]) -> Object:
     """Only what `machine_of` reads, so that a kubelet's heartbeat is no change of it."""
     metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     annotations = metadata.get("annotations") or {}
-    ready = [
-        {key: each.get(key) for key in ("type", "status", "lastTransitionTime")}
+    parts = {"Ready": ("type", "status", "lastTransitionTime")}
+    parts |= dict.fromkeys(faults, ("type", "status", "reason", "message"))
+    conditions = [
+        {key: each.get(key) for key in parts[each["type"]]}
         for each in status.get("conditions") or []
-        if each["type"] == "Ready"
+        if each["type"] in parts
     ]
     return {
         "metadata": {
@@ -307,5 +321,5 @@ def _reduced_node(body: Object) -> Object:
             },
         },
         "spec": {"taints": spec.get("taints") or [], "unschedulable": bool(spec.get("unschedulable"))},
-        "status": {"conditions": ready},
+        "status": {"conditions": conditions},
     }
