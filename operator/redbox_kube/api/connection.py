@@ -9,8 +9,10 @@ from urllib.request import getproxies, proxy_bypass
 
 from redbox_kube.api.kubernetes_client import client, config
 
-LARGEST_READ = 32 << 10
-"""Each TLS connection of asyncio keeps a buffer of this size, by default of 256 KiB; each watch has one."""
+LARGEST_READ = 16 << 10
+"""Each TLS connection of asyncio keeps a buffer of this size, by default of 256 KiB; each watch has one.
+
+A record of TLS is no larger."""
 
 
 async def connected_client() -> client.ApiClient:
