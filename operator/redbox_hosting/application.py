@@ -39,6 +39,7 @@ class HostingOptions:
     operator: OperatorPods
     images: DefaultImages = field(default_factory=DefaultImages)
     reads_nodes: bool = False
+    node_conditions: Sequence[str] = ()
     health_port: int = 8080
 
 
@@ -81,6 +82,7 @@ class HostingOperator:
             operator=options.operator,
             namespaces=options.namespaces,
             reads_nodes=options.reads_nodes,
+            node_conditions=frozenset(options.node_conditions) - {"Ready"},
             registry=self.registry,
         )
         self.controllers = controllers_of(self.context)

@@ -47,6 +47,13 @@ def run(
             envvar="REDBOX_READS_NODES", help="Read Kubernetes nodes: cordons, and machines that are lost."
         ),
     ] = False,
+    node_conditions: Annotated[
+        str,
+        typer.Option(
+            envvar="REDBOX_NODE_CONDITIONS",
+            help="Types of conditions of Kubernetes nodes that drain the workers there, comma separated.",
+        ),
+    ] = "",
     health_port: Annotated[
         int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Port of /healthz, /readyz and /metrics.")
     ] = 8080,
@@ -58,6 +65,7 @@ def run(
         operator=OperatorPods(namespace),
         images=DefaultImages(image, database_image),
         reads_nodes=reads_nodes,
+        node_conditions=listed(node_conditions),
         health_port=health_port,
     )
     asyncio.run(run_hosting_operator(options))

@@ -56,12 +56,14 @@ class HostingContext:
     registry: CollectorRegistry
     reads_nodes: bool = False
     """Whether the operator may read Nodes: else cordons and lost machines are not seen."""
+    node_conditions: frozenset[str] = frozenset()
+    """Types of conditions of Nodes that drain the workers there while they are True."""
     clock: Callable[[], datetime] = now
 
     def owned_objects(self, owner: Kind, of_kinds: Iterable[Kind]) -> OwnedObjects:
         """What the objects of this kind own, in the served namespaces."""
         return OwnedObjects(
-            self.writer, owner, of_kinds, namespaces=self.namespaces, replaced=(SERVICE, STATEFUL_SET)
+            self.writer, owner, of_kinds, managed=self.watches.managed, replaced=(SERVICE, STATEFUL_SET)
         )
 
     def slurm_of(self, namespace: str, controller: str) -> SlurmrestdClient:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from time import monotonic
 
 import structlog
 
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
+from redbox_hosting.slurm.answers import RestNode
 from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown
 from redbox_hosting.slurm.snapshot import SlurmSnapshot, read_snapshot
 from redbox_hosting.slurm.supervisor_feed import next_tag
@@ -26,12 +28,15 @@ IDLE_S, AWAITED_S, CHANGING_S = 20.0, 5.0, 1.0
 CHANGING_FOR_S = 60.0
 UNREAD = SlurmSnapshot(float("-inf"), unknown="it has not been read yet")
 
+LASTING = attrgetter(*(field for field in RestNode.model_fields if field != "boot_time"))
+
 
 @dataclass
 class _Cluster:
     """A cluster that somebody looks at."""
 
     newest: SlurmSnapshot = UNREAD
+    essence: tuple[object, ...] = ()
     changed_at: float = field(default_factory=monotonic)
     awaited_by: dict[str, bool] = field(default_factory=dict)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
@@ -153,8 +158,9 @@ class SlurmSnapshots:
     def _keep(self, place: Place, cluster: _Cluster, snapshot: SlurmSnapshot) -> None:
         if snapshot.taken_at < cluster.newest.taken_at:
             return  # another read was faster
-        before, cluster.newest = cluster.newest, snapshot
-        has_changed = _essence(before) != _essence(snapshot)
+        before = cluster.essence
+        cluster.newest, cluster.essence = snapshot, _essence(snapshot)
+        has_changed = before != cluster.essence
         if has_changed:
             cluster.changed_at = monotonic()
         if has_changed or any(cluster.awaited_by.values()):
@@ -164,5 +170,5 @@ class SlurmSnapshots:
 
 def _essence(snapshot: SlurmSnapshot) -> tuple[object, ...]:
     """Without times of the reading: slurmctld's boot times move by a second from one answer to the next."""
-    nodes = {name: node.model_copy(update={"boot_time": None}) for name, node in snapshot.nodes.items()}
+    nodes = {name: LASTING(node) for name, node in snapshot.nodes.items()}
     return nodes, snapshot.jobs, snapshot.reservations, snapshot.unknown

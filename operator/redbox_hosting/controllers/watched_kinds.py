@@ -13,6 +13,7 @@ from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import ObjectClient
 from redbox_kube.controller.kube_object import ObjectT, read_object
+from redbox_kube.controller.owned import ManagedKinds
 from redbox_kube.controller.watched import WatchedKind
 
 
@@ -23,6 +24,8 @@ class HostingWatches:
         def watched(kind: Kind, model: type[ObjectT]) -> WatchedKind[ObjectT]:
             return WatchedKind(objects, kind, namespaces=namespaces, reduced=partial(read_object, model))
 
+        self.managed = ManagedKinds(objects, namespaces)
+        """What the operator makes itself."""
         self.controllers = watched(names.CONTROLLERS, SlurmController)
         self.node_sets = watched(names.NODE_SETS, NodeSet)
         self.login_sets = watched(names.LOGIN_SETS, LoginSet)

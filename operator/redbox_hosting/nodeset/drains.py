@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from redbox_hosting.api.names import REASON_PREFIX
 from redbox_hosting.slurm.answers import RestNode
+from redbox_shared.printable import printable
 
 REBOOTED = "Node unexpectedly rebooted"
 RESUME_TIMEOUT = "ResumeTimeout reached"
@@ -52,5 +53,5 @@ def plain_reason(reason: str) -> str:
 
 
 def our_reason(words: str) -> str:
-    """A reason of the operator's, in one line."""
-    return (REASON_PREFIX + " ".join(words.split()))[:LONGEST_REASON]
+    """A reason of the operator's, in one printable line: parts of it are written by others."""
+    return (REASON_PREFIX + " ".join(printable(words).split()))[:LONGEST_REASON]

@@ -21,6 +21,7 @@ class WorkerMachine(StrEnum):
 
     WELL = "Well"
     CORDONED = "Cordoned"
+    FAULTY = "Faulty"  # a condition says so that the installation names
     LOST = "Lost"  # not ready or unreachable: its pods may run on
     OFF = "Off"  # an administrator's word: the out-of-service taint
     GONE = "Gone"  # the Node object is deleted, which ends no container
@@ -46,7 +47,7 @@ class WorkerPod:
     address: str = ""
     machine: WorkerMachine = WorkerMachine.WELL
     machine_reason: str = ""
-    """Of the cordon, as its author wrote it."""
+    """Of the cordon or the fault, as its author wrote it."""
     condemned: str = ""
     """Why it is to go; empty: it is not."""
     cordon: str = ""

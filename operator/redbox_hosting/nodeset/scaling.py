@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice
 from math import inf
 
@@ -38,7 +38,7 @@ def is_replaced(pod: WorkerPod) -> bool:
 
 def holds_place(pod: WorkerPod) -> bool:
     """Whether a worker need not be made for it: one that is to be updated is replaced when it ends."""
-    return counts(replace(pod, condemned="" if pod.condemned != SCALE_IN else SCALE_IN))
+    return not pod.is_ending and pod.condemned != SCALE_IN and not is_replaced(pod)
 
 
 def scale_plan(
@@ -87,7 +87,7 @@ def _removal_key(pod: WorkerPod, snapshot: SlurmSnapshot) -> tuple[float, ...]:
         pod.deletion_cost,
         _is_busy(pod, snapshot),
         inf if pod.deadline is None else pod.deadline,
-        not (pod.cordon or pod.machine is WorkerMachine.CORDONED),
+        not (pod.cordon or pod.machine in {WorkerMachine.CORDONED, WorkerMachine.FAULTY}),
         -pod.ordinal,
         -pod.created,
     )

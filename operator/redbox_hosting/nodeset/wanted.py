@@ -62,6 +62,8 @@ def wanted_state(pod: WorkerPod) -> WantedState:
         return WantedState(our_reason(f"cordoned: {pod.cordon}"))
     if pod.machine is WorkerMachine.CORDONED:
         return WantedState(our_reason(f"Kubernetes node cordoned: {pod.machine_reason}".rstrip(": ")))
+    if pod.machine is WorkerMachine.FAULTY:
+        return WantedState(our_reason(f"Kubernetes node has {pod.machine_reason}"))
     return WantedState()
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+from asyncio.sslproto import SSLProtocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from kubernetes.aio import client, config
+from redbox_kube.api.kubernetes_client import client, config
+
+LARGEST_READ = 16 << 10
+"""Each TLS connection of asyncio keeps a buffer of this size, by default of 256 KiB; each watch has one.
+
+A record of TLS is no larger."""
 
 
 async def connected_client() -> client.ApiClient:
@@ -16,6 +22,7 @@ async def connected_client() -> client.ApiClient:
     else:
         await config.load_kube_config()  # type: ignore[no-untyped-call]
     settings = client.Configuration.get_default_copy()
+    SSLProtocol.max_size = LARGEST_READ
     settings.connection_pool_maxsize = 0  # unlimited: each virtual node has a watch, which holds a connection
     # With trust_env, aiohttp reads the environment in two threads for each request: a quarter of its cost.
     settings.client_session_kwargs = {"trust_env": False}

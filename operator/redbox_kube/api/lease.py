@@ -67,6 +67,8 @@ class Lease:
     """The holder at the last read; empty where that failed."""
     _observation: LeaseObservation = field(default_factory=LeaseObservation)
     _renewed_at: float = 0.0
+    _written: Object | None = None
+    """As this process wrote it last: it is renewed by one request, unless somebody else has written it."""
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
@@ -117,17 +119,25 @@ class Lease:
     async def _try(self) -> str:
         """Acquire or renew it unless another process holds it; returns its holder."""
         requested_at = _now()
+        before, self._written = self._written, None
+        if before is not None and (renewed := await self._replace(before)) is not None:
+            self._renewed_at, self._written = requested_at, renewed
+            return self.holder
         lease = await self.objects.get(self._where)
         if lease is None:
             written = await self.objects.create(self._where.all(), self._body({}))
         elif self._observation.is_free(lease) or _holder(lease) == self.holder:
-            written = await self.objects.replace(self._where, self._body(lease))
+            written = await self._replace(lease)
         else:
             return _holder(lease)
         if written is None:
             raise ApiError(f"Lease {self.name} was changed by another client at the same moment")
-        self._renewed_at = requested_at
+        self._renewed_at, self._written = requested_at, written
         return _holder(written)
+
+    async def _replace(self, lease: Object) -> Object | None:
+        """None if it has changed since."""
+        return await self.objects.replace(self._where, self._body(lease))
 
     async def _release(self) -> None:
         """Free it, so that another process can lead at once and need not wait for its expiry."""

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 import aiohttp
-from kubernetes.aio import client, config
 
 from redbox_api.bodies import lines
 from redbox_api.limits.answer_limits import AnswerLimits
 from redbox_kube.api.connection import connected_client
 from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message
 from redbox_kube.api.kinds import Kind
+from redbox_kube.api.kubernetes_client import client, config
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
 from redbox_shared.printable import printable_texts
 

@@ -9,8 +9,7 @@ import asyncio
 from http import HTTPStatus
 from typing import Unpack
 
-from kubernetes.aio import client
-
+from redbox_kube.api.kubernetes_client import client
 from redbox_kube.api.objects import ApiError, ApiRefused, ApiTooLong, ObjectClient, RequestOptions
 from redbox_shared.backoff import Backoff
 

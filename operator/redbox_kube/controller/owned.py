@@ -21,7 +21,7 @@ from typing import Any
 
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import Kind
-from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.controller.controller import Watch
 from redbox_kube.controller.kube_object import KubeObject
 from redbox_kube.controller.steps import StepFailed
@@ -52,6 +52,23 @@ class DesiredObject:
         return f"{self.kind} {self.name}"
 
 
+class ManagedKinds:
+    """The watches of objects with our label: one of each kind, which the controllers of a process share."""
+
+    def __init__(self, objects: ObjectClient, namespaces: Sequence[str] = EVERYWHERE) -> None:
+        self._objects = objects
+        self._namespaces = namespaces
+        self._watched: dict[Kind, WatchedKind[Object]] = {}
+
+    def of(self, kind: Kind) -> WatchedKind[Object]:
+        if kind not in self._watched:
+            selection = {"labelSelector": f"{MANAGED_BY}={self._objects.field_manager}"}
+            self._watched[kind] = WatchedKind(
+                self._objects, kind, namespaces=self._namespaces, selection=selection
+            )
+        return self._watched[kind]
+
+
 class OwnedObjects:
     """The objects of some kinds that the objects of one kind own."""
 
@@ -62,8 +79,11 @@ class OwnedObjects:
         kinds: Iterable[Kind],
         *,
         namespaces: Sequence[str] = EVERYWHERE,
+        managed: ManagedKinds | None = None,
         replaced: Iterable[Kind] = (),
     ) -> None:
+        """`managed`: watches that others have too, in place of its own."""
+        managed = managed or ManagedKinds(writer.objects, namespaces)
         self._writer = writer
         self._objects = writer.objects
         self._owner_kind = owner_kind
@@ -72,11 +92,7 @@ class OwnedObjects:
         """Of fields that the API server stores in another form, as 1 for 1000m: revisions of both forms."""
         self._moved: dict[tuple[Kind, Place], str] = {}
         """The part of objects that were applied under another one than the watch has shown so far."""
-        selection = {"labelSelector": f"{MANAGED_BY}={writer.objects.field_manager}"}
-        self._watched: dict[Kind, WatchedKind[Object]] = {
-            kind: WatchedKind(writer.objects, kind, namespaces=namespaces, selection=selection)
-            for kind in kinds
-        }
+        self._watched: dict[Kind, WatchedKind[Object]] = {kind: managed.of(kind) for kind in kinds}
 
     @property
     def watches(self) -> list[Watch]:
@@ -87,8 +103,8 @@ class OwnedObjects:
         """Its objects of this kind by name, for a snapshot."""
         return {
             place[1]: body
-            for place, body in self._watched[kind].items()
-            if place[0] == owner.namespace and is_owned(body, owner)
+            for place, body in self._watched[kind].items_in(owner.namespace)
+            if is_owned(body, owner)
         }
 
     async def apply(self, owner: KubeObject, desired: Iterable[DesiredObject], *, part: str = "all") -> str:

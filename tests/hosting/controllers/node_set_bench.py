@@ -79,6 +79,7 @@ class NodeSetBench:
     api: GuardedApiServer
     slurm: FakeSlurm
     kubelet: FakeKubelet
+    registry: CollectorRegistry
 
     def scale(self, replicas: int, **more: Any) -> None:
         """Change the spec, as a user."""
@@ -132,7 +133,11 @@ class NodeSetBench:
 
 @asynccontextmanager
 async def operator(
-    api: FakeApiServer, slurm: FakeSlurm | SlurmrestdClient, *, reads_nodes: bool = True
+    api: FakeApiServer,
+    slurm: FakeSlurm | SlurmrestdClient,
+    *,
+    reads_nodes: bool = True,
+    registry: CollectorRegistry | None = None,
 ) -> AsyncIterator[NamespaceLeases]:
     """The controller of NodeSets, as the program runs it; killed at the end."""
     connections = SlurmConnections()
@@ -151,8 +156,9 @@ async def operator(
         images=DefaultImages("registry.example.org/slurm:26.05"),
         operator=OperatorPods("redbox-system"),
         namespaces=["hpc"],
-        registry=CollectorRegistry(),
+        registry=registry or CollectorRegistry(),
         reads_nodes=reads_nodes,
+        node_conditions=frozenset({"KernelDeadlock"}),
     )
     controller = NodeSets(context).controller
     async with asyncio.TaskGroup() as group:
@@ -177,11 +183,12 @@ async def bench(*, reads_nodes: bool = True, runs: bool = True) -> AsyncIterator
     api.put(BUDGET, spec=workers_budget(cell())["spec"])
     api.put(NAMESPACE)
     api.put(K1, READY_NODE)
-    made = NodeSetBench(api, slurm, FakeKubelet(api, slurm))
+    made = NodeSetBench(api, slurm, FakeKubelet(api, slurm), CollectorRegistry())
     before = slurm_snapshots.CHANGING_S, slurm_snapshots.AWAITED_S, slurm_snapshots.IDLE_S
     slurm_snapshots.CHANGING_S = slurm_snapshots.AWAITED_S = slurm_snapshots.IDLE_S = 0.02
     try:
-        async with operator(api, slurm, reads_nodes=reads_nodes) if runs else nullcontext():
+        running = operator(api, slurm, reads_nodes=reads_nodes, registry=made.registry)
+        async with running if runs else nullcontext():
             yield made
     finally:
         slurm_snapshots.CHANGING_S, slurm_snapshots.AWAITED_S, slurm_snapshots.IDLE_S = before

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from redbox_hosting.api import names
-from redbox_hosting.api.nodeset import NodeSet
-from redbox_hosting.controllers.workers.worker_observer import WorkerObserver
-from redbox_hosting.controllers.workers.worker_world import WorkerWorld
+from redbox_hosting.controllers.workers import worker_observer
+from redbox_hosting.controllers.workers.worker_views import WorkerView
+from redbox_hosting.nodeset.wanted import NodeAct
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from tests.hosting.controllers.node_set_bench import READY_NODE, WORKERS, NodeSetBench, bench
@@ -111,13 +114,13 @@ async def test_a_heartbeat_of_a_kubelet_reconciles_nothing(
     await up(it, "k2")
     await it.settled()
     observed: list[object] = []
-    observe = WorkerObserver.observe
+    acts_of = worker_observer.acts_of
 
-    async def counted(self: WorkerObserver, node_set: NodeSet) -> WorkerWorld:
-        observed.append(node_set)
-        return await observe(self, node_set)
+    def counted(workers: Sequence[WorkerView], *more: Any) -> dict[str, NodeAct]:
+        observed.append(workers)
+        return acts_of(workers, *more)
 
-    monkeypatch.setattr(WorkerObserver, "observe", counted)
+    monkeypatch.setattr(worker_observer, "acts_of", counted)
     ready = READY_NODE["status"]["conditions"][0]
     for second in range(10):
         beat = {**ready, "lastHeartbeatTime": f"2026-01-02T00:00:0{second}Z"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from redbox_hosting.controllers.workers.plans import (
     HAS_FAILED,
     MACHINE_OFF,
     UPDATE,
+    acts_of,
     deletion_plan,
     max_unavailable,
     workers_plan,
@@ -19,6 +21,7 @@ from redbox_hosting.controllers.workers.plans import (
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine
 from redbox_hosting.nodeset.scaling import SCALE_IN
+from redbox_hosting.nodeset.wanted import NodeVerb
 from tests.hosting.factories import NEW, node_set, worker
 from tests.hosting.nodeset.rows import NOW, UNKNOWN, job, node, snapshot
 
@@ -123,6 +126,120 @@ THREE = [worker(0), worker(1), worker(2)]
 )
 def test_the_plan(case: str, workers: list[WorkerView], create: list[int], condemned: dict[str, str]) -> None:
     assert planned(workers) == (create, condemned), case
+
+
+def old(number: int, **more: Any) -> WorkerView:
+    return worker(number, OLD, **more)
+
+
+UNREADY: dict[str, Any] = {"is_ready": False}
+BUSY = [node("ALLOCATED+DRAIN"), job()]
+
+
+@pytest.mark.parametrize(
+    ("case", "limit", "workers", "create", "condemned"),
+    [
+        ("half of four", "50%", [worker(0), old(1), old(2), old(3)], [], ["w-1", "w-2"]),
+        ("a percentage is rounded down", "49%", [worker(0), old(1), old(2), old(3)], [], ["w-2"]),
+        ("one at least", "1%", [worker(0), old(1), old(2), old(3)], [], ["w-2"]),
+        (
+            "one that ends counts as missing",
+            2,
+            [worker(0), old(1), old(2), old(3, condemned=UPDATE, is_ending=True)],
+            [],
+            ["w-2"],
+        ),
+        (
+            "one that is condemned for the update counts as missing",
+            1,
+            [worker(0), old(1), old(2), old(3, condemned=UPDATE)],
+            [],
+            [],
+        ),
+        (
+            "what is left of a scale-in counts for nothing",
+            1,
+            [worker(0), old(1), old(2), worker(3), old(4, condemned=SCALE_IN)],
+            [],
+            ["w-2"],
+        ),
+        ("a new one that is not ready", 1, [worker(0, **UNREADY), worker(1), old(2), old(3)], [], []),
+        (
+            "an old one that is not ready, and no more may be missing",
+            1,
+            [worker(0), old(1), old(2), old(3, **UNREADY)],
+            [],
+            ["w-3"],
+        ),
+        (
+            "an old one that is not ready, and a new one",
+            1,
+            [worker(0, **UNREADY), worker(1), old(2), old(3, **UNREADY)],
+            [],
+            [],
+        ),
+        ("one old, busy", 1, [*THREE, old(3)], [], ["w-3"]),
+        ("all new", 4, [*THREE, worker(3)], [], []),
+    ],
+)
+def test_how_an_update_goes_on(
+    case: str, limit: int | str, workers: list[WorkerView], create: list[int], condemned: list[str]
+) -> None:
+    strategy = {"rollingUpdate": {"maxUnavailable": limit}}
+    made, chosen = planned(workers, updateStrategy=strategy)
+    assert (made, sorted(chosen)) == (create, condemned), case
+    assert set(chosen.values()) <= {UPDATE}, case
+
+
+@pytest.mark.parametrize(
+    ("case", "row", "since", "timeout", "seen_in_slurm", "verb"),
+    [
+        ("its time is over", {}, NOW - 60, 60, BUSY, NodeVerb.DOWN),
+        ("at once", {}, NOW, 0, BUSY, NodeVerb.DOWN),
+        ("it still waits", {}, NOW - 59, 60, BUSY, None),
+        ("no timeout", {}, NOW - 10**6, None, BUSY, None),
+        ("not since when", {}, None, 60, BUSY, None),
+        ("no job", {}, NOW - 60, 60, [node("IDLE+DRAIN")], None),
+        ("down already", {}, NOW - 60, 60, [node("DOWN+DRAIN"), job()], None),
+        ("it ends", {"is_ending": True}, NOW - 60, 60, BUSY, None),
+        ("stays after all", {"condemned": ""}, NOW - 60, 60, [node("ALLOCATED"), job()], None),
+        (
+            "drained first",
+            {"drain_confirmed": None},
+            NOW - 60,
+            60,
+            [node("ALLOCATED"), job()],
+            NodeVerb.DRAIN,
+        ),
+        (
+            "another pod's",
+            {},
+            NOW - 60,
+            60,
+            [node("ALLOCATED+DRAIN", instance_id="x"), job()],
+            None,
+        ),
+    ],
+)
+def test_jobs_are_requeued_after_the_drain_timeout(  # noqa: PLR0917 (a table)
+    case: str,
+    row: dict[str, Any],
+    since: float | None,
+    timeout: int | None,
+    seen_in_slurm: list[Any],
+    verb: NodeVerb | None,
+) -> None:
+    given = {"condemned": "scale-in", "drain_confirmed": NOW - 1, **row}
+    view = replace(worker(0, **given), condemned_at=since)
+    act = acts_of([view], snapshot(*seen_in_slurm), timeout, NOW)["w-0"]
+    assert act.verb is verb, case
+    if verb is NodeVerb.DOWN:
+        assert act.reason == "red-box: scale-in, and drainTimeout is over"
+
+
+def test_an_unknown_slurm_is_not_told_to_requeue() -> None:
+    view = replace(worker(0, condemned="scale-in"), condemned_at=NOW - 60)
+    assert acts_of([view], UNKNOWN, 60, NOW)["w-0"].verb is None
 
 
 def test_while_slurm_is_unknown_nothing_of_the_new_revision_is_available() -> None:

@@ -88,3 +88,34 @@ def test_the_machine_of_a_worker(node: Object | None, machine: WorkerMachine) ->
 
 def test_a_kubelet_that_is_silent_for_a_moment_is_not_lost() -> None:
     assert machine_of(kubernetes_node("Unknown"), 1767225610)[0] is WorkerMachine.WELL
+
+
+def fault(status: str = "True", of: str = "KernelDeadlock") -> Object:
+    return {"type": of, "status": status, "reason": "DockerHung", "message": "task blocked"}
+
+
+@pytest.mark.parametrize(
+    ("case", "conditions", "spec", "machine", "reason"),
+    [
+        ("one", [fault()], {}, WorkerMachine.FAULTY, "KernelDeadlock (DockerHung: task blocked)"),
+        (
+            "two",
+            [fault(), fault(of="ReadonlyFilesystem")],
+            {},
+            WorkerMachine.FAULTY,
+            "KernelDeadlock (DockerHung: task blocked), ReadonlyFilesystem (DockerHung: task blocked)",
+        ),
+        ("not true", [fault("False")], {}, WorkerMachine.WELL, ""),
+        ("unknown", [fault("Unknown")], {}, WorkerMachine.WELL, ""),
+        ("not named", [fault(of="DiskPressure")], {}, WorkerMachine.WELL, ""),
+        ("a cordon has its own reason", [fault()], {"unschedulable": True}, WorkerMachine.CORDONED, ""),
+        ("out of service", [fault()], {"taints": OUT_OF_SERVICE}, WorkerMachine.OFF, ""),
+    ],
+)
+def test_conditions_of_a_kubernetes_node(
+    case: str, conditions: list[Object], spec: dict[str, Any], machine: WorkerMachine, reason: str
+) -> None:
+    node = kubernetes_node(**spec)
+    node["status"]["conditions"] += conditions
+    found = machine_of(node, 1767225660, {"KernelDeadlock", "ReadonlyFilesystem"})
+    assert found == (machine, reason), case

@@ -113,6 +113,7 @@ def test_creation_does_not_need_slurm() -> None:
         ({"deadline": 5.0}, {}),
         ({"cordon": "x"}, {}),
         ({"machine": WorkerMachine.CORDONED}, {}),
+        ({"machine": WorkerMachine.FAULTY}, {}),
     ],
 )
 def test_the_order_of_removal(first: dict[str, Any], second: dict[str, Any]) -> None:

@@ -32,6 +32,10 @@ RESERVED = RestReservation.model_validate({"name": "maintenance", "node_list": "
         ({"altered": "resources"}, ""),
         ({"condemned": "update", "cordon": "x"}, "red-box: update"),
         ({"machine": WorkerMachine.LOST}, ""),
+        (
+            {"machine": WorkerMachine.FAULTY, "machine_reason": "KernelDeadlock (x: y)"},
+            "red-box: Kubernetes node has KernelDeadlock (x: y)",
+        ),
         ({"machine": WorkerMachine.UNREADABLE}, ""),
     ],
 )

@@ -27,7 +27,7 @@ from redbox_kube.api import kinds
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
-from redbox_kube.controller.owned import DesiredObject, OwnedObjects
+from redbox_kube.controller.owned import DesiredObject
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
 
@@ -54,7 +54,7 @@ class LoginSets:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._owned = OwnedObjects(context.writer, names.LOGIN_SETS, OWNED, namespaces=context.namespaces)
+        self._owned = context.owned_objects(names.LOGIN_SETS, OWNED)
         self._secrets = SecretFiles(context.writer, self._owned)
         how = Reconciliation[LoginSet, LoginWorld](
             self._observe,

@@ -168,7 +168,8 @@ class SlurmControllers:
         if client is not None:
             try:
                 running = running_digest(await client.licenses())
-                found = await client.nodes()
+                snapshot = self.context.snapshots.of(controller.place)
+                found = await client.nodes() if snapshot.unknown else [*snapshot.nodes.values()]
                 nodes, oldest, unread = len(found), oldest_slurmd(found), None
             except SlurmrestdError as error:
                 unread = error

@@ -24,6 +24,7 @@ from redbox_hosting.controllers.workers.acts.node_writes import NodeRecords, Nod
 from redbox_hosting.controllers.workers.acts.pod_status import publish, write_conditions
 from redbox_hosting.controllers.workers.acts.removal import WorkerRemoval
 from redbox_hosting.controllers.workers.acts.worker_creation import WorkerCreation
+from redbox_hosting.controllers.workers.drain_metrics import follow_drains
 from redbox_hosting.controllers.workers.lost_jobs import LostJobs, named_jobs
 from redbox_hosting.controllers.workers.node_set_status import NAMESPACE_FENCE, status_of
 from redbox_hosting.controllers.workers.plans import acts_of
@@ -62,7 +63,7 @@ class NodeSets:
         self._snapshots = context.snapshots
         self._lost_jobs = LostJobs()
         self._owned = OwnedObjects(
-            context.writer, names.NODE_SETS, [kinds.CONTROLLER_REVISION], namespaces=context.namespaces
+            context.writer, names.NODE_SETS, [kinds.CONTROLLER_REVISION], managed=context.watches.managed
         )
         self._observer = WorkerObserver(context, self._owned, self._writes)
         self._creation = WorkerCreation(context.writer)
@@ -105,6 +106,7 @@ class NodeSets:
         )
         self._observer.follow_machines(self.controller)
         self._snapshots.follow(self._slurm_changed)
+        follow_drains(context.registry, self._observer.nodes_of_workers)
 
     # ---------------------------------------------------------------------------------------- the steps
     async def _check_authority(self, world: WorkerWorld) -> None:

@@ -36,10 +36,10 @@ class WorkersPlan:
 
     desired: int
     create: tuple[int, ...] = ()
-    on_machines: Mapping[str, str] = field(default_factory=dict)
-    """Workers to create by name, with their Kubernetes nodes."""
     condemned: Mapping[str, str] = field(default_factory=dict)
     """Reasons by the names of pods."""
+    on_machines: Mapping[str, str] = field(default_factory=dict)
+    """Workers to create by name, with their Kubernetes nodes."""
 
     @property
     def creates(self) -> bool:
@@ -264,5 +264,7 @@ def _after_its_timeout(
     if not is_due or snapshot.unknown or node is None or act.verb is not None or not view.pod.condemned:
         return act
     if view.pod.is_ending or "DOWN" in node.state or not snapshot.jobs_on(view.pod.name):
+        return act
+    if identity_of(view.pod, node) is Identity.ANOTHER:
         return act
     return NodeAct(NodeVerb.DOWN, our_reason(f"{view.pod.condemned}, and drainTimeout is over"))

@@ -36,6 +36,9 @@ def _of_a_drain(view: WorkerView, world: WorkerWorld) -> PodCondition | None:
     if world.snapshot.unknown or node is None:
         return None
     if not is_out_of_service(node):
+        if "MAINTENANCE" in node.state:
+            by = ", ".join(world.snapshot.reservations_of(view.pod.name))
+            return PodCondition(TRUE, "Reservation", f"in maintenance: {by}".rstrip(": "))
         return IN_SERVICE if view.condition and view.condition.status != FALSE else None
     owner = drain_owner(node)
     if owner is DrainOwner.SLURM and not view.pod.was_ready:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
+from typing import Any
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
@@ -49,6 +51,10 @@ CHOSEN_BY_SLURM = frozenset({SCALE_IN, UPDATE})
 """Reasons of workers that others could go instead of; the other reasons do not wait for a newer snapshot."""
 
 
+_Joined = tuple[WorkerView, dict[str, Any], WorkerView]
+"""A worker as its watch shows it, what else is read of it, and both together."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Design:
     """How the next worker would be made."""
@@ -76,9 +82,13 @@ class WorkerObserver:
             selection={"labelSelector": f"{names.LABEL_ROLE}={ROLE}"},
             reduced=read_worker,
         )
-        self._machines: WatchedKind[Object] = WatchedKind(self._objects, kinds.NODE, reduced=_reduced_node)
+        self._faults = context.node_conditions
+        reduced = partial(_reduced_node, faults=self._faults)
+        self._machines: WatchedKind[Object] = WatchedKind(self._objects, kinds.NODE, reduced=reduced)
         self._designs: dict[str, tuple[SlurmController | None, NodeSet, _Design]] = {}
         """By the uids of NodeSets, with what each was made of."""
+        self._joined: dict[str, dict[str, _Joined]] = {}
+        """By the uids of NodeSets and of pods."""
 
     @property
     def watches(self) -> list[Watch]:
@@ -158,6 +168,7 @@ class WorkerObserver:
     def forget(self, node_set: NodeSet) -> None:
         """It is gone."""
         self._designs.pop(node_set.uid, None)
+        self._joined.pop(node_set.uid, None)
 
     def _new_design(self, node_set: NodeSet) -> _Design:
         newest = revision_of(node_set)
@@ -180,21 +191,29 @@ class WorkerObserver:
     async def _workers(
         self, node_set: NodeSet, snapshot: SlurmSnapshot, now: float
     ) -> tuple[WorkerView, ...]:
-        found = []
+        """A worker in which nothing has changed is the same object: copies take longer than all else."""
+        before, joined = self._joined.get(node_set.uid, {}), dict[str, _Joined]()
         protects = node_set.spec.workload_disruption_protection
         for _, view in self._pods.items_in(node_set.namespace):
-            if view.owner == node_set.uid:
-                machine, reason = await self._machine(view, now)
-                pod = replace(
-                    view.pod,
-                    drain_confirmed=self._writes.confirmed(view.pod.uid),
-                    is_exposed=protects and not view.pod.is_protected,
-                    machine=machine,
-                    machine_reason=reason,
-                    deadline=deadline_of(view.pod, snapshot),
-                )
-                found.append(replace(view, pod=pod))
-        return tuple(sorted(found, key=lambda view: (view.pod.ordinal, view.pod.name)))
+            if view.owner != node_set.uid:
+                continue
+            pod = view.pod
+            machine, reason = await self._machine(view, now)
+            facts: dict[str, Any] = {
+                "drain_confirmed": self._writes.confirmed(pod.uid),
+                "is_exposed": protects and not pod.is_protected,
+                "machine": machine,
+                "machine_reason": reason,
+                "deadline": deadline_of(pod, snapshot),
+            }
+            last = before.get(pod.uid)
+            if last is None or last[0] is not view or last[1] != facts:
+                last = view, facts, replace(view, pod=replace(pod, **facts))
+            joined[pod.uid] = last
+        self._joined[node_set.uid] = joined
+        return tuple(
+            sorted((view for *_, view in joined.values()), key=lambda view: (view.pod.ordinal, view.pod.name))
+        )
 
     async def _machine(self, view: WorkerView, now: float) -> tuple[WorkerMachine, str]:
         """A Node that the watch does not show is looked for: the pod's watch may be ahead."""
@@ -205,7 +224,7 @@ class WorkerObserver:
         node = self._machines.get(("", view.machine_name))
         if node is None:
             node = await self._objects.get(ResourcePath(kinds.NODE, view.machine_name))
-        return machine_of(node, now)
+        return machine_of(node, now, self._faults)
 
     async def live_machine(self, view: WorkerView) -> WorkerMachine:
         if not self._context.reads_nodes or not view.machine_name:
@@ -238,6 +257,15 @@ class WorkerObserver:
 
     def holds_workers(self, namespace: str) -> bool:
         return any(True for _ in self._pods.items_in(namespace))
+
+    def nodes_of_workers(self) -> Iterator[RestNode]:
+        """As the newest snapshots have them; none of a Slurm that is unknown."""
+        for (namespace, name), view in self._pods.items():
+            node_set = self._context.watches.node_sets.get((namespace, view.node_set))
+            if node_set is not None:
+                place = (namespace, node_set.spec.controller_ref.name)
+                if node := self._context.snapshots.of(place).nodes.get(name):
+                    yield node
 
     def again_in_s(self, world: WorkerWorld) -> float | None:
         """When time alone changes something."""
@@ -276,14 +304,16 @@ def _is_name_of(node_set: NodeSet, node: str) -> bool:
     return names.node_name(node_set.node_prefix, int(digits), node_set.spec.ordinal_padding) == node
 
 
-def _reduced_node(body: Object) -> Object:
+def _reduced_node(body: Object, faults: Collection[str]) -> Object:
     """Only what `machine_of` reads, so that a kubelet's heartbeat is no change of it."""
     metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     annotations = metadata.get("annotations") or {}
-    ready = [
-        {key: each.get(key) for key in ("type", "status", "lastTransitionTime")}
+    parts = {"Ready": ("type", "status", "lastTransitionTime")}
+    parts |= dict.fromkeys(faults, ("type", "status", "reason", "message"))
+    conditions = [
+        {key: each.get(key) for key in parts[each["type"]]}
         for each in status.get("conditions") or []
-        if each["type"] == "Ready"
+        if each["type"] in parts
     ]
     return {
         "metadata": {
@@ -294,5 +324,5 @@ def _reduced_node(body: Object) -> Object:
             },
         },
         "spec": {"taints": spec.get("taints") or [], "unschedulable": bool(spec.get("unschedulable"))},
-        "status": {"conditions": ready},
+        "status": {"conditions": conditions},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -116,8 +116,11 @@ def created_as(manifest: Object) -> str:
     return json.dumps(compared_part(manifest), separators=(",", ":"), sort_keys=True)
 
 
-def machine_of(node: Object | None, now: float) -> tuple[WorkerMachine, str]:
-    """Of a worker that is assigned to it, and the reason of its cordon. None: there is no such Node."""
+def machine_of(node: Object | None, now: float, faults: Collection[str] = ()) -> tuple[WorkerMachine, str]:
+    """Of a worker that is assigned to it, and the reason of its cordon. None: there is no such Node.
+
+    `faults`: types of conditions that drain its workers while they are True.
+    """
     if node is None:
         return WorkerMachine.GONE, ""
     spec, status = node.get("spec") or {}, node.get("status") or {}
@@ -130,7 +133,12 @@ def machine_of(node: Object | None, now: float) -> tuple[WorkerMachine, str]:
     if spec.get("unschedulable"):
         annotations = node["metadata"].get("annotations") or {}
         return WorkerMachine.CORDONED, str(annotations.get(names.ANNOTATION_NODE_CORDON_REASON, ""))
-    return WorkerMachine.WELL, ""
+    found = [
+        f"{each['type']} ({each.get('reason', '')}: {each.get('message', '')})"
+        for each in status.get("conditions") or []
+        if each["type"] in faults and each.get("status") == "True"
+    ]
+    return (WorkerMachine.FAULTY, ", ".join(found)) if found else (WorkerMachine.WELL, "")
 
 
 def is_silent(node: Object) -> bool:

@@ -63,7 +63,8 @@ class WorkerWorld:
             for view in self.workers
         )
         acting = any(act.verb is not None for act in self.acts.values())
-        cordoned = any(view.pod.machine is WorkerMachine.CORDONED for view in self.workers)
+        drained = {WorkerMachine.CORDONED, WorkerMachine.FAULTY}
+        cordoned = any(view.pod.machine in drained for view in self.workers)
         deletable = any(decision.delete for decision in self.records.values())
         going = cordoned or bool(self.gates)
         return self.is_stale or starting or acting or deletable or going or self.plan.creates

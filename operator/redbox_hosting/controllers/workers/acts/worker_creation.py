@@ -78,10 +78,8 @@ class WorkerCreation:
             raise StepFailed(f"the pod {where.name} could not be created, and is created again")
         if all(owner.get("uid") != node_set.uid for owner in owners):
             cure = "select other Kubernetes nodes" if plan.machine else "give the NodeSet another name"
-            raise NameTaken(
-                f"the pod {where.name} exists and does not belong to NodeSet {node_set.name}: delete it, or "
-                f"{cure}"
-            )
+            taken = f"the pod {where.name} exists and does not belong to NodeSet {node_set.name}"
+            raise NameTaken(f"{taken}: delete it, or {cure}")
 
     async def _create_claim(self, template: Manifest, plan: WorkerPlan) -> None:
         """Kept when the worker goes, unless the NodeSet says otherwise."""
