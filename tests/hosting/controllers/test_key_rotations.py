@@ -170,6 +170,16 @@ async def test_a_login_pod_has_the_time_of_its_kubelet(it: RotationBench) -> Non
     assert it.move is RotationMove.SIGNS
 
 
+async def test_a_sackd_that_reads_keys_once_refuses_the_rotation(it: RotationBench) -> None:
+    await it.make_keys()
+    it.all_read()
+    body = it.bench.api.objects[LOGIN]
+    containers = [{"name": "sack", "command": ["/usr/sbin/sackd", "-D"]}]
+    it.bench.api.put(LOGIN, {**body, "spec": {"containers": containers}})
+    with pytest.raises(StepFailed, match="the sackd of login-0 reads keys at its start only"):
+        await it.advance()
+
+
 async def test_a_write_of_somebody_else_at_the_same_moment_is_not_overwritten(it: RotationBench) -> None:
     await it.make_keys()
     it.all_read()
