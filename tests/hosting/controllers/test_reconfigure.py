@@ -17,8 +17,8 @@ from redbox_hosting.controllers.clusters.configuration import (
     WantedConfiguration,
     partition_lines_of,
 )
+from redbox_hosting.controllers.clusters.controller_status import status_of
 from redbox_hosting.controllers.clusters.reconfiguration import REPEATED_AFTER
-from redbox_hosting.controllers.clusters.slurm_controllers import status_of
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnreachable, TokenRefused
 from redbox_kube.api.informer import Place

@@ -71,7 +71,8 @@ class KeyReaders:
 
     async def _login_pods(self, world: ClusterWorld, digest: str, rotation: Rotation) -> list[str]:
         """All pods with keys get an annotation, so that the kubelet projects them now."""
-        login, once = [], []
+        login: list[str] = []
+        once: list[str] = []
         async for body in self._pods_of(world):
             metadata = body["metadata"]
             if (metadata.get("annotations") or {}).get(names.ANNOTATION_KEYS) != digest:
