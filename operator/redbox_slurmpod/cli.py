@@ -56,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_tls(ctld)
     slurmd = role("slurmd", "slurmd of a dynamic node under the supervisor")
     slurmdbd = role("slurmdbd", "slurmdbd with private copies of its files")
-    for each in (ctld, slurmd, slurmdbd):
+    sackd = role("sackd", "sackd of a login pod under the supervisor")
+    for each in (ctld, slurmd, sackd, slurmdbd):
         each.add_argument("options", nargs="*", help="of the daemon, after --")
 
     role("login", "sshd of a login pod")

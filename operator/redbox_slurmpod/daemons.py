@@ -74,6 +74,10 @@ async def _run_supervised(daemon: SupervisedDaemon) -> int:
     return await Supervisor(daemon, _NOTIFY_SOCKET).run()
 
 
+def sackd(arguments: argparse.Namespace) -> int:
+    return asyncio.run(_run_supervised(entry.sackd(arguments.options)))
+
+
 def slurmdbd(arguments: argparse.Namespace) -> int:
     command, environment = entry.slurmdbd(arguments.options)
     os.execve(command[0], command, environment)  # noqa: S606 - the container's own program
@@ -124,6 +128,7 @@ def _until_stopped(serving: Coroutine[Any, Any, None], place: str) -> int:
 ROLES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "slurmctld": slurmctld,
     "slurmd": slurmd,
+    "sackd": sackd,
     "slurmdbd": slurmdbd,
     "login": login,
     "sack": sack,

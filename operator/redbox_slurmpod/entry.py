@@ -55,6 +55,11 @@ def slurmd(
     )
 
 
+def sackd(options: Sequence[str]) -> SupervisedDaemon:
+    """The authentication socket of a login pod, from the releases whose packages have it."""
+    return SupervisedDaemon(("/usr/sbin/sackd", "--systemd", *options), restarts=True, keys=CONFIGURATION)
+
+
 def slurmdbd(
     options: Sequence[str], *, configuration: Path = CONFIGURATION, run: Path = RUN
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:

@@ -75,6 +75,12 @@ def test_the_socket_of_the_container_before_makes_no_slurmd_ready(tmp_path: Path
     assert not (tmp_path / "slurm" / "sack.socket").exists()
 
 
+def test_sackd_is_started_again_and_reads_keys_that_have_changed() -> None:
+    daemon = entry.sackd(["-f", "/etc/slurm/slurm.conf"])
+    assert daemon.command == ("/usr/sbin/sackd", "--systemd", "-f", "/etc/slurm/slurm.conf")
+    assert (daemon.restarts, daemon.keys) == (True, Path("/etc/slurm"))
+
+
 def test_slurmdbd_reads_copies_that_are_its_own(tmp_path: Path) -> None:
     project(tmp_path / "etc", {"slurmdbd.conf": b"StoragePass=x", "slurm.key": b"k"})
     command, environment = entry.slurmdbd(["-v"], configuration=tmp_path / "etc", run=tmp_path / "run")

@@ -22,6 +22,12 @@ class ControllerStatus(ConditionedStatus):
         max_length=1024,
         description="The image that slurmctld was seen to run. Workers and slurmrestd follow it.",
     )
+    rotated_keys: str | None = Field(
+        None,
+        max_length=256,
+        description="The value of the annotation rotate-keys for which the keys were rotated last. Not there "
+        "while they are rotated.",
+    )
     oldest_slurmd: str | None = Field(
         None,
         max_length=32,

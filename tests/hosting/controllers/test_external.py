@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from redbox_hosting.api import names
-from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers, status_of
+from redbox_hosting.controllers.clusters.controller_status import status_of
+from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
 from redbox_hosting.slurm.errors import SlurmUnreachable, TokenRefused
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import Object

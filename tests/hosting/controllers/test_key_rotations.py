@@ -20,11 +20,11 @@ from redbox_hosting.controllers.clusters.rotation.key_rotation import (
     RotationMove,
     jwks_digest,
 )
-from redbox_hosting.controllers.clusters.rotation.key_rotations import KeyRotations
+from redbox_hosting.controllers.clusters.rotation.key_rotations import KeyRotations, rotated_keys
 from redbox_hosting.slurm.answers import RestNode
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
-from redbox_kube.controller.steps import StepFailed, StepOutcome
+from redbox_kube.controller.steps import StepFailed, StepOutcome, StepReport, StepState
 from tests.hosting.controllers.cluster_bench import Bench, Pod, ScriptedSlurm, controller
 
 KEYS = ResourcePath(kinds.SECRET, "slurm-keys", "hpc")
@@ -114,13 +114,37 @@ async def test_without_the_annotation_nothing_is_read_or_written(it: RotationBen
     await it.make_keys()
     it.bench.pod.answers = False
     before = it.files
-    assert await it.advance(asked_of("")) == StepOutcome()
+    assert await it.advance(asked_of("")) == StepOutcome(fact="")
     assert it.files == before
+
+
+async def test_what_is_done_is_not_read_again(it: RotationBench) -> None:
+    for value, rotated in (("a", "a"), ("", "a"), ("", "")):
+        asked = asked_of(value)
+        status = asked.status.model_copy(update={"rotated_keys": rotated})
+        assert await it.advance(asked.model_copy(update={"status": status})) == StepOutcome(fact=rotated)
+    assert KEYS not in it.bench.api.objects
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        (StepReport(StepState.DONE, outcome=StepOutcome(fact="a")), "a"),
+        (StepReport(StepState.WAITING, "x", StepOutcome(waits_for="x")), None),
+        (StepReport(StepState.BLOCKED, "x"), "before"),
+        (StepReport(StepState.FAILED, "x"), "before"),
+        (None, "before"),
+    ],
+)
+def test_the_status_has_the_value_once_its_rotation_is_over(
+    report: StepReport | None, expected: str | None
+) -> None:
+    assert rotated_keys("before", report) == expected
 
 
 async def test_keys_that_are_made_with_the_annotation_there_are_not_rotated(it: RotationBench) -> None:
     await it.make_keys("a")
-    assert await it.advance() == StepOutcome()
+    assert await it.advance() == StepOutcome(fact="a")
     it.all_read()
     assert "1 of 4" in (await it.advance(asked_of("b"))).waits_for
 
@@ -168,6 +192,16 @@ async def test_a_login_pod_has_the_time_of_its_kubelet(it: RotationBench) -> Non
     it.bench.clock.now += LONGEST_CREDENTIAL
     await it.advance()
     assert it.move is RotationMove.SIGNS
+
+
+async def test_a_sackd_that_reads_keys_once_refuses_the_rotation(it: RotationBench) -> None:
+    await it.make_keys()
+    it.all_read()
+    body = it.bench.api.objects[LOGIN]
+    containers = [{"name": "sack", "command": ["/usr/sbin/sackd", "-D"]}]
+    it.bench.api.put(LOGIN, {**body, "spec": {"containers": containers}})
+    with pytest.raises(StepFailed, match="the sackd of login-0 reads keys at its start only"):
+        await it.advance()
 
 
 async def test_a_write_of_somebody_else_at_the_same_moment_is_not_overwritten(it: RotationBench) -> None:

@@ -11,6 +11,7 @@ import pytest
 from redbox_hosting.api import names
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.controllers.clusters.upgrades import configured_release, oldest_slurmd
+from redbox_hosting.controllers.workers.revisions import is_outdated
 from redbox_hosting.controllers.workers.worker_releases import check_not_newer, of_the_release
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.slurm.answers import RestNode
@@ -155,4 +156,5 @@ def test_workers_of_an_older_release_are_replaced(image: str, own: str, *, is_re
     view: WorkerView = replace(worker(0), image=image)
     limits = {"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}
     given = node_set(slurmd={**limits, **({"image": own} if own else {})})
-    assert (of_the_release(view, given, cell()) != view) == is_replaced
+    seen = of_the_release(view, given, cell())
+    assert is_outdated(seen.revision, seen.pod_format, view.revision) == is_replaced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redbox_hosting.api.status import ControllerStatus
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
-from redbox_hosting.controllers.clusters.rotation.key_rotations import ROTATED
+from redbox_hosting.controllers.clusters.rotation.key_rotations import ROTATED, rotated_keys
 from redbox_hosting.controllers.clusters.trials import trial_condition
 from redbox_hosting.controllers.clusters.upgrades import BLOCKED, running_image
 from redbox_hosting.controllers.verdict import verdict
@@ -30,6 +30,7 @@ def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
             config_hash=world.running or before.config_hash,
             nodes=world.nodes if world.nodes is not None else before.nodes,
             image=running_image(world),
+            rotated_keys=rotated_keys(before.rotated_keys, reports.get(ROTATED)),
             oldest_slurmd=world.oldest_slurmd,
         ),
         [*conditions, *trial_condition(world)],

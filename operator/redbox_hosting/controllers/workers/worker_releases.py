@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from redbox_hosting.api import names
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.config.releases import UnknownRelease, release_of
 from redbox_hosting.build.pods.parts import SlurmCell
+from redbox_hosting.controllers.workers.revisions import KEPT_FORMATS
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_kube.controller.steps import StepFailed
 
-NO_FORMAT = 0
-"""Older than all that are kept."""
+NOT_KEPT = names.POD_FORMAT - KEPT_FORMATS
+"""A format of pods that are replaced."""
 
 
 def check_not_newer(node_set: NodeSet, cell: SlurmCell) -> None:
@@ -36,4 +38,4 @@ def of_the_release(view: WorkerView, node_set: NodeSet, cell: SlurmCell | None) 
         is_older = bool(view.image) and release_of(view.image) < cell.release
     except UnknownRelease:
         return view
-    return replace(view, pod_format=NO_FORMAT) if is_older else view
+    return replace(view, pod_format=NOT_KEPT) if is_older else view

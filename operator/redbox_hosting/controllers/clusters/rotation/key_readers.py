@@ -71,7 +71,8 @@ class KeyReaders:
 
     async def _login_pods(self, world: ClusterWorld, digest: str, rotation: Rotation) -> list[str]:
         """All pods with keys get an annotation, so that the kubelet projects them now."""
-        login = []
+        login: list[str] = []
+        once: list[str] = []
         async for body in self._pods_of(world):
             metadata = body["metadata"]
             if (metadata.get("annotations") or {}).get(names.ANNOTATION_KEYS) != digest:
@@ -80,7 +81,9 @@ class KeyReaders:
                 await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}})
                 self.context.writer.count(POD.name, "patch")
             if metadata["labels"][names.LABEL_ROLE] == "login":
-                login.append(metadata["name"])
+                (once if reads_keys_once(body) else login).append(metadata["name"])
+        if once:
+            return [f"the sackd of {name} reads keys at its start only: delete the pod" for name in once]
         is_over = rotation.since is None or self.context.clock() >= rotation.since + PROJECTED_WITHIN
         waits = rotation.move not in {RotationMove.DONE, RotationMove.SIGNED} and not is_over
         return [f"{name} reads them within {PROJECTED_WITHIN.seconds} s" for name in login] if waits else []
@@ -92,6 +95,12 @@ class KeyReaders:
             for body in page:
                 if body["metadata"]["labels"].get(names.LABEL_ROLE) in HAVE_KEYS:
                     yield body
+
+
+def reads_keys_once(login_pod: Object) -> bool:
+    """Whether its sackd is not under the supervisor. Pure."""
+    containers = (login_pod.get("spec") or {}).get("containers") or []
+    return any("sackd" in " ".join(each.get("command") or []) for each in containers)
 
 
 def nodes_without(digest: str, nodes: Iterable[RestNode]) -> list[str]:

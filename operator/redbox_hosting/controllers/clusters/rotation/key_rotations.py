@@ -17,7 +17,7 @@ from redbox_hosting.controllers.clusters.rotation.key_rotation import (
     next_move,
 )
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
-from redbox_kube.controller.steps import StepFailed, StepOutcome
+from redbox_kube.controller.steps import StepFailed, StepOutcome, StepReport, StepState
 
 ROTATED = "KeysRotated"
 AGAIN_S = 2.0
@@ -35,10 +35,14 @@ class KeyRotations:
         controller, asked = world.controller, rotation_asked(world.controller)
         if controller.spec.external or controller.spec.slurm_key_ref:
             return _check_not_asked(controller, asked)
+        rotated = controller.status.rotated_keys
+        if rotated is not None and asked in {"", rotated}:
+            return StepOutcome(fact=rotated)
         name = names.keys_name(controller.name)
         files = await self.secrets.find(controller.namespace, name) or {}
-        if not is_rotating(Rotation.read(files), asked):
-            return StepOutcome()
+        rotation = Rotation.read(files)
+        if not is_rotating(rotation, asked):
+            return StepOutcome(fact=rotation.value)
         unread = await self.readers.unread(world, files)
         owns_jwt = controller.spec.jwt_key is None
         move = next_move(files, asked, unread, self.readers.context.clock(), owns_jwt=owns_jwt)
@@ -48,8 +52,15 @@ class KeyRotations:
         await self.secrets.ensure(controller, name, lambda: made, lambda found: found == files)
         after = Rotation.read(made)
         if after.move is RotationMove.DONE:
-            return StepOutcome(did="the keys were rotated")
+            return StepOutcome(did="the keys were rotated", fact=after.value)
         return StepOutcome(f"Secret {name}: {after.move}", WAITS[after.move], again_in_s=AGAIN_S)
+
+
+def rotated_keys(before: str | None, report: StepReport | None) -> str | None:
+    """For the status: none while a rotation is on its way."""
+    if report is None or report.state in {StepState.BLOCKED, StepState.FAILED}:
+        return before
+    return str(report.outcome.fact) if report.outcome.fact is not None else None
 
 
 def rotation_asked(controller: SlurmController) -> str:
