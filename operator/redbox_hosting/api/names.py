@@ -32,6 +32,8 @@ ANNOTATION_REFUSED = f"{GROUP}/refused"
 """On the record of a configuration: Slurm's words. It is not tried again while the record is there."""
 ANNOTATION_TRIED = f"{GROUP}/tried"
 """On the record of a configuration: `accepted`, or why its trial has said nothing."""
+ANNOTATION_REREAD = f"{GROUP}/reread"
+"""On slurmctld's pod after a refused reconfigure: until the next, new workers get the refused files."""
 ANNOTATION_CONNECTION = f"{GROUP}/connection"
 """On the pod of a slurmrestd: the digest of what it read of slurm.conf."""
 

@@ -79,9 +79,11 @@ async def test_a_refused_configuration_is_put_back_and_not_tried_again_after_a_r
     with pytest.raises(StepFailed):
         await bench.reconfigure()
     assert bench.world().mounted == WantedConfiguration(OLD.digest, dict(OLD.files))
+    bench.slurm.answer, bench.pod.files = None, dict(OLD.files)
     restarted = Bench(bench.slurm, bench.pod, bench.clock, bench.api)
+    await restarted.reconfigure()
     assert not (await restarted.reconfigure()).waits_for
-    assert bench.slurm.asked == ["reconfigure"]
+    assert bench.slurm.asked == ["reconfigure"] * 2
     with pytest.raises(
         StepFailed, match=r"slurm_reconfigure\(\) failed.*delete ConfigMap slurm-config-" + NEW.digest
     ):
@@ -105,6 +107,22 @@ async def test_a_refusal_is_none_where_slurmctld_runs_something_else_by_now() ->
     with pytest.raises(SlurmRefusal):
         await bench.controllers._reconfigure(before)
     assert not bench.world().refused(NEW.digest)
+
+
+async def test_after_a_refusal_slurmctld_reads_the_files_of_before_for_new_workers() -> None:
+    bench = refused()
+    with pytest.raises(StepFailed):
+        await bench.reconfigure()
+    restarted = Bench(bench.slurm, bench.pod, bench.clock, bench.api)
+    assert "to project slurm.conf" in (await restarted.reconfigure()).waits_for
+    bench.pod.files = dict(OLD.files)
+    bench.slurm.answer = SlurmUnreachable("HTTP 504")
+    assert "504" in (await restarted.reconfigure()).waits_for
+    bench.slurm.answer = None
+    bench.clock.now += REPEATED_AFTER
+    assert (await restarted.reconfigure()).waits_for
+    assert not (await restarted.reconfigure()).waits_for
+    assert bench.slurm.asked == ["reconfigure"] * 3
 
 
 async def test_it_is_tried_again_once_its_record_was_deleted() -> None:

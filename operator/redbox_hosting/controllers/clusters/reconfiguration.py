@@ -2,7 +2,8 @@
 
 The kubelet projects it within a second of an annotation on the pod, and within a minute without. slurmctld
 reads what is there: so it is asked only once the supervisor in its pod has the new files. A request without
-an answer is repeated with a pause, since each one starts a second slurmctld.
+an answer is repeated with a pause, since each one starts a second slurmctld. After a refused one slurmctld
+runs on, but hands the refused files to workers that start: it is asked once more with those of before.
 """
 
 from __future__ import annotations
@@ -70,10 +71,24 @@ class Reconfigurations:
             raise StepFailed(f"the pod {where.name} is gone")
         self.context.writer.count(POD.name, "patch")
 
+    @staticmethod
+    def has_to_reread(world: ClusterWorld) -> bool:
+        """Whether the last reconfigure was refused."""
+        annotations = world.pod["metadata"].get("annotations") if world.pod else None
+        return names.ANNOTATION_REREAD in (annotations or {})
+
+    async def _mark_reread(self, world: ClusterWorld, mark: str | None) -> None:
+        if world.pod is None or (mark is None and not self.has_to_reread(world)):
+            return
+        where = ResourcePath(POD, world.pod["metadata"]["name"], world.controller.namespace)
+        body = {"metadata": {"annotations": {names.ANNOTATION_REREAD: mark}}}
+        await self.context.writer.objects.merge(where, body)
+        self.context.writer.count(POD.name, "patch")
+
     async def apply(
         self, world: ClusterWorld, client: SlurmrestdClient, mounted: WantedConfiguration
     ) -> StepOutcome:
-        """For a slurmctld that runs another configuration than the mounted one."""
+        """For a slurmctld that runs another configuration than the mounted one, or has to reread that."""
         place, now = world.controller.place, self.context.clock()
         if late := await self._not_projected(world, mounted):
             waits = f"the kubelet to project {late} into slurmctld's pod"
@@ -92,8 +107,10 @@ class Reconfigurations:
                 if not world.running or running_digest(await client.licenses()) != world.running:
                     raise
                 words = await self._words(world) or str(error)
+                await self._mark_reread(world, mounted.digest)
                 await self.refuse(world, mounted.digest, words)
                 raise StepFailed(f"Slurm refused the configuration: {words}") from error
+            await self._mark_reread(world, None)
         return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
 
     async def _not_projected(self, world: ClusterWorld, mounted: WantedConfiguration) -> str:
