@@ -34,6 +34,8 @@ ANNOTATION_TRIED = f"{GROUP}/tried"
 """On the record of a configuration: `accepted`, or why its trial has said nothing."""
 ANNOTATION_REREAD = f"{GROUP}/reread"
 """On slurmctld's pod after a refused reconfigure: until the next, new workers get the refused files."""
+ANNOTATION_PROJECT_AGAIN = f"{GROUP}/project-again"
+"""On slurmctld's pod: when the kubelet was last told that it has projected files of before."""
 ANNOTATION_CONNECTION = f"{GROUP}/connection"
 """On the pod of a slurmrestd: the digest of what it read of slurm.conf."""
 

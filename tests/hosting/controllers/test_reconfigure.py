@@ -17,7 +17,7 @@ from redbox_hosting.controllers.clusters.configuration import (
     WantedConfiguration,
     partition_lines_of,
 )
-from redbox_hosting.controllers.clusters.reconfiguration import REPEATED_AFTER
+from redbox_hosting.controllers.clusters.reconfiguration import PROJECTED_WITHIN, REPEATED_AFTER
 from redbox_hosting.controllers.clusters.slurm_controllers import status_of
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnreachable, TokenRefused
@@ -27,6 +27,7 @@ from redbox_kube.controller.steps import StepFailed
 from tests.hosting.controllers.cluster_bench import (
     NEW,
     OLD,
+    POD,
     Bench,
     Pod,
     ScriptedSlurm,
@@ -48,6 +49,21 @@ async def test_slurmctld_is_asked_once_it_has_the_files_and_is_read_back() -> No
     bench.slurm.runs = NEW.digest
     assert not (await bench.reconfigure()).waits_for
     assert bench.slurm.asked == ["reconfigure"]
+
+
+async def test_a_kubelet_that_has_projected_the_files_of_before_is_told_again() -> None:
+    """It may see the pod's annotation before the ConfigMap, and projects by itself once a minute."""
+    bench = Bench()
+    await bench.reconfigure()
+    before = bench.api.objects[POD]
+    bench.clock.now += PROJECTED_WITHIN / 2
+    await bench.reconfigure()
+    assert bench.api.objects[POD] == before
+    for _ in range(2):
+        bench.clock.now += PROJECTED_WITHIN
+        await bench.reconfigure()
+        told = bench.api.objects[POD]["metadata"]["annotations"][names.ANNOTATION_PROJECT_AGAIN]
+        assert told == bench.clock.now.isoformat()
 
 
 async def test_a_pod_that_has_its_annotation_is_not_written() -> None:
