@@ -35,7 +35,7 @@ ANNOTATION_TRIED = f"{GROUP}/tried"
 ANNOTATION_REREAD = f"{GROUP}/reread"
 """On slurmctld's pod after a refused reconfigure: until the next, new workers get the refused files."""
 ANNOTATION_PROJECT_AGAIN = f"{GROUP}/project-again"
-"""On slurmctld's pod: when the kubelet was last told that it has projected files of before."""
+"""On slurmctld's pod: when the kubelet was last asked again, as it had projected the files of before."""
 ANNOTATION_CONNECTION = f"{GROUP}/connection"
 """On the pod of a slurmrestd: the digest of what it read of slurm.conf."""
 

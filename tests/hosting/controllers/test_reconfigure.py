@@ -51,7 +51,7 @@ async def test_slurmctld_is_asked_once_it_has_the_files_and_is_read_back() -> No
     assert bench.slurm.asked == ["reconfigure"]
 
 
-async def test_a_kubelet_that_has_projected_the_files_of_before_is_told_again() -> None:
+async def test_a_kubelet_that_has_projected_the_files_of_before_is_asked_again() -> None:
     """It may see the pod's annotation before the ConfigMap, and projects by itself once a minute."""
     bench = Bench()
     await bench.reconfigure()

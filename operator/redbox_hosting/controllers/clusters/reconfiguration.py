@@ -1,7 +1,7 @@
 """A new configuration on its way into slurmctld: projected, read by a reconfigure, and read back.
 
 The kubelet projects it within a second of an annotation on the pod, and within a minute without; where it
-sees the annotation before the ConfigMap, the files are those of before, and it is told again. slurmctld reads
+sees the annotation before the ConfigMap, the files are those of before, and it is asked again. slurmctld reads
 what is there: so it is asked only once the supervisor in its pod has the new files. A request without an
 answer is repeated with a pause, since each one starts a second slurmctld. After a refused one slurmctld runs
 on, but hands the refused files to workers that start: it is asked once more with those of before.
@@ -52,7 +52,7 @@ class Reconfigurations:
     read_files: ReadFiles = projected_files
     _asked: dict[Place, tuple[str, datetime]] = field(default_factory=dict)
     _late: dict[Place, datetime] = field(default_factory=dict)
-    """Since when the kubelet is known to have projected files of before, or was told so again."""
+    """Since when the kubelet is known to have projected files of before, or was asked again."""
 
     def forget(self, place: Place) -> None:
         self._asked.pop(place, None)
