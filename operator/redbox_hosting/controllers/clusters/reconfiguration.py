@@ -1,10 +1,10 @@
 """A new configuration on its way into slurmctld: projected, read by a reconfigure, and read back.
 
 The kubelet projects it within a second of an annotation on the pod, and within a minute without; where it
-sees the annotation before the ConfigMap, the files are those of before, and it is asked again. slurmctld reads
-what is there: so it is asked only once the supervisor in its pod has the new files. A request without an
-answer is repeated with a pause, since each one starts a second slurmctld. After a refused one slurmctld runs
-on, but hands the refused files to workers that start: it is asked once more with those of before.
+sees the annotation before the ConfigMap, the files are those of before, and it is asked again. slurmctld
+reads what is there: so it is asked only once the supervisor in its pod has the new files. A request without
+an answer is repeated with a pause, since each one starts a second slurmctld. After a refused one slurmctld
+runs on, but hands the refused files to workers that start: it is asked once more with those of before.
 """
 
 from __future__ import annotations
