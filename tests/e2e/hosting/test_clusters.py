@@ -101,6 +101,12 @@ def trials(slurm: HostedSlurm) -> list[Object]:
     return slurm.kubernetes.list("pod", NAMESPACE, labels="slurm.redbox.dev/role=trial")
 
 
+def nodes(slurm: HostedSlurm) -> tuple[int, int]:
+    """Idle, and with a job."""
+    status = slurm.status("nodeset", WORKERS)
+    return status.get("slurmIdle", 0), status.get("slurmAllocated", 0)
+
+
 NONSENSE = {"extraConf": "SelectTypeParameters=CR_Nonsense"}
 
 
@@ -126,7 +132,7 @@ def test_a_refused_configuration_harms_nothing_and_the_next_one_is_applied(
     two_idle.change("controller", CLUSTER, spec)
     eventually(lambda: words in two_idle.condition("controller", CLUSTER, "Degraded")[1], what="the refusal")
     two_idle.scale(3)  # a slurmd that starts now gets the files that slurmctld runs with
-    eventually(lambda: two_idle.status("nodeset", WORKERS).get("slurmIdle") == 2, what="a third node")
+    eventually(lambda: nodes(two_idle) == (2, 1), what="a third node")
     two_idle.change(
         "controller", CLUSTER, {"extraConf": "", "configFileRefs": None, "redbox": {"trial": True}}
     )

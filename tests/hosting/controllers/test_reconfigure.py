@@ -18,7 +18,7 @@ from redbox_hosting.controllers.clusters.configuration import (
     partition_lines_of,
 )
 from redbox_hosting.controllers.clusters.controller_status import status_of
-from redbox_hosting.controllers.clusters.reconfiguration import REPEATED_AFTER
+from redbox_hosting.controllers.clusters.reconfiguration import PROJECTED_WITHIN, REPEATED_AFTER
 from redbox_hosting.slurm.answers import RestJob
 from redbox_hosting.slurm.errors import NotServed, SlurmRefusal, SlurmUnreachable, TokenRefused
 from redbox_kube.api.informer import Place
@@ -27,6 +27,7 @@ from redbox_kube.controller.steps import StepFailed
 from tests.hosting.controllers.cluster_bench import (
     NEW,
     OLD,
+    POD,
     Bench,
     Pod,
     ScriptedSlurm,
@@ -48,6 +49,21 @@ async def test_slurmctld_is_asked_once_it_has_the_files_and_is_read_back() -> No
     bench.slurm.runs = NEW.digest
     assert not (await bench.reconfigure()).waits_for
     assert bench.slurm.asked == ["reconfigure"]
+
+
+async def test_a_kubelet_that_has_projected_the_files_of_before_is_asked_again() -> None:
+    """It may see the pod's annotation before the ConfigMap, and projects by itself once a minute."""
+    bench = Bench()
+    await bench.reconfigure()
+    before = bench.api.objects[POD]
+    bench.clock.now += PROJECTED_WITHIN / 2
+    await bench.reconfigure()
+    assert bench.api.objects[POD] == before
+    for _ in range(2):
+        bench.clock.now += PROJECTED_WITHIN
+        await bench.reconfigure()
+        told = bench.api.objects[POD]["metadata"]["annotations"][names.ANNOTATION_PROJECT_AGAIN]
+        assert told == bench.clock.now.isoformat()
 
 
 async def test_a_pod_that_has_its_annotation_is_not_written() -> None:
@@ -79,9 +95,11 @@ async def test_a_refused_configuration_is_put_back_and_not_tried_again_after_a_r
     with pytest.raises(StepFailed):
         await bench.reconfigure()
     assert bench.world().mounted == WantedConfiguration(OLD.digest, dict(OLD.files))
+    bench.slurm.answer, bench.pod.files = None, dict(OLD.files)
     restarted = Bench(bench.slurm, bench.pod, bench.clock, bench.api)
+    await restarted.reconfigure()
     assert not (await restarted.reconfigure()).waits_for
-    assert bench.slurm.asked == ["reconfigure"]
+    assert bench.slurm.asked == ["reconfigure"] * 2
     with pytest.raises(
         StepFailed, match=r"slurm_reconfigure\(\) failed.*delete ConfigMap slurm-config-" + NEW.digest
     ):
@@ -105,6 +123,22 @@ async def test_a_refusal_is_none_where_slurmctld_runs_something_else_by_now() ->
     with pytest.raises(SlurmRefusal):
         await bench.controllers._reconfigure(before)
     assert not bench.world().refused(NEW.digest)
+
+
+async def test_after_a_refusal_slurmctld_reads_the_files_of_before_for_new_workers() -> None:
+    bench = refused()
+    with pytest.raises(StepFailed):
+        await bench.reconfigure()
+    restarted = Bench(bench.slurm, bench.pod, bench.clock, bench.api)
+    assert "to project slurm.conf" in (await restarted.reconfigure()).waits_for
+    bench.pod.files = dict(OLD.files)
+    bench.slurm.answer = SlurmUnreachable("HTTP 504")
+    assert "504" in (await restarted.reconfigure()).waits_for
+    bench.slurm.answer = None
+    bench.clock.now += REPEATED_AFTER
+    assert (await restarted.reconfigure()).waits_for
+    assert not (await restarted.reconfigure()).waits_for
+    assert bench.slurm.asked == ["reconfigure"] * 3
 
 
 async def test_it_is_tried_again_once_its_record_was_deleted() -> None:

@@ -1,8 +1,10 @@
 """A new configuration on its way into slurmctld: projected, read by a reconfigure, and read back.
 
-The kubelet projects it within a second of an annotation on the pod, and within a minute without. slurmctld
+The kubelet projects it within a second of an annotation on the pod, and within a minute without; where it
+sees the annotation before the ConfigMap, the files are those of before, and it is asked again. slurmctld
 reads what is there: so it is asked only once the supervisor in its pod has the new files. A request without
-an answer is repeated with a pause, since each one starts a second slurmctld.
+an answer is repeated with a pause, since each one starts a second slurmctld. After a refused one slurmctld
+runs on, but hands the refused files to workers that start: it is asked once more with those of before.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from redbox_kube.controller.steps import StepFailed, StepOutcome
 AGAIN_S = 1.0
 LOG_LINES = 50
 REPEATED_AFTER = timedelta(seconds=15)
+PROJECTED_WITHIN = timedelta(seconds=5)
 ReadStatus = Callable[[str, ssl.SSLContext | None, str], Awaitable[SupervisorStatus]]
 
 
@@ -48,9 +51,12 @@ class Reconfigurations:
     connections: ControlConnections
     read_status: ReadStatus = read_status
     _asked: dict[Place, tuple[str, datetime]] = field(default_factory=dict)
+    _late: dict[Place, datetime] = field(default_factory=dict)
+    """Since when the kubelet is known to have projected files of before, or was asked again."""
 
     def forget(self, place: Place) -> None:
         self._asked.pop(place, None)
+        self._late.pop(place, None)
 
     async def project(self, pod: Object, digest: str) -> None:
         """Make the kubelet project this configuration, the one before after a refusal included.
@@ -61,23 +67,39 @@ class Reconfigurations:
         had, metadata = config_hash_of(pod), pod["metadata"]
         if had == digest:
             return
-        where = ResourcePath(POD, metadata["name"], metadata["namespace"])
         if had and end_of_slurmctld(pod):
+            where = ResourcePath(POD, metadata["name"], metadata["namespace"])
             await self.context.writer.delete(where, metadata["uid"])
             return
-        annotations = {names.ANNOTATION_CONFIG_HASH: digest}
-        if await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}}) is None:
+        await self._annotate(pod, names.ANNOTATION_CONFIG_HASH, digest)
+
+    async def _annotate(self, pod: Object, annotation: str, value: str | None) -> None:
+        """None removes it."""
+        where = ResourcePath(POD, pod["metadata"]["name"], pod["metadata"]["namespace"])
+        body = {"metadata": {"annotations": {annotation: value}}}
+        if await self.context.writer.objects.merge(where, body) is None:
             raise StepFailed(f"the pod {where.name} is gone")
         self.context.writer.count(POD.name, "patch")
+
+    @staticmethod
+    def has_to_reread(world: ClusterWorld) -> bool:
+        """Whether the last reconfigure was refused."""
+        annotations = world.pod["metadata"].get("annotations") if world.pod else None
+        return names.ANNOTATION_REREAD in (annotations or {})
 
     async def apply(
         self, world: ClusterWorld, client: SlurmrestdClient, mounted: WantedConfiguration
     ) -> StepOutcome:
-        """For a slurmctld that runs another configuration than the mounted one."""
+        """For a slurmctld that runs another configuration than the mounted one, or has to reread that."""
         place, now = world.controller.place, self.context.clock()
         if late := await self._not_projected(world, mounted):
+            since = self._late.setdefault(place, now)
+            if world.pod and now - since >= PROJECTED_WITHIN:
+                self._late[place] = now
+                await self._annotate(world.pod, names.ANNOTATION_PROJECT_AGAIN, now.isoformat())
             waits = f"the kubelet to project {late} into slurmctld's pod"
             return StepOutcome(waits_for=waits, again_in_s=AGAIN_S)
+        self._late.pop(place, None)
         asked, since = self._asked.get(place, ("", now))
         if asked != mounted.digest or now - since >= REPEATED_AFTER:
             self._asked[place] = mounted.digest, now
@@ -92,8 +114,12 @@ class Reconfigurations:
                 if not world.running or running_digest(await client.licenses()) != world.running:
                     raise
                 words = await self._words(world) or str(error)
+                if world.pod:
+                    await self._annotate(world.pod, names.ANNOTATION_REREAD, mounted.digest)
                 await self.refuse(world, mounted.digest, words)
                 raise StepFailed(f"Slurm refused the configuration: {words}") from error
+            if world.pod and self.has_to_reread(world):
+                await self._annotate(world.pod, names.ANNOTATION_REREAD, None)
         return StepOutcome(waits_for="slurmctld to run the new configuration", again_in_s=AGAIN_S)
 
     async def _not_projected(self, world: ClusterWorld, mounted: WantedConfiguration) -> str:

@@ -348,7 +348,7 @@ class SlurmControllers:
             return StepOutcome(waits_for=f"an answer of Slurm: {world.unread}", again_in_s=pause_s)
         if world.controller.spec.external:
             return StepOutcome()
-        if world.running == mounted.digest:
+        if world.running == mounted.digest and not self._reconfigurations.has_to_reread(world):
             if world.wanted and world.wanted.removing:
                 gone = ", ".join(world.wanted.removing)
                 waits = f"the jobs of the removed partitions {gone} to end"
