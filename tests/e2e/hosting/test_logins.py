@@ -18,6 +18,7 @@ from tests.e2e.harness.hosted_slurm import (
     NAMESPACE,
     SLURMCTLD,
     VERSION,
+    WORKER_LIMITS,
     HostedSlurm,
     applied_slurm,
     hosting,
@@ -37,6 +38,11 @@ cat /run/redbox/ssh/* /etc/redbox/host-key/*
 find / -xdev -name slurm.jwks -o -name slurm.key
 sinfo --noheader --Node --format=%N
 """
+WITH_USERS = {
+    "maxNodes": 64,
+    "partitions": [{"name": "all", "default": True}],
+    "users": {"configMapRef": {"name": "people"}},
+}
 LINES = {
     "passwd": "alice:x:2001:2001::/tmp:/bin/bash\nbob:x:2002:2002::/tmp:/bin/bash\n",
     "group": "alice:x:2001:\nbob:x:2002:\n",
@@ -70,15 +76,13 @@ def logins(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Logins]:
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
             body["metadata"]["namespace"] = NAMESPACE  # type: ignore[index]
             kubernetes.apply(json.dumps(body))
-        with applied_slurm(bed, kubernetes, 2) as slurm:
-            slurm.change("controller", CLUSTER, {"redbox": {"users": {"configMapRef": {"name": "people"}}}})
+        with applied_slurm(bed, kubernetes, 2, WORKER_LIMITS, {"redbox": WITH_USERS}) as slurm:
             kubernetes.apply(json.dumps(login_set()))
             made = Logins(slurm)
             slurm.has_idle(2)
             eventually(
                 lambda: slurm.condition("loginset", "login", "Ready")[0] == "True", what="Ready of login"
             )
-            eventually(slurm.is_ready, what="slurmctld with its users")
             write(slurm, "/tmp/id", private.decode())
             secret = kubernetes.get("secret", LOGIN, NAMESPACE)["data"]["ssh_host_ed25519_key.pub"]
             write(slurm, "/tmp/hosts", f"{LOGIN} {base64.b64decode(secret).decode()}")
