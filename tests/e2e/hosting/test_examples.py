@@ -22,9 +22,9 @@ url = f"https://{host}:6820/slurm/v0.0.42/ping/"
 request = urllib.request.Request(url, headers={"X-SLURM-USER-TOKEN": token})
 print(urllib.request.urlopen(request, timeout=20, context=context).status)
 """
-LEAVES_BEHIND = "setsid sleep 3333 & touch /tmp/left /dev/shm/left; mkdir /tmp/folder; hostname; id -un"
-LEFT = "grep -lz 3333 /proc/[0-9]*/cmdline; ls -d /tmp/left /tmp/folder /dev/shm/left; true"
-AS_ALICE = ("--uid=1001", "--gid=1001")
+LEAVES_BEHIND = "setsid sleep 3333 & touch /tmp/left /dev/shm/left; mkdir /tmp/folder; hostname"
+LEFT = "grep -lz 333[3] /proc/[0-9]*/cmdline; ls -d /tmp/left /tmp/folder /dev/shm/left; true"
+AS_ALICE = ("setpriv", "--reuid=1001", "--regid=1001", "--clear-groups")
 UNTIL_RELEASED = "until [ -e /tmp/go-$SLURM_JOB_ID ]; do sleep 0.2; done"
 
 
@@ -49,11 +49,12 @@ def test_the_commands_of_the_page_run_a_job(slurm: HostedSlurm) -> None:
 
 def test_a_job_of_a_user_is_accounted_and_leaves_nothing(slurm: HostedSlurm) -> None:
     job = slurm.run(
-        *("sbatch", "--parsable", "--chdir=/tmp", "--output=/var/spool/slurmd/out", *AS_ALICE),
+        *(*AS_ALICE, "sbatch", "--parsable", "--chdir=/tmp", "--output=/tmp/out"),
         f"--wrap={LEAVES_BEHIND}",
         pod="cpu-0",
     )
     host = slurm.reaches(job, "COMPLETED")["BatchHost"]
+    assert slurm.job(job)["UserId"] == "alice(1001)"
     is_accounted(slurm, job)
     eventually(lambda: slurm.run("sh", "-c", LEFT, pod=host) == "", what="the end of what the job left")
     users = ("sacctmgr", "--noheader", "--parsable2", "show", "user", "format=User,DefaultAccount")
