@@ -110,7 +110,12 @@ def test_a_controller_with_nodes_is_not_deleted_in_the_foreground(kubectl: Kuber
     name, kind = "unbuilt", "controllers.slurm.redbox.dev"
     metadata = {"name": name, "namespace": NAMESPACE}
     spec = {"slurmctld": {"image": "slurm:latest"}}
-    body = {"apiVersion": "slurm.redbox.dev/v1alpha1", "kind": "Controller", "metadata": metadata, "spec": spec}
+    body = {
+        "apiVersion": "slurm.redbox.dev/v1alpha1",
+        "kind": "Controller",
+        "metadata": metadata,
+        "spec": spec,
+    }
     kubectl.apply(json.dumps(body))
     kubectl.patch(kind, name, {"status": {"nodes": 2}}, NAMESPACE, "status")
     with pytest.raises(BedError, match="the Controller unbuilt has nodes"):
