@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from redbox_hosting.api import names
 from redbox_kube.api.objects import ApiRefused
 from tests.hosting.controllers.node_set_bench import (
@@ -172,6 +174,28 @@ async def test_a_deleted_node_set_goes_after_its_jobs(it: NodeSetBench) -> None:
     await it.has(lambda: WORKERS not in it.api.objects)
     assert it.pods == []
     assert names.LABEL_HOLDS_WORKERS not in it.api.objects[NAMESPACE]["metadata"]["labels"]
+
+
+async def test_a_node_set_deleted_in_the_foreground_goes_after_its_jobs_too(it: NodeSetBench) -> None:
+    """The garbage collector deletes what is owned first; workers are protected until the gate has passed."""
+    await it.up(2)
+    it.slurm.start(7, "w-0")
+    await it.has(lambda: it.status.get("slurmAllocated") == 1)
+    found = it.api.objects[WORKERS]
+    finalizers = [*found["metadata"]["finalizers"], "foregroundDeletion"]
+    it.api.put(WORKERS, {**found, "metadata": {**found["metadata"], "finalizers": finalizers}})
+    await it.api.delete(WORKERS)
+    for where, body in list(it.api.objects.items()):
+        if body["metadata"].get("ownerReferences", [{}])[0].get("kind") == "NodeSet":
+            with contextlib.suppress(ApiRefused):
+                await it.api.delete(where)
+    await it.has(lambda: it.pods == ["w-0"])
+    await it.settled()
+    assert it.pods == ["w-0"]
+    it.slurm.end(7)
+    await it.has(lambda: it.api.objects[WORKERS]["metadata"]["finalizers"] == ["foregroundDeletion"])
+    assert it.pods == []
+    assert all(jobs == [] for _, jobs in it.api.deletions)
 
 
 async def test_the_next_operator_continues_where_one_was_killed() -> None:
