@@ -70,7 +70,7 @@ class KeyReaders:
         return [] if has == digest and is_rolled_out(found) else [f"{name} has not started with them yet"]
 
     async def _project(self, world: ClusterWorld, digest: str, rotation: Rotation) -> list[str]:
-        """All pods with keys get an annotation, so that the kubelet projects them now; login pods that wait."""
+        """An annotation on all pods with keys makes the kubelet project them now; login pods that wait."""
         login: list[str] = []
         once: list[str] = []
         async for body in self._pods_of(world):
