@@ -98,6 +98,8 @@ def test_the_old_key_stays_as_long_as_what_it_has_signed() -> None:
     files = files_at(SIGNED)
     early = next_move(files, "a", [], LATER - timedelta(seconds=1), owns_jwt=True)
     assert (early.files, early.waits_for[:6]) == (None, "3 of 4")
+    first = next_move(files, "a", [], NOW, owns_jwt=True)
+    assert first.again_in_s == LONGEST_CREDENTIAL.total_seconds()
 
 
 @pytest.mark.parametrize(

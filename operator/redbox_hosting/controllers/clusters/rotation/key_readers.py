@@ -41,7 +41,7 @@ class KeyReaders:
     async def unread(self, world: ClusterWorld, files: Mapping[str, bytes]) -> list[str]:
         """Those that are not seen to have read these keys, each with what is to be done."""
         digest = jwks_digest(files)
-        login = await self._login_pods(world, digest, Rotation.read(files))
+        login = await self._project(world, digest, Rotation.read(files))
         found = [*await self._slurmctld(world, digest), *await self._slurmdbd(world, digest), *login]
         if world.client is None or world.unread:
             return [*found, f"Slurm does not answer: {world.unread}"]
@@ -69,8 +69,8 @@ class KeyReaders:
         has = found and (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_KEYS)
         return [] if has == digest and is_rolled_out(found) else [f"{name} has not started with them yet"]
 
-    async def _login_pods(self, world: ClusterWorld, digest: str, rotation: Rotation) -> list[str]:
-        """All pods with keys get an annotation, so that the kubelet projects them now."""
+    async def _project(self, world: ClusterWorld, digest: str, rotation: Rotation) -> list[str]:
+        """An annotation on all pods with keys makes the kubelet project them now; login pods that wait."""
         login: list[str] = []
         once: list[str] = []
         async for body in self._pods_of(world):

@@ -35,6 +35,7 @@ from redbox_kube.controller.steps import StepFailed
 
 LONGEST_CREDENTIAL = timedelta(seconds=150)
 """slurmd verifies a job's credential for 120 s after slurmctld has signed it."""
+AGAIN_S = 2.0
 LONGEST_ASKED = 256
 MOST_NAMED = 4
 
@@ -91,6 +92,7 @@ class NextMove:
 
     files: Mapping[str, bytes] | None = None
     waits_for: str = ""
+    again_in_s: float = AGAIN_S
 
 
 def asked_value(text: str) -> str:
@@ -123,7 +125,8 @@ def next_move(
     if unread:
         return NextMove(waits_for=f"{WAITS[rotation.move]}: {listed}")
     if rotation.move is RotationMove.SIGNED and rotation.since and now < rotation.since + LONGEST_CREDENTIAL:
-        return NextMove(waits_for=WAITS[rotation.move])
+        left_s = (rotation.since + LONGEST_CREDENTIAL - now).total_seconds()
+        return NextMove(waits_for=WAITS[rotation.move], again_in_s=max(left_s, AGAIN_S))
     return NextMove(_after(rotation.move, files, asked or rotation.value, now, owns_jwt=owns_jwt))
 
 

@@ -9,6 +9,7 @@ from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.rotation.key_readers import KeyReaders
 from redbox_hosting.controllers.clusters.rotation.key_rotation import (
+    AGAIN_S,
     WAITS,
     Rotation,
     RotationMove,
@@ -20,7 +21,6 @@ from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_kube.controller.steps import StepFailed, StepOutcome, StepReport, StepState
 
 ROTATED = "KeysRotated"
-AGAIN_S = 2.0
 
 
 @dataclass
@@ -47,7 +47,7 @@ class KeyRotations:
         owns_jwt = controller.spec.jwt_key is None
         move = next_move(files, asked, unread, self.readers.context.clock(), owns_jwt=owns_jwt)
         if move.files is None:
-            return StepOutcome(waits_for=move.waits_for, again_in_s=AGAIN_S)
+            return StepOutcome(waits_for=move.waits_for, again_in_s=move.again_in_s)
         made = move.files
         await self.secrets.ensure(controller, name, lambda: made, lambda found: found == files)
         after = Rotation.read(made)
