@@ -109,7 +109,7 @@ def quota_used_up(bed: Bed) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("fault", "within_s", "line", "cure"),
     [
-        (redbox_down, 15, "SlurmCluster hpc1|submit to hpc1", "systemctl status redbox"),
+        (redbox_down, 60, "SlurmCluster hpc1|submit to hpc1", "systemctl status redbox"),
         (sudo_refuses, 60, "submit to hpc1: .*sudo", "redbox check"),
         (operator_away, 15, "submit to hpc1: the operator has not seen", "deployment/redbox-operator"),
         (quota_used_up, 60, "quota none: count/slurmjobs", "delete SlurmJobs that have ended"),
