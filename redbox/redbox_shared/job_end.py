@@ -14,7 +14,7 @@ A companion ends so, and so does a pod on a virtual node, which has no process.
 | was never submitted: red-box or Slurm refused it | 65, or 77 where the caller is not allowed to |
 | the pod's settings are wrong | 78 |
 
-A pod that only collects results ends with 74 where it could not. docs/reference/companion.md describes all.
+A helper pod ends with 74 where it could not collect the results. docs/reference/companion.md describes all.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def _group(title: str, cause: str, cure: str, *kinds: str) -> Group:
 SHOWN_AS: Mapping[str, str] = {
     "RequestRefused": "This cannot work",
     "_Refused": "The caller may not do this",
-    "NoPlace": "Too many requests",
+    "NotEnterable": "Too many requests",
 }
 """Exceptions that become another one, by the title of red-box's problem."""
 
