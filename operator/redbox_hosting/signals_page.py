@@ -33,9 +33,14 @@ STEP_MEANINGS = {
         "Configuration": "the wanted configuration is the one that pods mount",
         "Daemons": "slurmctld and the operator's slurmrestd run",
         "Slurm": "slurmctld was seen to run the mounted configuration",
+        "KeysRotated": "no rotation of keys is under way; the message names its step",
         "NodeSets": "in deletion: its NodeSets are gone",
     },
-    "LoginSet": {},
+    "LoginSet": {
+        "Fields": "no field is set that does nothing",
+        "HostKey": "the Secret with the host key exists",
+        "Login": "sshd runs with its configuration",
+    },
     "NodeSet": {
         "Finalizer": "the object stays until its workers are gone",
         "Revision": "the revision of the spec is recorded",
@@ -59,12 +64,12 @@ STEP_MEANINGS = {
     },
 }
 OTHER_CONDITIONS = [
-    ("all", "Ready", "Ready, NotReady, NotObserved, NotBuilt", "the object is as its spec wants"),
-    ("all", "Progressing", "Waiting, Done, NotBuilt", "true: it waits for what the message names"),
+    ("all", "Ready", "Ready, NotReady, NotObserved", "the object is as its spec wants"),
+    ("all", "Progressing", "Waiting, Done", "true: it waits for what the message names"),
     (
         "all",
         "Degraded",
-        "StepsFailed, Failed, NoneFailed, NotBuilt",
+        "StepsFailed, Failed, NoneFailed",
         "true: somebody has to act",
     ),
     ("all", "Observed", "Failed", "only while no step can run"),
@@ -73,6 +78,18 @@ OTHER_CONDITIONS = [
         "ClusterIdMismatch",
         "SlurmctldHasAnotherId, NoneHas",
         "true: a cluster has another id",
+    ),
+    (
+        "Controller",
+        "ConfigurationTried",
+        "Trying, Accepted, Unknown, Refused",
+        "how a slurmctld and a slurmd of their own ran the wanted configuration; absent if it is not tried",
+    ),
+    (
+        "Controller",
+        "UpgradeBlocked",
+        "Waiting, NotBlocked",
+        "true: slurmctld keeps its release until the daemon in the message has the new one",
     ),
     ("Token", "Expiring", "NotRenewed, Fresh", "true: the last fifth of its life, and not renewed"),
     ("NodeSet", "Draining", "Waiting, Unknown", "workers that are to go: their gate waits, or is unknown"),
@@ -90,6 +107,7 @@ POD_REASONS = {
     DrainOwner.SLURM: "true: Slurm took it out of service",
     DrainOwner.ADMINISTRATOR: "true: an administrator drained it; the operator does not resume it",
     DrainOwner.NOBODY: "true: it is out of service without a reason",
+    "Reservation": "true: a maintenance reservation has the node",
 }
 OTHER_EVENTS = [
     ("NodeSet", "JobsLost", "Warning", "a worker ended with jobs on it, which are named"),
