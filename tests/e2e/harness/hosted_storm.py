@@ -109,7 +109,7 @@ class HostedStorm:
             drained = self.slurm.run("sinfo", "-h", "-N", "-R", "-o", "%N %E").splitlines()
         except BedError:
             return False
-        ours = [line.split()[0] for line in drained if line.endswith(" storm")]
+        ours = [line.removesuffix(" storm") for line in drained if line.split()[1:] == ["storm"]]
         for node in ours:
             self._slurm("scontrol", "update", f"nodename={node}", "state=resume")
         return not ours
