@@ -21,7 +21,6 @@ from redbox_hosting.build.pods.parts import (
     pod_spec,
     restricted_pod,
     selector,
-    slurm_probe,
     users_volume,
     with_user_template,
 )
@@ -78,7 +77,8 @@ def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         cell.image,
         args=[SLURMDBD],
         ports=[{"name": SLURMDBD, "containerPort": names.PORT_SLURMDBD}],
-        readinessProbe=slurm_probe(cell, names.PORT_SLURMDBD),
+        # No release of slurmdbd answers HTTP.
+        readinessProbe={"tcpSocket": {"port": names.PORT_SLURMDBD}, "periodSeconds": 2},
         volumeMounts=[
             mount("etc", "/etc/slurm", read_only=True),
             mount("run", "/run"),
