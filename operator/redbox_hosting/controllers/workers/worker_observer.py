@@ -305,7 +305,7 @@ def _reduced_node(body: Object, faults: Collection[str]) -> Object:
     """Only what `machine_of` reads, so that a kubelet's heartbeat is no change of it."""
     metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     annotations = metadata.get("annotations") or {}
-    parts = {"Ready": ("type", "status", "lastTransitionTime")}
+    parts: dict[str, tuple[str, ...]] = {"Ready": ("type", "status", "lastTransitionTime")}
     parts |= dict.fromkeys(faults, ("type", "status", "reason", "message"))
     conditions = [
         {key: each.get(key) for key in parts[each["type"]]}
