@@ -240,7 +240,7 @@ class WorkerObserver:
         }
 
     def _former_nodes(self, node_set: NodeSet, snapshot: SlurmSnapshot) -> Iterator[RestNode]:
-        """Of a worker on each Kubernetes node the record is kept, unless it is to be made anew or pruned."""
+        """Of a worker on each Kubernetes node the record is kept, unless it is to be made again or pruned."""
         placed = self._placement(node_set, self._design(node_set))
         prunes = node_set.spec.prune_slurm_node_records is RecordPruning.NODE_NOT_FOUND
         machines = {names.short_name(name) for (_, name), _ in self._machines.items()}
