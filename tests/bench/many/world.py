@@ -31,6 +31,8 @@ LIMITS = {"cpu": "4", "memory": "8Gi"}
 EACH_HEARTBEAT_S = 300.0
 """How often a kubelet writes the status of a Node in which nothing changes."""
 WITHIN_S = 300.0
+PAUSE_S = 5.0
+"""Between two changes: the operator reads Slurm again after each of its writes."""
 ROLLED_OUT = frozenset({kinds.DEPLOYMENT, kinds.STATEFUL_SET})
 
 
@@ -182,6 +184,7 @@ class World:
 
     async def cordon(self) -> dict[str, Any]:
         """Seconds from the annotation `pod-cordon` of a worker to the DRAIN of its node."""
+        await asyncio.sleep(PAUSE_S)
         cell = next(iter(self.cells.values()))
         name = next(reversed(cell.slurm.nodes))
         where = cell.at(kinds.POD, name)

@@ -186,3 +186,28 @@ def test_an_operator_that_is_killed_goes_on_where_it_was(two_idle: HostedSlurm, 
     two_idle.kubernetes.delete("pod", name, namespace=OPERATOR_NAMESPACE, gracePeriodSeconds=0)
     eventually(lambda: list(two_idle.workers()) == [busy], what="the end of the idle worker")
     assert two_idle.job(job)["JobState"] == "RUNNING"
+
+
+def test_each_selected_kubernetes_node_has_a_worker(two_idle: HostedSlurm) -> None:
+    """It stays until its job has ended after its node is selected no more."""
+    nodes = two_idle.kubernetes.list("node")
+    machine = next(each["metadata"]["name"] for each in nodes if not each["spec"].get("taints"))
+    label = "e2e.redbox.dev/worker"
+    two_idle.kubernetes("label", "node", machine, f"{label}=yes", "--overwrite")
+    try:
+        selector = {"spec": {"nodeSelector": {label: "yes"}}}
+        two_idle.change("nodeset", WORKERS, {"scalingMode": "DaemonSet", "template": selector})
+        two_idle.has_idle(1)
+        assert list(two_idle.workers()) == [machine]
+        job = two_idle.submit("sleep 600")
+        assert two_idle.reaches(job, "RUNNING")["NodeList"] == machine
+        two_idle.kubernetes("label", "node", machine, f"{label}-")
+        eventually(
+            lambda: two_idle.status("nodeset", WORKERS).get("slurmDrain") == 1, what="the drain of its node"
+        )
+        assert two_idle.job(job)["JobState"] == "RUNNING"
+        two_idle.run("scancel", job)
+        eventually(lambda: not two_idle.workers(), what="the end of the worker")
+    finally:
+        two_idle.kubernetes("label", "node", machine, f"{label}-")
+        two_idle.change("nodeset", WORKERS, {"scalingMode": "StatefulSet", "template": None})

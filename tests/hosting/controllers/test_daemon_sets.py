@@ -9,6 +9,7 @@ import pytest
 
 from redbox_hosting.api import names
 from redbox_hosting.controllers.workers import worker_observer
+from redbox_hosting.controllers.workers.plans import acts_of
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.wanted import NodeAct
 from redbox_kube.api import kinds
@@ -114,7 +115,6 @@ async def test_a_heartbeat_of_a_kubelet_reconciles_nothing(
     await up(it, "k2")
     await it.settled()
     observed: list[object] = []
-    acts_of = worker_observer.acts_of
 
     def counted(workers: Sequence[WorkerView], *more: Any) -> dict[str, NodeAct]:
         observed.append(workers)

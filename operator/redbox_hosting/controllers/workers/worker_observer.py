@@ -243,7 +243,7 @@ class WorkerObserver:
         }
 
     def _former_nodes(self, node_set: NodeSet, snapshot: SlurmSnapshot) -> Iterator[RestNode]:
-        """Of a worker on each Kubernetes node the record is kept, unless it is to be made anew or pruned."""
+        """Of a worker on each Kubernetes node the record is kept, unless it is to be made again or pruned."""
         placed = self._placement(node_set, self._design(node_set))
         prunes = node_set.spec.prune_slurm_node_records is RecordPruning.NODE_NOT_FOUND
         machines = {names.short_name(name) for (_, name), _ in self._machines.items()}
@@ -308,7 +308,7 @@ def _reduced_node(body: Object, faults: Collection[str]) -> Object:
     """Only what `machine_of` reads, so that a kubelet's heartbeat is no change of it."""
     metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     annotations = metadata.get("annotations") or {}
-    parts = {"Ready": ("type", "status", "lastTransitionTime")}
+    parts: dict[str, tuple[str, ...]] = {"Ready": ("type", "status", "lastTransitionTime")}
     parts |= dict.fromkeys(faults, ("type", "status", "reason", "message"))
     conditions = [
         {key: each.get(key) for key in parts[each["type"]]}
