@@ -17,8 +17,8 @@ from redbox_hosting.controllers.workers.plans import (
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.nodeset.observed import PodPhase, WorkerMachine
 from redbox_hosting.nodeset.placement import Placement
-from tests.hosting.controllers.test_worker_plans import NEW, OLD, worker
-from tests.hosting.factories import node_set
+from tests.hosting.controllers.test_worker_plans import OLD
+from tests.hosting.factories import NEW, node_set, worker
 from tests.hosting.nodeset.rows import NOW, job, node, snapshot
 
 ALL = Placement({f"w-{n}": f"w-{n}.example.org" for n in range(4)}, frozenset(f"w-{n}" for n in range(4)))

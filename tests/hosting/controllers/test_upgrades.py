@@ -19,8 +19,7 @@ from redbox_kube.api import kinds
 from redbox_kube.controller.steps import StepFailed
 from tests.hosting.controllers.access_bench import AccessBench, at
 from tests.hosting.controllers.access_bench import bench as running_bench
-from tests.hosting.controllers.test_worker_plans import worker
-from tests.hosting.factories import cell, node_set
+from tests.hosting.factories import cell, node_set, worker
 
 OLD, NEW = "registry.example.org/redbox-slurm:24.11-a", "registry.example.org/redbox-slurm:26.05-a"
 SLURMCTLD, SLURMDBD = (at(kinds.STATEFUL_SET, name) for name in ("slurm-controller", "acct-accounting"))

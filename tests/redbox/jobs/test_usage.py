@@ -9,7 +9,7 @@ import pytest
 
 from redbox.core.domain import Caller, UnixUser
 from redbox.core.observations import TaskObservation
-from redbox.core.workload_manager import PastUsage, StepUsage
+from redbox.core.workload_manager import JobHandle, PastUsage, StepUsage
 from redbox.jobs import usage
 from redbox.jobs.errors import Forbidden, JobsBusy
 from redbox.jobs.usage import UsageOfJobs
@@ -115,9 +115,9 @@ def test_a_measure_that_takes_long_is_there_for_who_asks_again(
     use(world, running(world, "k1"), 3, 100)
     answer = world.slurm.usage
 
-    async def slowly(user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+    async def slowly(user: UnixUser, jobs: Collection[JobHandle]) -> tuple[StepUsage, ...]:
         await world.clock.sleep(usage.WAIT_S + 1)
-        return await answer(user, job_ids)
+        return await answer(user, jobs)
 
     monkeypatch.setattr(world.slurm, "usage", slowly)
     asked = world.begin(used.of_caller(caller()))
@@ -140,10 +140,10 @@ def test_a_user_of_many_owners_whose_agent_hangs_leaves_calls_to_others(
     ended(world, "past", bob)
     answer, accounting = world.slurm.usage, world.slurm.past_usage
 
-    async def hang_for_alice(user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+    async def hang_for_alice(user: UnixUser, jobs: Collection[JobHandle]) -> tuple[StepUsage, ...]:
         if user != BOB:
             await world.clock.sleep(1000)
-        return await answer(user, job_ids)
+        return await answer(user, jobs)
 
     async def read_nothing_for_alice(
         user: UnixUser, job_ids: Collection[str]
