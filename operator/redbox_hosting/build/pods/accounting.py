@@ -21,6 +21,7 @@ from redbox_hosting.build.pods.parts import (
     pod_spec,
     restricted_pod,
     selector,
+    tcp_probe,
     users_volume,
     with_user_template,
 )
@@ -77,8 +78,8 @@ def slurmdbd_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         cell.image,
         args=[SLURMDBD],
         ports=[{"name": SLURMDBD, "containerPort": names.PORT_SLURMDBD}],
-        # No release of slurmdbd answers HTTP.
-        readinessProbe={"tcpSocket": {"port": names.PORT_SLURMDBD}, "periodSeconds": 2},
+        # slurmdbd has no HTTP, in no release.
+        readinessProbe=tcp_probe(names.PORT_SLURMDBD),
         volumeMounts=[
             mount("etc", "/etc/slurm", read_only=True),
             mount("run", "/run"),
@@ -132,7 +133,7 @@ def mariadb_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
         command=["/bin/sh", "-ec", START_DATABASE],
         env=[{"name": "PASSWORD", "valueFrom": password}],
         ports=[{"name": "mysql", "containerPort": names.PORT_MARIADB}],
-        readinessProbe={"tcpSocket": {"port": names.PORT_MARIADB}, "periodSeconds": 2},
+        readinessProbe=tcp_probe(names.PORT_MARIADB),
         volumeMounts=[
             mount("data", "/var/lib/mysql"),
             mount("run", "/run/mysqld"),

@@ -191,13 +191,15 @@ def mount(name: str, path: str, *, read_only: bool = False) -> Manifest:
 
 
 def slurm_probe(cell: SlurmCell, port: int) -> Manifest:
-    """Readiness by Slurm's own word where the release has it."""
-    check: Manifest = (
-        {"httpGet": {"path": "/readyz", "port": port}}
-        if cell.release.has_metrics
-        else {"tcpSocket": {"port": port}}
-    )
-    return {**check, "periodSeconds": 2}
+    """Readiness of slurmctld, by its own word where the release has it."""
+    if not cell.release.has_metrics:
+        return tcp_probe(port)
+    return {"httpGet": {"path": "/readyz", "port": port}, "periodSeconds": 2}
+
+
+def tcp_probe(port: int) -> Manifest:
+    """Readiness of a daemon that listens once it is ready."""
+    return {"tcpSocket": {"port": port}, "periodSeconds": 2}
 
 
 def dns(cell: SlurmCell) -> Manifest:

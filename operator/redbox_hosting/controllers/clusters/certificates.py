@@ -20,6 +20,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from redbox_hosting.api import names
+from redbox_hosting.api.controller import SlurmController
+from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_kube.controller.steps import StepFailed
 
 PEM = serialization.Encoding.PEM
@@ -114,6 +117,19 @@ class ClusterAuthority:
         except Exception:  # noqa: BLE001 (whatever is wrong with it, a new one helps)
             return True
         return _is_old(certificate, now) or files.get("ca.crt") != self.trusted
+
+
+async def ensure_authority(
+    secrets: SecretFiles, controller: SlurmController, now: datetime
+) -> tuple[ClusterAuthority, str]:
+    """Of its Secret, made or renewed if that is due; and what was done."""
+    name, subject = names.authority_name(controller.name), f"{controller.name}.{controller.namespace}"
+    files, did = await secrets.ensure(controller, name, lambda: ClusterAuthority.make(subject, now).files)
+    authority = ClusterAuthority.read(files)
+    if renewed := authority.renewed(subject, now):
+        _, did = await secrets.ensure(controller, name, lambda: renewed.files, lambda found: found == files)
+        return renewed, did
+    return authority, did
 
 
 def client_context(files: Mapping[str, bytes]) -> ssl.SSLContext:

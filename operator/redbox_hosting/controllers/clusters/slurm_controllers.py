@@ -19,7 +19,7 @@ from redbox_hosting.api.daemons import Accounting
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.api.unbuilt import unbuilt_fields
 from redbox_hosting.build.config.releases import release_of
-from redbox_hosting.controllers.clusters.certificates import ClusterAuthority
+from redbox_hosting.controllers.clusters.certificates import ensure_authority
 from redbox_hosting.controllers.clusters.cluster_objects import (
     OWNED,
     config_objects,
@@ -246,7 +246,7 @@ class SlurmControllers:
     async def _make_keys(self, world: ClusterWorld) -> StepOutcome:
         controller, now, name = world.controller, self.context.clock(), world.controller.name
         keys, did = await self._token_keys(controller)
-        authority, made = await self._ensure_authority(controller, now)
+        authority, made = await ensure_authority(self._secrets, controller, now)
         done = [did, made]
         endpoints = [names.control_name(name)]
         if not controller.spec.external:
@@ -274,21 +274,6 @@ class SlurmControllers:
         if not made.get(JWT):
             raise StepFailed(f"Secret {keys} has no jwt.key: delete it and the cluster's pods")
         return (made[JWT], *filter(None, [made.get(FORMER_JWT)])), did
-
-    async def _ensure_authority(
-        self, controller: SlurmController, now: datetime
-    ) -> tuple[ClusterAuthority, str]:
-        name, subject = names.authority_name(controller.name), f"{controller.name}.{controller.namespace}"
-        files, did = await self._secrets.ensure(
-            controller, name, lambda: ClusterAuthority.make(subject, now).files
-        )
-        authority = ClusterAuthority.read(files)
-        if renewed := authority.renewed(subject, now):
-            _, did = await self._secrets.ensure(
-                controller, name, lambda: renewed.files, lambda found: found == files
-            )
-            return renewed, did
-        return authority, did
 
     async def _apply_network(self, world: ClusterWorld) -> StepOutcome:
         wanted = network_objects(world.built, self.context.operator)
