@@ -133,6 +133,10 @@ class SlurmSnapshots:
             except SlurmUnknown:
                 await asyncio.sleep(AWAITED_S)
                 continue
+            except Exception:
+                log.exception("defect", cluster="/".join(place))
+                await asyncio.sleep(IDLE_S)
+                continue
             if tag and newest != tag:
                 self.hurry(place)
                 await asyncio.sleep(CHANGING_S)
