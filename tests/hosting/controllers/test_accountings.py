@@ -180,7 +180,7 @@ async def test_its_own_image_says_which_release_slurmdbd_is(bench: AccessBench) 
     await is_ready(bench)
     (daemon,) = stateful_set(bench)["spec"]["template"]["spec"]["containers"]
     assert daemon["image"].endswith(":26.05")
-    assert daemon["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert daemon["readinessProbe"]["tcpSocket"] == {"port": 6819}  # of no release is HTTP served there
     assert bench.api.objects[at(names.ACCOUNTINGS, "acct")]["status"]["version"] == "26.05"
 
 
