@@ -308,7 +308,7 @@ class JobService:
             found = [record.key for record in records]
             wanted = [record for record in records if is_new_cancel(record, force=force)]
             save = tuple(to_cancel(record, self._context.clock.now(), force=force) for record in wanted)
-            added = self._tombstones(caller, of, key, attempt) if attempt is None or not records else Change()
+            added = self._burial(caller, of, key, attempt) if attempt is None or not records else Change()
             return replace(added, save=save)
 
         await self._store.change([lineage(of, key)], decide)
@@ -327,7 +327,7 @@ class JobService:
             )
         return tuple(self._view(record) for record in records)
 
-    def _tombstones(self, caller: Caller, owner: Owner, key: str, attempt: int | None) -> Change:
+    def _burial(self, caller: Caller, owner: Owner, key: str, attempt: int | None) -> Change:
         """An operator, who names the owner, is never refused: else its users' deleted jobs would stay."""
         stone = Tombstone(shared(owner), key, attempt or ALL_ATTEMPTS, self._context.clock.now())
         if self._store.tombstones.covering(JobKey(owner, key, stone.attempt)):
