@@ -125,6 +125,7 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
             {"name": "ssh", "configMap": {"name": name}},
             memory_volume("run"),
             memory_volume("slurm"),
+            memory_volume("sack-run"),
             {"name": "tmp", "emptyDir": {}},
             *_keys_of_users(spec),
             *users,
@@ -161,9 +162,10 @@ def _sack(cell: SlurmCell, mounts: list[Manifest]) -> Manifest:
         {"args": ["sack", "--cluster", cell.spec.name_in_slurm(cell.namespace, cell.name)]}
         if cell.release is SlurmRelease.R24_11
         else {
-            "command": ["/usr/sbin/sackd", "-D", "-f", "/etc/slurm/slurm.conf"],
+            "args": ["sackd", "--", "-f", "/etc/slurm/slurm.conf"],
             "env": [{"name": "RUNTIME_DIRECTORY", "value": "/run/slurm"}],
         }
     )
-    made = container("sack", cell.image, volumeMounts=[keys, *mounts], **own)
+    run = mount("sack-run", "/run")
+    made = container("sack", cell.image, volumeMounts=[keys, run, *mounts], **own)
     return {**made, "securityContext": {**SECURE, **security}}

@@ -38,7 +38,7 @@ KEY_VOLUMES = {
     "slurmdbd": ("etc", "run"),
     "slurmrestd": ("tls",),
     "control": ("tls",),
-    "login": ("keys", "host-key", "run"),
+    "login": ("keys", "host-key", "run", "sack-run"),
 }
 """By role: the operator's volumes with keys, with copies of them, or with the socket that signs with them."""
 MOST_NAMED = 5
