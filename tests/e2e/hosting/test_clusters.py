@@ -114,11 +114,17 @@ NONSENSE = {"extraConf": "SelectTypeParameters=CR_Nonsense"}
     ("spec", "words"),
     [
         pytest.param(NONSENSE, "slurmctld: error: Bad SelectTypeParameter: CR_Nonsense", id="slurmctld"),
-        pytest.param({**NONSENSE, "redbox": {"trial": False}}, "CR_Nonsense", id="without-a-trial"),
+        pytest.param(
+            {**NONSENSE, "redbox": {"trial": False}},
+            "CR_Nonsense",
+            id="without-a-trial",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(
             {"configFileRefs": [{"name": DEVICES}]},
             "slurmd: error: Parsing error at unrecognized key: Fool",
             id="slurmd",
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -188,6 +194,7 @@ def test_an_operator_that_is_killed_goes_on_where_it_was(two_idle: HostedSlurm, 
     assert two_idle.job(job)["JobState"] == "RUNNING"
 
 
+@pytest.mark.nightly
 def test_each_selected_kubernetes_node_has_a_worker(two_idle: HostedSlurm) -> None:
     """It stays until its job has ended after its node is selected no more."""
     nodes = two_idle.kubernetes.list("node")

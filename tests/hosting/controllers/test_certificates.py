@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from redbox_hosting.api import names
 from redbox_hosting.controllers.clusters.certificates import (
     AUTHORITY_LIFE,
     OVERLAP,
     ClusterAuthority,
     client_context,
+    ensure_authority,
 )
-from redbox_hosting.controllers.clusters.slurm_controllers import SlurmControllers
+from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.controller.steps import StepFailed
@@ -117,12 +119,13 @@ def test_servers_get_certificates_in_each_phase_of_a_change() -> None:
 
 async def test_the_secret_of_an_authority_is_renewed_in_place() -> None:
     api = FakeApiServer()
-    controllers = SlurmControllers(context_at(api))
+    context = context_at(api)
+    secrets = SecretFiles(context.writer, context.owned_objects(names.CONTROLLERS, ()))
     secret = ResourcePath(kinds.SECRET, "slurm-authority", "hpc")
     later = NOW + AUTHORITY_LIFE * 0.7
-    first, _ = await controllers._ensure_authority(controller(), NOW)
+    first, _ = await ensure_authority(secrets, controller(), NOW)
     for now, former in ((NOW, None), (later, first), (later + OVERLAP, None)):
-        authority, _ = await controllers._ensure_authority(controller(), now)
+        authority, _ = await ensure_authority(secrets, controller(), now)
         assert (authority.former and authority.former.files) == (former and former.files)
         stored = {name: base64.b64decode(text) for name, text in api.objects[secret]["data"].items()}
         assert stored == authority.files
