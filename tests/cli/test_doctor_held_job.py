@@ -128,7 +128,8 @@ def test_a_doctor_that_is_ended_leaves_no_job(kubectl: Kubectl, at: str, number:
         takes = 'cat >"$ANSWERS/part"; mv "$ANSWERS/part" "$ANSWERS/created"; exec sleep 60'
         kubectl.when('*"create --output=json --filename"*', takes)
     kubectl.answers("job", slurmjob("doctor-x", "Pending", jobID=None))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it,
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and under nohup this one
     with begun(kubectl) as doctor:
         until_called(kubectl, at)
         while not (kubectl.folder / "created").exists():
