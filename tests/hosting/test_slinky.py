@@ -27,19 +27,19 @@ UPDATES, WANTED = "hosting/controllers/test_node_set_updates.py", "hosting/nodes
 SCALING, KINDS = "hosting/nodeset/test_scaling.py", "e2e/hosting/test_kinds.py"
 RESTATED: dict[str, list[str] | str] = {
     # end to end
-    "controller and restapi are ready": [f"{EXAMPLES}::test_all_are_ready"],
+    "controller and restapi are ready": [f"{EXAMPLES}::test_the_commands_of_the_page_run_a_job"],
     "what each object makes is owned by it": ["hosting/test_slinky.py::test_all_is_owned_by_its_object"],
-    "the login pods are ready": "LoginSets have no pods yet",
+    "the login pods are ready": ["e2e/hosting/test_logins.py::test_a_user_submits_from_each_login_pod"],
     "slurmctld answers to a worker, and to itself": [f"{CLUSTERS}::test_a_job_runs_on_all_nodes"],
     "srun hostname is the node's name": [
         f"{CLUSTERS}::test_a_job_runs_on_all_nodes",
-        f"{EXAMPLES}::test_a_job_of_a_user_is_accounted",
+        f"{EXAMPLES}::test_a_job_of_a_user_is_accounted_and_leaves_nothing",
     ],
     "a node's address is a name that all pods resolve": [
         "hosting/test_slinky.py::test_a_worker_has_a_name_that_all_pods_resolve"
     ],
     "nodes become idle": [
-        f"{EXAMPLES}::test_all_are_ready",
+        f"{EXAMPLES}::test_the_commands_of_the_page_run_a_job",
         f"{SETS}::test_workers_are_born_protected_and_idle_ones_are_available",
     ],
     "one worker, two, and one again": [
@@ -54,7 +54,7 @@ RESTATED: dict[str, list[str] | str] = {
         "hosting/controllers/test_access.py::test_slurmrestd_serves_accounting_once_slurmctld_has_it",
     ],
     "sacctmgr has the cluster, an account and users": [
-        f"{EXAMPLES}::test_a_job_of_a_user_is_accounted",
+        f"{EXAMPLES}::test_a_job_of_a_user_is_accounted_and_leaves_nothing",
         "hosting/controllers/test_accounting_users.py::test_the_account_default_and_its_users_are_added",
     ],
     "metrics are served": "the pods of 26.05 serve Slurm's own; spec.metrics makes no ServiceMonitor",
@@ -70,7 +70,7 @@ RESTATED: dict[str, list[str] | str] = {
         f"{UPDATES}::test_an_image_that_does_not_start_stops_after_one",
         "hosting/controllers/test_worker_plans.py::test_how_many_may_be_missing",
     ],
-    "podsShouldBeOnNode": "scalingMode DaemonSet is not built, and is named as such",
+    "podsShouldBeOnNode": [f"{CLUSTERS}::test_each_selected_kubernetes_node_has_a_worker"],
     "syncSlurmNodeRecords": [
         f"{SCALING}::test_a_record_outlives_its_pod_while_something_needs_it",
         "hosting/controllers/test_node_set_faults.py::test_a_deleted_node_set_leaves_no_record",
