@@ -80,7 +80,7 @@ async def until(holds: Callable[[], object]) -> None:
     [
         ("endless body", "/v1/jobs: an answer of more than 2 MiB"),
         ("690,000 items", "/v1/jobs: an answer with more than 8,192 objects and lists"),
-        ("200,000 values that are none", FOREIGN + "items 0 key Field required"),
+        ("200,000 values that are none", FOREIGN + "items 0 nodes 0 Input should be a valid string"),
         ("700 items that are none", FOREIGN + "items 0 key Field required"),
         ("lists in lists", FOREIGN + "Invalid JSON: recursion limit exceeded at line 1 column "),
         ("endless pages", "it lists more than 1000 jobs that have not ended"),
