@@ -16,11 +16,11 @@ import copy
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, Unpack, cast
 
 from redbox_kube.api import kinds
 from redbox_kube.api.metadata_list import ObjectMetadata
-from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
+from redbox_kube.api.objects import ApiRefused, DeleteOptions, Object, ObjectClient, PodRef, ResourcePath
 from tests.kube.object_api import ObjectApi
 from tests.kube.object_rules import (
     check_immutable,
@@ -256,7 +256,7 @@ class FakeApiServer:
         return patched if dry_run else self._stored(where, patched)
 
     async def delete(
-        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: str | int
+        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: Unpack[DeleteOptions]
     ) -> HTTPStatus:
         del options
         self._receive("delete", where)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from redbox_kube.api.metadata_list import ObjectMetadata
-from redbox_kube.api.objects import Object, PodRef, ResourcePath
+from redbox_kube.api.objects import DeleteOptions, Object, PodRef, ResourcePath
 
 
 class ObjectApi(Protocol):
@@ -35,7 +35,7 @@ class ObjectApi(Protocol):
         self, where: ResourcePath, operations: list[Object], *, dry_run: bool = False
     ) -> Object | None: ...
     async def delete(
-        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: str | int
+        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: Unpack[DeleteOptions]
     ) -> HTTPStatus: ...
     def pages(
         self, where: ResourcePath, selection: Mapping[str, str] | None = None

@@ -97,6 +97,13 @@ class ResourcePath:
         return f"{root}{namespace}/{'/'.join(filter(None, parts))}"
 
 
+class DeleteOptions(TypedDict, total=False):
+    """Of Kubernetes, by its names."""
+
+    gracePeriodSeconds: int
+    propagationPolicy: str
+
+
 class RequestOptions(TypedDict, total=False):
     """The parts of a request beside its method and path."""
 
@@ -210,11 +217,16 @@ class ObjectClient:
         )
 
     async def delete(
-        self, where: ResourcePath, *, uid: str = "", version: str = "", **delete_options: str | int
+        self,
+        where: ResourcePath,
+        *,
+        uid: str = "",
+        version: str = "",
+        **options: Unpack[DeleteOptions],
     ) -> HTTPStatus:
         """OK; NOT_FOUND if it was gone; CONFLICT if it has another uid or resourceVersion than these."""
         required = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
-        body: Object = {**delete_options, **({"preconditions": required} if required else {})}
+        body: Object = {**options, **({"preconditions": required} if required else {})}
         try:
             await self._ask("DELETE", where.path(), body=body)
         except ApiRefused as refusal:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from typing import Unpack
 
 from prometheus_client import Counter
 
 from redbox_kube.api.events import Event
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiError, ApiRefused, DeleteOptions, Object, ObjectClient, ResourcePath
 from redbox_kube.status.conditions import ConditionEvent
 from redbox_kube.status.event_writer import EventWriter
 
@@ -60,7 +61,7 @@ class StatusWriter:
         return written
 
     async def delete(
-        self, where: ResourcePath, uid: str, *, version: str = "", **options: str | int
+        self, where: ResourcePath, uid: str, *, version: str = "", **options: Unpack[DeleteOptions]
     ) -> HTTPStatus:
         """Delete the object that has this uid, with `version` only this version; answers as ObjectClient."""
         if why_not := self._why_not_delete(where.namespace):

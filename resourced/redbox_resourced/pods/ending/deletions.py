@@ -77,7 +77,7 @@ class PodDeletions:
                 return self._overdue_in(pod) or self._late_in(pod) or None
         async with self.statuses.slots.of(pod.namespace):
             path = ResourcePath(kinds.POD, pod.name, pod.namespace)
-            await self.objects.delete(path, uid=pod.uid, grace_s=0)
+            await self.objects.delete(path, uid=pod.uid, gracePeriodSeconds=0)
         return None
 
     def pod_is_gone(self, pod: BoundPod) -> None:

@@ -19,7 +19,7 @@ from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import POD
-from redbox_kube.api.objects import ResourcePath
+from redbox_kube.api.objects import DeleteOptions, ResourcePath
 from redbox_kube.status.status_writer import StatusWriter
 
 FORCED_GRACE_S = 30
@@ -93,7 +93,7 @@ class WorkerRemoval:
             if written is None:
                 return Removal(has_changed=True)
             version = str(written["metadata"]["resourceVersion"])
-        options = {"gracePeriodSeconds": FORCED_GRACE_S} if pod.force_delete else {}
+        options: DeleteOptions = {"gracePeriodSeconds": FORCED_GRACE_S} if pod.force_delete else {}
         answer = await self.writer.delete(where, pod.uid, version=version, **options)
         if answer is HTTPStatus.OK:
             return Removal(decision)
