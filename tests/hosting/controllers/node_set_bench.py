@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Unpack
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -21,7 +21,7 @@ from redbox_hosting.controllers.watched_kinds import HostingWatches
 from redbox_hosting.controllers.workers.node_sets import NodeSets
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_kube.api import kinds
-from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, DeleteOptions, Object, ResourcePath
 from redbox_kube.controller.controller import run_controllers
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.namespace_leases import NamespaceLeases
@@ -58,7 +58,7 @@ class GuardedApiServer(FakeApiServer):
         self._slurm = slurm
 
     async def delete(
-        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: str | int
+        self, where: ResourcePath, *, uid: str = "", version: str = "", **options: Unpack[DeleteOptions]
     ) -> HTTPStatus:
         metadata = self.objects.get(where, {}).get("metadata", {})
         if where.kind == kinds.POD:
