@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from redbox_bed.bed import Bed
-from redbox_bed.core.errors import CommandError
+from redbox_bed.core.errors import BedError
 from tests.e2e.harness.hosted_slurm import (
     CLUSTER,
     NAMESPACE,
@@ -140,7 +140,7 @@ def test_files_come_in(logins: Logins) -> None:
 
 @pytest.mark.parametrize("user", ["bob", "root", "slurm", "nobody"])
 def test_a_key_is_its_users_alone(logins: Logins, user: str) -> None:
-    with pytest.raises(CommandError, match="Permission denied"):
+    with pytest.raises(BedError, match="Permission denied"):
         logins.ssh("true", user=user)
 
 
