@@ -51,7 +51,10 @@ AuthorizedKeysCommandUser nobody
 AcceptEnv LANG LC_*
 X11Forwarding no
 PrintMotd no
+PerSourcePenalties no
 Subsystem sftp internal-sftp"""
+"""Without penalties: behind a load balancer or a port-forward all users may come from one address, and who fails
+to log in would keep the others out."""
 
 
 @dataclass(frozen=True, slots=True)
