@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, Self, Unpack, cast
 
 from redbox_kube.api import kinds
 from redbox_kube.api.metadata_list import ObjectMetadata
-from redbox_kube.api.objects import ApiRefused, DeleteOptions, Object, ObjectClient, PodRef, ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
+from redbox_kube.api.request_options import DeleteOptions
 from tests.kube.object_api import ObjectApi
 from tests.kube.object_rules import (
     check_immutable,

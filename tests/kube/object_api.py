@@ -7,7 +7,8 @@ from http import HTTPStatus
 from typing import Protocol, Unpack
 
 from redbox_kube.api.metadata_list import ObjectMetadata
-from redbox_kube.api.objects import DeleteOptions, Object, PodRef, ResourcePath
+from redbox_kube.api.objects import Object, PodRef, ResourcePath
+from redbox_kube.api.request_options import DeleteOptions
 
 
 class ObjectApi(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, Self, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -22,6 +22,7 @@ from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, 
 from redbox_kube.api.kinds import Kind
 from redbox_kube.api.kubernetes_client import client, config
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
+from redbox_kube.api.request_options import DeleteOptions, RequestOptions
 from redbox_shared.printable import printable_texts
 
 Object = dict[str, Any]
@@ -95,22 +96,6 @@ class ResourcePath:
         namespace = f"/namespaces/{_segment(self.namespace)}" if self.namespace else ""
         parts = (self.kind.plural, _segment(self.name) if self.name else "", subresource)
         return f"{root}{namespace}/{'/'.join(filter(None, parts))}"
-
-
-class DeleteOptions(TypedDict, total=False):
-    """Of Kubernetes, by its names."""
-
-    gracePeriodSeconds: int
-    propagationPolicy: str
-
-
-class RequestOptions(TypedDict, total=False):
-    """The parts of a request beside its method and path."""
-
-    query: Mapping[str, str]
-    body: Object | list[Object]
-    content_type: str
-    accept: str
 
 
 class PodRef(NamedTuple):

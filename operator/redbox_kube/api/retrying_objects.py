@@ -10,7 +10,8 @@ from http import HTTPStatus
 from typing import Unpack
 
 from redbox_kube.api.kubernetes_client import client
-from redbox_kube.api.objects import ApiError, ApiRefused, ApiTooLong, ObjectClient, RequestOptions
+from redbox_kube.api.objects import ApiError, ApiRefused, ApiTooLong, ObjectClient
+from redbox_kube.api.request_options import RequestOptions
 from redbox_shared.backoff import Backoff
 
 BACKOFF = Backoff(0.5, 8.0)

@@ -13,7 +13,8 @@ from typing import Unpack
 from prometheus_client import Counter
 
 from redbox_kube.api.events import Event
-from redbox_kube.api.objects import ApiError, ApiRefused, DeleteOptions, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.api.request_options import DeleteOptions
 from redbox_kube.status.conditions import ConditionEvent
 from redbox_kube.status.event_writer import EventWriter
 

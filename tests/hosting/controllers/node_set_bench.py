@@ -21,7 +21,8 @@ from redbox_hosting.controllers.watched_kinds import HostingWatches
 from redbox_hosting.controllers.workers.node_sets import NodeSets
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_kube.api import kinds
-from redbox_kube.api.objects import ApiRefused, DeleteOptions, Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
+from redbox_kube.api.request_options import DeleteOptions
 from redbox_kube.controller.controller import run_controllers
 from redbox_kube.controller.metrics import ControllerMetrics
 from redbox_kube.controller.namespace_leases import NamespaceLeases

@@ -53,8 +53,8 @@ X11Forwarding no
 PrintMotd no
 PerSourcePenalties no
 Subsystem sftp internal-sftp"""
-"""Without penalties: behind a load balancer or a port-forward all users may come from one address, and who fails
-to log in would keep the others out."""
+"""Without penalties: behind a load balancer all users may come from one address, and one who fails to log in
+would keep the others out."""
 
 
 @dataclass(frozen=True, slots=True)

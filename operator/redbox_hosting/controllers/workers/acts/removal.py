@@ -19,7 +19,8 @@ from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import POD
-from redbox_kube.api.objects import DeleteOptions, ResourcePath
+from redbox_kube.api.objects import ResourcePath
+from redbox_kube.api.request_options import DeleteOptions
 from redbox_kube.status.status_writer import StatusWriter
 
 FORCED_GRACE_S = 30
