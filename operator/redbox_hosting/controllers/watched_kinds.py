@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
@@ -15,6 +16,8 @@ from redbox_kube.api.objects import ObjectClient
 from redbox_kube.controller.kube_object import ObjectT, read_object
 from redbox_kube.controller.owned import ManagedKinds
 from redbox_kube.controller.watched import WatchedKind
+
+OfController = TypeVar("OfController", NodeSet, LoginSet, RestApi)
 
 
 class HostingWatches:
@@ -35,9 +38,16 @@ class HostingWatches:
 
     def node_sets_of(self, controller: Place) -> list[NodeSet]:
         """Those of this Controller, sorted by name; also those that are being deleted."""
-        return sorted(self._node_sets_of(controller), key=lambda node_set: node_set.name)
+        return sorted(_of(controller, self.node_sets), key=lambda node_set: node_set.name)
 
-    def _node_sets_of(self, controller: Place) -> Iterator[NodeSet]:
-        for (namespace, _), node_set in self.node_sets.items():
-            if (namespace, node_set.spec.controller_ref.name) == controller:
-                yield node_set
+    def login_sets_of(self, controller: Place, _: SlurmController) -> list[Place]:
+        return [login_set.place for login_set in _of(controller, self.login_sets)]
+
+    def rest_apis_of(self, controller: Place, _: SlurmController) -> list[Place]:
+        return [rest_api.place for rest_api in _of(controller, self.rest_apis)]
+
+
+def _of(controller: Place, kind: WatchedKind[OfController]) -> Iterator[OfController]:
+    for (namespace, _), item in kind.items():
+        if (namespace, item.spec.controller_ref.name) == controller:
+            yield item

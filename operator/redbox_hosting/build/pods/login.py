@@ -28,6 +28,7 @@ from redbox_hosting.build.pods.parts import (
     owner_reference,
     pod_spec,
     selector,
+    tcp_probe,
     users_volume,
     with_user_template,
 )
@@ -99,7 +100,7 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
         cell.image,
         args=[ROLE],
         ports=[{"name": "ssh", "containerPort": names.PORT_SSHD}],
-        readinessProbe={"tcpSocket": {"port": names.PORT_SSHD}, "periodSeconds": 2},
+        readinessProbe=tcp_probe(names.PORT_SSHD),
         volumeMounts=[
             etc,
             run,

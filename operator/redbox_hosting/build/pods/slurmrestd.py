@@ -26,6 +26,7 @@ from redbox_hosting.build.pods.parts import (
     pod_spec,
     restricted_pod,
     selector,
+    tcp_probe,
     with_user_template,
 )
 
@@ -105,7 +106,7 @@ def rest_deployment(cell: SlurmCell, asked: RestDeployment) -> Manifest:
         cell.image,
         args=["front", "--port", str(asked.port), "--target", SOCKET, *asks],
         ports=[{"name": "https", "containerPort": asked.port}],
-        readinessProbe={"tcpSocket": {"port": asked.port}, "periodSeconds": 2},
+        readinessProbe=tcp_probe(asked.port),
         volumeMounts=[run, mount("tls", "/etc/redbox/tls", read_only=True)],
     )
     spec = pod_spec(

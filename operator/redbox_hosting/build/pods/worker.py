@@ -26,6 +26,7 @@ from redbox_hosting.build.pods.parts import (
     users_volume,
     with_user_template,
 )
+from redbox_shared.sbatch_options import read_duration
 
 ROLE = "slurmd"
 CAPABILITIES = ["SETUID", "SETGID", "CHOWN", "KILL", "DAC_OVERRIDE", "FOWNER"]
@@ -54,6 +55,7 @@ NOT_OF_SLURMD = (
     *("args", "command", "lifecycle", "livenessProbe", "restartPolicy", "restartPolicyRules"),
     "startupProbe",
 )
+
 """What would run something else in the container slurmd, or end it with its jobs."""
 NOT_OF_PODS = ("activeDeadlineSeconds",)
 NOT_OF_TEMPLATES = (
@@ -298,12 +300,6 @@ def time_limit_seconds(text: str) -> int | None:
     """A time limit of Slurm: minutes, MM:SS, H:MM:SS, D-H, D-H:MM or D-H:MM:SS. None: unlimited."""
     if text.upper() in {"UNLIMITED", "INFINITE"}:
         return None
-    days, dash, rest = text.rpartition("-")
-    numbers = [int(part) for part in rest.split(":")]
-    if dash:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-    elif len(numbers) == 1:
-        hours, minutes, seconds = 0, numbers[0], 0
-    else:
-        hours, minutes, seconds = (0, 0, *numbers)[-3:]
-    return int(days or 0) * DAY_S + hours * HOUR_S + minutes * 60 + seconds
+    if (seconds := read_duration(text)) is None:
+        raise ValueError(f"{text} is no time limit")
+    return seconds

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from redbox_hosting.api import names
-from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.api.daemons import LoginSet
 from redbox_hosting.api.status import LoginSetStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
@@ -24,10 +21,9 @@ from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api import kinds
-from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
-from redbox_kube.controller.owned import DesiredObject
+from redbox_kube.controller.owned import DesiredObject, revision
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
 
@@ -70,14 +66,9 @@ class LoginSets:
             context.watches.login_sets,
             how,
             context.metrics,
-            watches=[*self._owned.watches, (context.watches.controllers, self._login_sets_of)],
+            watches=[*self._owned.watches, (context.watches.controllers, context.watches.login_sets_of)],
             serves=context.leases.may_write,
         )
-
-    def _login_sets_of(self, place: Place, _: SlurmController) -> Iterable[Place]:
-        for own, login_set in self.context.watches.login_sets.items():
-            if (own[0], login_set.spec.controller_ref.name) == place:
-                yield own
 
     async def _observe(self, login_set: LoginSet) -> LoginWorld:
         controller = self.context.controller_of(login_set.namespace, login_set.spec.controller_ref.name)
@@ -123,11 +114,10 @@ def login_objects(cell: SlurmCell, login_set: LoginSet) -> list[DesiredObject]:
     name = names.login_name(login_set.name)
     login = LoginCell(login_set.name, login_set.uid, login_set.spec)
     files = login_files(login.spec)
-    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
     made = [
         service_account(cell, ROLE, name),
         ssh_service(cell, login.name, login.owner, login.spec.service),
-        sshd_set(cell, login, digest),
+        sshd_set(cell, login, revision(files)),
     ]
     conf = {"metadata": {"labels": {names.LABEL_CLUSTER: cell.name}}, "data": files}
     return [DesiredObject(kinds.CONFIG_MAP, name, conf), *map(desired, made)]

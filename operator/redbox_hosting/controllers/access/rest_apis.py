@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from redbox_hosting.api import names
-from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.api.daemons import RestApi
 from redbox_hosting.api.status import RestApiStatus
 from redbox_hosting.build.pods.network import daemon_service, service_account
@@ -20,7 +18,6 @@ from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api import kinds
-from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.owned import DesiredObject
@@ -65,14 +62,9 @@ class RestApis:
             context.watches.rest_apis,
             how,
             context.metrics,
-            watches=[*self._owned.watches, (context.watches.controllers, self._rest_apis_of)],
+            watches=[*self._owned.watches, (context.watches.controllers, context.watches.rest_apis_of)],
             serves=context.leases.may_write,
         )
-
-    def _rest_apis_of(self, place: Place, _: SlurmController) -> Iterable[Place]:
-        for own, rest_api in self.context.watches.rest_apis.items():
-            if (own[0], rest_api.spec.controller_ref.name) == place:
-                yield own
 
     async def _observe(self, rest_api: RestApi) -> RestApiWorld:
         controller = self.context.controller_of(rest_api.namespace, rest_api.spec.controller_ref.name)

@@ -263,7 +263,8 @@ class NodeSets:
         if not any(decision.delete for decision in world.records.values()):
             return StepOutcome()
         client = self.context.slurm_of(*world.controller)
-        live = self._observer.records(world.node_set, await self._snapshots.read(world.controller))
+        newest = await self._snapshots.read(world.controller)
+        live = self._observer.records(world.node_set, newest, world.placement)
         due = [
             name
             for name, decision in live.items()

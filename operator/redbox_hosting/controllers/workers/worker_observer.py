@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -149,7 +149,7 @@ class WorkerObserver:
                 and not view.pod.is_ending
                 and gate(view.pod, snapshot).is_open
             ),
-            records=self.records(node_set, snapshot),
+            records=self.records(node_set, snapshot, placed),
             is_stale=is_stale,
             now=now,
         )
@@ -232,28 +232,33 @@ class WorkerObserver:
         node = await self._objects.get(ResourcePath(kinds.NODE, view.machine_name))
         return machine_of(node, self._context.clock().timestamp())[0]
 
-    def records(self, node_set: NodeSet, snapshot: SlurmSnapshot) -> dict[str, RecordDecision]:
+    def records(
+        self, node_set: NodeSet, snapshot: SlurmSnapshot, placed: Placement | None
+    ) -> dict[str, RecordDecision]:
         """Of nodes that a worker of this NodeSet had, by their names and by who took them out of service."""
         pods = {name for (_, name), _ in self._pods.items_in(node_set.namespace)}
         ours = {DrainOwner.OPERATOR, DrainOwner.SLURM}
+        is_former = self._of_a_machine(node_set, placed) if is_daemon_set(node_set.spec) else _never
         return {
-            node.name: record_decision(node.name, pods, snapshot)
-            for node in self._former_nodes(node_set, snapshot)
-            if node.name not in pods and drain_owner(node) in ours
+            name: record_decision(name, pods, snapshot)
+            for name, node in snapshot.nodes.items()
+            if name not in pods
+            and (_is_name_of(node_set, name) or is_former(node))
+            and drain_owner(node) in ours
         }
 
-    def _former_nodes(self, node_set: NodeSet, snapshot: SlurmSnapshot) -> Iterator[RestNode]:
+    def _of_a_machine(self, node_set: NodeSet, placed: Placement | None) -> Callable[[RestNode], bool]:
         """Of a worker on each Kubernetes node the record is kept, unless it is to be made again or pruned."""
-        placed = self._placement(node_set, self._design(node_set))
+        again = placed.start if placed is not None else {}
         prunes = node_set.spec.prune_slurm_node_records is RecordPruning.NODE_NOT_FOUND
         machines = {names.short_name(name) for (_, name), _ in self._machines.items()}
-        for name, node in snapshot.nodes.items():
-            if _is_name_of(node_set, name):
-                yield node
-            elif is_daemon_set(node_set.spec) and node_set.name in node.features:
-                is_pruned = prunes and placed is not None and name not in machines
-                if node_set.being_deleted or is_pruned or (placed is not None and name in placed.start):
-                    yield node
+
+        def is_former(node: RestNode) -> bool:
+            is_pruned = prunes and placed is not None and node.name not in machines
+            goes = node_set.being_deleted or is_pruned or node.name in again
+            return goes and node_set.name in node.features
+
+        return is_former
 
     def holds_workers(self, namespace: str) -> bool:
         return any(True for _ in self._pods.items_in(namespace))
@@ -290,6 +295,10 @@ class WorkerObserver:
         }
         everywhere = self._context.watches.node_sets.items()
         return found | {own for own, node_set in everywhere if is_daemon_set(node_set.spec)}
+
+
+def _never(_: RestNode) -> bool:
+    return False
 
 
 def _node_set_of(place: Place, view: WorkerView) -> Sequence[Place]:
