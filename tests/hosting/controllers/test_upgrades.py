@@ -24,6 +24,8 @@ from tests.hosting.factories import cell, node_set, worker
 OLD, NEW = "registry.example.org/redbox-slurm:24.11-a", "registry.example.org/redbox-slurm:26.05-a"
 SLURMCTLD, SLURMDBD = (at(kinds.STATEFUL_SET, name) for name in ("slurm-controller", "acct-accounting"))
 CONTROL, REST_API = (at(kinds.DEPLOYMENT, name) for name in ("slurm-control", "api-restapi"))
+LOGIN = at(kinds.STATEFUL_SET, "login-login")
+FOLLOWING = (CONTROL, REST_API, LOGIN)
 
 
 @pytest.fixture
@@ -56,15 +58,16 @@ def blocked(bench: AccessBench) -> str:
 
 
 async def runs(bench: AccessBench, image: str) -> None:
-    """All daemons of one cluster with accounting and a RestApi."""
+    """All daemons of one cluster with accounting, a RestApi and a LoginSet."""
     bench.put(names.ACCOUNTINGS, "acct", redbox={"database": {"enabled": True}})
     put_controller(bench, image, accountingRef={"name": "acct"})
     bench.put(names.REST_APIS, "api", controllerRef={"name": "slurm"})
+    bench.put(names.LOGIN_SETS, "login", controllerRef={"name": "slurm"})
     for where in (SLURMDBD, SLURMCTLD, CONTROL):
         await bench.has(lambda where=where: image_of(bench, where) == image)  # type: ignore[misc]
         rolls_out(bench, where)
     await bench.has(lambda: status_of(bench).get("image") == image)
-    await bench.has(lambda: image_of(bench, REST_API) == image)
+    await bench.has(lambda: image_of(bench, REST_API) == image_of(bench, LOGIN) == image)
 
 
 def status_of(bench: AccessBench) -> Mapping[str, Any]:
@@ -77,14 +80,14 @@ async def test_slurmdbd_goes_first_then_slurmctld_then_those_that_follow_it(benc
     put_controller(bench, NEW, accountingRef={"name": "acct"})
     await bench.has(lambda: image_of(bench, SLURMDBD) == NEW)
     await bench.has(lambda: "acct-accounting" in blocked(bench))
-    assert (image_of(bench, SLURMCTLD), image_of(bench, CONTROL), image_of(bench, REST_API)) == (OLD,) * 3
+    assert {image_of(bench, where) for where in (SLURMCTLD, *FOLLOWING)} == {OLD}
     rolls_out(bench, SLURMDBD)
     await bench.has(lambda: image_of(bench, SLURMCTLD) == NEW)
     await bench.has(lambda: not blocked(bench))
-    assert (image_of(bench, CONTROL), image_of(bench, REST_API)) == (OLD, OLD)
+    assert {image_of(bench, where) for where in FOLLOWING} == {OLD}
     assert status_of(bench)["image"] == OLD
     rolls_out(bench, SLURMCTLD)
-    for where in (CONTROL, REST_API):
+    for where in FOLLOWING:
         await bench.has(lambda where=where: image_of(bench, where) == NEW)  # type: ignore[misc]
 
 

@@ -77,7 +77,7 @@ class LoginSets:
         where = ResourcePath(kinds.CONFIG_MAP, mounted, login_set.namespace)
         return LoginWorld(
             login_set,
-            self.context.cell_of(controller),
+            self.context.running_cell_of(controller),
             sets.get(names.login_name(login_set.name)),
             await self.context.writer.objects.get(where) is not None,
         )
