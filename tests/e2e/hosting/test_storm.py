@@ -45,7 +45,7 @@ CALMS_WITHIN_S = 600.0
 TRUE_IN_TROUBLE = frozenset(
     {
         *("Degraded", "Draining", "MachinesLost", "NodesMissing", "NodesUnreadable", "PodAltered"),
-        *("Progressing", "SlurmRead"),
+        *("Progressing", "SlurmRead", "UpgradeBlocked"),
     }
 )
 NONE_LEFT = frozenset({"unavailableReplicas", "slurmAllocated", "slurmDown", "slurmDrain"})
