@@ -11,6 +11,7 @@ from pathlib import Path
 
 _TLS = Path("/etc/redbox/tls")
 _KEYS = Path("/etc/slurm")
+_STATE, _BACKUPS = Path("/var/spool/slurmctld"), Path("/backup")
 _SACK_SOCKET = Path("/run/slurm/sack.socket")
 _CONTAINER_LOG = Path("/proc/1/fd/2")
 _FAILED = 1
@@ -76,6 +77,18 @@ def _parser() -> argparse.ArgumentParser:
     front.add_argument("--connections", type=int, default=128)
     front.add_argument("--connections-per-address", type=int, default=32)
     _add_tls(front)
+
+    backup = role("backup", "a copy of slurmctld's state, with a dump of the database that lies there")
+    backup.add_argument("--folder", type=Path, default=_BACKUPS, help="of all backups")
+    backup.add_argument("--keep", type=int, default=28, help="as many backups; older ones are removed")
+    backup.add_argument(
+        "--database", action="store_true", help="with FOLDER/new/database.sql, which has to be there"
+    )
+    restore = role("restore", "put a backup's state back, once, before slurmctld starts")
+    restore.add_argument("backup", type=Path, help="its folder")
+    restore.add_argument("--first-job-id", type=int, required=True, help="FirstJobId of slurm.conf")
+    for each in (backup, restore):
+        each.add_argument("--state", type=Path, default=_STATE, help="slurmctld's StateSaveLocation")
 
     role("trial", "one slurmctld and one slurmd that run a new configuration, and the result")
     role("pre-stop", "preStop hook of a slurmd pod", hook=True)

@@ -1,4 +1,4 @@
-"""The roles of containers: Slurm's daemons under the supervisor, the servers beside them, and the trial."""
+"""The roles of containers: Slurm's daemons under the supervisor, servers beside them, trials and backups."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from redbox_slurmpod import entry
+from redbox_slurmpod.backup.copies import make_backup
+from redbox_slurmpod.backup.restore import restore as restore_state
 from redbox_slurmpod.pod import this_pod
 from redbox_slurmpod.poke import POKE_SOCKET
 from redbox_slurmpod.sack.server import Sack, listen_at
@@ -110,6 +113,22 @@ def trial(_: argparse.Namespace) -> int:
     return try_configuration(Folders())
 
 
+def backup(arguments: argparse.Namespace) -> int:
+    make_backup(
+        arguments.state,
+        arguments.folder,
+        datetime.now(UTC),
+        keep=max(arguments.keep, 1),
+        with_database=arguments.database,
+    )
+    return 0
+
+
+def restore(arguments: argparse.Namespace) -> int:
+    restore_state(arguments.backup, arguments.state, arguments.first_job_id)
+    return 0
+
+
 def _until_stopped(serving: Coroutine[Any, Any, None], place: str) -> int:
     """As PID 1 a program gets only the signals that it handles."""
 
@@ -134,4 +153,6 @@ ROLES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "sack": sack,
     "front": front,
     "trial": trial,
+    "backup": backup,
+    "restore": restore,
 }

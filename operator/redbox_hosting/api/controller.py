@@ -26,6 +26,9 @@ from redbox_kube.status.models import KubeModel
 LONGEST_CONF = 65_536
 CLUSTER_NAME = r"^[a-z0-9][a-z0-9_-]*$"
 KEYED_BY_NAME: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+BACKUP_PATH = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$"
+MOST_JOB_ID = 67_043_328
+"""Slurm's default of MaxJobId."""
 PATH = r"^/[A-Za-z0-9._~/-]*$"
 Label = Annotated[str, Field(max_length=1024)]
 Refs = Annotated[list[ObjectRef], Field(max_length=32)]
@@ -139,10 +142,16 @@ class TokenRules(KubeModel):
 
 
 class RestoreSource(KubeModel):
-    """A copy of state and database to begin with."""
+    """A backup of state and database to begin with."""
 
-    claim_name: Name = Field(description="The claim that holds the copy.")
-    path: str = Field("/", max_length=1024, pattern=PATH, description="The folder of the copy in it.")
+    claim_name: Name = Field(description="The claim that holds the backups.")
+    path: str = Field(max_length=1024, pattern=BACKUP_PATH, description="The folder of the backup in it.")
+    first_job_id: int = Field(
+        ge=1,
+        le=MOST_JOB_ID,
+        description="Slurm's FirstJobId: above each id that was given out after the backup. At least 100,000 "
+        "above nextJobId of its backup.json.",
+    )
 
 
 class RedboxControllerFields(KubeModel):
@@ -168,7 +177,11 @@ class RedboxControllerFields(KubeModel):
         description="The Unix users of the cluster. Left out: the users of the image.",
     )
     tokens: TokenRules | None = Field(None, description="What Tokens may be made.")
-    restore: RestoreSource | None = Field(None, description="Begin with the state and database of this copy.")
+    restore: RestoreSource | None = Field(
+        None,
+        description="Begin with the state and the database of this backup. Only a new Controller can; remove "
+        "it when it is done.",
+    )
     trial: bool = Field(
         default=True,
         description="A changed configuration first runs in a pod of its own, with a slurmctld and a slurmd.",

@@ -76,6 +76,15 @@ PROFILE_FIXED = rule(
     "(has(oldSelf.redbox) ? oldSelf.redbox.profile : 'Plain')",
     "redbox.profile is immutable: workers that run would not fit the new configuration",
 )
+RESTORE_FROM_THE_BEGINNING = rule(
+    "!(has(self.redbox) && has(self.redbox.restore)) || (has(oldSelf.redbox) && has(oldSelf.redbox.restore))",
+    "redbox.restore is for a new Controller: delete this one and the claim of its state first",
+)
+RESTORE_IS_KEPT = rule(
+    "!(has(self.redbox) && has(self.redbox.restore)) || (!(has(self.external) && self.external) && "
+    "!(has(self.persistence) && has(self.persistence.enabled) && !self.persistence.enabled))",
+    "redbox.restore needs a claim for slurmctld's state: leave persistence.enabled and external out",
+)
 ON_DEMAND = rule(
     "!(has(self.replicas) && has(self.redbox) && has(self.redbox.onDemand))",
     "leave replicas out with redbox.onDemand, which decides how many workers there are",
@@ -106,6 +115,8 @@ def _controller() -> Schema:
         ONE_DEFAULT,
         MAX_NODES_GROW,
         PROFILE_FIXED,
+        RESTORE_FROM_THE_BEGINNING,
+        RESTORE_IS_KEPT,
         *_fixed("clusterName", "slurmKeyRef", "jwtKeyRef", "jwtHs256KeyRef", "persistence"),
     ]
     columns = [

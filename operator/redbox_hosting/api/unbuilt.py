@@ -44,8 +44,6 @@ def _(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
         yield "spec.reconfigure", "remove it: the operator applies changes through slurmrestd"
     if spec.logfile:
         yield "spec.logfile", NO_SIDECAR
-    if spec.redbox.restore:
-        yield "spec.redbox.restore", "remove it, and copy the state into the claim before slurmctld starts"
 
 
 @_unbuilt.register

@@ -41,6 +41,11 @@ from tests.hosting.snapshots import check
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 IMAGE = cell().image
 PRIVILEGED = {"redbox": {"profile": "Privileged"}}
+RESTORE = {
+    "redbox": {
+        "restore": {"claimName": "slurm-backup", "path": "20261129T154700Z", "firstJobId": 100_047},
+    }
+}
 USERS = {"redbox": {"users": {"configMapRef": {"name": "people"}}}}
 KEYS = {
     "slurmKeyRef": {"name": "mine", "key": "slurm"},
@@ -79,6 +84,7 @@ OBJECTS: dict[str, Any] = {
     "slurmctld-24.11": slurmctld_set(cell(release=SlurmRelease.R24_11)),
     "slurmctld-own-keys-and-users": slurmctld_set(cell(KEYS | USERS)),
     "slurmctld-existing-claim": slurmctld_set(cell({"persistence": {"existingClaim": "mine"}})),
+    "slurmctld-restore": slurmctld_set(cell(RESTORE)),
     "slurmctld-without-state": slurmctld_set(cell({"persistence": {"enabled": False}})),
     "slurmctld-claim": slurmctld_set(
         cell({"persistence": {"storageClassName": "fast", "resources": {"requests": {"storage": "9Gi"}}}})
@@ -108,6 +114,7 @@ OBJECTS: dict[str, Any] = {
     "restapi": rest_deployment(cell(), REST),
     "slurmdbd": slurmdbd_set(cell(), ACCOUNTING),
     "mariadb": mariadb_set(cell(), ACCOUNTING),
+    "mariadb-restore": mariadb_set(cell(RESTORE), ACCOUNTING),
     "trial": trial_pod(cell({"template": {"spec": PLACED}}), "0123456789abcdef" * 2),
     "network-policies": network_policies(cell(), OPERATOR),
 }

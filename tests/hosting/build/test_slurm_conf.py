@@ -43,6 +43,7 @@ CASES: dict[str, ClusterInputs] = {
     "max-nodes": inputs({"redbox": {"maxNodes": 64}}),
     "accounting": inputs(accounting=SlurmdbdAddress("acct-accounting")),
     "accounting-outside": inputs(accounting=SlurmdbdAddress("dbd.example.org", 7819)),
+    "restore": inputs({"redbox": {"restore": {"claimName": "copies", "path": "1", "firstJobId": 100_047}}}),
     "metrics": inputs({"metrics": {"enabled": True}}),
     "metrics-24.11": inputs({"metrics": {"enabled": True}}, SlurmRelease.R24_11),
     "jwks": inputs({"jwksKeyRef": {"name": "idp", "key": "jwks"}}),

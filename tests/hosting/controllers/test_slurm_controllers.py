@@ -289,9 +289,9 @@ async def test_a_line_that_loads_code_is_named_and_nothing_is_started(api: FakeA
 
 
 async def test_a_field_that_is_not_built_is_named_while_the_cluster_runs(api: FakeApiServer) -> None:
-    api.put(SLURM, spec={"redbox": {"restore": {"claimName": "copy"}}})
+    api.put(SLURM, spec={"ha": {"enabled": True}})
     await eventually(lambda: condition(api, "Degraded").get("status") == "True")
-    assert "spec.redbox.restore is not built" in condition(api, "Configuration")["message"]
+    assert "spec.ha is not built" in condition(api, "Configuration")["message"]
     await eventually(lambda: at(kinds.STATEFUL_SET, "slurm-controller") in api.objects)
 
 

@@ -222,6 +222,8 @@ def _settings(inputs: ClusterInputs) -> dict[str, str]:
         **(PRIVILEGED if inputs.profile is Profile.PRIVILEGED else PLAIN),
         **_accounting(inputs.accounting),
     }
+    if restore := inputs.spec.redbox.restore:
+        relied_on["FirstJobId"] = str(restore.first_job_id)
     if inputs.spec.metrics and inputs.spec.metrics.enabled and inputs.release.has_metrics:
         relied_on["MetricsType"] = "metrics/openmetrics"
     return relied_on | DEFAULTS

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from redbox_hosting.api import names
 from redbox_hosting.api.daemons import AccountingSpec
 from redbox_hosting.build.pods.parts import (
+    BACKUP,
+    BACKUPS,
     MODE_KEYS,
     Manifest,
     SlurmCell,
+    backup_volume,
     container,
     daemon_container,
     key_sources,
@@ -37,6 +40,15 @@ if ! [ -d "$data" ]; then
   mkdir "$data.new"
   mariadb-install-db --auth-root-authentication-method=socket --auth-root-socket-user="$(id -un)" \
     --skip-test-db --datadir="$data.new" >/dev/null
+  if [ -n "$BACKUP" ]; then
+    socket=/run/mysqld/restore.sock
+    mariadbd --datadir="$data.new" --skip-networking --socket=$socket &
+    until mariadb-admin --socket=$socket ping >/dev/null 2>&1; do kill -0 $!; sleep 0.2; done
+    mariadb --socket=$socket --execute "CREATE DATABASE slurm_acct_db"
+    mariadb --socket=$socket slurm_acct_db <"$BACKUP/database.sql"
+    mariadb-admin --socket=$socket shutdown
+    wait $!
+  fi
   mv "$data.new" "$data"
 fi
 printf "CREATE DATABASE IF NOT EXISTS slurm_acct_db;
@@ -46,9 +58,9 @@ GRANT ALL ON slurm_acct_db.* TO slurm@'%%';
 " "$PASSWORD" "$PASSWORD" >/run/mysqld/init.sql
 exec mariadbd --datadir="$data" --init-file=/run/mysqld/init.sql "--bind-address=*" --skip-networking=OFF
 """
-"""A pod that ends in the middle of the installation leaves no half database. The operator makes the password
-of letters and digits; printf is the shell's own, so it is no argument of a process. Debian's configuration
-listens on loopback only."""
+"""A pod that ends in the middle of the installation, or of a restore, leaves no half database. The operator
+makes the password of letters and digits; printf is the shell's own, so it is no argument of a process.
+Debian's configuration listens on loopback only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +139,29 @@ def mariadb_set(cell: SlurmCell, accounting: AccountingCell) -> Manifest:
     name = names.database_name(accounting.name)
     own = labels(cell.name, MARIADB, accounting.name)
     password = {"secretKeyRef": {"name": name, "key": PASSWORD_KEY}}
+    source, volumes = cell.spec.redbox.restore, backup_volume(cell)
     daemon = container(
         MARIADB,
         accounting.spec.redbox.database.image or accounting.database_image,
         command=["/bin/sh", "-ec", START_DATABASE],
-        env=[{"name": "PASSWORD", "valueFrom": password}],
+        env=[
+            {"name": "PASSWORD", "valueFrom": password},
+            *([{"name": "BACKUP", "value": f"{BACKUPS}/{source.path}"}] if source else []),
+        ],
         ports=[{"name": "mysql", "containerPort": names.PORT_MARIADB}],
         readinessProbe=tcp_probe(names.PORT_MARIADB),
         volumeMounts=[
             mount("data", "/var/lib/mysql"),
             mount("run", "/run/mysqld"),
             mount("tmp", "/tmp"),  # noqa: S108 (a path in the pod)
+            *(mount(BACKUP, BACKUPS, read_only=True) for _ in volumes),
         ],
     )
     spec = pod_spec(
         [daemon],
-        [memory_volume("run"), {"name": "tmp", "emptyDir": {}}],
-        security=restricted_pod(names.MARIADB_UID, names.MARIADB_GID),
+        [memory_volume("run"), {"name": "tmp", "emptyDir": {}}, *volumes],
+        security=restricted_pod(names.MARIADB_UID, names.MARIADB_GID)
+        | ({"supplementalGroups": [names.SLURM_UID]} if source else {}),
         serviceAccountName=name,
         terminationGracePeriodSeconds=120,
     )

@@ -103,7 +103,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
     """One for each role. `operator` is the namespace and the name of the operator's pods' labels.
 
     Daemons, stepds and srun use ephemeral ports, so pods of one cluster reach each other on all ports. The
-    database is for slurmdbd alone, control for the operator, and sshd for everybody.
+    database is for slurmdbd and backups, control for the operator, and sshd for everybody.
     """
     cluster = {names.LABEL_CLUSTER: cell.name}
     from_operator = {
@@ -119,6 +119,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
         }
     }
     slurmdbd = {"podSelector": {"matchLabels": {names.LABEL_ROLE: "slurmdbd"}}}
+    backup = {"podSelector": {"matchLabels": {names.LABEL_ROLE: "backup"}}}
     rules: dict[str, list[Manifest]] = {
         "slurmctld": [
             {"from": [slurm]},
@@ -128,7 +129,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
         "login": [{"from": [slurm]}, {"ports": [{"port": names.PORT_SSHD, "protocol": "TCP"}]}],
         "slurmdbd": [{"from": [slurm]}],
         "control": [{"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}],
-        "mariadb": [{"from": [slurmdbd], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],
+        "mariadb": [{"from": [slurmdbd, backup], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],
     }
     return [*(_policy(cell, role, ingress) for role, ingress in rules.items()), _isolated(cell, "trial")]
 

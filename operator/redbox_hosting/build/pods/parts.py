@@ -21,6 +21,7 @@ SECURE: Manifest = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+BACKUP, BACKUPS = "backup", "/backup"
 MODE_KEYS, MODE_OWNER, MODE_PROGRAMS = 0o440, 0o400, 0o555
 """Files of a configuration may be programs: slurmctld runs PrologSlurmctld from there."""
 
@@ -183,6 +184,13 @@ def users_volume(cell: SlurmCell) -> tuple[list[Manifest], list[Manifest]]:
         return [], []
     volume = {"name": "users", "configMap": {"name": users.config_map_ref.name}}
     return [volume], [{"name": "users", "mountPath": "/var/lib/extrausers", "readOnly": True}]
+
+
+def backup_volume(cell: SlurmCell) -> list[Manifest]:
+    """The volume of the backup that the cluster begins with; none of any other one."""
+    source = cell.spec.redbox.restore
+    claim = {"claimName": source.claim_name, "readOnly": True} if source else {}
+    return [{"name": BACKUP, "persistentVolumeClaim": claim}] if claim else []
 
 
 def mount(name: str, path: str, *, read_only: bool = False) -> Manifest:

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 
 from redbox_hosting.api import names
 from redbox_hosting.build.pods.parts import (
+    BACKUP,
+    BACKUPS,
     MODE_KEYS,
     MODE_PROGRAMS,
     OPERATOR_IN_TLS,
     Manifest,
     SlurmCell,
+    backup_volume,
     config_source,
     container,
     daemon_container,
@@ -28,7 +31,7 @@ from redbox_hosting.build.pods.parts import (
     with_user_template,
 )
 
-ROLE = "slurmctld"
+ROLE, RESTORE = "slurmctld", "restore"
 DEFAULT_SIZE = "4Gi"
 
 
@@ -103,7 +106,8 @@ def _pod(cell: SlurmCell) -> Manifest:
     ]
     return pod_spec(
         [daemon_container(own, cell.spec.slurmctld)],
-        volumes,
+        [*volumes, *backup_volume(cell)],
+        **_restoring(cell),
         security=restricted_pod(names.SLURM_UID),
         serviceAccountName=names.account_name(cell.name, ROLE),
         dnsConfig=dns(cell),
@@ -114,6 +118,27 @@ def _pod(cell: SlurmCell) -> Manifest:
         ],
         terminationGracePeriodSeconds=30,
     )
+
+
+def _restoring(cell: SlurmCell) -> Manifest:
+    """The init container that puts the state of a backup back, before slurmctld starts."""
+    source = cell.spec.redbox.restore
+    if source is None:
+        return {}
+    own = container(
+        RESTORE,
+        cell.image,
+        args=[RESTORE, f"--first-job-id={source.first_job_id}", f"{BACKUPS}/{source.path}"],
+        # The operator reads there why it does not.
+        terminationMessagePolicy="FallbackToLogsOnError",
+        volumeMounts=[
+            mount(BACKUP, BACKUPS, read_only=True),
+            mount("state", "/var/spool/slurmctld"),
+            mount("tmp", "/tmp"),  # noqa: S108 (a path in the pod)
+        ],
+    )
+    policy = cell.spec.slurmctld.get("imagePullPolicy")
+    return {"initContainers": [{**own, **({"imagePullPolicy": policy} if policy else {})}]}
 
 
 def _state(cell: SlurmCell) -> list[Manifest]:

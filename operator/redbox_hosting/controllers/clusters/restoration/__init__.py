@@ -1,0 +1,1 @@
+"""A Controller that begins with a backup."""
