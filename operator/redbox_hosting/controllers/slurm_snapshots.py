@@ -19,6 +19,7 @@ import structlog
 from redbox_hosting.controllers.slurm_connections import SlurmConnections
 from redbox_hosting.slurm.answers import RestNode
 from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown
+from redbox_hosting.slurm.old_reasons import OldReasons
 from redbox_hosting.slurm.snapshot import SlurmSnapshot, read_snapshot
 from redbox_hosting.slurm.supervisor_feed import next_tag
 from redbox_kube.api.informer import Place
@@ -40,6 +41,7 @@ class _Cluster:
     changed_at: float = field(default_factory=monotonic)
     awaited_by: dict[str, bool] = field(default_factory=dict)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    old_reasons: OldReasons = field(default_factory=OldReasons)
 
     def pause_s(self) -> float:
         if not any(self.awaited_by.values()):
@@ -97,15 +99,16 @@ class SlurmSnapshots:
 
     async def read(self, place: Place) -> SlurmSnapshot:
         """A live one."""
-        snapshot = await self._read(place)
+        cluster = self._clusters.get(place)
+        snapshot = await self._read(place, cluster.old_reasons if cluster else OldReasons())
         if cluster := self._clusters.get(place):
             self._keep(place, cluster, snapshot)
         return snapshot
 
-    async def _read(self, place: Place) -> SlurmSnapshot:
+    async def _read(self, place: Place, old_reasons: OldReasons) -> SlurmSnapshot:
         taken_at = monotonic()
         try:
-            return await read_snapshot(self._connections.slurm_of(*place), taken_at)
+            return await read_snapshot(self._connections.slurm_of(*place), taken_at, old_reasons)
         except SlurmrestdError as error:
             return SlurmSnapshot(taken_at, unknown=str(error))
         except Exception as error:

@@ -7,11 +7,10 @@ from enum import StrEnum
 
 from redbox_hosting.api.names import REASON_PREFIX
 from redbox_hosting.slurm.answers import RestNode
+from redbox_hosting.slurm.old_reasons import NOT_RESPONDING, REBOOTED
 from redbox_shared.printable import printable
 
-REBOOTED = "Node unexpectedly rebooted"
 RESUME_TIMEOUT = "ResumeTimeout reached"
-NOT_RESPONDING = "Not responding"
 RESUMABLE = frozenset({REBOOTED, RESUME_TIMEOUT})
 """Matched exactly: Slurm has other reasons, such as `Low RealMemory`, that need somebody."""
 SLURMS_OWN = RESUMABLE | {NOT_RESPONDING}

@@ -73,6 +73,7 @@ class RestNode(_Row):
     name: str = Field(min_length=1, max_length=255)
     state: States
     reason: str = ""
+    reason_changed_at: MaybeNumber = None
     address: str = ""
     instance_id: str = ""
     comment: str = ""

@@ -9,6 +9,7 @@ from time import monotonic
 from redbox_hosting.slurm.answers import RestJob, RestNode, RestReservation
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import SlurmrestdError
+from redbox_hosting.slurm.old_reasons import OldReasons
 
 TERMINAL = frozenset(
     {
@@ -66,13 +67,13 @@ def has_ended(job: RestJob) -> bool:
     return bool(job.job_state & TERMINAL) and not job.job_state & NOT_OVER
 
 
-async def read_snapshot(client: SlurmrestdClient, taken_at: float) -> SlurmSnapshot:
+async def read_snapshot(client: SlurmrestdClient, taken_at: float, old_reasons: OldReasons) -> SlurmSnapshot:
     """`taken_at` is the time before the first request: whatever it shows is at least as new.
 
     Unless Slurm's own time in the answers is that of earlier ones, which may have come once more.
     """
     try:
-        nodes = {node.name: node for node in await client.nodes()}
+        nodes = {node.name: node for node in old_reasons.corrected(await client.nodes())}
         jobs = await client.jobs()
         reservations = await client.reservations()
     except SlurmrestdError as error:

@@ -21,6 +21,7 @@ from tests.e2e.harness.hosted_slurm import (
     HostedSlurm,
     hosted_slurm,
     hosting,
+    kill_container,
 )
 from tests.e2e.harness.kubernetes import Object
 from tests.e2e.harness.supervised_slurm import KILL_SLURMD
@@ -155,6 +156,23 @@ def test_a_killed_slurmd_loses_no_job(two_idle: HostedSlurm, job: str) -> None:
     eventually(lambda: two_idle.process("slurmd", busy) not in ("", before), what="another slurmd")
     eventually(lambda: two_idle.node(busy)["State"] == "ALLOCATED", what="its node in service")
     assert two_idle.restarts(busy) == 0
+
+
+@pytest.mark.nightly
+def test_a_worker_whose_container_ends_is_back_whatever_reason_its_node_has_kept(
+    bed: Bed, two_idle: HostedSlurm
+) -> None:
+    """Slurm 24.11 without accounting keeps that of a drain that is over, and gives it to the reboot."""
+    name, pod = next(iter(two_idle.workers().items()))
+    update = ("scontrol", "update", f"nodename={name}")
+    two_idle.run(*update, "state=drain", "reason=disk")
+    drained = lambda: two_idle.status("nodeset", WORKERS).get("slurmDrain") == 1  # noqa: E731
+    eventually(drained, what="the drain in the status")
+    two_idle.run(*update, "state=resume")
+    two_idle.has_idle(2)
+    kill_container(bed, pod)
+    eventually(lambda: two_idle.restarts(name) == 1, what="another container")
+    two_idle.has_idle(2)
 
 
 @pytest.mark.nightly

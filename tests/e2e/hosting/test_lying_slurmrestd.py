@@ -12,7 +12,6 @@ from tests.e2e.harness.lying_slurmrestd import lying
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
-BUSY = "cpu-0"
 UNTIL_RELEASED = "until [ -e /tmp/go-$SLURM_JOB_ID ]; do sleep 0.2; done"
 
 
@@ -22,15 +21,15 @@ def slurm(bed: Bed, request: pytest.FixtureRequest) -> Iterator[HostedSlurm]:
         yield slurm
 
 
-def uid_of(slurm: HostedSlurm) -> str:
+def uid_of(slurm: HostedSlurm, worker: str) -> str:
     """Empty for a worker that ends."""
-    pod = slurm.workers().get(BUSY, {"metadata": {"uid": ""}})
+    pod = slurm.workers().get(worker, {"metadata": {"uid": ""}})
     return str(pod["metadata"]["uid"])
 
 
-def has_ended(slurm: HostedSlurm, job: str) -> None:
-    """Once, and well; then its worker may go."""
-    slurm.run("touch", f"/tmp/go-{job}", pod=BUSY)
+def has_ended(slurm: HostedSlurm, job: str, worker: str) -> None:
+    """Once, and well; then its worker may go, and the next one may have another name."""
+    slurm.run("touch", f"/tmp/go-{job}", pod=worker)
     assert slurm.reaches(job, "COMPLETED")["Restarts"] == "0"
     eventually(lambda: not slurm.workers(), what="the end of the worker")
     slurm.scale(1)
@@ -42,26 +41,27 @@ def has_ended(slurm: HostedSlurm, job: str) -> None:
 )
 def test_no_worker_with_a_job_goes(slurm: HostedSlurm, how: str) -> None:
     job = slurm.submit(UNTIL_RELEASED)
-    slurm.reaches(job, "RUNNING")
-    uid = uid_of(slurm)
-    with lying(slurm, how, BUSY) as liar:
+    busy = slurm.reaches(job, "RUNNING")["NodeList"]
+    uid = uid_of(slurm, busy)
+    with lying(slurm, how, busy) as liar:
         slurm.scale(0)
         liar.is_asked()
-        assert uid_of(slurm) == uid
-    has_ended(slurm, job)
+        assert uid_of(slurm, busy) == uid
+    has_ended(slurm, job, busy)
 
 
 def test_an_answer_that_comes_again_and_again_deletes_no_worker(slurm: HostedSlurm) -> None:
     """Of a time when the operator had drained the node; since then somebody resumed it."""
-    uid, cordon = uid_of(slurm), "slurm.redbox.dev/pod-cordon"
-    slurm.kubernetes.patch("pod", BUSY, {"metadata": {"annotations": {cordon: "disk"}}}, NAMESPACE)
+    (busy,), cordon = slurm.workers(), "slurm.redbox.dev/pod-cordon"
+    uid = uid_of(slurm, busy)
+    slurm.kubernetes.patch("pod", busy, {"metadata": {"annotations": {cordon: "disk"}}}, NAMESPACE)
     eventually(lambda: "DRAIN" in slurm.run("sinfo", "-h", "-o%T").upper(), what="the drain")
-    with lying(slurm, "the first answer again", BUSY) as liar:
+    with lying(slurm, "the first answer again", busy) as liar:
         liar.is_asked()
-        slurm.run("scontrol", "update", f"nodename={BUSY}", "state=resume")
+        slurm.run("scontrol", "update", f"nodename={busy}", "state=resume")
         job = slurm.submit(UNTIL_RELEASED)
         slurm.reaches(job, "RUNNING")
         slurm.scale(0)
         liar.is_asked()
-        assert uid_of(slurm) == uid
-    has_ended(slurm, job)
+        assert uid_of(slurm, busy) == uid
+    has_ended(slurm, job, busy)

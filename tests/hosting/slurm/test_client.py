@@ -23,6 +23,7 @@ from redbox_hosting.slurm.errors import (
     SlurmUnreachable,
     TokenRefused,
 )
+from redbox_hosting.slurm.old_reasons import OldReasons
 from redbox_hosting.slurm.snapshot import read_snapshot
 from redbox_kube.controller.steps import StepFailed
 from tests.hosting.slurm.scripted_server import ScriptedServer, response, serving
@@ -372,7 +373,7 @@ def everything(_: str, path: str) -> bytes:
 
 async def test_a_snapshot_knows_which_jobs_hold_a_node() -> None:
     async with asking(everything) as (client, _):
-        snapshot = await read_snapshot(client, 5.0)
+        snapshot = await read_snapshot(client, 5.0, OldReasons())
     assert snapshot.unknown == ""
     assert isinstance(snapshot.nodes["w-0"], RestNode)
     assert [job.job_id for job in snapshot.jobs_on("w-0")] == [7, 9]
@@ -386,6 +387,6 @@ async def test_a_snapshot_with_a_part_missing_is_unknown(part: str) -> None:
         return response(error(1), 200) if part in path else everything(method, path)
 
     async with asking(answer) as (client, _):
-        snapshot = await read_snapshot(client, 5.0)
+        snapshot = await read_snapshot(client, 5.0, OldReasons())
     assert "words (1)" in snapshot.unknown
     assert not snapshot.nodes

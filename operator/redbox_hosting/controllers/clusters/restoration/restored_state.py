@@ -45,7 +45,7 @@ def why_not_restored(pod: Object) -> str:
     for each in (pod.get("status") or {}).get("initContainerStatuses") or []:
         if each["name"] == RESTORE:
             states = each.get("state") or {}, each.get("lastState") or {}
-            ended = next((state["terminated"] for state in states if "terminated" in state), {})
+            ended: Object = next((state["terminated"] for state in states if "terminated" in state), {})
             if ended.get("exitCode"):
                 words = str(ended.get("message") or f"exit status {ended['exitCode']}").strip()
                 return printable(words.rpartition(PREFIX)[2][:LONGEST_WORDS], lines=False)
