@@ -100,7 +100,9 @@ async def test_unknown_keeps_the_worker_and_says_so(it: NodeSetBench) -> None:
     it.slurm.away()
     it.scale(0)
     await it.has(lambda: it.condition("Draining").get("status") == "Unknown")
-    assert "slurmctld does not answer" in it.condition("Draining")["message"]
+    words = it.condition("Draining")["message"]
+    assert "slurmctld does not answer" in words
+    assert "annotate them with slurm.redbox.dev/force-delete" in words
     await it.settled()
     assert it.pods == ["w-0", "w-1"]
     assert it.kubelet.conditions("w-1")[names.CONDITION_DRAINING]["status"] == "Unknown"

@@ -108,7 +108,11 @@ def _facts(world: WorkerWorld) -> Iterable[NewCondition]:
     ]
     waiting = [name for name, gate in world.gates.items() if gate.state is GateState.WAITING]
     if unknown:
-        yield NewCondition("Draining", "Unknown", "; ".join(_named(unknown)), holds=None)
+        words = (
+            f"{'; '.join(_named(unknown))}. These pods stay: if their jobs are lost for good, annotate them "
+            f"with {names.ANNOTATION_FORCE_DELETE}"
+        )
+        yield NewCondition("Draining", "Unknown", words, holds=None)
     elif world.gates:
         yield NewCondition("Draining", "Waiting", ", ".join(_named(waiting or [*world.gates])), holds=True)
     altered = [f"{view.pod.name}: {view.pod.altered}" for view in world.workers if view.pod.altered]
