@@ -24,18 +24,15 @@ UNTIL_RELEASED = "until [ -e /tmp/go ]; do sleep 0.2; done"
 
 @pytest.fixture(params=["24.11", "26.05"])
 def cluster(bed: Bed, request: pytest.FixtureRequest) -> Iterator[tuple[HostedSlurm, list[Object]]]:
-    with (
-        hosting(bed, request.param, database=True) as kubernetes,
-        hosted_examples(bed, kubernetes) as files,
-    ):
-        bodies = [body for file in files for body in file]
-        for body in bodies:
-            kubernetes.apply(json.dumps(body))
+    with hosting(bed, request.param, database=True) as kubernetes:
         claim_of_all(bed, NAMESPACE, BACKUPS)
-        slurm = HostedSlurm(kubernetes)
-        are_ready(slurm)
-        yield slurm, bodies
-        kubernetes.delete("persistentvolumeclaim", BACKUPS, namespace=NAMESPACE)
+        with hosted_examples(bed, kubernetes) as files:
+            bodies = [body for file in files for body in file]
+            for body in bodies:
+                kubernetes.apply(json.dumps(body))
+            slurm = HostedSlurm(kubernetes)
+            are_ready(slurm)
+            yield slurm, bodies
         kubernetes.delete("persistentvolume", BACKUPS, *NEW_VOLUMES)
 
 
