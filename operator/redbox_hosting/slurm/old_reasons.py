@@ -41,7 +41,7 @@ class OldReasons:
             self._old.pop(node.name, None)
 
     def _reason_that_holds(self, node: RestNode) -> str:
-        """Who sets a node DOWN anew changes the time, too. A drain stays one, whatever came after it."""
+        """An administrator who sets it DOWN again changes the time, too. A drain stays one."""
         if "DOWN" not in node.state or "DRAIN" in node.state:
             return node.reason
         if node.reason.endswith(_APPENDED):

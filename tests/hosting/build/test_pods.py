@@ -41,11 +41,7 @@ from tests.hosting.snapshots import check
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 IMAGE = cell().image
 PRIVILEGED = {"redbox": {"profile": "Privileged"}}
-RESTORE = {
-    "redbox": {
-        "restore": {"claimName": "slurm-backup", "path": "20261129T154700Z", "firstJobId": 100_047},
-    }
-}
+RESTORE = {"redbox": {"restore": {"claimName": "copies", "path": "20261129T154700Z", "firstJobId": 100_047}}}
 USERS = {"redbox": {"users": {"configMapRef": {"name": "people"}}}}
 KEYS = {
     "slurmKeyRef": {"name": "mine", "key": "slurm"},
