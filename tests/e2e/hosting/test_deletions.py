@@ -34,7 +34,8 @@ def busy(slurm: HostedSlurm) -> Iterator[Object]:
     worker = slurm.reaches(job, "RUNNING")["NodeList"]
     pod = slurm.workers()[worker]
     yield pod
-    if after := slurm.kubernetes.get("pod", worker, NAMESPACE):
+    if slurm.job(job)["JobState"] == "RUNNING":
+        after = slurm.kubernetes.get("pod", worker, NAMESPACE)
         assert after["metadata"]["uid"] == pod["metadata"]["uid"]
         slurm.run("touch", f"/tmp/go-{job}", pod=worker)
     fields = slurm.reaches(job, "COMPLETED")
@@ -160,5 +161,5 @@ def is_disrupted(slurm: HostedSlurm, pod: Object) -> bool:
 
 
 def has_event(slurm: HostedSlurm, pod: Object, reason: str) -> bool:
-    about = f"involvedObject.uid={pod['metadata']['uid']},reason={reason}"
+    about = f"involvedObject.name={name_of(pod)},reason={reason}"  # that controller leaves out the uid
     return bool(slurm.kubernetes.list("event", NAMESPACE, fields=about))
