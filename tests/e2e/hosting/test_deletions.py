@@ -10,7 +10,14 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from tests.e2e.harness.hosted_slurm import NAMESPACE, WORKERS, HostedSlurm, hosted_slurm, hosting
+from tests.e2e.harness.hosted_slurm import (
+    NAMESPACE,
+    SLURMCTLD,
+    WORKERS,
+    HostedSlurm,
+    hosted_slurm,
+    hosting,
+)
 from tests.e2e.harness.kubernetes import Object
 from tests.e2e.harness.waiting import eventually
 
@@ -86,7 +93,7 @@ def test_a_taint_evicts_no_worker_with_a_job(slurm: HostedSlurm, busy: Object) -
         assert stays(slurm, busy)
     finally:
         slurm.kubernetes("taint", "node", node, f"{taint}-")
-    eventually(slurm.is_ready, what="a slurmctld that the taint may have evicted")
+    eventually(lambda: has_slurmctld(slurm), what="a slurmctld, which the taint may have evicted")
 
 
 def test_a_pod_of_a_higher_priority_preempts_no_worker_with_a_job(slurm: HostedSlurm, busy: Object) -> None:
@@ -158,6 +165,13 @@ def is_disrupted(slurm: HostedSlurm, pod: Object) -> bool:
     found = slurm.kubernetes.get("pod", name_of(pod), NAMESPACE)
     conditions = found["status"].get("conditions", [])
     return any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in conditions)
+
+
+def has_slurmctld(slurm: HostedSlurm) -> bool:
+    """The status of the Controller may be of the one before."""
+    found = slurm.kubernetes.get("pod", SLURMCTLD, NAMESPACE)
+    ready = [one["ready"] for one in found.get("status", {}).get("containerStatuses", [])]
+    return ready == [True] and "deletionTimestamp" not in found["metadata"]
 
 
 def has_event(slurm: HostedSlurm, pod: Object, reason: str) -> bool:
