@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from redbox_hosting.nodeset.drains import NOT_RESPONDING, DrainOwner, drain_owner, our_reason, plain_reason
+from redbox_hosting.nodeset.drains import DrainOwner, drain_owner, our_reason, plain_reason
 from redbox_hosting.nodeset.identity import Identity, identity_of
 from redbox_hosting.nodeset.observed import WorkerMachine, WorkerPod
 from redbox_hosting.slurm.answers import RestJob, RestNode
+from redbox_hosting.slurm.old_reasons import NOT_RESPONDING
 from redbox_hosting.slurm.snapshot import SlurmSnapshot
 
 POWER_FLAGS = frozenset(
