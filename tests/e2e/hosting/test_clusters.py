@@ -154,7 +154,8 @@ def test_a_killed_slurmd_loses_no_job(two_idle: HostedSlurm, job: str) -> None:
     before = two_idle.process("slurmd", busy)
     two_idle.run("sh", "-c", KILL_SLURMD, pod=busy)
     eventually(lambda: two_idle.process("slurmd", busy) not in ("", before), what="another slurmd")
-    eventually(lambda: two_idle.node(busy)["State"] == "ALLOCATED", what="its node in service")
+    in_service = "ALLOCATED+DYNAMIC_NORM"
+    eventually(lambda: two_idle.node(busy)["State"] == in_service, what="its node in service")
     assert two_idle.restarts(busy) == 0
 
 
