@@ -171,9 +171,14 @@ def test_a_worker_whose_container_ends_is_back_whatever_reason_its_node_has_kept
     eventually(drained, what="the drain in the status")
     two_idle.run(*update, "state=resume")
     two_idle.has_idle(2)
+    before = two_idle.node(name)["SlurmdStartTime"]
     kill_container(bed, pod)
-    eventually(lambda: two_idle.restarts(name) == 1, what="another container")
-    two_idle.has_idle(2)
+
+    def is_back() -> bool:
+        node = two_idle.node(name)
+        return node["SlurmdStartTime"] != before and node["State"] == "IDLE+DYNAMIC_NORM"
+
+    eventually(is_back, what="its node in service with another slurmd")
 
 
 @pytest.mark.nightly
