@@ -150,7 +150,7 @@ class RestoreSource(KubeModel):
         ge=1,
         le=MOST_JOB_ID,
         description="Slurm's FirstJobId: above each id that was given out after the backup. At least 100,000 "
-        "above lastJobId of its backup.json.",
+        "above nextJobId of its backup.json.",
     )
 
 

@@ -4,7 +4,7 @@
     20261129T154700Z/
         database.sql         by mariadb-dump, made first; none of a cluster without accounting
         state/               of slurmctld
-        backup.json          when it was taken, the last job's id, and the digest of each file
+        backup.json          when it was taken, the next job's id, and the digest of each file
 
 The database comes first: what slurmctld's state has in addition it reports again to slurmdbd. A backup is for
 its account and that one's group, since scripts and environments of jobs may have secrets; MariaDB, which has
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from redbox_slurmpod.backup.state_folder import JOB_STATE, UnusableState, last_job_id, state_files
+from redbox_slurmpod.backup.state_folder import JOB_STATE, UnusableState, next_job_id, state_files
 
 log = logging.getLogger(__name__)
 NEW, STATE, DATABASE, MANIFEST = "new", "state", "database.sql", "backup.json"
@@ -42,20 +42,20 @@ class BackupManifest:
     """What backup.json says."""
 
     taken: str
-    last_job_id: int
+    next_job_id: int
     digests: Mapping[str, str]
     """The sha256 of each file by its path in the backup."""
 
     @property
     def text(self) -> str:
-        content = {"taken": self.taken, "lastJobId": self.last_job_id, "sha256": dict(self.digests)}
+        content = {"taken": self.taken, "nextJobId": self.next_job_id, "sha256": dict(self.digests)}
         return json.dumps(content, indent=1) + "\n"
 
     @classmethod
     def read(cls, backup: Path) -> BackupManifest:
         try:
             found = json.loads((backup / MANIFEST).read_text())
-            return cls(str(found["taken"]), int(found["lastJobId"]), dict(found["sha256"]))
+            return cls(str(found["taken"]), int(found["nextJobId"]), dict(found["sha256"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UnusableBackup(f"{backup} is not a whole backup: {error}") from error
 
@@ -67,18 +67,18 @@ def make_backup(state: Path, folder: Path, now: datetime, *, keep: int, with_dat
     new.chmod(0o750)
     digests = {DATABASE: _checked_dump(new / DATABASE)} if with_database else {}
     shutil.rmtree(new / STATE, ignore_errors=True)
-    last_id = 0
+    next_id = 0
     for name, content in state_files(state):
         _write(new / STATE / name, content)
         digests[f"{STATE}/{name}"] = hashlib.sha256(content).hexdigest()
         if name == JOB_STATE:
-            last_id = last_job_id(content)
-    manifest = BackupManifest(now.isoformat(), last_id, digests)
+            next_id = next_job_id(content)
+    manifest = BackupManifest(now.isoformat(), next_id, digests)
     _write(new / MANIFEST, manifest.text.encode())
     made = folder / now.strftime("%Y%m%dT%H%M%SZ")
     new.rename(made)
     os.sync()
-    log.info("%s: %d files, the last job was %d", made, len(digests), last_id)
+    log.info("%s: %d files, the next job is %d", made, len(digests), next_id)
     for old in whole_backups(folder)[:-keep]:
         shutil.rmtree(old)
         log.info("%s was removed: it is older than the newest %d", old, keep)

@@ -32,7 +32,7 @@ def restore(backup: Path, state: Path, first_job_id: int) -> None:
             "delete the Controller and its claim, and create the Controller again"
         )
     manifest = check_backup(backup)
-    lowest = manifest.last_job_id + MARGIN
+    lowest = manifest.next_job_id + MARGIN
     if first_job_id < lowest:
         raise CannotRestore(
             f"job ids that were given out after the backup of {manifest.taken} would be given out again: set "
@@ -45,4 +45,4 @@ def restore(backup: Path, state: Path, first_job_id: int) -> None:
     shutil.copytree(backup / STATE, state, dirs_exist_ok=True)
     os.sync()
     (state / BEGUN).rename(state / RESTORED)
-    log.info("restored the state of %s: the last job was %d", manifest.taken, manifest.last_job_id)
+    log.info("restored the state of %s: the next job was %d", manifest.taken, manifest.next_job_id)

@@ -15,7 +15,7 @@ from pathlib import Path
 JOB_STATE = "job_state"
 _VERSION = b"PROTOCOL_VERSION\0"
 _HEADER = struct.Struct(f">I{len(_VERSION)}sHQI")
-"""Length and text of the version, the protocol's number, the time of writing, the last job's id."""
+"""Length and text of the version, the protocol's number, the time of writing, the next job's id."""
 _ATTEMPTS, _PAUSE_S = 20, 0.1
 _UNFINISHED = ".new"
 _LEFT_OUT = frozenset({"lost+found", "heartbeat"})
@@ -39,8 +39,11 @@ def state_files(folder: Path) -> Iterator[tuple[str, bytes]]:
                 continue
 
 
-def last_job_id(job_state: bytes) -> int:
-    """The last id that was given out, from the header of this file."""
+def next_job_id(job_state: bytes) -> int:
+    """The id that the next job gets, from the header of this file.
+
+    Slurm writes the header before it locks its jobs: the file may have one with this id already.
+    """
     try:
         length, version, _, _, number = _HEADER.unpack_from(job_state)
     except struct.error:

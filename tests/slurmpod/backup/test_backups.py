@@ -11,7 +11,7 @@ import pytest
 
 from redbox_slurmpod.backup.copies import UnusableBackup, check_backup, make_backup, whole_backups
 from redbox_slurmpod.backup.restore import MARGIN, CannotRestore, restore
-from redbox_slurmpod.backup.state_folder import UnusableState, last_job_id
+from redbox_slurmpod.backup.state_folder import UnusableState, next_job_id
 from redbox_slurmpod.cli import main
 
 NOW = datetime(2026, 11, 29, 15, 47, 0, tzinfo=UTC)
@@ -20,13 +20,13 @@ VERSION = b"PROTOCOL_VERSION\0"
 DUMP = "CREATE TABLE x;\n-- Dump completed on 2026-11-29 15:47:00\n"
 
 
-def job_state(last_id: int) -> bytes:
-    return struct.pack(f">I{len(VERSION)}sHQI", len(VERSION), VERSION, 11264, 0, last_id) + b"jobs"
+def job_state(next_id: int) -> bytes:
+    return struct.pack(f">I{len(VERSION)}sHQI", len(VERSION), VERSION, 11264, 0, next_id) + b"jobs"
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """Of a slurmctld that has given out the id 47."""
+    """Of a slurmctld that is about to give out the id 47."""
     folder = tmp_path / "state"
     (folder / "hash.7" / "job.7").mkdir(parents=True)
     (folder / "hash.7" / "job.7" / "script").write_text("#!/bin/sh\n")
@@ -59,7 +59,7 @@ def test_a_backup_has_the_state_without_files_that_are_being_written(state: Path
         "clustername": b"lab\n",
         "hash.7/job.7/script": b"#!/bin/sh\n",
     }
-    assert json.loads((made / "backup.json").read_text())["lastJobId"] == 47
+    assert json.loads((made / "backup.json").read_text())["nextJobId"] == 47
     assert made.stat().st_mode & 0o777 == 0o750
 
 
@@ -124,7 +124,7 @@ def test_a_state_is_put_back_once(state: Path, backups: Path, tmp_path: Path) ->
     assert files(claim).items() >= files(made / "state").items()
     (claim / "job_state").write_bytes(job_state(200_000))  # slurmctld goes on
     restore(made, claim, 47 + MARGIN)
-    assert last_job_id((claim / "job_state").read_bytes()) == 200_000
+    assert next_job_id((claim / "job_state").read_bytes()) == 200_000
 
 
 def test_a_state_that_is_there_is_not_replaced(state: Path, backups: Path) -> None:
