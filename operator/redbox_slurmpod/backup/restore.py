@@ -42,7 +42,11 @@ def restore(backup: Path, state: Path, first_job_id: int) -> None:
     for path in state.iterdir():
         if path.name in found - {BEGUN}:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    shutil.copytree(backup / STATE, state, dirs_exist_ok=True)
+    for path in (backup / STATE).iterdir():  # not the folder itself: the claim's root has another owner
+        if path.is_dir():
+            shutil.copytree(path, state / path.name)
+        else:
+            shutil.copy(path, state)
     os.sync()
     (state / BEGUN).rename(state / RESTORED)
     log.info("restored the state of %s: the next job was %d", manifest.taken, manifest.next_job_id)

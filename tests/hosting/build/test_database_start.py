@@ -49,6 +49,8 @@ def test_a_database_is_installed_once(pod: Path) -> None:
             f"--init-file={pod}/run/init.sql",
             "--bind-address=*",
             "--skip-networking=OFF",
+            "--innodb-lock-wait-timeout=900",
+            "--loose-innodb-snapshot-isolation=OFF",
         ]
     assert (pod / "lib/data/whole").exists()
 

@@ -120,7 +120,9 @@ def test_a_backup_with_a_changed_or_missing_file_is_not_put_back(state: Path, ba
 def test_a_state_is_put_back_once(state: Path, backups: Path, tmp_path: Path) -> None:
     made, claim = backed_up(state, backups), tmp_path / "claim"
     (claim / "lost+found").mkdir(parents=True)
+    claim.chmod(0o777)
     restore(made, claim, 47 + MARGIN)
+    assert claim.stat().st_mode & 0o777 == 0o777  # whose owner it is not
     assert files(claim).items() >= files(made / "state").items()
     (claim / "job_state").write_bytes(job_state(200_000))  # slurmctld goes on
     restore(made, claim, 47 + MARGIN)
