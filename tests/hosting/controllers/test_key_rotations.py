@@ -110,6 +110,24 @@ async def test_an_operator_that_ends_after_each_move_goes_on_and_no_move_comes_b
         assert it.bench.api.objects[where]["metadata"]["annotations"][names.ANNOTATION_KEYS] == digest
 
 
+async def test_tokens_have_the_new_key_once_slurmctld_has_it_whoever_else_is_behind(
+    it: RotationBench,
+) -> None:
+    await it.make_keys()
+    it.all_read()
+    while it.move is not RotationMove.REPLACED:
+        await it.advance()
+        if it.move is not RotationMove.REPLACED:
+            it.all_read()
+        it.bench.clock.now += LONGEST_CREDENTIAL / 2
+    assert it.files[FORMER_JWT]
+    it.bench.pod.keys = {"slurm.jwks": jwks_digest(it.files)}
+    assert (await it.advance()).did == "tokens have the new key"
+    assert it.files[FORMER_JWT] == b""
+    assert "node w-0 has not read them yet" in (await it.advance()).waits_for
+    assert it.move is RotationMove.REPLACED
+
+
 async def test_without_the_annotation_nothing_is_read_or_written(it: RotationBench) -> None:
     await it.make_keys()
     it.bench.pod.answers = False

@@ -42,12 +42,12 @@ class KeyReaders:
         """Those that are not seen to have read these keys, each with what is to be done."""
         digest = jwks_digest(files)
         login = await self._project(world, digest, Rotation.read(files))
-        found = [*await self._slurmctld(world, digest), *await self._slurmdbd(world, digest), *login]
+        found = [*await self.slurmctld(world, digest), *await self._slurmdbd(world, digest), *login]
         if world.client is None or world.unread:
             return [*found, f"Slurm does not answer: {world.unread}"]
         return [*found, *nodes_without(digest, await world.client.nodes())]
 
-    async def _slurmctld(self, world: ClusterWorld, digest: str) -> list[str]:
+    async def slurmctld(self, world: ClusterWorld, digest: str) -> list[str]:
         try:
             status = await self.reconfigurations.supervisor_status(world)
         except SlurmUnknown as error:

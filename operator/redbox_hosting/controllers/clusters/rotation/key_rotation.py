@@ -5,7 +5,7 @@
     Added     k1, k2        k1 signs; all daemons read both
     Signs     k2, k1        k2 signs; all daemons read that
     Signed    k2, k1        what k1 has signed ends
-    Replaced  k2            jwt.key is another one; the former is kept until slurmctld has read it
+    Replaced  k2            jwt.key is another one; the former signs tokens until slurmctld has read it
     Done      k2
 
 The Secret says which move was the last one, in the same write: an operator that ends goes on there.
@@ -128,6 +128,15 @@ def next_move(
         left_s = (rotation.since + LONGEST_CREDENTIAL - now).total_seconds()
         return NextMove(waits_for=WAITS[rotation.move], again_in_s=max(left_s, AGAIN_S))
     return NextMove(_after(rotation.move, files, asked or rotation.value, now, owns_jwt=owns_jwt))
+
+
+def without_former_jwt(files: Mapping[str, bytes]) -> Mapping[str, bytes] | None:
+    """What is to be written once slurmctld has read the new jwt.key; None: it was, or is not due.
+
+    slurmctld alone accepts tokens, and those of the former key no more: nobody else is waited for.
+    """
+    is_due = Rotation.read(files).move is RotationMove.REPLACED and files.get(FORMER_JWT)
+    return {**files, FORMER_JWT: b""} if is_due else None
 
 
 def named(unread: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from redbox_hosting.api import names
@@ -15,7 +16,9 @@ from redbox_hosting.controllers.clusters.rotation.key_rotation import (
     RotationMove,
     asked_value,
     is_rotating,
+    jwks_digest,
     next_move,
+    without_former_jwt,
 )
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles
 from redbox_kube.controller.steps import StepFailed, StepOutcome, StepReport, StepState
@@ -43,6 +46,14 @@ class KeyRotations:
         rotation = Rotation.read(files)
         if not is_rotating(rotation, asked):
             return StepOutcome(fact=rotation.value)
+        return await self._move(world, name, files)
+
+    async def _move(self, world: ClusterWorld, name: str, files: Mapping[str, bytes]) -> StepOutcome:
+        controller, asked, rotation = world.controller, rotation_asked(world.controller), Rotation.read(files)
+        changed = without_former_jwt(files)
+        if changed is not None and not await self.readers.slurmctld(world, jwks_digest(files)):
+            await self.secrets.ensure(controller, name, lambda: changed, lambda found: found == files)
+            return StepOutcome("tokens have the new key", WAITS[rotation.move], again_in_s=AGAIN_S)
         unread = await self.readers.unread(world, files)
         owns_jwt = controller.spec.jwt_key is None
         move = next_move(files, asked, unread, self.readers.context.clock(), owns_jwt=owns_jwt)
