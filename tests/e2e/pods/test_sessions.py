@@ -15,7 +15,6 @@ import pytest
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.config import load_kube_config
 from kubernetes.stream import portforward, stream
-from kubernetes.stream.ws_client import PortForward, WSClient
 
 from tests.e2e.harness.container_image import IMAGE
 from tests.e2e.harness.sessions import sessions
@@ -86,8 +85,8 @@ class PythonClient:
         load_kube_config(str(pod.kubectl.kubeconfig), client_configuration=configuration)
         self._api = CoreV1Api(ApiClient(configuration))
 
-    def exec(self, *command: str, stdin: bool = False) -> WSClient:
-        opened: WSClient = stream(
+    def exec(self, *command: str, stdin: bool = False) -> Any:  # the package has no types
+        return stream(
             self._api.connect_get_namespaced_pod_exec,
             self._pod.name,
             USER,
@@ -97,13 +96,11 @@ class PythonClient:
             stderr=True,
             _preload_content=False,
         )
-        return opened
 
-    def forward(self, port: int) -> PortForward:
-        opened: PortForward = portforward(
+    def forward(self, port: int) -> Any:
+        return portforward(
             self._api.connect_get_namespaced_pod_portforward, self._pod.name, USER, ports=str(port)
         )
-        return opened
 
 
 def test_the_official_python_client_runs_commands(pod: SlurmPod) -> None:
@@ -130,7 +127,7 @@ def test_the_official_python_client_forwards_a_port(pod: SlurmPod) -> None:
             answer = b"".join(iter(lambda: socket.recv(4096), b""))
             return answer if connection.error(port) is None else b""
 
-        eventually(lambda: page().endswith(b"hello\n"), "the server answers")
+        eventually(lambda: page().endswith(b"hello\n"), what="an answer of the server")
     finally:
         server.close()
 
