@@ -119,7 +119,7 @@ class HttpHeader(RequestModel):
 
 
 class PodHandler(RequestModel):
-    """What a probe or a hook does: exactly one of exec, http_get, tcp_port and sleep_s."""
+    """What a probe or a hook does: exactly one of exec, http_port, tcp_port, grpc_port and sleep_s."""
 
     exec: Annotated[list[EnvValue], Field(min_length=1, max_length=1024, fail_fast=True)] | None = None
     http_port: Port | None = None
@@ -128,13 +128,15 @@ class PodHandler(RequestModel):
     https: bool = False
     http_headers: Annotated[list[HttpHeader], Field(max_length=64, fail_fast=True)] = []
     tcp_port: Port | None = None
+    grpc_port: Port | None = None
+    grpc_service: Annotated[str, Field(max_length=253, pattern=r"^[^\x00\r\n]*$")] = ""
     sleep_s: Seconds | None = None
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> PodHandler:
-        kinds = (self.exec, self.http_port, self.tcp_port, self.sleep_s)
+        kinds = (self.exec, self.http_port, self.tcp_port, self.grpc_port, self.sleep_s)
         if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("a handler has exactly one of exec, httpPort, tcpPort and sleepS")
+            raise ValueError("a handler has exactly one of exec, httpPort, tcpPort, grpcPort and sleepS")
         return self
 
 

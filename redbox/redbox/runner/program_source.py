@@ -15,6 +15,7 @@ MODULES = (
     "command_lines",
     "consoles",
     "processes",
+    "grpc_health",
     "handlers",
     "steps",
     "starts",

@@ -33,13 +33,12 @@ from redbox_resourced.pods.pod_references import (
 from redbox_resourced.pods.pod_tokens import read_tokens
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
-from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
 from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 from redbox_shared.keyed_semaphores import FairSlots
 
-UNSUPPORTED = "Unsupported"
 AT_ONCE, OF_A_NAMESPACE = 4, 2
 """Pods whose requests are made: what they refer to is in memory meanwhile, up to some 70 MiB for each."""
 LARGE = 64 * 1024
@@ -119,8 +118,10 @@ class PodRequests:
             return await asyncio.to_thread(self.translate, manifest, given, settings, partition)
         except ReferenceMissing as missing:
             raise SubmissionPending(missing.reason, str(missing), event=missing.event) from missing
-        except (Unsupported, ClaimRefused) as unsupported:
-            raise SubmissionRejected(JobRefusal(str(unsupported), reason=UNSUPPORTED)) from unsupported
+        except Unsupported as unsupported:
+            raise SubmissionRejected(JobRefusal(str(unsupported), reason=unsupported.reason)) from unsupported
+        except ClaimRefused as refused:
+            raise SubmissionRejected(JobRefusal(str(refused), reason=UNSUPPORTED)) from refused
         except ValidationError as error:
             flaw = error.errors(include_url=False, include_input=False)[0]  # an input may be a secret
             sentence = f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}"

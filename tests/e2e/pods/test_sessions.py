@@ -70,9 +70,9 @@ def in_pod(kubectl: list[str], pod: SlurmPod, *command: str, options: tuple[str,
 def test_a_command_has_its_streams_its_exit_code_and_the_pods_container(
     kubectl: list[str], pod: SlurmPod
 ) -> None:
-    script = "id -un; cat /proc/1/comm; echo $REDBOX_CONTAINER; echo err >&2; exit 7"
+    script = "id -un; cat /proc/1/comm; hostname; echo $REDBOX_CONTAINER; echo err >&2; exit 7"
     code, out, err = run(in_pod(kubectl, pod, "sh", "-c", script))
-    assert (code, out.decode().split()) == (7, [USER, "sleep", "main"]), err
+    assert (code, out.decode().split()) == (7, [USER, "sleep", pod.name, "main"]), err
     assert err.startswith("err\n")
 
 
@@ -82,7 +82,7 @@ class PythonClient:
     def __init__(self, pod: SlurmPod) -> None:
         self._pod = pod
         configuration = Configuration()
-        load_kube_config(str(pod.kubectl.kubeconfig), client_configuration=configuration)
+        load_kube_config(str(pod.kubectl.kubeconfig), client_configuration=configuration)  # type: ignore[no-untyped-call]
         self._api = CoreV1Api(ApiClient(configuration))
 
     def exec(self, *command: str, stdin: bool = False) -> Any:  # the package has no types

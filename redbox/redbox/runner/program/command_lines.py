@@ -125,7 +125,7 @@ def split_environment(values: Dict[str, str]) -> Tuple[Dict[str, str], Dict[str,
 
 
 def enter_command(
-    pid: int, cwd: str, argv: List[str], tools: EnterTools, inside: Dict[str, str]
+    pid: int, cwd: str, argv: List[str], tools: EnterTools, inside: Dict[str, str], *, own_hostname: bool
 ) -> List[str]:
     """A command inside a container that runs, with variables that are set only there."""
     guard = [tools.setpriv, "--no-new-privs"] if tools.setpriv else []
@@ -139,6 +139,7 @@ def enter_command(
         "-m",
         "-p",
         "-i",
+        *(["-u"] if own_hostname else []),
         "-r",
         where,
         "--",

@@ -257,7 +257,7 @@ class ContainerLife:
             process,
             self._target,
             self._report_probes,
-            on_failure=self._report_failure,
+            on_problem=self._report_problem,
             on_dead=self._report_dead,
         )
         if not self.spec.get("postStart"):
@@ -295,8 +295,9 @@ class ContainerLife:
         if "running" in self._context.report.state(self.name):
             self._report(started=started, ready=ready)
 
-    def _report_failure(self, kind: str, message: str) -> None:
-        self._event("Unhealthy", "{} probe failed: {}".format(kind, message), warning=True)
+    def _report_problem(self, kind: str, message: str, succeeded: bool) -> None:  # noqa: FBT001 # as above
+        reason, verb = ("ProbeWarning", "warning") if succeeded else ("Unhealthy", "failed")
+        self._event(reason, "{} probe {}: {}".format(kind, verb, message), warning=True)
 
     def _report_dead(self, kind: str, probe: Document) -> None:
         own, process = probe.get("terminationGraceS"), self._process

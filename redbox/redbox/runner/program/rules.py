@@ -135,7 +135,7 @@ def put_ports_in(spec: Document, chosen: Dict[int, int]) -> None:
         if entry.get("fromPort"):
             entry["value"] = str(chosen[entry["fromPort"]])
     for handler in filter(None, (spec.get(name) for name in HANDLERS)):
-        for name in ("httpPort", "tcpPort"):
+        for name in ("httpPort", "tcpPort", "grpcPort"):
             if handler.get(name) in chosen:
                 handler[name] = chosen[handler[name]]
 

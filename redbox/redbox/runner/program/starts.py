@@ -46,6 +46,8 @@ LARGEST_MESSAGE = 4096
 DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
 DEVICES = "/dev/"
 TERMINAL = "xterm"
+HOSTS_HEADER = "# Kubernetes-managed hosts file (host network).\n"
+"""As kubelets begin it, by which programs know it."""
 TERMINAL_SESSION = ("setsid", "-c")  # of util-linux, as nsenter: the terminal becomes that of the container
 ROOT_NAMES = ("", "0", "root")
 MOUNTER, OTHER_MOUNTER = "squashfuse_ll", "squashfuse"
@@ -327,9 +329,9 @@ def write_once(folder: str, name: str, content: str) -> str:
 
 def hosts_file(context: PodContext, path: str = "/etc/hosts") -> str:
     """The node's own, in whatever encoding, with the pod's name and the lines of hostAliases."""
-    lines = ""
+    lines = HOSTS_HEADER
     with suppress(OSError), open(path, encoding="utf-8", errors="surrogateescape") as file:
-        lines = file.read().rstrip("\n") + "\n"
+        lines += file.read().rstrip("\n") + "\n"
     if context.hostname:
         lines += "{}\t{}\n".format(context.address, context.hostname)
     return lines + (context.pod.get("hostsFile") or "")

@@ -34,7 +34,7 @@ EXEC: FieldTable = {
     "command": honoured("With the annotation redbox.dev/mpi it is refused in the main container.")
 }
 HTTP_GET: FieldTable = {
-    "host": honoured("The node itself: its address, which is the default, or localhost; all others fail."),
+    "host": honoured("By default the node's own address, where only the job's own servers are reached."),
     "httpHeaders": honoured("", {"name": honoured(), "value": honoured()}),
     "path": honoured(),
     "port": honoured("A number, or the name of a port of the container."),
@@ -45,10 +45,15 @@ TCP_SOCKET: FieldTable = {
     "host": refused("a probe reaches the pod's own node alone: leave it out"),
     "port": honoured("A number, or the name of a port of the container."),
 }
+GRPC: FieldTable = {
+    "mode": refused("a probe by gRPC is without TLS: leave it out"),
+    "port": honoured(),
+    "service": honoured(),
+}
 PROBE: FieldTable = {
     "exec": honoured("", EXEC),
     "failureThreshold": honoured(),
-    "grpc": refused("gRPC probes are not in this version: use exec, httpGet or tcpSocket"),
+    "grpc": honoured("grpc.health.v1.Health/Check.", GRPC),
     "httpGet": honoured("", HTTP_GET),
     "initialDelaySeconds": honoured(),
     "periodSeconds": honoured(),

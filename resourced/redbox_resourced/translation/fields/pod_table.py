@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from redbox_resourced.translation.errors import OS_UNSUPPORTED
 from redbox_resourced.translation.fields.container_table import (
     CONTAINER,
     OWN_USER,
@@ -63,7 +64,7 @@ SPEC: FieldTable = {
         "The virtual node, which is a partition. It replaces neither the toleration nor the node selector."
     ),
     "nodeSelector": honoured(SCHEDULED),
-    "os": honoured("", {"name": only("Slurm's nodes run Linux", "linux")}),
+    "os": honoured("", {"name": only("Slurm's nodes run Linux", "linux", reason=OS_UNSUPPORTED)}),
     "overhead": honoured("Added to what the job requests."),
     "preemptionPolicy": meaningless("Virtual nodes have room for all pods."),
     "priority": meaningless("See the annotation redbox.dev/qos."),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
 
 
 class Treatment(StrEnum):
@@ -27,6 +27,8 @@ class FieldRule:
     """Of the object, or of each of the list's objects; None: any value, a map of texts for instance."""
     accepted: tuple[object, ...] = ()
     """Values of a refused field that say what is so in any case."""
+    reason: str = UNSUPPORTED
+    """Of a pod that is refused for it."""
 
 
 FieldTable = Mapping[str, FieldRule]
@@ -49,9 +51,9 @@ def never(note: str) -> FieldRule:
     return FieldRule(Treatment.REFUSED, note, accepted=(False,))
 
 
-def only(note: str, *accepted: object) -> FieldRule:
+def only(note: str, *accepted: object, reason: str = UNSUPPORTED) -> FieldRule:
     """Honoured for these values, refused for all others."""
-    return FieldRule(Treatment.REFUSED, note, accepted=accepted)
+    return FieldRule(Treatment.REFUSED, note, accepted=accepted, reason=reason)
 
 
 def check_fields(document: Mapping[str, object], table: FieldTable) -> None:
@@ -65,7 +67,7 @@ def check_fields(document: Mapping[str, object], table: FieldTable) -> None:
             )
     for path, rule, value in found:
         if rule is not None and rule.treatment is Treatment.REFUSED and value not in rule.accepted:
-            raise Unsupported(f"{path}: {rule.note}")
+            raise Unsupported(f"{path}: {rule.note}", rule.reason)
 
 
 def _walk(
