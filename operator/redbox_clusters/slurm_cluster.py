@@ -73,6 +73,13 @@ class SharedMount(KubeModel):
     )
 
 
+class PodUsers(StrEnum):
+    """What becomes of the users and groups that pods ask for."""
+
+    REFUSE = "refuse"
+    MAP = "map"
+
+
 class PodsSpec(KubeModel):
     """How pods that are bound to virtual nodes run as Slurm jobs."""
 
@@ -98,6 +105,12 @@ class PodsSpec(KubeModel):
         max_length=64,
         description="NFS and CSI volumes that the Slurm nodes mount too, and where. The first that fits "
         "counts. A claim whose volume fits none is refused by its name.",
+    )
+    users: PodUsers = Field(
+        PodUsers.REFUSE,
+        description="Pods that ask for a user or a group of their own (runAsUser, runAsGroup, fsGroup). "
+        "refuse: they fail. map: their containers see themselves as those, in a user namespace; on the "
+        "node they stay the Unix user of the service account. SELinux options then have no effect.",
     )
     api_server: str | None = Field(
         None,

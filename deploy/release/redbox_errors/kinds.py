@@ -289,6 +289,7 @@ INTERNAL: Mapping[str, str] = {
     "SlurmUnavailable": HOSTED,
     "SlurmUnknown": HOSTED,
     "SlurmUnreachable": HOSTED,
+    "BadMessage": "of a client's WebSocket, in resourced's log",
     "SpdyError": "between the API server and resourced",
     "TarCutOff": "the copy is repeated",
     "TokenRefused": HOSTED,

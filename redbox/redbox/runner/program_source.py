@@ -18,6 +18,7 @@ MODULES = (
     "grpc_health",
     "handlers",
     "steps",
+    "users",
     "starts",
     "containers",
     "pods",

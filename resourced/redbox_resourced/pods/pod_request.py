@@ -111,7 +111,7 @@ class PodRequests:
     ) -> JobRequest:
         settings = connection.cluster.spec.pods
         try:
-            await asyncio.to_thread(check_supported, manifest, partition)  # a pod may have 1.5 MB
+            await asyncio.to_thread(check_supported, manifest, settings, partition)  # a pod may have 1.5 MB
             references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
             tokens = await read_tokens(self.objects, manifest, settings, self.token_namespaces)
             given = replace(references, tokens=tokens)

@@ -60,9 +60,9 @@ class TargetPartition(NamedTuple):
     """Of a job; None: unlimited, or not known."""
 
 
-def check_supported(pod: Object, partition: TargetPartition) -> None:
+def check_supported(pod: Object, settings: PodsSpec, partition: TargetPartition) -> None:
     """Raises Unsupported for what the pod alone shows, so that nothing it refers to is read for a refusal."""
-    check_fields(pod, POD)
+    check_fields(pod, POD, settings.users)
     check_sizes(pod["spec"])
     _resources(pod["spec"], job_options(pod), requested(pod), partition)
 
@@ -71,7 +71,7 @@ def translate(
     pod: Object, references: PodReferences, settings: PodsSpec, partition: TargetPartition
 ) -> JobRequest:
     """Raises Unsupported."""
-    check_fields(pod, POD)
+    check_fields(pod, POD, settings.users)
     options, amounts = job_options(pod), requested(pod)
     with refusals_of("spec", {**PATHS, **{name: path_of(name) for name in FIELDS}}):
         return JobRequest(

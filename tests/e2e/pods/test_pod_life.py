@@ -7,6 +7,7 @@ import re
 import pytest
 
 from redbox_bed.bed import Bed
+from redbox_bed.delivery import SLURM_CLUSTER
 from tests.e2e.harness import mpi_image
 from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.slurm_pods import (
@@ -109,9 +110,40 @@ def test_variables_come_from_configmaps_and_secrets(pods: SlurmPods) -> None:
     pods.apply("Secret", secret, stringData={"word": 'it\'s "$(moo)"'})
     chosen = {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": secret, "key": "word"}}}
     source = [{"configMapRef": {"name": plain}}]
-    pod = pods.run(container('echo "$WORD in $PLACE"', env=[chosen], envFrom=source))
-    assert pod.ends()["phase"] == "Succeeded"
-    assert pod.log() == 'it\'s "$(moo)" in a barn\n'
+    odd = {"name": "my.dot-name", "value": "$(WORD) `id` \\"}  # no shell takes the name
+    script = 'echo "$WORD in $PLACE"; env | grep dot; env | grep -c SLURM'
+    pod = pods.run(container(script, env=[chosen, odd], envFrom=source))
+    pod.ends()
+    assert pod.log() == 'it\'s "$(moo)" in a barn\nmy.dot-name=it\'s "$(moo)" `id` \\\n0\n'
+
+
+def test_users_that_a_pod_asks_for_are_shown_inside_and_are_its_own_outside(pods: SlurmPods) -> None:
+    """The kernel maps one number: none of them brings a right."""
+    script = (
+        "id -u; id -g; touch /data/f; stat -c %u:%g /data/f; cat /etc/shadow; chown 7 /data/f; "
+        "sleep 2; exit $?"
+    )
+    asked = {"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000, "seLinuxOptions": {"level": "s0"}}
+    probe = {"exec": {"command": ["sh", "-c", "[ $(id -u) = 0 ] && touch /home/by-root"]}, "periodSeconds": 1}
+    folder = f"{HOME}/{new_name()}"
+    made = {"name": "home", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
+    root = container("sleep 3", "root", securityContext={"runAsUser": 0}, readinessProbe=probe)
+    root["volumeMounts"] = [{"name": "home", "mountPath": "/home"}]
+    cluster = ("slurmcluster", SLURM_CLUSTER, "--type=merge")
+    pods.kubectl("patch", *cluster, '--patch={"spec":{"pods":{"users":"map"}}}')
+    try:
+        pod = pods.run(
+            container(script, volumeMounts=AT_DATA), root, securityContext=asked, volumes=[*DATA, made]
+        )
+        status = pod.ends()
+    finally:
+        pods.kubectl("patch", *cluster, '--patch={"spec":{"pods":{"users":"refuse"}}}')
+    log = pod.log("-c", "main")
+    assert log.splitlines()[:3] == ["1000", "3000", "1000:3000"], (log, status)
+    assert "denied" in log
+    assert "chown" in log
+    shown = pods.login.run("stat", "-c", "%U", f"{folder}/by-root").stdout
+    assert shown.strip() == USER
 
 
 def test_a_missing_secret_is_waited_for(pods: SlurmPods) -> None:

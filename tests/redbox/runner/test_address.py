@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from redbox.runner.program.handlers import request_head, resolve
-from redbox.runner.program.starts import HOSTS_HEADER, PodContext, hosts_file, write_once
+from redbox.runner.program.starts import HOSTS_HEADER, PodContext, hosts_file
+from redbox.runner.program.volumes import write_once
 from redbox.runner.program_source import runner_source
 
 FINDS = """

@@ -23,7 +23,7 @@ SETTINGS_ACK = bytes([0, 0, 0, 4, 1, 0, 0, 0, 0])
 Answer = Callable[[bytes, Any], bytes]
 
 
-class Health(grpc.GenericRpcHandler):
+class Health(grpc.GenericRpcHandler):  # type: ignore[misc]
     """grpc.health.v1.Health, by the bytes of its messages."""
 
     def __init__(self, answer: Answer) -> None:

@@ -296,8 +296,8 @@ class ContainerLife:
             self._report(started=started, ready=ready)
 
     def _report_problem(self, kind: str, message: str, succeeded: bool) -> None:  # noqa: FBT001 # as above
-        reason, verb = ("ProbeWarning", "warning") if succeeded else ("Unhealthy", "failed")
-        self._event(reason, "{} probe {}: {}".format(kind, verb, message), warning=True)
+        reason, word = ("ProbeWarning", "warning") if succeeded else ("Unhealthy", "failed")
+        self._event(reason, "{} probe {}: {}".format(kind, word, message), warning=True)
 
     def _report_dead(self, kind: str, probe: Document) -> None:
         own, process = probe.get("terminationGraceS"), self._process

@@ -18,6 +18,7 @@ from redbox.runner.program.command_lines import (
     STEP_VARIABLES,
     container_command,
     job_has_memory,
+    plain_variables,
     runtime_environment,
     step_command,
     step_environment,
@@ -39,7 +40,8 @@ from redbox.runner.program.rules import (
     pod_environment,
 )
 from redbox.runner.program.steps import OVERLAY, open_log, program_command, program_source, write_start
-from redbox.runner.program.volumes import Mount, Scratch, VolumeSet
+from redbox.runner.program.users import with_user_inside
+from redbox.runner.program.volumes import Mount, Scratch, VolumeSet, write_once
 
 LARGEST_POD_MESSAGE = 12 * 1024
 LARGEST_MESSAGE = 4096
@@ -128,6 +130,8 @@ class ContainerStart:
         self.cwd = cwd
         self.overlay = overlay
         self.home = "/"
+        self.plain: Dict[str, str] = {}
+        """Variables whose names no shell takes."""
         self.message_file = ""
         self.open_console: Callable[[], Optional[Console]] = lambda: None
         self.launch: Callable[[], ContainerProcess] = lambda: self.launch_child(self.argv, self.environment)
@@ -143,7 +147,7 @@ class ContainerStart:
         passed = {
             name[start:]: value for name, value in self.environment.items() if name.startswith(PASSED[0])
         }
-        return dict(passed, HOME=self.home)
+        return dict(passed, HOME=self.home, **self.plain)
 
     @contextmanager
     def console(self) -> Iterator[Optional[Console]]:
@@ -190,7 +194,9 @@ class StartBuilder:
             mounts=mounts,
             gpus=context.pod.get("gpus"),
             isolated=not self._mpi,
+            clean=not plain_variables(values),
         )
+        command = with_user_inside(spec, command, home, context.small_files)
         values[CONTAINER_NAME] = spec["name"]
         if spec.get("tty"):
             values.setdefault("TERM", TERMINAL)
@@ -199,6 +205,7 @@ class StartBuilder:
         log = os.path.join(context.logs, "{}-{}.log".format(spec["name"], number))
         start = ContainerStart(command, environment, log, cwd, overlay)
         start.home, start.message_file = home, message_file
+        start.plain = plain_variables(values)
         if spec.get("stdin") or spec.get("tty"):
             start.open_console = lambda: self._open_console(start.log)
         self._choose_launch(start, image, number)
@@ -314,17 +321,6 @@ def make_below(top: str, below: str) -> None:
     if (path + "/").startswith(top + "/"):
         with suppress(OSError):
             os.makedirs(path, exist_ok=True)
-
-
-def write_once(folder: str, name: str, content: str) -> str:
-    """Write a file that all containers share; nothing for no content."""
-    path = os.path.join(folder, name)
-    if content and not os.path.exists(path):
-        part = "{}.{}".format(path, threading.get_ident())
-        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(content)
-        os.rename(part, path)
-    return path if content else ""
 
 
 def hosts_file(context: PodContext, path: str = "/etc/hosts") -> str:

@@ -9,7 +9,15 @@ from redbox_resourced.translation.fields.container_table import (
     RESOURCES,
     SECURITY_CONTEXT,
 )
-from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, never, only, refused
+from redbox_resourced.translation.fields.rules import (
+    FieldTable,
+    honoured,
+    mapped,
+    meaningless,
+    never,
+    only,
+    refused,
+)
 from redbox_resourced.translation.fields.volume_table import VOLUME
 
 SCHEDULED = "By Kubernetes' scheduler, before the job is submitted."
@@ -21,7 +29,7 @@ POD_SECURITY_CONTEXT: FieldTable = {
             *("seccompProfile", "windowsOptions"),
         )
     },
-    "fsGroup": refused(OWN_USER),
+    "fsGroup": mapped(OWN_USER),
     "fsGroupChangePolicy": meaningless("No owner of a file is changed."),
     "seLinuxChangePolicy": meaningless("No label of a file is changed."),
     "supplementalGroups": refused("the containers have the groups of the Unix user: leave it out"),
