@@ -15,10 +15,8 @@ MODULES = (
     "command_lines",
     "consoles",
     "processes",
-    "grpc_health",
     "handlers",
     "steps",
-    "users",
     "starts",
     "containers",
     "pods",
@@ -46,5 +44,7 @@ def runner_source() -> bytes:
             "attachments",
             "started_containers",
             "outputs",
+            "grpc_health",
+            "user_namespaces",
         ),
     )

@@ -26,10 +26,9 @@ from redbox.runner.program.command_lines import (
 from redbox.runner.program.entry import settles
 from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
-from redbox.runner.program.rules import ConfigRefused, StartFailed
-from redbox.runner.program.starts import find_namespace_bar, search_path
+from redbox.runner.program.rules import ConfigRefused
+from redbox.runner.program.starts import search_path
 from redbox.runner.program.steps import WRAPPER, find_rank_folders
-from redbox.runner.program.users import with_user_inside
 from redbox.runner.program.volumes import (
     Mount,
     MountFailed,
@@ -144,36 +143,6 @@ def test_a_name_that_no_shell_takes_is_passed_as_it_is_and_nothing_of_the_node_b
         "my.dot": "$(id)",
         "APPTAINERENV_A": "1",
     }
-
-
-def test_the_user_inside_is_one_number_of_the_users_own(tmp_path: Path) -> None:
-    assert with_user_inside({"name": "main"}, ["apptainer"], "/", str(tmp_path)) == ["apptainer"]
-    spec = {"name": "main", "runAsUser": 1000, "runAsGroup": 3000}
-    shown = ["sh", "-c", "id -u; id -g; cat /etc/passwd; cat /proc/self/uid_map"]
-    command = with_user_inside(spec, shown, "/home/x", str(tmp_path))
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert lines[:2] == ["1000", "3000"]
-    assert lines[2:4] == ["root:x:0:0:root:/root:/bin/sh", "user:x:1000:3000::/home/x:/bin/sh"]
-    assert [(line.split()[0], line.split()[2]) for line in lines[4:]] == [("1000", "1")]
-
-
-@pytest.mark.parametrize(
-    ("spec", "uid", "gid"), [({"runAsUser": 0, "runAsGroup": 0}, 0, 0), ({"runAsGroup": 7}, os.getuid(), 7)]
-)
-def test_root_and_a_group_alone_are_shown_too(
-    spec: dict[str, int], uid: int, gid: int, tmp_path: Path
-) -> None:
-    command = with_user_inside({"name": "main", **spec}, ["id"], "/", str(tmp_path))
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert shown.startswith(f"uid={uid}(root) gid={gid}(")
-
-
-def test_a_node_that_cannot_show_another_user_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StartFailed, match="--map-user: leave out runAsUser"):
-        with_user_inside({"name": "main", "runAsUser": 1}, ["true"], "/", str(tmp_path))
 
 
 def test_a_step_has_the_containers_memory_and_apptainers() -> None:
@@ -356,15 +325,6 @@ def test_reports_are_json_lines() -> None:
     assert line is not None
     assert line.endswith(b"\n")
     assert json.loads(line)["containers"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
-
-
-@pytest.mark.parametrize("setting", ["user/max_user_namespaces", "kernel/unprivileged_userns_clone"])
-def test_a_node_that_refuses_user_namespaces_is_found(tmp_path: Path, setting: str) -> None:
-    (tmp_path / setting).parent.mkdir()
-    (tmp_path / setting).write_text("1\n")
-    assert find_namespace_bar(str(tmp_path)) is None
-    (tmp_path / setting).write_text("0\n")
-    assert find_namespace_bar(str(tmp_path)) == setting.replace("/", ".")
 
 
 SAYS_ITS_WORDS = 'printf "%s " "${0##*/}" "$@"'

@@ -18,7 +18,7 @@ SHARED = ("--userns", "--contain", "--cleanenv", "--no-init", "--no-umask", "--n
 ALL_BUT_CLEAN = {"--containall": ("--contain", "--ipc", "--pid"), "--cleanenv": ()}
 """In place of these, for a container with variables that no shell takes: it has Apptainer's environment."""
 APPTAINERS_OWN = ("PATH", "HOME")
-"""All that Apptainer needs of the node's variables; in the container it sets them anew."""
+"""All that Apptainer needs of the node's variables; in the container it sets others."""
 GPU_FLAGS = {"nvidia": "--nv", "rocm": "--rocm"}
 GPU_VARIABLES = {
     "nvidia": ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),

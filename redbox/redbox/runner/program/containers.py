@@ -219,9 +219,8 @@ class ContainerLife:
 
     def _node_failure(self, error: OSError) -> StartFailed:
         """A full disk, say: what the node could not do for this container."""
-        return StartFailed(
-            "{} on node {}: {}".format(error.filename, self._context.node_name, error.strerror)
-        )
+        node = self._context.node_name
+        return StartFailed("{} on node {}: {}".format(error.filename, node, error.strerror))
 
     def _start(self, start: ContainerStart, image: Image) -> ContainerProcess:
         name = self.spec.get("stopSignal") or image.config.stop_signal

@@ -14,11 +14,11 @@ import threading
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from redbox.node.program.grpc_health import call_health
 from redbox.node.program.job_processes import is_socket_of_job
 from redbox.node.program.listeners import ANY_ADDRESS, V4_IN_V6, find_listeners
 from redbox.node.program.loader_variables import DEFAULT_FOLDERS, has_setter
 from redbox.runner.program.command_lines import EnterTools, enter_command, split_environment
-from redbox.runner.program.grpc_health import call_health
 from redbox.runner.program.processes import ContainerProcess, TimedOut, run_bounded
 from redbox.runner.program.rules import Document
 

@@ -12,6 +12,13 @@ from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, Optional
 
 from redbox.node.program.attachments import ATTACH_FOLDER
+from redbox.node.program.user_namespaces import (
+    NO_MAP,
+    find_unshare,
+    group_file,
+    passwd_file,
+    with_user_inside,
+)
 from redbox.runner.program.command_lines import (
     CONTAINER_NAME,
     PASSED,
@@ -35,13 +42,13 @@ from redbox.runner.program.processes import (
 from redbox.runner.program.reports import StatusReport
 from redbox.runner.program.rules import (
     Document,
+    StartFailed,
     build_argv,
     container_environment,
     pod_environment,
 )
 from redbox.runner.program.steps import OVERLAY, open_log, program_command, program_source, write_start
-from redbox.runner.program.users import with_user_inside
-from redbox.runner.program.volumes import Mount, Scratch, VolumeSet, write_once
+from redbox.runner.program.volumes import Mount, Scratch, VolumeSet, make_below, write_once
 
 LARGEST_POD_MESSAGE = 12 * 1024
 LARGEST_MESSAGE = 4096
@@ -60,7 +67,6 @@ STAND_IN = """#!/bin/sh
 exec {} "$@"
 """
 HELP_S = 5.0
-NAMESPACE_SETTINGS = ("user/max_user_namespaces", "kernel/unprivileged_userns_clone")
 
 
 class PodContext:
@@ -196,7 +202,7 @@ class StartBuilder:
             isolated=not self._mpi,
             clean=not plain_variables(values),
         )
-        command = with_user_inside(spec, command, home, context.small_files)
+        command = self._with_user_inside(command, home)
         values[CONTAINER_NAME] = spec["name"]
         if spec.get("tty"):
             values.setdefault("TERM", TERMINAL)
@@ -210,6 +216,19 @@ class StartBuilder:
             start.open_console = lambda: self._open_console(start.log)
         self._choose_launch(start, image, number)
         return start
+
+    def _with_user_inside(self, command: List[str], home: str) -> List[str]:
+        spec, folder = self._spec, self._context.small_files
+        user, group = spec.get("runAsUser"), spec.get("runAsGroup")
+        if user is None and group is None:
+            return command
+        unshare = find_unshare()
+        if unshare is None:
+            raise StartFailed(NO_MAP.format(self._context.node_name))
+        ids = (os.getuid() if user is None else user, os.getgid() if group is None else group)
+        passwd = write_once(folder, "passwd-" + spec["name"], passwd_file(ids, home))
+        accounts = passwd, write_once(folder, "group-" + spec["name"], group_file(ids[1]))
+        return with_user_inside(unshare, ids, accounts, command)
 
     def _choose_launch(self, start: ContainerStart, image: Image, number: int) -> None:
         context, spec = self._context, self._spec
@@ -314,15 +333,6 @@ class StartBuilder:
         return [Mount(empty, os.path.join(cwd, ".redbox"), read_only=True)]
 
 
-def make_below(top: str, below: str) -> None:
-    """Make a folder of a volume; nothing where a link, which containers may have made, leads out of it."""
-    top = os.path.realpath(top)
-    path = os.path.realpath(os.path.join(top, below))
-    if (path + "/").startswith(top + "/"):
-        with suppress(OSError):
-            os.makedirs(path, exist_ok=True)
-
-
 def hosts_file(context: PodContext, path: str = "/etc/hosts") -> str:
     """The node's own, in whatever encoding, with the pod's name and the lines of hostAliases."""
     lines = HOSTS_HEADER
@@ -383,12 +393,3 @@ def read_help(program: str, environment: Dict[str, str]) -> str:
         return run_bounded([program], environment, HELP_S, lambda: False)[1]
     except (OSError, TimedOut):
         return ""
-
-
-def find_namespace_bar(folder: str = "/proc/sys") -> Optional[str]:
-    """The setting of the kernel by which users can make no user namespaces; None if they can."""
-    for name in NAMESPACE_SETTINGS:
-        with suppress(OSError), open(os.path.join(folder, name)) as file:
-            if file.read().strip() == "0":
-                return name.replace("/", ".")
-    return None

@@ -363,3 +363,12 @@ def write_once(folder: str, name: str, content: str) -> str:
             file.write(content)
         os.rename(part, path)
     return path if content else ""
+
+
+def make_below(top: str, below: str) -> None:
+    """Make a folder of a volume; nothing where a link, which containers may have made, leads out of it."""
+    top = os.path.realpath(top)
+    path = os.path.realpath(os.path.join(top, below))
+    if (path + "/").startswith(top + "/"):
+        with suppress(OSError):
+            os.makedirs(path, exist_ok=True)

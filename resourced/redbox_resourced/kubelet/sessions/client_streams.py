@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from redbox_api.sessions.client import SessionData
 from redbox_api.sessions.parts import SessionChannel, SessionStatus, TerminalSize
 from redbox_resourced.kubelet.rejection import RequestRejected
-from redbox_resourced.kubelet.sessions.client_connection import ClientConnection, ClientStream
 from redbox_resourced.kubelet.sessions.statuses import internal_error
+from redbox_resourced.kubelet.sessions.stream_connection import ClientStream, StreamConnection
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
 
@@ -63,7 +63,7 @@ class StreamOptions:
 class ClientStreams:
     """Of one session, by their types."""
 
-    session: ClientConnection
+    session: StreamConnection
     _streams: dict[str, ClientStream] = field(default_factory=dict)
     _held_size: str = ""
     """The beginning of a size."""

@@ -26,7 +26,6 @@ from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import LogRequest
 from redbox_resourced.kubelet.pod_finder import PodFinder
 from redbox_resourced.kubelet.rejection import RequestRejected, why
-from redbox_resourced.kubelet.sessions.client_connection import Upgrade
 from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
 from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
@@ -40,6 +39,7 @@ from redbox_resourced.kubelet.sessions.statuses import (
     refused_by_redbox,
     status_response,
 )
+from redbox_resourced.kubelet.sessions.stream_connection import Upgrade
 from redbox_resourced.kubelet.sessions.upgrades import upgrade_for_command, upgrade_for_forward
 from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable

@@ -14,8 +14,8 @@ from redbox_api.errors import RedboxError
 from redbox_api.sessions.client import SessionData
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.rejection import why
-from redbox_resourced.kubelet.sessions.client_connection import ClientConnection, ClientStream
 from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningConnection, RunningForward
+from redbox_resourced.kubelet.sessions.stream_connection import ClientStream, StreamConnection
 from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
@@ -45,7 +45,7 @@ class PortForward:
 
     def __init__(
         self,
-        session: ClientConnection,
+        session: StreamConnection,
         jobs: JobSessions,
         taken: Callable[[], AbstractContextManager[None]],
         chosen_ports: Mapping[int, int],

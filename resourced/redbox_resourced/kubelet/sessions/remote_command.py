@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from redbox_api.errors import RedboxError
 from redbox_api.sessions.client import CONNECTION_LOST, SessionData
 from redbox_api.sessions.parts import ExecRequest, SessionStatus, TerminalSize
-from redbox_resourced.kubelet.sessions.client_connection import ClientConnection
 from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions, StreamsMissing
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
 from redbox_resourced.kubelet.sessions.job_sessions import RunningSession
 from redbox_resourced.kubelet.sessions.statuses import internal_error
+from redbox_resourced.kubelet.sessions.stream_connection import StreamConnection
 
 FIRST_SIZE_S = 1.0
 """For the size that kubectl sends first: a program that begins without it would draw twice."""
@@ -24,7 +24,7 @@ Body = Callable[[ClientStreams], Awaitable[SessionStatus]]
 
 
 async def serve_streams(
-    session: ClientConnection, options: StreamOptions, interrupt: SessionInterrupt, body: Body
+    session: StreamConnection, options: StreamOptions, interrupt: SessionInterrupt, body: Body
 ) -> SessionStatus:
     """Run the body with the client's streams; the client gets its status, or why it has no exit code."""
     streams = ClientStreams(session)

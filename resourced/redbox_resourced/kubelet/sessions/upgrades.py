@@ -9,9 +9,9 @@ from aiohttp import web
 
 from redbox_resourced.kubelet.rejection import RequestRejected
 from redbox_resourced.kubelet.sessions import client_streams, port_forward
-from redbox_resourced.kubelet.sessions.client_connection import Upgrade
 from redbox_resourced.kubelet.sessions.client_streams import STREAM_TYPE, StreamOptions
 from redbox_resourced.kubelet.sessions.port_forward import read_port
+from redbox_resourced.kubelet.sessions.stream_connection import Upgrade
 from redbox_resourced.kubelet.spdy.upgrade import SpdyUpgrade, negotiate
 from redbox_resourced.kubelet.websocket.upgrade import WebSocketUpgrade, is_websocket
 

@@ -26,7 +26,7 @@ GONE_S = 10.0
 
 
 class Channel:
-    """One channel, as SPDY's streams are; it has no half: whoever ends it ends both directions."""
+    """One channel, as SPDY's streams are; it has no half: each end ends both directions."""
 
     def __init__(self, session: ChannelSession, number: int, headers: Mapping[str, str]) -> None:
         self.number = number

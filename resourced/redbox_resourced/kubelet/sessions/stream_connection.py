@@ -49,7 +49,7 @@ class ClientStream(Protocol):
         ...
 
 
-class ClientConnection(Protocol):
+class StreamConnection(Protocol):
     """The streams of one client."""
 
     ended: asyncio.Event
@@ -71,7 +71,7 @@ class Upgrade(Protocol):
 
     def serve(
         self, turn: Turn, interrupt: asyncio.Event | None = None
-    ) -> AbstractAsyncContextManager[ClientConnection]:
+    ) -> AbstractAsyncContextManager[StreamConnection]:
         """Answer 101 and serve the client until the body ends; then it has time to read what was sent last.
 
         Until `interrupt` is set, or without it, that is a moment.
