@@ -153,7 +153,10 @@ class PodRequests:
 
 def _target(partition: str, connection: ClusterConnection) -> TargetPartition:
     found = connection.partitions.get(partition)
-    return TargetPartition(partition, found.limits.max_time_s if found else None)
+    if found is None:
+        return TargetPartition(partition)
+    largest = found.largest_node.mem_mb if found.largest_node else None
+    return TargetPartition(partition, found.limits.max_time_s, largest)
 
 
 def _claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolver:

@@ -6,7 +6,10 @@ import pytest
 
 from redbox.runner.program.rules import pod_environment
 from redbox_api.pod_parts import PodEnv
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod import TargetPartition, translate
+from redbox_resourced.translation.references import PodReferences
 from tests.resourced.translation.factories import container, pod, program, secret, translated
 
 
@@ -100,6 +103,35 @@ def test_amounts_are_divided_and_rounded_up(chosen: dict[str, str], value: str) 
 def test_amounts_that_are_not_there_are_refused(chosen: dict[str, str], field: str) -> None:
     with pytest.raises(Unsupported, match=field):
         variable({"resourceFieldRef": chosen})
+
+
+@pytest.mark.parametrize(
+    ("spec", "partition", "limits"),
+    [
+        ({}, TargetPartition("debug"), {"cpu": "1"}),
+        ({}, TargetPartition("debug", None, 4000), {"cpu": "1", "memory": "4000Mi"}),
+        (
+            {"resources": {"limits": {"cpu": "3", "memory": "1Gi"}}},
+            TargetPartition("debug"),
+            {"cpu": "3", "memory": "1024Mi"},
+        ),
+    ],
+)
+def test_a_limit_that_is_not_set_is_the_pods_or_the_jobs(
+    spec: dict[str, Any], partition: TargetPartition, limits: dict[str, str]
+) -> None:
+    divisors = {"cpu": "1", "memory": "1Mi"}
+    env = [
+        {
+            "name": name,
+            "valueFrom": {"resourceFieldRef": {"resource": f"limits.{name}", "divisor": divisors[name]}},
+        }
+        for name in limits
+    ]
+    request = translate(pod(container(env=env), **spec), PodReferences(), PodsSpec(), partition)
+    assert request.pod is not None
+    found = {each.name: each.value for each in request.pod.containers[0].env}
+    assert found == {name: amount.removesuffix("Mi") for name, amount in limits.items()}
 
 
 def test_values_of_secrets_and_config_maps_are_never_expanded() -> None:

@@ -70,7 +70,8 @@ def _from_source(
             raise Unsupported(f"{where}.fieldRef.fieldPath: a variable holds one of them: {path}['KEY']")
         return PodEnv(name=name, value=_literally(pod_field(pod, path, f"{where}.fieldRef")))
     if kind == "resourceFieldRef":
-        value = resource_field(pod, chosen, f"{where}.resourceFieldRef", container["name"])
+        defaults = references.default_limits
+        value = resource_field(pod, chosen, f"{where}.resourceFieldRef", defaults, container["name"])
         return PodEnv(name=name, value=value)
     values = _values(kind, chosen["name"], references, where)
     if chosen["key"] in values:

@@ -88,7 +88,9 @@ FIELD_REF: FieldTable = {"apiVersion": only("only v1 is there: leave it out", "v
 RESOURCE_FIELD_REF: FieldTable = {
     "containerName": honoured(),
     "divisor": honoured(),
-    "resource": honoured("limits and requests of cpu, memory and ephemeral-storage that the container sets."),
+    "resource": honoured(
+        "cpu, memory and ephemeral-storage. A limit that is not set is the pod's or the job's."
+    ),
 }
 KEY_REF: FieldTable = {"key": honoured(), "name": honoured(), "optional": honoured()}
 NAME_REF: FieldTable = {"name": honoured(), "optional": honoured()}
