@@ -9,7 +9,8 @@ from redbox_hosting.controllers.clusters.users.user_steps import ended_at, words
 from redbox_kube.status.conditions import NewCondition
 from redbox_shared.printable import printable
 
-USERS_VALID, HOMES_VALID = "UsersValid", "HomesValid"
+USERS_VALID = "UsersValid"
+HOMES_VALID = "HomesValid"
 MOST_NAMED = 5
 LONGEST = 2048
 SHARED = "ReadWriteMany"
@@ -20,13 +21,23 @@ def user_conditions(world: ClusterWorld) -> list[NewCondition]:
     made = []
     if (users := world.users.read) is not None:
         text = _named(users.left_out)
-        reason = "LinesLeftOut" if text else "AllTaken"
-        made.append(NewCondition(USERS_VALID, reason, text or f"{len(users.users)} users", holds=not text))
+        made.append(
+            NewCondition(
+                USERS_VALID,
+                "LinesLeftOut" if text else "AllTaken",
+                text or f"{len(users.users)} users, {len(users.groups)} groups",
+                holds=not text,
+            )
+        )
     if world.controller.spec.redbox.homes is not None and world.users.claim is not None:
         text = _named([*_problems(world)])
-        reason = "Problems" if text else "NoProblems"
         made.append(
-            NewCondition(HOMES_VALID, reason, text or "workers and logins share them", holds=not text)
+            NewCondition(
+                HOMES_VALID,
+                "Problems" if text else "NoProblems",
+                text or "workers and logins share them",
+                holds=not text,
+            )
         )
     return made
 
