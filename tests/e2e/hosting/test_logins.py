@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
+from tests.e2e.harness.hosted_logins import LOGIN, OPTIONS, HostedLogins, new_key_pair, open_logins, write
 from tests.e2e.harness.hosted_slurm import (
     CLUSTER,
     NAMESPACE,
-    SLURMCTLD,
     VERSION,
     WORKER_LIMITS,
-    HostedSlurm,
     applied_slurm,
     hosting,
 )
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
-LOGIN = "login-login"
-OPTIONS = (
-    *("-i", "/tmp/id", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"),
-    *("-o", f"HostKeyAlias={LOGIN}", "-o", "UserKnownHostsFile=/tmp/hosts"),
-)
-"""The host key must be the one in the Secret."""
 HOSTILE = """\
 rm -f /run/slurm/sack.socket; touch /run/slurm/x; mkdir /run/nscd
 cat /run/redbox/ssh/* /etc/redbox/host-key/*
@@ -49,44 +38,18 @@ LINES = {
 }
 
 
-@dataclass(frozen=True)
-class Logins:
-    """A LoginSet of two pods, and alice's key in slurmctld's pod, from which she comes."""
-
-    slurm: HostedSlurm
-
-    def ssh(self, command: str, *, user: str = "alice", host: str = LOGIN, port: int = 22) -> str:
-        """Its stdout."""
-        return self.slurm.run("ssh", *OPTIONS, "-p", str(port), f"{user}@{host}", command)
-
-    def pods(self) -> list[str]:
-        """Their host names in the cluster's DNS."""
-        return [f"{LOGIN}-{number}.{CLUSTER}-logins.{NAMESPACE}.svc" for number in range(2)]
-
-
 @pytest.fixture(scope="module", params=["24.11", "26.05"])
-def logins(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Logins]:
-    key = Ed25519PrivateKey.generate()
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
+def logins(bed: Bed, request: pytest.FixtureRequest) -> Iterator[HostedLogins]:
+    key = new_key_pair()
     with hosting(bed, request.param) as kubernetes:
-        for name, data in (("people", LINES), ("people-keys", {"alice": public.decode() + "\n"})):
+        for name, data in (("people", LINES), ("people-keys", {"alice": key.public})):
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
             body["metadata"]["namespace"] = NAMESPACE  # type: ignore[index]
             kubernetes.apply(json.dumps(body))
         with applied_slurm(bed, kubernetes, 2, WORKER_LIMITS, {"redbox": WITH_USERS}) as slurm:
             kubernetes.apply(json.dumps(login_set()))
-            made = Logins(slurm)
             slurm.has_idle(2)
-            eventually(
-                lambda: slurm.condition("loginset", "login", "Ready")[0] == "True", what="Ready of login"
-            )
-            write(slurm, "/tmp/id", private.decode())
-            secret = kubernetes.get("secret", LOGIN, NAMESPACE)["data"]["ssh_host_ed25519_key.pub"]
-            write(slurm, "/tmp/hosts", f"{LOGIN} {base64.b64decode(secret).decode()}")
-            yield made
+            yield open_logins(slurm, key)
             kubernetes.delete("loginsets.slurm.redbox.dev", "login", namespace=NAMESPACE)
 
 
@@ -105,15 +68,7 @@ def login_set() -> dict[str, object]:
     }
 
 
-def write(slurm: HostedSlurm, path: str, text: str) -> None:
-    slurm.kubernetes(
-        *("exec", "--stdin", f"--namespace={NAMESPACE}", SLURMCTLD, "--"),
-        *("sh", "-c", f"umask 077; cat >{path}"),
-        stdin=text,
-    )
-
-
-def test_a_user_submits_from_each_login_pod(logins: Logins) -> None:
+def test_a_user_submits_from_each_login_pod(logins: HostedLogins) -> None:
     assert logins.ssh("id -un") == "alice"
     for host in logins.pods():
         name = host.partition(".")[0]
@@ -130,7 +85,7 @@ def test_a_user_submits_from_each_login_pod(logins: Logins) -> None:
         logins.slurm.reaches(job, "CANCELLED")
 
 
-def test_files_come_in(logins: Logins) -> None:
+def test_files_come_in(logins: HostedLogins) -> None:
     write(logins.slurm, "/tmp/data", "42")
     logins.slurm.run(
         "scp", "-q", *OPTIONS, "-P", "2222", "/tmp/data", f"alice@{logins.pods()[0]}:/tmp/copied"
@@ -139,16 +94,16 @@ def test_files_come_in(logins: Logins) -> None:
 
 
 @pytest.mark.parametrize("user", ["bob", "root", "slurm", "nobody"])
-def test_a_key_is_its_users_alone(logins: Logins, user: str) -> None:
+def test_a_key_is_its_users_alone(logins: HostedLogins, user: str) -> None:
     with pytest.raises(BedError, match="Permission denied"):
         logins.ssh("true", user=user)
 
 
-def test_a_user_has_no_key_of_slurm_and_cannot_take_the_place_of_what_signs(logins: Logins) -> None:
+def test_a_user_has_no_key_of_slurm_and_cannot_take_the_place_of_what_signs(logins: HostedLogins) -> None:
     assert logins.ssh(f"{{ {HOSTILE} }} 2>/dev/null").split() == ["cpu-0", "cpu-1"]
 
 
-def test_a_new_pod_has_the_same_host_key(logins: Logins) -> None:
+def test_a_new_pod_has_the_same_host_key(logins: HostedLogins) -> None:
     before = logins.slurm.kubernetes.get("pod", f"{LOGIN}-0", NAMESPACE)["metadata"]["uid"]
     logins.slurm.kubernetes.delete("pod", f"{LOGIN}-0", namespace=NAMESPACE)
 
