@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 
 import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from tests.e2e.harness.hosted_logins import LOGIN, OPTIONS, HostedLogins, new_key_pair, open_logins, write
+from tests.e2e.harness.hosted_logins import (
+    LOGIN,
+    OPTIONS,
+    HostedLogins,
+    KeyPair,
+    new_key_pair,
+    open_logins,
+    write,
+)
 from tests.e2e.harness.hosted_slurm import (
     CLUSTER,
     NAMESPACE,
@@ -40,20 +49,22 @@ LINES = {
 
 @pytest.fixture(scope="module", params=["24.11", "26.05"])
 def logins(bed: Bed, request: pytest.FixtureRequest) -> Iterator[HostedLogins]:
-    key = new_key_pair()
+    key, authority = new_key_pair(), new_key_pair()
     with hosting(bed, request.param) as kubernetes:
         for name, data in (("people", LINES), ("people-keys", {"alice": key.public})):
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
             body["metadata"]["namespace"] = NAMESPACE  # type: ignore[index]
             kubernetes.apply(json.dumps(body))
         with applied_slurm(bed, kubernetes, 2, WORKER_LIMITS, {"redbox": WITH_USERS}) as slurm:
-            kubernetes.apply(json.dumps(login_set()))
+            kubernetes.apply(json.dumps(login_set(authority)))
             slurm.has_idle(2)
-            yield open_logins(slurm, key)
+            opened = open_logins(slurm, key)
+            write(slurm, "/tmp/authority", authority.private)
+            yield opened
             kubernetes.delete("loginsets.slurm.redbox.dev", "login", namespace=NAMESPACE)
 
 
-def login_set() -> dict[str, object]:
+def login_set(authority: KeyPair) -> dict[str, object]:
     limits = {"resources": {"limits": {"cpu": "200m", "memory": "256Mi"}}}
     return {
         "apiVersion": VERSION,
@@ -63,7 +74,10 @@ def login_set() -> dict[str, object]:
             "controllerRef": {"name": CLUSTER},
             "replicas": 2,
             "login": limits,
-            "redbox": {"authorizedKeysRef": {"name": "people-keys"}},
+            "redbox": {
+                "authorizedKeysRef": {"name": "people-keys"},
+                "trustedUserCaKeys": authority.public,
+            },
         },
     }
 
@@ -87,10 +101,61 @@ def test_a_user_submits_from_each_login_pod(logins: HostedLogins) -> None:
 
 def test_files_come_in(logins: HostedLogins) -> None:
     write(logins.slurm, "/tmp/data", "42")
-    logins.slurm.run(
-        "scp", "-q", *OPTIONS, "-P", "2222", "/tmp/data", f"alice@{logins.pods()[0]}:/tmp/copied"
+    host, shell = logins.pods()[0], shlex.join(("ssh", "-p", "2222", *OPTIONS))
+    logins.slurm.run("scp", "-q", *OPTIONS, "-P", "2222", "/tmp/data", f"alice@{host}:/tmp/copied")
+    logins.slurm.run("rsync", "-e", shell, "/tmp/data", f"alice@{host}:/tmp/synchronized")
+    assert logins.ssh("cat /tmp/copied /tmp/synchronized", host=host, port=2222) == "4242"
+    logins.ssh("git init --quiet --bare /tmp/repository", host=host, port=2222)
+    clone = ("git", "clone", "--quiet", f"alice@{host}:/tmp/repository", "/tmp/clone")
+    logins.slurm.run("env", f"GIT_SSH_COMMAND={shell}", *clone)
+    assert logins.slurm.run("git", "-C", "/tmp/clone", "remote") == "origin"
+
+
+def test_a_terminal_is_found_again(logins: HostedLogins) -> None:
+    """The Service leads a client to the same pod."""
+    logins.ssh("tmux new-session -d -s work 'sleep 600'")
+    for _ in range(4):
+        assert logins.ssh("tmux list-sessions -F '#S'") == "work"
+    logins.ssh("tmux kill-server")
+
+
+def test_what_an_editors_server_needs_is_there(logins: HostedLogins) -> None:
+    """VS Code Remote fetches and unpacks its server, starts it, and connects through sshd."""
+    logins.ssh("bash -c 'command -v tar wget' && ldconfig -p | grep -q 'libstdc++.so.6 '")
+    write(logins.slurm, "/tmp/server", "#!/bin/bash\necho runs\n")
+    logins.slurm.run("scp", "-q", *OPTIONS, "/tmp/server", "alice@login-login:/tmp/server")
+    assert logins.ssh("chmod 700 /tmp/server; /tmp/server; rm /tmp/server") == "runs"
+    banner = logins.slurm.run("sh", "-c", f"{shlex.join(forward(logins))} </dev/null")
+    assert banner.startswith("SSH-2.0-")
+
+
+def forward(logins: HostedLogins) -> tuple[str, ...]:
+    """sshd of the pod, through sshd."""
+    return (
+        "timeout",
+        "10",
+        "ssh",
+        *OPTIONS,
+        "-p",
+        "2222",
+        "-W",
+        "127.0.0.1:2222",
+        f"alice@{logins.pods()[0]}",
     )
-    assert logins.ssh("cat /tmp/copied", host=logins.pods()[0], port=2222) == "42"
+
+
+def test_a_certificate_of_the_trusted_authority_is_for_its_user_alone(logins: HostedLogins) -> None:
+    """As red-box signs them; its key is in no list."""
+    script = (
+        "cd /tmp; rm -f signed*; ssh-keygen -q -t ed25519 -N '' -f signed; "
+        "ssh-keygen -q -s authority -I test -n alice -V +5m signed.pub"
+    )
+    logins.slurm.run("sh", "-c", script)
+    options = [each if each != "/tmp/id" else "/tmp/signed" for each in OPTIONS]
+    ssh = ("ssh", *options, "-o", "CertificateFile=/tmp/signed-cert.pub")
+    assert logins.slurm.run(*ssh, f"alice@{LOGIN}", "id -un") == "alice"
+    with pytest.raises(BedError, match="Permission denied"):
+        logins.slurm.run(*ssh, f"bob@{LOGIN}", "id -un")
 
 
 @pytest.mark.parametrize("user", ["bob", "root", "slurm", "nobody"])
