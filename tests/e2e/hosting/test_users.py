@@ -26,7 +26,9 @@ low:x:12:12::/home/low:/bin/bash
 a/b:x:2101:2101::/home/ab:/bin/bash
 up:x:2102:2102::/home/../../etc/up:/bin/bash
 half:x
+nul:x:2104:2104:\0:/home/nul:/bin/bash
 """
+LONG = f"long:x:2105:2105:{'x' * 4096}:/home/long:/bin/bash\n"
 TWICE = "alice:x:2103:2103::/home/alice2:/bin/bash\n"
 WITHIN_S = 30.0
 LIMITS = "AccountingStorageEnforce=associations,limits,qos\nPriorityType=priority/multifactor\n"
@@ -48,7 +50,7 @@ def people(*users: tuple[str, int]) -> Object:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "people", "namespace": NAMESPACE},
-        "data": {"passwd": BROKEN + passwd + TWICE, "group": f"{groups}physics:x:3000:alice,bob\n"},
+        "data": {"passwd": BROKEN + LONG + passwd + TWICE, "group": f"{groups}physics:x:3000:alice,bob\n"},
     }
 
 
@@ -110,7 +112,7 @@ def test_broken_lines_are_named_and_the_others_count(logins: HostedLogins) -> No
         "passwd line 3: the name 'a/b'",
         "passwd line 4: the home '/home/../../etc/up'",
         "passwd line 5: it has 2 fields, and NAME:x:UID:GID:COMMENT:HOME:SHELL has 7",
-        "and 1 more",
+        "and 3 more",
     ]
     assert logins.slurm.condition("controller", CLUSTER, "Ready")[0] == "True"
     assert logins.ssh("id -un; id -Gn") == "alice\nalice physics"

@@ -70,10 +70,12 @@ def members_of(users: ClusterUsers) -> Members:
     """Pure. A group with the name of a user is that user's own, and no account."""
     own = {user.name.lower() for user in users.users}
     made = {ACCOUNT: frozenset(own)}
+    primary: dict[int, set[str]] = {}
+    for user in users.users:
+        primary.setdefault(user.gid, set()).add(user.name.lower())
     for group in users.groups:
         name = group.name.lower()
-        primary = {user.name.lower() for user in users.users if user.gid == group.gid}
-        members = (primary | {member.lower() for member in group.members}) & own
+        members = (primary.get(group.gid, set()) | {member.lower() for member in group.members}) & own
         if name not in own and members:
             made[name] = made.get(name, frozenset()) | members
     return made
