@@ -14,7 +14,6 @@ import yaml
 from redbox_hosting.api.daemons import AccountingSpec
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.build.pods.accounting import AccountingCell, mariadb_set, slurmdbd_set
-from redbox_hosting.build.pods.homes import homes_job
 from redbox_hosting.build.pods.network import (
     daemon_service,
     network_policies,
@@ -74,7 +73,6 @@ def worker(spec: dict[str, Any] | None = None, *, cluster: dict[str, Any] | None
     return worker_pod(cell(cluster), WorkerPlan(node_set(**(spec or {})), 3, "rev1"))
 
 
-WITH_HOMES = {"redbox": {**USERS["redbox"], "homes": {"claimName": "homes"}}}
 PLACED = {"nodeSelector": {"pool": "a"}, "hostNetwork": True, "tolerations": None}
 OBJECTS: dict[str, Any] = {
     "slurmctld": slurmctld_set(cell()),
@@ -111,8 +109,7 @@ OBJECTS: dict[str, Any] = {
     "slurmdbd": slurmdbd_set(cell(), ACCOUNTING),
     "mariadb": mariadb_set(cell(), ACCOUNTING),
     "trial": trial_pod(cell({"template": {"spec": PLACED}}), "0123456789abcdef" * 2),
-    "homes": homes_job(cell(WITH_HOMES | {"template": {"spec": PLACED}}), "slurm-homes-0123456789", "d1"),
-    "worker-homes": worker(cluster=WITH_HOMES),
+    "worker-homes": worker(cluster={"redbox": {**USERS["redbox"], "homes": {"claimName": "homes"}}}),
     "network-policies": network_policies(cell(), OPERATOR),
 }
 
@@ -131,7 +128,7 @@ PODS = {
     name: pod_of(each)
     for name, made in OBJECTS.items()
     for each in (made if isinstance(made, list) else [made])
-    if each["kind"] in {"Pod", "Deployment", "StatefulSet", "Job"}
+    if each["kind"] in {"Pod", "Deployment", "StatefulSet"}
 }
 
 
@@ -143,9 +140,6 @@ def test_every_pod_but_those_that_become_users_passes_restricted_and_those_basel
     elif name.startswith("worker"):
         assert beyond_plain("slurmd", pod) == []
         assert "securityContext.runAsUser" not in beyond_restricted("slurmd", pod)
-    elif name == "homes":
-        assert beyond_plain("homes", pod) == []
-        assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
     else:
         role = {"control": "control", "restapi": "slurmrestd"}.get(name, name.partition("-")[0])
         assert beyond_restricted(role, pod) == []

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from redbox_hosting.api import names
 from redbox_hosting.build.pods.homes import ROLE, homes_job
-from redbox_hosting.build.users.unix_lines import ClusterUsers
+from redbox_hosting.build.users.unix_lines import UnixAccounts
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.unstarted_pods import why_not_started
@@ -122,7 +122,7 @@ class UserSteps:
             await self.context.writer.delete(where, job["metadata"]["uid"], propagationPolicy="Background")
 
 
-def is_mounted(world: ClusterWorld, users: ClusterUsers) -> bool:
+def is_mounted(world: ClusterWorld, users: UnixAccounts) -> bool:
     """Whether the ConfigMap that pods mount has these."""
     found = world.configs.get(names.users_name(world.controller.name)) or {"metadata": {}}
     return (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_USERS) == users.digest
