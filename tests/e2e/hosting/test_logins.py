@@ -121,7 +121,7 @@ def test_a_terminal_is_found_again(logins: HostedLogins) -> None:
 
 def test_what_an_editors_server_needs_is_there(logins: HostedLogins) -> None:
     """VS Code Remote fetches and unpacks its server, starts it, and connects through sshd."""
-    logins.ssh("bash -c 'command -v tar wget' && ldconfig -p | grep -q 'libstdc++.so.6 '")
+    logins.ssh("bash -c 'type tar wget' && /sbin/ldconfig -p | grep -q 'libstdc++.so.6 '")
     write(logins.slurm, "/tmp/server", "#!/bin/bash\necho runs\n")
     logins.slurm.run("scp", "-q", *OPTIONS, "/tmp/server", "alice@login-login:/tmp/server")
     assert logins.ssh("chmod 700 /tmp/server; /tmp/server; rm /tmp/server") == "runs"

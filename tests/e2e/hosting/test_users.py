@@ -68,7 +68,7 @@ def logins(bed: Bed, request: pytest.FixtureRequest) -> Iterator[HostedLogins]:
         hosted_examples(bed, kubernetes) as files,
     ):
         claim_of_all(bed, NAMESPACE, HOMES)
-        keys = dict.fromkeys(("alice", "bob", "carol"), key.public)
+        keys = dict.fromkeys(("alice", "bob", "carol", "erin"), key.public)
         named = {"metadata": {"name": "people-keys", "namespace": NAMESPACE}, "data": keys}
         kubernetes.apply(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", **named}))
         for body in (body for file in files for body in file):
@@ -101,6 +101,14 @@ def pods_of(slurm: HostedSlurm) -> dict[str, tuple[str, int]]:
 
 def associations(slurm: HostedSlurm) -> list[list[str]]:
     return [line.split("|") for line in slurm.run(*ASSOCIATIONS).splitlines()]
+
+
+def answer_of(logins: HostedLogins, user: str, command: str) -> str:
+    """Of a user who may not be there yet."""
+    try:
+        return logins.ssh(command, user=user)
+    except BedError:
+        return ""
 
 
 def test_broken_lines_are_named_and_the_others_count(logins: HostedLogins) -> None:
@@ -139,14 +147,11 @@ def test_a_home_is_its_users_on_all_pods(logins: HostedLogins) -> None:
 def test_a_new_user_comes_with_a_home_and_an_account_and_no_pod_restarts(logins: HostedLogins) -> None:
     slurm, before = logins.slurm, pods_of(logins.slurm)
     slurm.kubernetes.apply(json.dumps(people(*USERS, ("carol", 2003))))
-
-    def has_come() -> bool:
-        try:
-            return logins.ssh("pwd; stat -c %U .", user="carol") == "/home/carol\ncarol"
-        except BedError:
-            return False
-
-    eventually(has_come, WITHIN_S, what="the home of carol")
+    eventually(
+        lambda: answer_of(logins, "carol", "pwd; stat -c %U .") == "/home/carol\ncarol",
+        WITHIN_S,
+        what="the home of carol",
+    )
     assert logins.ssh("srun id -un", user="carol") == "carol"
     eventually(lambda: ["carol", "default"] in [row[:2] for row in associations(slurm)], WITHIN_S)
     for pod in before:
@@ -187,6 +192,9 @@ def test_users_have_accounts_and_the_limits_of_an_administrator_stay(logins: Hos
         lambda: ["erin", "default"] in [row[:2] for row in associations(slurm)], what="the account of erin"
     )
     assert ["alice", "default", "normal", "1"] in associations(slurm)
+    assert (
+        eventually(lambda: answer_of(logins, "erin", "srun id -un"), WITHIN_S, what="a job of erin") == "erin"
+    )
     eventually(lambda: slurm.job(second)["Reason"] == "AssocMaxJobsLimit", what="the limit of alice")
     other = logins.ssh("sbatch --parsable --account=physics --wrap 'sleep 1'")
     assert slurm.reaches(other, "COMPLETED")["Account"] == "physics"
