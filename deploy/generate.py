@@ -2,7 +2,7 @@
 
 The chart's CRDs and the schema of its SlurmClusters come from the operator's models, its README from schema
 and values, the plain manifests from the chart, and so does what the tests expect it to render. The pod of a
-red-box in chart-personal is that of the chart.
+red-box in chart-personal and chart-slurm is that of the chart.
 
 `make generate` writes them; with --check, those that are not as they would be made are named, and it ends
 with 1.
@@ -38,7 +38,7 @@ HOSTING_CRDS = CHART / "hosting" / "crds.yaml"
 SCHEMA = CHART / "values.schema.json"
 README = CHART / "README.md"
 POD = Path("templates/_redbox-pod.tpl")
-PERSONAL_CHART = DEPLOY / "chart-personal"
+PERSONAL_CHART, SLURM_CHART = DEPLOY / "chart-personal", DEPLOY / "chart-slurm"
 MADE_FROM_CHART = "{{/* Made by `make generate` from deploy/chart; do not edit. */}}\n"
 MANIFESTS = DEPLOY / "manifests.yaml"
 KINDS = DEPLOY.parent / "docs/reference/kinds.md"
@@ -179,8 +179,8 @@ def _rows(
     yield name, default, f"{node['description']}{allowed}".replace("|", "\\|")
 
 
-def personal_pod() -> str:
-    """The templates that both charts have: a link between them has Helm warn at each installation."""
+def copied_pod() -> str:
+    """The templates that the charts have: a link between them has Helm warn at each installation."""
     return MADE_FROM_CHART + (CHART / POD).read_text()
 
 
@@ -277,7 +277,8 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
         (CRDS, crds),
         (SCHEMA, schema),
         (README, readme),
-        (PERSONAL_CHART / POD, personal_pod),
+        (PERSONAL_CHART / POD, copied_pod),
+        (SLURM_CHART / POD, copied_pod),
         (MANIFESTS, manifests),
     )
     for dashboard in yaml.safe_load(DASHBOARDS.read_text()):
