@@ -1,0 +1,165 @@
+"""A whole hosted cluster by one `helm install` of deploy/chart-slurm, with red-box on it, in the bed's Kubernetes.
+
+The volumes are what a default StorageClass would make.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from redbox_bed.bed import Bed
+from redbox_bed.core.commands import run_command
+from redbox_bed.core.places import CHECKOUT
+from redbox_bed.core.plan import Role
+from redbox_bed.delivery import ENDS_WITHIN_S
+from redbox_bed.images.node_images import REGISTRY
+from tests.e2e.harness.hosted_slurm import NAMESPACE, HostedSlurm
+from tests.e2e.harness.kubernetes import Kubernetes, Object
+from tests.e2e.harness.volumes import NODE, volume_of
+from tests.e2e.harness.waiting import eventually
+
+CHART = CHECKOUT / "deploy/chart-slurm"
+RELEASE = "slurm"
+REDBOX = f"{RELEASE}-redbox"
+STORAGE_CLASS = "chart-slurm"
+VOLUMES = {
+    "state": "ReadWriteOnce",
+    "data": "ReadWriteOnce",
+    "journal": "ReadWriteOncePod",
+    "homes": "ReadWriteMany",
+}
+KINDS = ("loginsets", "nodesets", "accountings", "controllers")
+KEPT = (f"state-{RELEASE}-controller-0", f"data-{RELEASE}-database-0", f"journal-{REDBOX}-0", f"{RELEASE}-homes")
+WORKER = {"limits": {"cpu": "100m", "memory": "512Mi"}}
+LOGIN = {"limits": {"cpu": "200m", "memory": "256Mi"}}
+USERS = [
+    {"name": "alice", "uid": 2001, "namespaces": ["alice"]},
+    {"name": "bob", "uid": 2002, "namespaces": ["bob"]},
+]
+
+
+@dataclass(frozen=True)
+class ChartSlurm:
+    """The release."""
+
+    bed: Bed
+    kubernetes: Kubernetes
+
+    @property
+    def slurm(self) -> HostedSlurm:
+        return HostedSlurm(self.kubernetes)
+
+    def helm(self, *arguments: str, stdin: str | None = None) -> str:
+        """In the cluster's namespace."""
+        places = self.bed.places
+        command = [str(places.state / "bin/helm"), "--kubeconfig", str(places.kubeconfig)]
+        command += ["--namespace", NAMESPACE, *arguments]
+        return run_command(command, f"`{' '.join(command)}` failed", stdin=stdin, timeout=ENDS_WITHIN_S)
+
+    def install(self, values: Mapping[str, Any], *options: str) -> str:
+        """Or upgrade."""
+        command = ("upgrade", "--install", RELEASE, str(CHART), "--values=-", *options)
+        return self.helm(*command, stdin=json.dumps(values))
+
+    def is_ready(self) -> None:
+        """SlurmJobs run from now on."""
+        eventually(
+            lambda: self._condition("Reachable") == "True" and self.slurm.status("nodeset", "cpu").get("slurmIdle") == 2,
+            what=f"a SlurmCluster {RELEASE} with two idle nodes",
+        )
+
+    def _condition(self, name: str) -> str:
+        status = self.kubernetes.get("slurmclusters.redbox.dev", RELEASE).get("status", {})
+        found = [each["status"] for each in status.get("conditions", []) if each["type"] == name]
+        return found[0] if found else ""
+
+
+def bed_values(kubernetes: Kubernetes) -> Object:
+    """What differs on the bed: few cores, and the issuer of tokens."""
+    return {
+        "images": {"registry": REGISTRY, "tag": "dev"},
+        "users": USERS,
+        "nodeSets": {"cpu": {"slurmd": {"resources": WORKER}}},
+        "login": {"login": {"resources": LOGIN}},
+        "redbox": {"issuer": kubernetes.issuer()},
+    }
+
+
+@contextmanager
+def storage(bed: Bed, kubernetes: Kubernetes) -> Iterator[None]:
+    """The default StorageClass, with a volume for each claim of the chart."""
+    kubernetes.apply(json.dumps(storage_class()))
+    names = {name: f"{STORAGE_CLASS}-{name}" for name in VOLUMES}
+    for name, mode in VOLUMES.items():
+        more: dict[str, Any] = {"storageClassName": STORAGE_CLASS, "capacity": {"storage": "16Gi"}}
+        if name == "homes":
+            more |= shared_folder(bed, names[name])
+        volume_of(bed, names[name], accessModes=[mode], **more)
+    try:
+        yield
+    finally:
+        kubernetes.delete("persistentvolumeclaim", *KEPT, namespace=NAMESPACE)
+        kubernetes.delete("persistentvolume", *names.values())
+        kubernetes.delete("storageclass", STORAGE_CLASS)
+
+
+def storage_class() -> Object:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {
+            "name": STORAGE_CLASS,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        },
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def shared_folder(bed: Bed, name: str) -> Object:
+    """Which all nodes have."""
+    folder = bed.places.home(bed.host(NODE).spec.cluster) / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    there = [
+        {
+            "key": "kubernetes.io/hostname",
+            "operator": "In",
+            "values": [spec.name for spec in bed.plan.of_role(Role.NODE)],
+        }
+    ]
+    return {
+        "local": {"path": f"/home/{name}"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": there}]}},
+    }
+
+
+@contextmanager
+def chart_slurm(
+    bed: Bed, kubernetes: Kubernetes, values: Mapping[str, Any] | None = None, options: Sequence[str] = ()
+) -> Iterator[ChartSlurm]:
+    """Installed; at the end it is uninstalled, and what outlives it is deleted."""
+    with storage(bed, kubernetes):
+        chart = ChartSlurm(bed, kubernetes)
+        chart.install({**bed_values(kubernetes), **(values or {})}, *options)
+        try:
+            yield chart
+        finally:
+            remove(chart)
+
+
+def remove(chart: ChartSlurm) -> None:
+    """Without its hook, which asks what becomes of the workers."""
+    kubernetes = chart.kubernetes
+    for kind in KINDS:
+        found = kubernetes.list(f"{kind}.slurm.redbox.dev", NAMESPACE)
+        names = [body["metadata"]["name"] for body in found]
+        kubernetes.delete(f"{kind}.slurm.redbox.dev", *names, namespace=NAMESPACE)
+    chart.helm("uninstall", RELEASE, "--ignore-not-found", "--no-hooks", "--wait")
+    kubernetes.delete("secret", REDBOX, namespace=NAMESPACE)
+    kubernetes.delete("configmap", REDBOX, namespace=NAMESPACE)
