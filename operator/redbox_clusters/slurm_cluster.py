@@ -118,7 +118,7 @@ class SlurmClusterSpec(KubeModel):
 
     endpoint: str = Field(pattern=r"^https://[^/]+$", max_length=512, description="The URL of its red-box.")
     ca_bundle: bytes = Field(
-        b"",
+        default_factory=bytes,  # a default in the schema would have to be base64 of something
         max_length=65536,
         description="The CA of its certificate: PEM, in base64. Left out: public authorities.",
     )

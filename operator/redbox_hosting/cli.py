@@ -10,6 +10,7 @@ from redbox_api.log import configure_log
 from redbox_hosting.api.crds import hosting_crds
 from redbox_hosting.application import HostingOptions, run_hosting_operator
 from redbox_hosting.attach import AttachedRedbox, attach
+from redbox_hosting.cluster_uninstall import WorkersFate, end_workers
 from redbox_hosting.controllers.context import DefaultImages, OperatorPods
 from redbox_hosting.uninstall import refuse_while_in_use
 from redbox_kube.install.crd_commands import crd_commands, listed, run_once, say
@@ -81,6 +82,16 @@ def attach_redbox(
     """Make the keys of a red-box for a hosted cluster, once, and publish the public ones."""
     redbox = AttachedRedbox(name, namespace, slurm_cluster)
     say(run_once("redbox-hosting", lambda objects: attach(objects, redbox)))
+
+
+@app.command(name="end-workers")
+def end_workers_of(
+    controller: Annotated[str, typer.Argument(help="The Controller.")],
+    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="Its namespace.")],
+    workers: Annotated[WorkersFate, typer.Option(help="What becomes of its workers.")] = WorkersFate.REFUSE,
+) -> None:
+    """End the workers of one cluster before it is uninstalled, or refuse that."""
+    run_once("redbox-hosting", lambda objects: end_workers(objects, namespace, controller, workers, say=say))
 
 
 @app.command()

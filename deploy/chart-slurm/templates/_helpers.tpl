@@ -19,9 +19,9 @@
 {{ .Release.Name }}-people
 {{- end }}
 
-{{/* A token is for one red-box of this Kubernetes, so that no other can use it. */}}
+{{/* A token is for one red-box of this Kubernetes. Not secret, and the same at each rendering. */}}
 {{- define "slurm.audience" -}}
-redbox.dev/hosted/{{ .Release.Namespace }}/{{ .Release.Name }}
+redbox.dev/{{ include "slurm.slurmCluster" . }}/{{ sha256sum (printf "%s/%s" .Release.Namespace .Release.Name) | trunc 16 }}
 {{- end }}
 
 {{- define "slurm.labels" -}}
@@ -36,14 +36,17 @@ app.kubernetes.io/name: redbox-server
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* The metadata of an object of the cluster: (dict "root" $ "name" NAME). It stays where workers are to run on. */}}
+{{/* The metadata of an object: (dict "root" $ "name" NAME). Those of Slurm stay where its workers are to run on. */}}
 {{- define "slurm.metadata" -}}
 name: {{ .name }}
 {{- if not .clusterwide }}
 namespace: {{ .root.Release.Namespace }}
 {{- end }}
 labels: {{- include "slurm.labels" .root | nindent 2 }}
-{{- if or .keep (eq .root.Values.uninstall.workers "KeepRunning") }}
+{{- with .annotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if or .keep (and .slurm (eq .root.Values.uninstall.workers "KeepRunning")) }}
 annotations: {helm.sh/resource-policy: keep}
 {{- end }}
 {{- end }}
@@ -54,7 +57,7 @@ annotations: {helm.sh/resource-policy: keep}
 
 {{/* A Job of the operator's program: (dict "root" $ "name" NAME "account" ACCOUNT "user" UID "arguments" LIST). */}}
 {{- define "slurm.jobSpec" -}}
-backoffLimit: 6
+backoffLimit: {{ .retries | default 6 }}
 template:
   metadata:
     labels: {{- include "slurm.labels" .root | nindent 6 }}
