@@ -274,6 +274,7 @@ INTERNAL: Mapping[str, str] = {
     "BadSize": HOSTED,
     "ConfigurationRefused": TRIED,
     "DeletionForbidden": HOSTED,
+    "HomesFailed": "ends the Job that makes homes of hosted Slurm; the condition Homes has the words",
     "TrialUndecided": TRIED,
     "UnknownRelease": HOSTED,
     "CommandDetached": "inside of red-box: the submit goes on",

@@ -20,6 +20,7 @@ from redbox_hosting.build.pods.parts import (
     container,
     daemon_container,
     dns,
+    homes_volume,
     key_sources,
     labels,
     memory_volume,
@@ -104,6 +105,7 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
     name, spec = names.login_name(login.name), login.spec
     own = labels(cell.name, ROLE, login.name)
     users, users_mount = users_volume(cell)
+    homes, homes_mount = homes_volume(cell)
     run, slurm = mount("run", "/run"), mount("slurm", "/run/slurm")
     etc = mount("etc", "/etc/slurm", read_only=True)
     sshd = container(
@@ -122,6 +124,7 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
             *([mount("authorized-keys", KEYS_OF_USERS, read_only=True)] if _keys_of_users(spec) else []),
             *([mount("user-ca", AUTHORITIES, read_only=True)] if _authorities(spec) else []),
             *users_mount,
+            *homes_mount,
         ],
     )
     sshd["securityContext"] = {**SECURE, "capabilities": {"drop": ["ALL"], "add": list(CAPABILITIES)}}
@@ -146,8 +149,10 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
             *_keys_of_users(spec),
             *_authorities(spec),
             *users,
+            *homes,
         ],
-        security={"fsGroup": names.SLURM_UID, "seccompProfile": {"type": "RuntimeDefault"}},
+        # No fsGroup: by it the kubelet gives all files of a claim, such as users' homes, to that group.
+        security={"seccompProfile": {"type": "RuntimeDefault"}},
         serviceAccountName=name,
         dnsConfig=dns(cell),
     )
@@ -177,9 +182,12 @@ def _authorities(spec: LoginSetSpec) -> list[Manifest]:
 
 
 def _sack(cell: SlurmCell, mounts: list[Manifest]) -> Manifest:
-    """It signs for each process that asks, as the user that the kernel says it is of."""
+    """It signs for each process that asks, as the user that the kernel says it is of.
+
+    By group 0, which no user has, it reads the keys and makes its socket where sshd's container lets it.
+    """
     keys = mount("keys", "/etc/slurm", read_only=True)
-    security = {"runAsNonRoot": True, "runAsUser": names.SLURM_UID, "runAsGroup": names.SLURM_UID}
+    security = {"runAsNonRoot": True, "runAsUser": names.SLURM_UID, "runAsGroup": 0}
     own: Manifest = (
         {"args": ["sack", "--cluster", cell.spec.name_in_slurm(cell.namespace, cell.name)]}
         if cell.release is SlurmRelease.R24_11
