@@ -142,11 +142,16 @@ def _strict(node: Any) -> Any:  # noqa: ANN401 (any JSON)
 
 def readme() -> str:
     """The values as tables: names and defaults from values.yaml, what they mean from the schema."""
-    text = (CHART / "README.md.in").read_text()
     described = json.loads(SCHEMA.read_text())
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
     redbox = described["definitions"]["redbox"]
-    text = text.replace("{{REDBOX_VALUES}}", _table(_rows(redbox, described, _defaults(redbox, described))))
+    of_redboxes = _table(_rows(redbox, described, _defaults(redbox, described)))
+    return readme_of(CHART).replace("{{REDBOX_VALUES}}", of_redboxes)
+
+
+def readme_of(chart: Path) -> str:
+    described = json.loads((chart / "values.schema.json").read_text())
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    text = (chart / "README.md.in").read_text()
     return text.replace("{{VALUES}}", _table(_rows(described, described, values)))
 
 
@@ -277,6 +282,7 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
         (CRDS, crds),
         (SCHEMA, schema),
         (README, readme),
+        (SLURM_CHART / "README.md", partial(readme_of, SLURM_CHART)),
         (PERSONAL_CHART / POD, copied_pod),
         (SLURM_CHART / POD, copied_pod),
         (MANIFESTS, manifests),

@@ -17,14 +17,16 @@ from redbox_bed.core.commands import run_command
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.plan import Role
 from redbox_bed.delivery import ENDS_WITHIN_S
+from redbox_bed.delivery import NAMESPACE as OPERATORS
 from redbox_bed.images.node_images import REGISTRY
 from tests.e2e.harness.hosted_slurm import NAMESPACE, HostedSlurm
 from tests.e2e.harness.kubernetes import Kubernetes, Object
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
 from tests.e2e.harness.volumes import NODE, volume_of
 from tests.e2e.harness.waiting import eventually
 
 CHART = CHECKOUT / "deploy/chart-slurm"
-RELEASE = "slurm"
+RELEASE, WORKERS = "slurm", 2
 REDBOX = f"{RELEASE}-redbox"
 STORAGE_CLASS = "chart-slurm"
 VOLUMES = {
@@ -34,7 +36,12 @@ VOLUMES = {
     "homes": "ReadWriteMany",
 }
 KINDS = ("loginsets", "nodesets", "accountings", "controllers")
-KEPT = (f"state-{RELEASE}-controller-0", f"data-{RELEASE}-database-0", f"journal-{REDBOX}-0", f"{RELEASE}-homes")
+KEPT = (
+    f"state-{RELEASE}-controller-0",
+    f"data-{RELEASE}-database-0",
+    f"journal-{REDBOX}-0",
+    f"{RELEASE}-homes",
+)
 WORKER = {"limits": {"cpu": "100m", "memory": "512Mi"}}
 LOGIN = {"limits": {"cpu": "200m", "memory": "256Mi"}}
 USERS = [
@@ -66,17 +73,33 @@ class ChartSlurm:
         command = ("upgrade", "--install", RELEASE, str(CHART), "--values=-", *options)
         return self.helm(*command, stdin=json.dumps(values))
 
+    def manifests(self, values: Mapping[str, Any]) -> str:
+        """As Argo CD renders them: without a look at the cluster, and without hooks."""
+        return self.helm(
+            "template", RELEASE, str(CHART), "--values=-", "--no-hooks", stdin=json.dumps(values)
+        )
+
     def is_ready(self) -> None:
         """SlurmJobs run from now on."""
         eventually(
-            lambda: self._condition("Reachable") == "True" and self.slurm.status("nodeset", "cpu").get("slurmIdle") == 2,
-            what=f"a SlurmCluster {RELEASE} with two idle nodes",
+            lambda: self._reachable() and self.slurm.status("nodeset", "cpu").get("slurmIdle") == WORKERS,
+            what=f"a SlurmCluster {RELEASE} with {WORKERS} idle nodes",
         )
 
-    def _condition(self, name: str) -> str:
+    def _reachable(self) -> bool:
         status = self.kubernetes.get("slurmclusters.redbox.dev", RELEASE).get("status", {})
-        found = [each["status"] for each in status.get("conditions", []) if each["type"] == name]
-        return found[0] if found else ""
+        conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
+        return conditions.get("Reachable") == "True"
+
+    def run(self, batch: str, namespace: str = "alice", **spec: Any) -> tuple[str, str]:
+        """A SlurmJob to its end: its phase, and its log by kubectl."""
+        job = self.submit(batch, namespace, **spec)
+        phase = str(job.finishes()["phase"])
+        return phase, job.log()
+
+    def submit(self, batch: str, namespace: str = "alice", **spec: Any) -> Applied:
+        jobs = SlurmJobs(self.kubernetes, self.bed.host("login"))
+        return jobs.apply(batch, namespace=namespace, cluster=RELEASE, **spec)
 
 
 def bed_values(kubernetes: Kubernetes) -> Object:
@@ -146,11 +169,18 @@ def chart_slurm(
     """Installed; at the end it is uninstalled, and what outlives it is deleted."""
     with storage(bed, kubernetes):
         chart = ChartSlurm(bed, kubernetes)
+        kubernetes.delete("pod", *_operators(kubernetes), namespace=OPERATORS)
         chart.install({**bed_values(kubernetes), **(values or {})}, *options)
         try:
             yield chart
         finally:
             remove(chart)
+
+
+def _operators(kubernetes: Kubernetes) -> list[str]:
+    """Of SlurmJobs. It may be older than the bed's DNS, and would not find red-box's Service."""
+    found = kubernetes.list("pod", OPERATORS, labels="app.kubernetes.io/name=redbox-operator")
+    return [pod["metadata"]["name"] for pod in found]
 
 
 def remove(chart: ChartSlurm) -> None:
