@@ -1,4 +1,4 @@
-"""A whole hosted cluster by one `helm install` of deploy/chart-slurm, with red-box on it, in the bed's Kubernetes.
+"""A whole hosted cluster by `helm install` of deploy/chart-slurm, with red-box on it, in the bed's Kubernetes.
 
 The volumes are what a default StorageClass would make.
 """
