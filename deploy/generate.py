@@ -46,8 +46,8 @@ HOSTING_KINDS = DEPLOY.parent / "docs/reference/hosting-kinds.md"
 HOSTING_BEGIN = """\
 # The kinds of hosted Slurm, field by field
 
-Generated from the CRDs by `make generate`. Slurm clusters that Kubernetes runs are not part of a release
-yet: no chart installs these kinds.
+Generated from the CRDs by `make generate`. Slurm clusters that Kubernetes runs are in development: fields may
+change between commits.
 """
 HOSTING_SIGNALS = DEPLOY.parent / "docs/reference/hosting-signals.md"
 PODS = DEPLOY.parent / "docs/reference/pods.md"

@@ -1,4 +1,4 @@
-"""A whole hosted cluster by `helm install` of deploy/chart-slurm, with red-box on it, in the bed's Kubernetes.
+"""A hosted cluster by `helm install` of deploy/chart-slurm, with red-box on it, in the bed's Kubernetes.
 
 The volumes are what a default StorageClass would make.
 """
@@ -169,7 +169,7 @@ def chart_slurm(
     """Installed; at the end it is uninstalled, and what outlives it is deleted."""
     with storage(bed, kubernetes):
         chart = ChartSlurm(bed, kubernetes)
-        kubernetes.delete("pod", *_operators(kubernetes), namespace=OPERATORS)
+        until_operator_is_new(kubernetes)
         chart.install({**bed_values(kubernetes), **(values or {})}, *options)
         try:
             yield chart
@@ -177,10 +177,11 @@ def chart_slurm(
             remove(chart)
 
 
-def _operators(kubernetes: Kubernetes) -> list[str]:
-    """Of SlurmJobs. It may be older than the bed's DNS, and would not find red-box's Service."""
+def until_operator_is_new(kubernetes: Kubernetes) -> None:
+    """That of SlurmJobs may be older than the bed's DNS, and would not find red-box's Service."""
     found = kubernetes.list("pod", OPERATORS, labels="app.kubernetes.io/name=redbox-operator")
-    return [pod["metadata"]["name"] for pod in found]
+    kubernetes.delete("pod", *(pod["metadata"]["name"] for pod in found), namespace=OPERATORS)
+    kubernetes("rollout", "status", "deployment/redbox-operator", f"--namespace={OPERATORS}", "--timeout=60s")
 
 
 def remove(chart: ChartSlurm) -> None:

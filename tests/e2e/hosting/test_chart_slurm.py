@@ -44,9 +44,8 @@ def test_two_users_cannot_read_each_others_files(chart: ChartSlurm) -> None:
 
 def test_a_namespace_without_a_user_runs_nothing(chart: ChartSlurm) -> None:
     job = chart.submit("id", namespace="default")
-    eventually(
-        lambda: "no rule" in str(job.status) or "403" in str(job.status) or "not mapped" in str(job.status)
-    )
+    job.says("Submitted", "Refused")
+    assert "no mapping rule matches it" in job.finishes()["message"]
     job.delete()
 
 
