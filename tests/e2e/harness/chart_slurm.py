@@ -26,7 +26,7 @@ from tests.e2e.harness.volumes import NODE, volume_of
 from tests.e2e.harness.waiting import eventually
 
 CHART = CHECKOUT / "deploy/chart-slurm"
-RELEASE, WORKERS = "slurm", 2
+RELEASE = "slurm"
 REDBOX = f"{RELEASE}-redbox"
 STORAGE_CLASS = "chart-slurm"
 VOLUMES = {
@@ -79,15 +79,17 @@ class ChartSlurm:
             "template", RELEASE, str(CHART), "--values=-", "--no-hooks", stdin=json.dumps(values)
         )
 
-    def is_ready(self) -> None:
+    def is_ready(self, cluster: str = RELEASE) -> None:
         """SlurmJobs run from now on."""
-        eventually(
-            lambda: self._reachable() and self.slurm.status("nodeset", "cpu").get("slurmIdle") == WORKERS,
-            what=f"a SlurmCluster {RELEASE} with {WORKERS} idle nodes",
-        )
 
-    def _reachable(self) -> bool:
-        status = self.kubernetes.get("slurmclusters.redbox.dev", RELEASE).get("status", {})
+        def look() -> bool:
+            found = self.slurm.status("nodeset", "cpu")
+            return self._reachable(cluster) and 0 < found.get("desired", 0) == found.get("slurmIdle")
+
+        eventually(look, what=f"a SlurmCluster {cluster} with idle nodes")
+
+    def _reachable(self, cluster: str) -> bool:
+        status = self.kubernetes.get("slurmclusters.redbox.dev", cluster).get("status", {})
         conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
         return conditions.get("Reachable") == "True"
 
@@ -111,6 +113,16 @@ def bed_values(kubernetes: Kubernetes) -> Object:
         "login": {"login": {"resources": LOGIN}},
         "redbox": {"issuer": kubernetes.issuer()},
     }
+
+
+def merged(values: Object, more: Mapping[str, Any]) -> Object:
+    """As Helm merges two files of values."""
+    both = {name: values.get(name) for name in more}
+    changed = {
+        name: merged(both[name], new) if isinstance(both[name], dict) and isinstance(new, dict) else new
+        for name, new in more.items()
+    }
+    return values | changed
 
 
 @contextmanager
@@ -170,7 +182,7 @@ def chart_slurm(
     with storage(bed, kubernetes):
         chart = ChartSlurm(bed, kubernetes)
         until_operator_is_new(kubernetes)
-        chart.install({**bed_values(kubernetes), **(values or {})}, *options)
+        chart.install(merged(bed_values(kubernetes), values or {}), *options)
         try:
             yield chart
         finally:
