@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from redbox.settings import load_settings
 from redbox_bed.core.places import CHECKOUT
@@ -24,7 +25,7 @@ from tests.hosting.build.pod_security import beyond_restricted
 pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
 
 CHART = CHECKOUT / "deploy/chart-slurm"
-SPECS = {
+SPECS: dict[str, type[BaseModel]] = {
     "Controller": ControllerSpec,
     "NodeSet": NodeSetSpec,
     "LoginSet": LoginSetSpec,

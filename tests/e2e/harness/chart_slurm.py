@@ -117,12 +117,11 @@ def bed_values(kubernetes: Kubernetes) -> Object:
 
 def merged(values: Object, more: Mapping[str, Any]) -> Object:
     """As Helm merges two files of values."""
-    both = {name: values.get(name) for name in more}
-    changed = {
-        name: merged(both[name], new) if isinstance(both[name], dict) and isinstance(new, dict) else new
-        for name, new in more.items()
-    }
-    return values | changed
+    made = dict(values)
+    for name, new in more.items():
+        old = made.get(name)
+        made[name] = merged(old, new) if isinstance(old, dict) and isinstance(new, dict) else new
+    return made
 
 
 @contextmanager

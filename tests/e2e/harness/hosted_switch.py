@@ -1,7 +1,8 @@
 """BED_SLURM=hosted: the core of the suites, on a Slurm in pods that deploy/chart-slurm has installed.
 
-Its SlurmCluster has the name of the bed's own, hpc1, and its partition that of the bed's. What a test does on the
-login host it does in the login pod. Tests that need what a hosted cluster has not are skipped with the reason.
+Its SlurmCluster has the name of the bed's own, hpc1, and its partition that of the bed's. What a test does on
+the login host it does in the login pod. Tests that need more than a hosted cluster has are skipped, with the
+reason.
 """
 
 from __future__ import annotations

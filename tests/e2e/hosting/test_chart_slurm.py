@@ -79,7 +79,7 @@ def test_manifests_that_are_applied_twice_change_nothing(chart: ChartSlurm) -> N
 
 def objects(chart: ChartSlurm, manifests: str) -> dict[tuple[str, str], object]:
     """The specs of all of them."""
-    found = {}
+    found: dict[tuple[str, str], object] = {}
     for body in yaml.safe_load_all(manifests):
         kind, name = body["kind"], body["metadata"]["name"]
         live = chart.kubernetes.get(kind, name, NAMESPACE)
