@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from redbox_bed import lifecycle, slow_home, status, walkthrough
+from redbox_bed import hosted, lifecycle, slow_home, status, walkthrough
 from redbox_bed.bed import Bed, saved_options
 from redbox_bed.core.errors import BedError, NotPossibleError
 from redbox_bed.core.places import Places
@@ -104,6 +104,14 @@ def prepare_walkthrough() -> None:
     check_root(os.geteuid())
     progress = _interruptible(Progress(), "`walkthrough` goes on from here")
     walkthrough.prepare(Bed.open(), progress)
+
+
+@app.command(name="hosted")
+def prepare_hosted() -> None:
+    """Give the bed what deploy/chart-slurm needs: images, the cluster's DNS, volumes."""
+    check_root(os.geteuid())
+    progress = _interruptible(Progress(), "`hosted` goes on from here")
+    hosted.prepare(Bed.open(), progress)
 
 
 @app.command()

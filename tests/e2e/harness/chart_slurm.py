@@ -6,7 +6,6 @@ The volumes are what a default StorageClass would make.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,26 +14,18 @@ from typing import Any
 from redbox_bed.bed import Bed
 from redbox_bed.core.commands import run_command
 from redbox_bed.core.places import CHECKOUT
-from redbox_bed.core.plan import Role
 from redbox_bed.delivery import ENDS_WITHIN_S
 from redbox_bed.delivery import NAMESPACE as OPERATORS
-from redbox_bed.images.node_images import REGISTRY
+from redbox_bed.hosted import slurm_values, volumes
 from tests.e2e.harness.hosted_slurm import NAMESPACE, HostedSlurm
 from tests.e2e.harness.kubernetes import Kubernetes, Object
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
-from tests.e2e.harness.volumes import NODE, volume_of
 from tests.e2e.harness.waiting import eventually
 
 CHART = CHECKOUT / "deploy/chart-slurm"
 RELEASE = "slurm"
 REDBOX = f"{RELEASE}-redbox"
 STORAGE_CLASS = "chart-slurm"
-VOLUMES = {
-    "state": "ReadWriteOnce",
-    "data": "ReadWriteOnce",
-    "journal": "ReadWriteOncePod",
-    "homes": "ReadWriteMany",
-}
 KINDS = ("loginsets", "nodesets", "accountings", "controllers")
 KEPT = (
     f"state-{RELEASE}-controller-0",
@@ -42,8 +33,6 @@ KEPT = (
     f"journal-{REDBOX}-0",
     f"{RELEASE}-homes",
 )
-WORKER = {"limits": {"cpu": "100m", "memory": "512Mi"}}
-LOGIN = {"limits": {"cpu": "200m", "memory": "256Mi"}}
 USERS = [
     {"name": "alice", "uid": 2001, "namespaces": ["alice"]},
     {"name": "bob", "uid": 2002, "namespaces": ["bob"]},
@@ -105,14 +94,8 @@ class ChartSlurm:
 
 
 def bed_values(kubernetes: Kubernetes) -> Object:
-    """What differs on the bed: few cores, and the issuer of tokens."""
-    return {
-        "images": {"registry": REGISTRY, "tag": "dev"},
-        "users": USERS,
-        "nodeSets": {"cpu": {"slurmd": {"resources": WORKER}}},
-        "login": {"login": {"resources": LOGIN}},
-        "redbox": {"issuer": kubernetes.issuer()},
-    }
+    """With two users."""
+    return {**slurm_values(kubernetes), "users": USERS}
 
 
 def merged(values: Object, more: Mapping[str, Any]) -> Object:
@@ -127,50 +110,15 @@ def merged(values: Object, more: Mapping[str, Any]) -> Object:
 @contextmanager
 def storage(bed: Bed, kubernetes: Kubernetes) -> Iterator[None]:
     """The default StorageClass, with a volume for each claim of the chart."""
-    kubernetes.apply(json.dumps(storage_class()))
-    names = {name: f"{STORAGE_CLASS}-{name}" for name in VOLUMES}
-    for name, mode in VOLUMES.items():
-        more: dict[str, Any] = {"storageClassName": STORAGE_CLASS, "capacity": {"storage": "16Gi"}}
-        if name == "homes":
-            more |= shared_folder(bed, names[name])
-        volume_of(bed, names[name], accessModes=[mode], **more)
+    made = list(volumes(bed, STORAGE_CLASS))
+    for body in made:
+        kubernetes.apply(json.dumps(body))
     try:
         yield
     finally:
         kubernetes.delete("persistentvolumeclaim", *KEPT, namespace=NAMESPACE)
-        kubernetes.delete("persistentvolume", *names.values())
-        kubernetes.delete("storageclass", STORAGE_CLASS)
-
-
-def storage_class() -> Object:
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {
-            "name": STORAGE_CLASS,
-            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-        },
-        "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-
-
-def shared_folder(bed: Bed, name: str) -> Object:
-    """Which all nodes have."""
-    folder = bed.places.home(bed.host(NODE).spec.cluster) / name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    there = [
-        {
-            "key": "kubernetes.io/hostname",
-            "operator": "In",
-            "values": [spec.name for spec in bed.plan.of_role(Role.NODE)],
-        }
-    ]
-    return {
-        "local": {"path": f"/home/{name}"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": there}]}},
-    }
+        for body in reversed(made):
+            kubernetes.delete(str(body["kind"]), body["metadata"]["name"])  # type: ignore[index]
 
 
 @contextmanager
