@@ -41,23 +41,24 @@ async def end_workers(
         return
     found = await _node_sets(objects, namespace, controller)
     if found and fate is WorkersFate.REFUSE:
+        listed = ", ".join(f"NodeSet {name}" for name in found)
         raise CommandFailed(
-            f"{', '.join(f'NodeSet {name}' for name in found)} may have jobs: first say what becomes of them, "
-            "with `helm upgrade --reuse-values --set uninstall.workers=` and Drain (they end after their jobs), "
-            "Abandon (their jobs end) or KeepRunning (Slurm stays)"
+            f"{listed} may have jobs: first say what becomes of the workers, with `helm upgrade "
+            "--reuse-values --set uninstall.workers=` and Drain (they end after their jobs), Abandon (they "
+            "end with their jobs) or KeepRunning (Slurm stays)"
         )
     for name in found:
         await objects.delete(ResourcePath(names.NODE_SETS, name, namespace), propagationPolicy="Background")
-    told = ""
+    last = ""
     while found := await _node_sets(objects, namespace, controller):
         workers = await _workers(objects, namespace, controller)
         if fate is WorkersFate.ABANDON:
             for worker in workers:
                 await _force(objects, namespace, worker)
         waits = f"waits for the end of {', '.join(_name(worker) for worker in workers) or ', '.join(found)}"
-        if waits != told:
+        if waits != last:
             say(waits)
-            told = waits
+            last = waits
         await pause(PAUSE_S)
 
 

@@ -49,7 +49,7 @@ class Cluster:
 
 async def test_it_is_refused_while_nobody_has_said_what_becomes_of_workers() -> None:
     cluster = Cluster()
-    with pytest.raises(CommandFailed, match=r"^NodeSet cpu may have jobs: first say what becomes of them"):
+    with pytest.raises(CommandFailed, match=r"^NodeSet cpu may have jobs: first say what becomes of"):
         await cluster.end(WorkersFate.REFUSE)
     assert "deletionTimestamp" not in cluster.api.objects[NODE_SET]["metadata"]
 

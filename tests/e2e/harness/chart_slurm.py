@@ -16,7 +16,7 @@ from redbox_bed.core.commands import run_command
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.delivery import ENDS_WITHIN_S
 from redbox_bed.delivery import NAMESPACE as OPERATORS
-from redbox_bed.hosted import slurm_values, volumes
+from redbox_bed.prepare.hosted import slurm_values, volumes
 from tests.e2e.harness.hosted_slurm import NAMESPACE, HostedSlurm
 from tests.e2e.harness.kubernetes import Kubernetes, Object
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
