@@ -40,12 +40,13 @@ async def end_workers(
     if fate is WorkersFate.KEEP_RUNNING:
         return
     found = await _node_sets(objects, namespace, controller)
+    fate = await _asked(objects, namespace, controller) or fate
     if found and fate is WorkersFate.REFUSE:
         listed = ", ".join(f"NodeSet {name}" for name in found)
         raise CommandFailed(
-            f"{listed} may have jobs: first say what becomes of the workers, with `helm upgrade "
-            "--reuse-values --set uninstall.workers=` and Drain (they end after their jobs), Abandon (they "
-            "end with their jobs) or KeepRunning (Slurm stays)"
+            f"{listed} may have jobs: say what becomes of the workers, and uninstall again: kubectl annotate "
+            f"--namespace {namespace} controllers.slurm.redbox.dev {controller} {names.ANNOTATION_UNINSTALL}=Drain "
+            "(they end after their jobs), or =Abandon (they end with their jobs)"
         )
     for name in found:
         await objects.delete(ResourcePath(names.NODE_SETS, name, namespace), propagationPolicy="Background")
@@ -60,6 +61,13 @@ async def end_workers(
             say(waits)
             last = waits
         await pause(PAUSE_S)
+
+
+async def _asked(objects: ObjectClient, namespace: str, controller: str) -> WorkersFate | None:
+    """By an annotation: after an uninstall that was refused, Helm takes no other values."""
+    found = await objects.get(ResourcePath(names.CONTROLLERS, controller, namespace)) or {}
+    text = ((found.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_UNINSTALL, "")
+    return WorkersFate(text) if text in {WorkersFate.DRAIN, WorkersFate.ABANDON} else None
 
 
 async def _node_sets(objects: ObjectClient, namespace: str, controller: str) -> list[str]:

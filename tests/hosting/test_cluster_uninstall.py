@@ -49,9 +49,25 @@ class Cluster:
 
 async def test_it_is_refused_while_nobody_has_said_what_becomes_of_workers() -> None:
     cluster = Cluster()
-    with pytest.raises(CommandFailed, match=r"^NodeSet cpu may have jobs: first say what becomes of"):
+    with pytest.raises(CommandFailed, match=r"^NodeSet cpu may have jobs: say what becomes of"):
         await cluster.end(WorkersFate.REFUSE)
     assert "deletionTimestamp" not in cluster.api.objects[NODE_SET]["metadata"]
+
+
+@pytest.mark.parametrize(("asked", "forced"), [("Drain", ""), ("Abandon", ABANDONED)])
+async def test_an_annotation_says_it_after_a_refusal(asked: str, forced: str) -> None:
+    """Helm takes no other values then."""
+    cluster = Cluster()
+    annotated = {"name": "slurm", "namespace": "hpc", "annotations": {names.ANNOTATION_UNINSTALL: asked}}
+    cluster.api.put(ResourcePath(names.CONTROLLERS, "slurm", "hpc"), metadata=annotated)
+    seen: list[str] = []
+
+    async def look(seconds: float) -> None:
+        seen.append(cluster.is_forced)
+        await cluster.jobs_end(seconds)
+
+    await end_workers(cluster.api.client, "hpc", "slurm", WorkersFate.REFUSE, say=print, pause=look)
+    assert seen == [forced] * 2
 
 
 async def test_a_drain_waits_for_the_workers_and_forces_none() -> None:
