@@ -45,8 +45,8 @@ async def end_workers(
         listed = ", ".join(f"NodeSet {name}" for name in found)
         raise CommandFailed(
             f"{listed} may have jobs: say what becomes of the workers, and uninstall again: kubectl annotate "
-            f"--namespace {namespace} controllers.slurm.redbox.dev {controller} {names.ANNOTATION_UNINSTALL}=Drain "
-            "(they end after their jobs), or =Abandon (they end with their jobs)"
+            f"--namespace {namespace} controllers.slurm.redbox.dev {controller} "
+            f"{names.ANNOTATION_UNINSTALL}=Drain (they end after their jobs), or =Abandon (with their jobs)"
         )
     for name in found:
         await objects.delete(ResourcePath(names.NODE_SETS, name, namespace), propagationPolicy="Background")

@@ -146,6 +146,9 @@ def until_operator_is_new(kubernetes: Kubernetes) -> None:
 def remove(chart: ChartSlurm) -> None:
     """Without its hook, which asks what becomes of the workers."""
     kubernetes = chart.kubernetes
+    for namespace in ("alice", "bob"):  # the SlurmCluster waits for those that have not ended
+        names = [job["metadata"]["name"] for job in kubernetes.list("slurmjobs.redbox.dev", namespace)]
+        kubernetes.delete("slurmjobs.redbox.dev", *names, namespace=namespace)
     for kind in KINDS:
         found = kubernetes.list(f"{kind}.slurm.redbox.dev", NAMESPACE)
         names = [body["metadata"]["name"] for body in found]
