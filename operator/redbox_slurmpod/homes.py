@@ -1,6 +1,6 @@
 """`redbox-slurmpod homes`: a folder in the claim of homes for each user who has none.
 
-What is there is left alone, whoever it belongs to: it is named in the container's termination message, which
+What is there is left alone: what is not its user's is named in the container's termination message, which
 the operator shows. Nothing is followed and nothing outside of the claim is opened: all names are looked up
 in the open folder of the claim. Users must not be able to move what others have there, so the claim's own
 folder is root's.

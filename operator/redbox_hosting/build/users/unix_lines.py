@@ -2,7 +2,7 @@
 
 In the pods libnss-extrausers reads these files. At a broken line it gives up, and no user behind that line
 exists; for a last line without its end each look-up takes memory until there is none. So pods get the good
-lines, written anew, and a condition names the others.
+lines, written again, and a condition names the others.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ClusterGroup:
 
 
 @dataclass(frozen=True)
-class ClusterUsers:
+class UnixAccounts:
     """The good lines, and a sentence for each that is left out."""
 
     users: tuple[ClusterUser, ...] = ()
@@ -110,18 +110,18 @@ def users_digest(files: Mapping[str, str]) -> str:
     return hashed.hexdigest()[:32]
 
 
-def read_users(files: Mapping[str, str]) -> ClusterUsers:
+def read_users(files: Mapping[str, str]) -> UnixAccounts:
     """Of a ConfigMap with the keys passwd and group."""
     return _read(files.get(PASSWD, ""), files.get(GROUP, ""))
 
 
 @lru_cache(maxsize=16)
-def _read(passwd: str, group: str) -> ClusterUsers:
+def _read(passwd: str, group: str) -> UnixAccounts:
     """The same text comes again with each reconciliation."""
     left_out: list[str] = []
     users = tuple(_users(passwd, left_out))
     groups = tuple(_groups(group, left_out))
-    return ClusterUsers(users, groups, tuple(left_out))
+    return UnixAccounts(users, groups, tuple(left_out))
 
 
 class _LeftOut(ValueError):

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import SlurmController
-from redbox_hosting.build.users.unix_lines import ClusterUsers, read_users
+from redbox_hosting.build.users.unix_lines import UnixAccounts, read_users
 from redbox_hosting.controllers.accountings.reporting_clusters import ReportingCluster
 from redbox_hosting.slurm.accounting import SlurmdbClient
 from redbox_kube.api.kinds import CONFIG_MAP
@@ -55,25 +55,27 @@ class UserAccounts:
         self._added[controller.uid] = wanted, now
         return did
 
-    def _users_of(self, controller: SlurmController) -> ClusterUsers | None:
+    def _users_of(self, controller: SlurmController) -> UnixAccounts | None:
         """Those that pods have; None: not known yet."""
         users = controller.spec.redbox.users
         if users is None or users.config_map_ref is None:
-            return ClusterUsers()
+            return UnixAccounts()
         found = self._config_maps.get((controller.namespace, names.users_name(controller.name)))
         return (
             None if found is None or not is_owned(found, controller) else read_users(found.get("data") or {})
         )
 
 
-def members_of(users: ClusterUsers) -> Members:
+def members_of(users: UnixAccounts) -> Members:
     """Pure. A group with the name of a user is that user's own, and no account."""
     own = {user.name.lower() for user in users.users}
     made = {ACCOUNT: frozenset(own)}
+    primary: dict[int, set[str]] = {}
+    for user in users.users:
+        primary.setdefault(user.gid, set()).add(user.name.lower())
     for group in users.groups:
         name = group.name.lower()
-        primary = {user.name.lower() for user in users.users if user.gid == group.gid}
-        members = (primary | {member.lower() for member in group.members}) & own
+        members = (primary.get(group.gid, set()) | {member.lower() for member in group.members}) & own
         if name not in own and members:
             made[name] = made.get(name, frozenset()) | members
     return made

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from redbox_hosting.api import names
 from redbox_hosting.build.pods.homes import ROLE, homes_job
-from redbox_hosting.build.users.unix_lines import ClusterUsers
+from redbox_hosting.build.users.unix_lines import UnixAccounts
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.unstarted_pods import why_not_started
@@ -86,7 +86,9 @@ class UserSteps:
         homes, users = world.controller.spec.redbox.homes, world.users.read
         wanted = ""
         if homes is not None and users is not None and any(user.home_folder for user in users.users):
-            wanted = names.homes_name(world.controller.name, revision([users.digest, homes.claim_name]))
+            wanted = names.homes_name(
+                world.controller.name, revision({"users": users.digest, "claim": homes.claim_name})
+            )
         if wanted or not world.users.why_unread:
             for name, job in world.users.jobs.items():
                 if name != wanted:
@@ -95,12 +97,11 @@ class UserSteps:
             return StepOutcome()
         if not is_mounted(world, users):
             return StepOutcome(waits_for="the ConfigMap of the users")
-        job = world.users.jobs.get(wanted)
-        if job is None:
+        if (existing := world.users.jobs.get(wanted)) is None:
             made = DesiredObject(JOB, wanted, homes_job(world.built, wanted, users.digest))
             await self.owned.create(world.controller, made)
             return StepOutcome(did=f"Job {wanted} created", waits_for=f"the Job {wanted}")
-        return await self._progress(world, job)
+        return await self._progress(world, existing)
 
     async def _progress(self, world: ClusterWorld, job: Object) -> StepOutcome:
         name = job["metadata"]["name"]
@@ -121,7 +122,7 @@ class UserSteps:
             await self.context.writer.delete(where, job["metadata"]["uid"], propagationPolicy="Background")
 
 
-def is_mounted(world: ClusterWorld, users: ClusterUsers) -> bool:
+def is_mounted(world: ClusterWorld, users: UnixAccounts) -> bool:
     """Whether the ConfigMap that pods mount has these."""
     found = world.configs.get(names.users_name(world.controller.name)) or {"metadata": {}}
     return (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_USERS) == users.digest

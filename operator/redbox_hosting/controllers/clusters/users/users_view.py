@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redbox_hosting.api.controller import SlurmController
-from redbox_hosting.build.users.unix_lines import PASSWD, ClusterUsers, read_users
+from redbox_hosting.build.users.unix_lines import PASSWD, UnixAccounts, read_users
 from redbox_hosting.controllers.config_maps import files_of_config_map
 from redbox_kube.api.kinds import PERSISTENT_VOLUME_CLAIM
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
@@ -17,7 +17,7 @@ from redbox_kube.controller.steps import StepFailed
 class UsersView:
     """One snapshot; without a ConfigMap of users there are none."""
 
-    read: ClusterUsers | None = None
+    read: UnixAccounts | None = None
     why_unread: str = ""
     """Pods keep what they have."""
     claim: Object | None = None
@@ -41,7 +41,7 @@ async def read_view(
     return UsersView(read, why_unread, claim, why_no_claim, jobs, pods)
 
 
-async def _read(objects: ObjectClient, controller: SlurmController) -> tuple[ClusterUsers | None, str]:
+async def _read(objects: ObjectClient, controller: SlurmController) -> tuple[UnixAccounts | None, str]:
     users = controller.spec.redbox.users
     if users is None or users.config_map_ref is None:
         return None, ""
