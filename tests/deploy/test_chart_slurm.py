@@ -129,7 +129,7 @@ def test_the_job_of_keys_reads_one_secret_and_changes_one_slurm_cluster(
     rules = found["Role", "slurm-redbox-keys"]["rules"]
     readable = [rule for rule in rules if "secrets" in rule["resources"] and set(rule["verbs"]) - {"create"}]
     assert [(rule["verbs"], rule["resourceNames"]) for rule in readable] == [(["get"], ["slurm-redbox"])]
-    (rule,) = found["ClusterRole", "hpc-slurm-redbox-keys"]["rules"]
+    (rule,) = found["ClusterRole", "hpc:slurm-redbox-keys"]["rules"]
     assert (rule["resources"], rule["verbs"], rule["resourceNames"]) == (
         ["slurmclusters"],
         ["get", "patch"],

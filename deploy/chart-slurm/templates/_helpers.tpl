@@ -89,7 +89,7 @@ template:
 
 {{/* An account, and a Role or ClusterRole with `rules`: (dict "root" $ "name" NAME "kind" KIND "rules" TEXT "annotations" DICT) */}}
 {{- define "slurm.grant" -}}
-{{- $name := ternary .name (printf "%s-%s" .root.Release.Namespace .name) (eq .kind "Role") }}
+{{- $name := ternary .name (printf "%s:%s" .root.Release.Namespace .name) (eq .kind "Role") }}
 {{- range $what := list .kind (printf "%sBinding" .kind) }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

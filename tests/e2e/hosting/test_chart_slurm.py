@@ -11,7 +11,15 @@ import yaml
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
-from tests.e2e.harness.chart_slurm import REDBOX, RELEASE, ChartSlurm, bed_values, chart_slurm
+from tests.e2e.harness.chart_slurm import (
+    CHART,
+    REDBOX,
+    RELEASE,
+    STORAGE_CLASS,
+    ChartSlurm,
+    bed_values,
+    chart_slurm,
+)
 from tests.e2e.harness.hosted_slurm import NAMESPACE, hosting
 from tests.e2e.harness.waiting import eventually
 
@@ -57,6 +65,27 @@ def test_red_box_has_nothing_to_find_fault_with(chart: ChartSlurm) -> None:
         )
     )
     assert [each for each in found if each["level"] != "note"] == []
+
+
+def test_what_is_missing_is_named_before_anything_is_made(chart: ChartSlurm) -> None:
+    values = json.dumps(bed_values(chart.kubernetes))
+    install = ("install", "other", str(CHART), "--values=-")
+    with pytest.raises(BedError, match="serves hpc and not this namespace: run helm upgrade red-box"):
+        chart.helm(*install, "--namespace=default", stdin=values)
+    with pytest.raises(BedError, match="does not run in namespace elsewhere: set operator.namespace"):
+        chart.helm(*install, "--set=operator.namespace=elsewhere", stdin=values)
+    set_default(chart, "false")
+    try:
+        with pytest.raises(BedError, match="no default StorageClass: set homes.storageClass, controller"):
+            chart.helm(*install, stdin=values)
+    finally:
+        set_default(chart, "true")
+    assert [each["name"] for each in json.loads(chart.helm("list", "--output=json"))] == [RELEASE]
+
+
+def set_default(chart: ChartSlurm, value: str) -> None:
+    annotations = {"storageclass.kubernetes.io/is-default-class": value}
+    chart.kubernetes.patch("storageclass", STORAGE_CLASS, {"metadata": {"annotations": annotations}})
 
 
 def test_manifests_that_are_applied_twice_change_nothing(chart: ChartSlurm) -> None:
