@@ -78,7 +78,8 @@ def hosted_in_place_of_the_beds(bed: Bed) -> Iterator[Host]:
     helm = Helm(bed)
     with hosting(bed, SLURM_RELEASE, database=True) as kubernetes:
         delivered: dict[str, Any] = json.loads(helm("get", "values", "red-box", "--output=json"))
-        helm.install({**delivered, "slurmClusters": {SLURM_CLUSTER: None}})
+        others = {name: spec for name, spec in delivered["slurmClusters"].items() if name != SLURM_CLUSTER}
+        helm.install({**delivered, "slurmClusters": others})
         kind = "slurmclusters.redbox.dev"
         eventually(
             lambda: not kubernetes.get(kind, SLURM_CLUSTER), what=f"the end of SlurmCluster {SLURM_CLUSTER}"

@@ -72,11 +72,11 @@ def test_what_is_missing_is_named_before_anything_is_made(chart: ChartSlurm) -> 
     install = ("install", "other", str(CHART), "--values=-")
     with pytest.raises(BedError, match="serves hpc and not this namespace: run helm upgrade red-box"):
         chart.helm(*install, "--namespace=default", stdin=values)
-    with pytest.raises(BedError, match="does not run in namespace elsewhere: set operator.namespace"):
+    with pytest.raises(BedError, match=r"does not run in namespace elsewhere: set operator\.namespace"):
         chart.helm(*install, "--set=operator.namespace=elsewhere", stdin=values)
     set_default(chart, "false")
     try:
-        with pytest.raises(BedError, match="no default StorageClass: set homes.storageClass, controller"):
+        with pytest.raises(BedError, match=r"no default StorageClass: set homes\.storageClass, controller"):
             chart.helm(*install, stdin=values)
     finally:
         set_default(chart, "true")
