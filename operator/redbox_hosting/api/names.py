@@ -46,6 +46,9 @@ ANNOTATION_KEYS = f"{GROUP}/keys"
 ANNOTATION_USERS = f"{GROUP}/users"
 """On the ConfigMap of users and on pods: the digest of the users that they are to have."""
 
+ANNOTATION_UNINSTALL = f"{GROUP}/uninstall-workers"
+"""On a Controller, by its administrator: Drain or Abandon, when its chart is uninstalled."""
+
 OBJECT_FORMAT = 1
 """Of all objects that this operator writes: an older one deletes nothing where a newer one has written."""
 ANNOTATION_CONDEMNED = f"{GROUP}/condemned"
