@@ -17,6 +17,7 @@ from typing import Any
 from redbox_slurmpod import entry
 from redbox_slurmpod.backup.copies import make_backup
 from redbox_slurmpod.backup.restore import restore as restore_state
+from redbox_slurmpod.homes import make_homes
 from redbox_slurmpod.pod import this_pod
 from redbox_slurmpod.poke import POKE_SOCKET
 from redbox_slurmpod.sack.server import Sack, listen_at
@@ -129,6 +130,11 @@ def restore(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def homes(arguments: argparse.Namespace) -> int:
+    users, folder, message = (Path(each) for each in ("/etc/redbox/users", "/home", "/dev/termination-log"))
+    return make_homes(arguments.digest, users, folder, message)
+
+
 def _until_stopped(serving: Coroutine[Any, Any, None], place: str) -> int:
     """As PID 1 a program gets only the signals that it handles."""
 
@@ -152,6 +158,7 @@ ROLES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "login": login,
     "sack": sack,
     "front": front,
+    "homes": homes,
     "trial": trial,
     "backup": backup,
     "restore": restore,

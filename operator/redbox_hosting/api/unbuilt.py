@@ -44,6 +44,8 @@ def _(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
         yield "spec.reconfigure", "remove it: the operator applies changes through slurmrestd"
     if spec.logfile:
         yield "spec.logfile", NO_SIDECAR
+    if spec.redbox.users and spec.redbox.users.sssd_conf_ref:
+        yield "spec.redbox.users.sssdConfRef", "name a ConfigMap of users in configMapRef instead"
 
 
 @_unbuilt.register

@@ -29,6 +29,12 @@ def paths(spec: KubeModel) -> list[str]:
         (ControllerSpec, {"reconfigure": {"image": "x"}}, ["spec.reconfigure"]),
         (ControllerSpec, {"logfile": {"image": "x"}}, ["spec.logfile"]),
         (
+            ControllerSpec,
+            {"redbox": {"users": {"sssdConfRef": {"name": "sssd", "key": "sssd.conf"}}}},
+            ["spec.redbox.users.sssdConfRef"],
+        ),
+        (ControllerSpec, {"redbox": {"users": {"configMapRef": REF}}}, []),
+        (
             NodeSetSpec,
             {"controllerRef": REF, "updateStrategy": {"type": "ScheduledUpdate"}},
             ["spec.updateStrategy.type ScheduledUpdate"],

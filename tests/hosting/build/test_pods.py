@@ -112,6 +112,7 @@ OBJECTS: dict[str, Any] = {
     "mariadb": mariadb_set(cell(), ACCOUNTING),
     "mariadb-restore": mariadb_set(cell(RESTORE), ACCOUNTING),
     "trial": trial_pod(cell({"template": {"spec": PLACED}}), "0123456789abcdef" * 2),
+    "worker-homes": worker(cluster={"redbox": {**USERS["redbox"], "homes": {"claimName": "homes"}}}),
     "network-policies": network_policies(cell(), OPERATOR),
 }
 
