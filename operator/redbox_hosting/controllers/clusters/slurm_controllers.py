@@ -37,10 +37,7 @@ from redbox_hosting.controllers.clusters.control_connections import ControlConne
 from redbox_hosting.controllers.clusters.controller_status import status_of
 from redbox_hosting.controllers.clusters.keys import FORMER_JWT, JWT, ROTATION, new_keys
 from redbox_hosting.controllers.clusters.reconfiguration import AGAIN_S, Reconfigurations
-from redbox_hosting.controllers.clusters.restoration.restored_state import (
-    check_workers_of_before,
-    why_not_restored,
-)
+from redbox_hosting.controllers.clusters.restoration.restored_state import check_workers_of_before
 from redbox_hosting.controllers.clusters.rotation.key_readers import KeyReaders
 from redbox_hosting.controllers.clusters.rotation.key_rotation import Rotation
 from redbox_hosting.controllers.clusters.rotation.key_rotations import ROTATED, KeyRotations, rotation_asked
@@ -328,8 +325,6 @@ class SlurmControllers:
             did = ", ".join(filter(None, [did, await self._owned.apply(controller, control, part="control")]))
         if world.pod is not None and slurmctld:
             await self._reconfigurations.project(world.pod, mounted.digest)
-            if why := why_not_restored(world.pod):
-                raise StepFailed(f"the state is not restored: {why}")
             if why := end_of_slurmctld(world.pod):
                 if is_of_the_configuration(why):
                     await self._reconfigurations.refuse(world, mounted.digest, why)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 from redbox_hosting.api import names
+from redbox_hosting.build.pods.slurmctld import RESTORE
 from redbox_hosting.controllers.unstarted_pods import container_of
 from redbox_kube.api.objects import Object
 from redbox_shared.printable import printable
 
 CONTAINER = "slurmctld"
+RESTORES = "redbox-slurmpod: restore: "
 WORDS = re.compile(r"\b(?:error|fatal): .*\S")
 MOST_LINES, LONGEST_WORDS = 3, 1024
 
@@ -24,7 +26,9 @@ def address_of(pod: Object) -> str:
 
 
 def end_of_slurmctld(pod: Object) -> str:
-    """Why slurmctld ended, in its own words, unless it has been started again; else empty."""
+    """Why slurmctld ended or did not begin, in its own words, unless it was started again; else empty."""
+    if why := _end_of_restore(pod):
+        return f"its state is not restored: {why}"
     container = container_of(pod, CONTAINER)
     state = container.get("state") or {}
     before = container.get("lastState") or {}
@@ -35,6 +39,18 @@ def end_of_slurmctld(pod: Object) -> str:
     return words_in(str(ended.get("message") or "")) or (
         f"exit status {ended['exitCode']} ({printable(ended.get('reason') or 'no reason')})"
     )
+
+
+def _end_of_restore(pod: Object) -> str:
+    """The words of the init container that puts a backup back, if it has failed."""
+    for each in (pod.get("status") or {}).get("initContainerStatuses") or []:
+        if each["name"] == RESTORE:
+            states = each.get("state") or {}, each.get("lastState") or {}
+            ended: Object = next((state["terminated"] for state in states if "terminated" in state), {})
+            if ended.get("exitCode"):
+                words = str(ended.get("message") or f"exit status {ended['exitCode']}").strip()
+                return printable(words.rpartition(RESTORES)[2][:LONGEST_WORDS], lines=False)
+    return ""
 
 
 def is_of_the_configuration(why: str) -> bool:

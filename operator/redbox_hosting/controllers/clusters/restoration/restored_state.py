@@ -1,4 +1,4 @@
-"""Whether slurmctld may begin with the state of a backup, and why its init container cannot put it there.
+"""Whether slurmctld may begin with the state of a backup.
 
 A slurmctld ends the jobs that its state does not have: whatever ran before must be gone, or lost for good.
 """
@@ -8,17 +8,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from redbox_hosting.api import names
-from redbox_hosting.build.pods.slurmctld import RESTORE
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.upgrades import slurmctld_set_of
 from redbox_kube.api.kinds import POD
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.controller.steps import StepFailed
-from redbox_shared.printable import printable
 
-LONGEST_WORDS = 500
 MOST_NAMED = 5
-PREFIX = "redbox-slurmpod: restore: "
 
 
 async def check_workers_of_before(objects: ObjectClient, world: ClusterWorld) -> None:
@@ -38,18 +34,6 @@ async def check_workers_of_before(objects: ObjectClient, world: ClusterWorld) ->
             f"{more}), whose jobs it would end: delete their NodeSets, and annotate workers that stay with "
             f"{names.ANNOTATION_FORCE_DELETE}"
         )
-
-
-def why_not_restored(pod: Object) -> str:
-    """The words of the init container, if it has failed. Pure."""
-    for each in (pod.get("status") or {}).get("initContainerStatuses") or []:
-        if each["name"] == RESTORE:
-            states = each.get("state") or {}, each.get("lastState") or {}
-            ended: Object = next((state["terminated"] for state in states if "terminated" in state), {})
-            if ended.get("exitCode"):
-                words = str(ended.get("message") or f"exit status {ended['exitCode']}").strip()
-                return printable(words.rpartition(PREFIX)[2][:LONGEST_WORDS], lines=False)
-    return ""
 
 
 def _created(pod: Object) -> datetime:
