@@ -29,6 +29,8 @@ from redbox_slurmpod.backup.state_folder import JOB_STATE, UnusableState, next_j
 log = logging.getLogger(__name__)
 NEW, STATE, DATABASE, MANIFEST = "new", "state", "database.sql", "backup.json"
 NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+ASSOC_USAGE = "assoc_usage"
+"""26.05 with accounting ends without it, unless it starts for the first time."""
 _DUMP_ENDS = b"-- Dump completed"
 _TAIL = 256
 
@@ -73,6 +75,11 @@ def make_backup(state: Path, folder: Path, now: datetime, *, keep: int, with_dat
         digests[f"{STATE}/{name}"] = hashlib.sha256(content).hexdigest()
         if name == JOB_STATE:
             next_id = next_job_id(content)
+    if with_database and f"{STATE}/{ASSOC_USAGE}" not in digests:
+        raise UnusableState(
+            f"slurmctld has not saved {ASSOC_USAGE} yet, without which it would not start: it does so within "
+            "five minutes of its first start"
+        )
     manifest = BackupManifest(now.isoformat(), next_id, digests)
     _write(new / MANIFEST, manifest.text.encode())
     made = folder / now.strftime("%Y%m%dT%H%M%SZ")

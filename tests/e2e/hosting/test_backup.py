@@ -62,6 +62,19 @@ def back_up(slurm: HostedSlurm) -> tuple[str, int]:
     return words[1].rstrip(":").rpartition("/")[2], int(words[-1])
 
 
+def saves_all(slurm: HostedSlurm) -> None:
+    """As each slurmctld does every five minutes, and at its end."""
+    before = slurm.kubernetes.get("pod", SLURMCTLD, NAMESPACE)["metadata"]["uid"]
+    slurm.kubernetes.delete("pod", SLURMCTLD, namespace=NAMESPACE)
+
+    def is_back() -> bool:
+        pod = slurm.kubernetes.get("pod", SLURMCTLD, NAMESPACE)
+        ready = [one["ready"] for one in pod.get("status", {}).get("containerStatuses", [])]
+        return ready == [True] and pod["metadata"]["uid"] != before
+
+    eventually(is_back, what="another slurmctld")
+
+
 def lose(slurm: HostedSlurm) -> None:
     """As docs/administrators/hosted-backup.md says."""
     kubernetes = slurm.kubernetes
@@ -91,6 +104,7 @@ def test_a_cluster_is_made_again_of_a_backup(bed: Bed, cluster: tuple[HostedSlur
     done = slurm.submit("true")
     slurm.reaches(done, "COMPLETED")
     is_accounted(slurm, done)
+    saves_all(slurm)
     running, held = slurm.submit(UNTIL_RELEASED), slurm.submit("true", "--hold")
     slurm.reaches(running, "RUNNING")
     saved = ("sh", "-c", f"until grep -qaF {SLURMCTLD} /var/spool/slurmctld/job_state; do sleep 0.2; done")

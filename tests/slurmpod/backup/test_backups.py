@@ -92,6 +92,9 @@ def test_a_dump_that_is_not_whole_makes_no_backup(state: Path, backups: Path, du
 def test_a_whole_dump_belongs_to_the_backup(state: Path, backups: Path) -> None:
     (backups / "new").mkdir()
     (backups / "new" / "database.sql").write_text(DUMP)
+    with pytest.raises(UnusableState, match="has not saved assoc_usage yet"):
+        make_backup(state, backups, NOW, keep=1, with_database=True)
+    (state / "assoc_usage").write_bytes(b"usage")
     made = make_backup(state, backups, NOW, keep=1, with_database=True)
     assert "database.sql" in check_backup(made).digests
 
