@@ -18,7 +18,7 @@ from redbox_hosting.build.config.slurm_conf import (
     client_conf,
     cluster_files,
 )
-from redbox_hosting.build.config.user_lines import ConfLine
+from redbox_shared.hosted_settings.lines import ConfLine
 from tests.hosting.factories import inputs, node_set
 from tests.hosting.snapshots import check
 

@@ -17,16 +17,16 @@ from redbox_hosting.api.controller import ControllerSpec
 from redbox_hosting.api.fields import Profile, Sharing
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.config.gres_conf import gres_conf
-from redbox_hosting.build.config.keys import (
+from redbox_hosting.build.config.partitions import RemovedPartition, node_set_names, partition_lines
+from redbox_hosting.build.config.releases import SlurmRelease
+from redbox_shared.hosted_settings.keys import (
     CONFIG_FILES,
     NOT_LISTED,
     REFUSED_FILES,
     RELIED_ON,
     SLURM_KEYS,
 )
-from redbox_hosting.build.config.partitions import RemovedPartition, node_set_names, partition_lines
-from redbox_hosting.build.config.releases import SlurmRelease
-from redbox_hosting.build.config.user_lines import ConfLine, ConfRefusal, include_lines, read_lines
+from redbox_shared.hosted_settings.lines import ConfLine, ConfRefusal, include_lines, read_lines
 
 MARKER = "redbox-config-"
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")

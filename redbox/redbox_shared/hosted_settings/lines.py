@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from redbox_hosting.build.config.keys import PARTITION_KEYS, PLUGIN_VALUES, why_refused
+from redbox_shared.hosted_settings.keys import PARTITION_KEYS, PLUGIN_VALUES, why_refused
 
 PAIR = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)=("[^"\\#\x00-\x1f\x7f]*"|[^\s"\\#\x00-\x1f\x7f]+)(?:\s+|\Z)')
 SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
