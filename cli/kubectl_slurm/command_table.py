@@ -21,6 +21,7 @@ COMMANDS = {
     "forward": ("forwards", "forward local ports to a running job"),
     "explain": ("explain", "why a job is where it is, and what to do"),
     "doctor": ("doctor", "check the whole way from here to Slurm"),
+    "convert": ("convert", "make hosted Slurm's manifests of those of Slinky's operator"),
     "completion": ("completion", "print the completion script of a shell"),
 }
 """Each command's module, and what it does."""

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from redbox_hosting.api.fields import (
+    OPTIONAL_NAME,
     ConfigMapKeyRef,
     ExternalDaemon,
     JwtKeyFields,
@@ -44,8 +45,11 @@ class Persistence(KubeModel):
     enabled: bool = Field(
         default=True, description="Keep the state on a claim. Without one, a restart forgets all jobs."
     )
-    existing_claim: Name | None = Field(
-        None, description="A claim of this namespace, instead of one that the operator makes."
+    existing_claim: str | None = Field(
+        None,
+        max_length=253,
+        pattern=OPTIONAL_NAME,
+        description="A claim of this namespace, instead of one that the operator makes.",
     )
     access_modes: list[Annotated[str, Field(max_length=32)]] | None = Field(
         None, max_length=4, description="Of the claim that the operator makes. The default is ReadWriteOnce."
@@ -78,7 +82,7 @@ class MetricsEndpoint(KubeModel):
 
 
 class ServiceMonitorFields(KubeModel):
-    """A ServiceMonitor of the Prometheus operator."""
+    """A ServiceMonitor of the Prometheus operator. Not built: `enabled: true` is refused in a condition."""
 
     enabled: bool = Field(default=False, description="Make a ServiceMonitor.")
     labels: dict[str, Label] = Field({}, max_length=64, description="Its labels.")
@@ -92,7 +96,7 @@ class MetricsFields(KubeModel):
     """Slurm's own metrics, which slurmctld serves from 25.11 on."""
 
     enabled: bool = Field(default=False, description="Serve metrics.")
-    service_monitor: ServiceMonitorFields | None = Field(None, description="A ServiceMonitor for them.")
+    service_monitor: ServiceMonitorFields | None = Field(None, description="Not built.")
 
 
 class PartitionFields(KubeModel):

@@ -44,6 +44,9 @@ def _(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
         yield "spec.reconfigure", "remove it: the operator applies changes through slurmrestd"
     if spec.logfile:
         yield "spec.logfile", NO_SIDECAR
+    monitor = spec.metrics and spec.metrics.service_monitor
+    if monitor and monitor.enabled:
+        yield "spec.metrics.serviceMonitor", "set enabled to false, and make a ServiceMonitor of your own"
     if spec.redbox.restore:
         yield "spec.redbox.restore", "remove it, and copy the state into the claim before slurmctld starts"
 

@@ -28,6 +28,12 @@ def paths(spec: KubeModel) -> list[str]:
         (ControllerSpec, {"ha": {"enabled": False}}, []),
         (ControllerSpec, {"reconfigure": {"image": "x"}}, ["spec.reconfigure"]),
         (ControllerSpec, {"logfile": {"image": "x"}}, ["spec.logfile"]),
+        (ControllerSpec, {"metrics": {"enabled": True, "serviceMonitor": {"enabled": False}}}, []),
+        (
+            ControllerSpec,
+            {"metrics": {"enabled": True, "serviceMonitor": {"enabled": True}}},
+            ["spec.metrics.serviceMonitor"],
+        ),
         (
             NodeSetSpec,
             {"controllerRef": REF, "updateStrategy": {"type": "ScheduledUpdate"}},
