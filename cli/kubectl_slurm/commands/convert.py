@@ -32,13 +32,10 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     options = _parser(command).parse_args(words)
     try:
         from kubectl_slurm.slinky.conversion import convert  # noqa: PLC0415 (needs an extra)
-        from kubectl_slurm.slinky.documents import BadManifest, read_documents  # noqa: PLC0415
+        from kubectl_slurm.slinky.documents import read_documents  # noqa: PLC0415
     except ModuleNotFoundError:
         raise PluginError(NO_YAML) from None
-    try:
-        documents = [each for path in options.filename for each in read_documents(*_read(path))]
-    except BadManifest as error:
-        raise BadUsage(str(error)) from error
+    documents = [each for path in options.filename for each in read_documents(*_read(path))]
     if not documents:
         raise BadUsage(f"{', '.join(options.filename)} has no manifest")
     conversion = convert(documents, profile=options.profile, image=options.image)

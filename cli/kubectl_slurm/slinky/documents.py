@@ -8,14 +8,14 @@ from typing import Any
 
 import yaml
 
-from kubectl_slurm.errors import PluginError
+from kubectl_slurm.errors import BadUsage
 
 MOST_BYTES = 16 * 2**20
 MOST_VALUES = 1_000_000
 MOST_DEEP = 100
 
 
-class BadManifest(PluginError):
+class BadManifest(BadUsage):
     """What was given is not a stream of Kubernetes' objects."""
 
 
