@@ -17,8 +17,10 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def problems_of(value: Any, schema: dict[str, Any], path: str = "spec") -> list[str]:
-    """Of null nothing: the API server leaves out a null field that may not be null."""
-    return [] if value is None else [*_problems(value, schema, path)]
+    """Each with its path."""
+    if value is None:
+        return [] if schema.get("nullable") else [f"{path}: null"]
+    return [*_problems(value, schema, path)]
 
 
 def _problems(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:

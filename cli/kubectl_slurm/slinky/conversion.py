@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from kubectl_slurm.slinky.documents import Document
 from kubectl_slurm.slinky.edited import (
@@ -71,7 +72,7 @@ def convert(documents: Iterable[Document], *, profile: str = "Plain", image: str
 
 def _edited(value: Fields, profile: str, image: str) -> EditedObject:
     # By way of JSON: an alias of YAML becomes a copy, which a rule can change alone.
-    copy: Fields = json.loads(json.dumps(value, default=str))
+    copy: Fields = _without_nulls(json.loads(json.dumps(value, default=str)))
     metadata = mapping_at(copy, "metadata")
     spec = mapping_at(copy, "spec")
     manifest = {"apiVersion": NEW_API_VERSION, "kind": copy["kind"], "metadata": metadata, "spec": spec}
@@ -84,6 +85,13 @@ def _edited(value: Fields, profile: str, image: str) -> EditedObject:
     if "status" in copy:
         edited.note("status", Outcome.DROPPED, "the operator sets it")
     return edited
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 (of JSON)
+    """A field that is null is one that is not given."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _scaler(value: Fields) -> FieldNote | None:

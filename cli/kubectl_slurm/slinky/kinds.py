@@ -13,6 +13,10 @@ LONGEST_NAME = 40
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 NODE_SET_NAME = re.compile(r".*-([0-9]+|controller|accounting|database)")
 CLUSTER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+OF_SLURM_CONF = (
+    *("extraConf", "configFileRefs", "prologScriptRefs", "epilogScriptRefs", "prologSlurmctldScriptRefs"),
+    "epilogSlurmctldScriptRefs",
+)
 NO_SIDECAR = "daemons log to stderr, and `kubectl logs` shows it"
 
 
@@ -57,6 +61,8 @@ def _controller(edited: EditedObject) -> None:
         for name, others in (("slurmKeyRef", ()), ("jwtKeyRef", ("jwtHs256KeyRef",))):
             if not any(key in spec for key in (name, *others)):
                 edited.note(f"spec.{name}", Outcome.OPEN, "an external Controller needs it: name the Secret")
+        why = "an external Controller has the slurm.conf of its slurmctld"
+        edited.drop("spec", why, spec, *(key for key in OF_SLURM_CONF if spec.get(key)))
     if edited.allows_privileges:
         edited.redbox["profile"] = "Privileged"
         edited.note("spec.redbox.profile", Outcome.ADDED, "Privileged, as --profile asks")

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.nightly
 API = "slurm.redbox.dev/v1alpha1"
 SLINKY = Path(__file__).parents[2] / "cli/slinky"
 REF = {"name": "slurm"}
+KEY = {"name": "site", "key": "munge.key"}
 LIMITS = {"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}
 SPECS: dict[str, dict[str, Any]] = {
     "Controller": {"clusterName": "lab", "accountingRef": {}, "redbox": {"maxNodes": 10}},
@@ -69,6 +70,16 @@ def test_the_least_of_each_kind_is_taken(kubectl: Kubernetes, kind: str) -> None
             "Controller",
             {"external": True, "externalConfig": {"host": "a", "port": 6817}},
             "an external Controller needs slurmKeyRef and jwtKeyRef",
+        ),
+        (
+            "Controller",
+            {"redbox": {"munge": {"keyRef": KEY}}},
+            "redbox.munge is for an external Controller, instead of slurmKeyRef",
+        ),
+        (
+            "Controller",
+            {"redbox": {"outsideAddresses": ["everywhere"]}},
+            "spec.redbox.outsideAddresses[0]",
         ),
         ("Controller", {"external": True}, "set external to true and externalConfig together"),
         ("Controller", {"clusterName": "A b"}, "spec.clusterName"),

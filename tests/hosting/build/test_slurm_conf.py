@@ -184,3 +184,7 @@ def test_what_clients_of_an_external_slurmctld_read() -> None:
         "ClusterName=lab\nSlurmctldHost=ctl.example.org\nSlurmctldPort=6817\n"
         "AuthType=auth/slurm\nCredType=cred/slurm\nAuthInfo=use_client_ids\nAuthAltTypes=auth/jwt\n"
     )
+    assert client_conf("lab", "ctl.example.org", 6817, has_munge=True) == (
+        "ClusterName=lab\nSlurmctldHost=ctl.example.org\nSlurmctldPort=6817\n"
+        "AuthType=auth/munge\nCredType=cred/munge\nAuthAltTypes=auth/jwt\n"
+    )

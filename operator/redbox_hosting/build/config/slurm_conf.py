@@ -167,15 +167,25 @@ def are_of(files: Mapping[str, str], digest: str) -> bool:
     return found is not None and _digest({**files, "slurm.conf": found[1] + (found[2] or "")}) == digest
 
 
-def client_conf(cluster_name: str, host: str, port: int, accounting: SlurmdbdAddress | None = None) -> str:
+def client_conf(
+    cluster_name: str,
+    host: str,
+    port: int,
+    accounting: SlurmdbdAddress | None = None,
+    *,
+    has_munge: bool = False,
+) -> str:
     """slurm.conf for clients of a slurmctld that runs elsewhere."""
+    auth = (
+        {"AuthType": "auth/munge", "CredType": "cred/munge"}
+        if has_munge
+        else {"AuthType": "auth/slurm", "CredType": "cred/slurm", "AuthInfo": "use_client_ids"}
+    )
     settings = {
         "ClusterName": cluster_name,
         "SlurmctldHost": host,
         "SlurmctldPort": str(port),
-        "AuthType": "auth/slurm",
-        "CredType": "cred/slurm",
-        "AuthInfo": "use_client_ids",
+        **auth,
         "AuthAltTypes": "auth/jwt",
         **(_accounting(accounting) if accounting else {}),
     }

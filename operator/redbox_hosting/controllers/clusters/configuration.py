@@ -56,7 +56,9 @@ class Configurations:
         if external:
             name = controller.spec.name_in_slurm(controller.namespace, controller.name)
             accounting = self.accounting(controller)
-            files = {"slurm.conf": client_conf(name, external.host, external.port, accounting)}
+            munge = controller.spec.redbox.munge is not None
+            text = client_conf(name, external.host, external.port, accounting, has_munge=munge)
+            files = {"slurm.conf": text}
             return WantedConfiguration(revision(files)[:12], files)
         inputs = await self._inputs(controller, cell)
         made = cluster_files(inputs)
