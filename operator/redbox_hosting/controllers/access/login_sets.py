@@ -57,7 +57,7 @@ class LoginSets:
             [
                 ReconcileStep("Fields", self._check_fields),
                 ReconcileStep("HostKey", self._ensure_host_key),
-                ReconcileStep("Login", self._apply, needs=("Fields", "HostKey")),
+                ReconcileStep("Login", self._apply, needs=("HostKey",)),
             ],
             report=StatusReporter(context.writer, names.LOGIN_SETS, status_of, clock=context.clock),
         )
@@ -85,8 +85,6 @@ class LoginSets:
     async def _check_fields(self, world: LoginWorld) -> None:
         if unbuilt := unbuilt_fields(world.login_set.spec):
             raise StepFailed("; ".join(map(str, unbuilt)))
-        if world.cell.has_munge:
-            raise StepFailed("logins of a cluster with munge are not built: use the site's login nodes")
 
     async def _ensure_host_key(self, world: LoginWorld) -> StepOutcome:
         name = names.login_name(world.login_set.name)
@@ -94,6 +92,8 @@ class LoginSets:
         return StepOutcome(did=did)
 
     async def _apply(self, world: LoginWorld) -> StepOutcome:
+        if world.cell.has_munge:
+            raise StepFailed("logins of a cluster with munge are not built: use the site's login nodes")
         if not world.is_configured:
             return StepOutcome(waits_for=f"the configuration of Controller {world.cell.name}", again_in_s=1)
         did = await self._owned.apply(world.login_set, login_objects(world.cell, world.login_set))
