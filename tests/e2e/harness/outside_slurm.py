@@ -16,7 +16,7 @@ from redbox_bed.hosts.host import Daemon, Host
 from tests.e2e.harness.waiting import eventually
 
 FOLDER = "/tmp/outside"
-CLUSTER, PORT, SLURMD_PORT = "outside", 26817, 26818
+CLUSTER, PORT = "outside", 26817
 NAME = "outside-slurmctld"
 CONF = """\
 ClusterName={cluster}
@@ -72,6 +72,10 @@ class OutsideSlurm:
         conf = {"SLURM_CONF": f"{FOLDER}/slurm.conf"}
         return self.host.run(*command, env=conf, timeout=90).stdout.strip()
 
+    def answers(self) -> bool:
+        conf = {"SLURM_CONF": f"{FOLDER}/slurm.conf"}
+        return " UP" in self.host.run("scontrol", "ping", env=conf, check=False).stdout
+
     def job(self, job: str) -> dict[str, str]:
         fields = self.run("scontrol", "--oneliner", "show", "job", job).split()
         return dict(field.split("=", 1) for field in fields if "=" in field)
@@ -109,15 +113,7 @@ def outside_slurm(bed: Bed, *, munge: bool) -> Iterator[OutsideSlurm]:
     host.ensure(daemon)
     try:
         slurm = OutsideSlurm(host, keys)
-        eventually(
-            lambda: (
-                "UP"
-                in host.run(
-                    "scontrol", "ping", env={"SLURM_CONF": f"{FOLDER}/slurm.conf"}, check=False
-                ).stdout
-            ),
-            what="slurmctld outside",
-        )
+        eventually(slurm.answers, what="slurmctld outside")
         yield slurm
     finally:
         host.kill(NAME)

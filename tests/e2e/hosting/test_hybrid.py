@@ -1,4 +1,4 @@
-"""Clusters that are partly outside of Kubernetes: slurmctld, or nodes. The outside is the bed's Slurm hosts."""
+"""Clusters that are partly outside of Kubernetes: slurmctld, or nodes. The outside are the bed's hosts."""
 
 from __future__ import annotations
 
@@ -75,10 +75,11 @@ def secret(outside: OutsideSlurm) -> Object:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
 
 
-@pytest.mark.parametrize("munge", [False, True], ids=["key", "munge"])
+@pytest.mark.parametrize("auth", ["slurm", "munge"])
 def test_workers_of_a_slurmctld_outside_run_its_jobs_and_go_after_them(
-    bed: Bed, kubernetes: Kubernetes, munge: bool
+    bed: Bed, kubernetes: Kubernetes, auth: str
 ) -> None:
+    munge = auth == "munge"
     with outside_slurm(bed, munge=munge) as outside:
         for each in (secret(outside), controller(outside, munge=munge), node_set(2)):
             kubernetes.apply(json.dumps(each))
