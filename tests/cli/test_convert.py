@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kubectl_slurm.slinky.conversion import Conversion, convert
-from kubectl_slurm.slinky.documents import BadManifest, Document, read_documents
+from kubectl_slurm.slinky.documents import BadManifest, ManifestDocument, read_documents
 from redbox_hosting.api.controller import ControllerSpec, SlurmController
 from redbox_hosting.api.daemons import AccountingSpec, LoginSetSpec, RestApiSpec, TokenSpec
 from redbox_hosting.api.nodeset import NodeSet, NodeSetSpec
@@ -138,7 +138,7 @@ NOTED = {
 """For each object of the corpus what is said of it, in this order; of the others nothing."""
 
 
-def documents(*names: str) -> list[Document]:
+def documents(*names: str) -> list[ManifestDocument]:
     return [each for name in names for each in read_documents((FOLDER / name).read_text(), name)]
 
 
@@ -180,7 +180,7 @@ def test_no_field_is_left_that_nothing_implements(manifest: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("document", documents(*FILES), ids=lambda each: name_of(each.value))
-def test_each_difference_has_a_line(document: Document) -> None:
+def test_each_difference_has_a_line(document: ManifestDocument) -> None:
     name = name_of(document.value)
     said, expected = said_of(name, corpus()), NOTED.get(name, [])
     assert len(said) == len(expected), said
@@ -193,7 +193,7 @@ def test_each_difference_has_a_line(document: Document) -> None:
 def test_all_that_is_unbuilt_is_named(kind: str) -> None:
     """By the operator's own list, of a manifest with every field of Slinky's."""
     spec = {key: value for key, value in EVERY_FIELD[kind].items() if key != "storageConfig"}
-    unbuilt = {
+    unbuilt: dict[str, dict[str, Any]] = {
         "Controller": {"ha": {"enabled": True}, "metrics": {"serviceMonitor": {"enabled": True}}},
         "NodeSet": {"pinToNode": True, "updateStrategy": {"type": "ScheduledUpdate"}},
         "LoginSet": {"strategy": {"type": "Recreate"}},
@@ -207,7 +207,7 @@ def test_all_that_is_unbuilt_is_named(kind: str) -> None:
         "metadata": {"name": "a"},
         "spec": spec,
     }
-    made = convert([Document(manifest, "")])
+    made = convert([ManifestDocument(manifest, "")])
     paths = " ".join(note.path for note in made.notes)
     assert [path for path in named if path not in paths] == []
     (converted,) = made.documents
@@ -265,7 +265,7 @@ def test_the_privileged_profile_keeps_privileges_and_is_set() -> None:
 def converted(spec: dict[str, Any], kind: str = "NodeSet", name: str = "w", **more: Any) -> Conversion:
     metadata = {"name": name, **more}
     manifest = {"apiVersion": "slinky.slurm.net/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
-    return convert([Document(manifest, "")])
+    return convert([ManifestDocument(manifest, "")])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kubectl_slurm.slinky.documents import Document
+from kubectl_slurm.slinky.documents import ManifestDocument
 from kubectl_slurm.slinky.edited import (
     NEW_API_VERSION,
     OLD_GROUP,
@@ -43,9 +43,9 @@ class Conversion:
         return any(note.outcome is Outcome.OPEN for note in self.notes)
 
 
-def convert(documents: Iterable[Document], *, profile: str = "Plain", image: str = "") -> Conversion:
+def convert(documents: Iterable[ManifestDocument], *, profile: str = "Plain", image: str = "") -> Conversion:
     """Objects of other kinds are kept as they are."""
-    made: list[EditedObject | Document] = []
+    made: list[EditedObject | ManifestDocument] = []
     notes: list[FieldNote] = []
     config_maps: dict[str, Fields] = {}
     for document in documents:
@@ -59,7 +59,7 @@ def convert(documents: Iterable[Document], *, profile: str = "Plain", image: str
             config_maps[str(mapping_at(value, "metadata").get("name"))] = value
         scaler = _scaler(value)
         notes.append(scaler or _passed(value, group))
-        made.append(Document(value, "") if scaler else document)
+        made.append(ManifestDocument(value, "") if scaler else document)
     objects = [each for each in made if isinstance(each, EditedObject)]
     for each in objects:
         convert_kind(each)
@@ -116,7 +116,7 @@ def _place(value: Fields) -> str:
     return f"{value['kind']} {mapping_at(value, 'metadata').get('name') or '(without a name)'}"
 
 
-def _kept(document: Document) -> Fields | str:
+def _kept(document: ManifestDocument) -> Fields | str:
     """Its text, unless a terminal would show another one than there is."""
     is_plain = document.text and printable(document.text, lines=True) == document.text
     return document.text if is_plain else document.value

@@ -20,7 +20,7 @@ class BadManifest(BadUsage):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ManifestDocument:
     """One object; `text` as it was written."""
 
     value: dict[str, Any]
@@ -37,12 +37,12 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def read_documents(text: str, source: str) -> Iterator[Document]:
+def read_documents(text: str, source: str) -> Iterator[ManifestDocument]:
     """Each document; an item of a List is one, too. Raises BadManifest."""
     try:
         loader = _Loader(text)
         while loader.check_node():
-            node = loader.get_node()
+            node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node() has found one
             _check_size(node, source)
             value = loader.construct_document(node)
             if value is not None:
@@ -55,7 +55,7 @@ def read_documents(text: str, source: str) -> Iterator[Document]:
         raise BadManifest(f"{source} is not YAML: {error}") from error
 
 
-def _objects(value: object, text: str, source: str) -> Iterator[Document]:
+def _objects(value: object, text: str, source: str) -> Iterator[ManifestDocument]:
     if not isinstance(value, dict):
         raise BadManifest(
             f"{source} has a document that is a {type(value).__name__}, and no object of Kubernetes"
@@ -66,7 +66,7 @@ def _objects(value: object, text: str, source: str) -> Iterator[Document]:
         return
     if not isinstance(value.get("apiVersion"), str) or not isinstance(value.get("kind"), str):
         raise BadManifest(f"{source} {_what_it_is(value)}")
-    yield Document(value, text)
+    yield ManifestDocument(value, text)
 
 
 def _what_it_is(value: dict[str, Any]) -> str:

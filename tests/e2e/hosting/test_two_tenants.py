@@ -113,13 +113,13 @@ class Tenant:
         return self.run("sh", "-c", f"{change} && {ask}")
 
     def connects(self, other: Tenant, role: str, port: int) -> bool:
+        """What a policy refuses gets no answer at all."""
         labels = f"slurm.redbox.dev/role={role}"
         (pod,) = self.kubernetes.list("pod", other.namespace, labels=labels)
         try:
             self.run("python3", "-c", CONNECT, pod["status"]["podIP"], str(port), pod=f"{WORKERS}-0")
         except BedError as error:
-            assert "timed out" in str(error) or "refused" in str(error)
-            return False
+            return "timed out" not in str(error)
         return True
 
 

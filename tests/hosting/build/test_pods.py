@@ -47,12 +47,6 @@ KEYS = {
     "jwtKeyRef": {"name": "mine", "key": "jwt"},
     "jwksKeyRef": {"name": "idp", "key": "jwks"},
 }
-MUNGE = {
-    "external": True,
-    "externalConfig": {"host": "ctl.example.org", "port": 6817},
-    "jwtKeyRef": {"name": "site", "key": "jwt.key"},
-    "redbox": {"munge": {"keyRef": {"name": "site", "key": "munge"}}},
-}
 GPU = {"resources": {"limits": {"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 2}, "requests": {"cpu": 1}}}
 ESCALATION = "securityContext.allowPrivilegeEscalation"
 CLAIM = {"metadata": {"name": "scratch"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
@@ -106,10 +100,6 @@ OBJECTS: dict[str, Any] = {
     "worker-external": worker(
         cluster={"external": True, "externalConfig": {"host": "ctl.example.org", "port": 26817}}
     ),
-    "worker-munge": worker(cluster=MUNGE),
-    "worker-munge-24.11": worker_pod(
-        cell(MUNGE, release=SlurmRelease.R24_11), WorkerPlan(node_set(), 0, "rev1")
-    ),
     "workers": [workers_service(cell()), workers_budget(cell()), service_account(cell(), "slurmd")],
     "control": [
         rest_deployment(cell(), control(cell(), "ClusterName=lab\n")),
@@ -120,9 +110,6 @@ OBJECTS: dict[str, Any] = {
     "mariadb": mariadb_set(cell(), ACCOUNTING),
     "trial": trial_pod(cell({"template": {"spec": PLACED}}), "0123456789abcdef" * 2),
     "network-policies": network_policies(cell(), OPERATOR),
-    "network-policies-outside": network_policies(
-        cell({"redbox": {"outsideAddresses": ["10.1.0.0/16", "fd00::/64"]}}), OPERATOR
-    ),
 }
 
 
@@ -244,18 +231,6 @@ def test_the_fields_of_each_daemon_are_judged_and_so_is_its_template() -> None:
             assert beyond_plain(role, {"containers": [{**sidecar, "volumeMounts": mounts}]}) == [
                 f"containers[x].volumeMounts {name}"
             ]
-
-
-def test_no_container_but_munged_has_the_sites_key_and_no_job_replaces_its_socket() -> None:
-    pod = PODS["worker-munge"]
-    (slurmd,), (munged,) = pod["containers"], pod["initContainers"]
-    assert munged["restartPolicy"] == "Always", "it is ended after slurmd"
-    mounts = {each["name"]: each for each in slurmd["volumeMounts"]}
-    assert mounts["munge"] == {"name": "munge", "mountPath": "/run/munge", "readOnly": True}
-    assert not {"munge-key", "munge-run", "keys"} & mounts.keys()
-    spy = {"name": "spy", "image": "x", "volumeMounts": [{"name": "munge-key", "mountPath": "/k"}]}
-    with pytest.raises(BeyondPlain, match="munge-key"):
-        worker({"template": {"spec": {"containers": [spy]}}}, cluster=MUNGE)
 
 
 def test_a_sidecar_with_its_own_volumes_is_taken() -> None:
