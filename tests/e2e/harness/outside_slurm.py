@@ -109,7 +109,8 @@ def outside_slurm(bed: Bed, *, munge: bool) -> Iterator[OutsideSlurm]:
     for name, content in files.items():
         private = name.endswith(".key")
         host.write(f"{FOLDER}/{name}", content, mode=0o600 if private else 0o644, owner="slurm:slurm")
-    daemon = Daemon(NAME, ("/usr/sbin/slurmctld", "-D", "-f", f"{FOLDER}/slurm.conf"), user="slurm")
+    # As root, which makes /run/slurmctld and becomes SlurmUser.
+    daemon = Daemon(NAME, ("/usr/sbin/slurmctld", "-D", "-f", f"{FOLDER}/slurm.conf"))
     host.ensure(daemon)
     try:
         slurm = OutsideSlurm(host, keys)
