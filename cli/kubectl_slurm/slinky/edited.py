@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 Fields = dict[str, Any]
+EMPTY = (None, "", [], {})
 OLD_GROUP, OLD_VERSION = "slinky.slurm.net", "v1beta1"
 NEW_API_VERSION = "slurm.redbox.dev/v1alpha1"
 
@@ -69,11 +70,10 @@ class EditedObject:
         self.notes.append(FieldNote(self.place, path, outcome, why))
 
     def drop(self, path: str, why: str, parent: Fields, *keys: str) -> None:
-        """Remove these fields of `parent`, each with a note; `path` is the parent's."""
-        for key in keys:
-            if key in parent:
-                del parent[key]
-                self.note(f"{path}.{key}", Outcome.DROPPED, why)
+        """Remove these fields of `parent`, with one note. `path`: the parent's. Of an empty field none."""
+        dropped = [key for key in keys if parent.pop(key, None) not in EMPTY]
+        if dropped:
+            self.note(f"{path}.{', '.join(dropped)}", Outcome.DROPPED, why)
 
 
 def mapping_at(parent: object, *keys: str) -> Fields:

@@ -68,9 +68,8 @@ def _container(edited: EditedObject, path: str, container: Fields) -> None:
 
 
 def _security(edited: EditedObject, path: str, security: Fields) -> None:
-    for key in ("runAsUser", "runAsGroup", "fsGroup"):
-        if security.get(key) == OLD_SLURM_UID:
-            edited.drop(path, "SlurmUser has the uid and gid 64030 here", security, key)
+    own = [key for key in ("runAsUser", "runAsGroup", "fsGroup") if security.get(key) == OLD_SLURM_UID]
+    edited.drop(path, "SlurmUser has the uid and gid 64030 here", security, *own)
     if edited.allows_privileges:
         return
     if security.get("privileged"):
