@@ -24,6 +24,7 @@ from tests.e2e.harness.hosted_slurm import (
     hosting,
 )
 from tests.e2e.harness.kubernetes import Kubernetes, Object
+from tests.e2e.harness.network_policies import enforced
 from tests.e2e.harness.outside_slurm import CLUSTER as OUTSIDE
 from tests.e2e.harness.outside_slurm import PORT, OutsideSlurm, outside_slurm
 from tests.e2e.harness.waiting import eventually
@@ -37,8 +38,8 @@ UNTIL_RELEASED = "until [ -e /tmp/go-$SLURM_JOB_ID ]; do sleep 0.2; done"
 
 @pytest.fixture(scope="module")
 def kubernetes(bed: Bed) -> Iterator[Kubernetes]:
-    """The hosts of the bed have 24.11, and a slurmd is no newer than its slurmctld."""
-    with hosting(bed, "24.11") as kubernetes:
+    """The hosts of the bed have 24.11, and a slurmd is no newer than its slurmctld. Policies are enforced."""
+    with hosting(bed, "24.11") as kubernetes, enforced(bed, kubernetes):
         yield kubernetes
 
 
