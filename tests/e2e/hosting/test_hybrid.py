@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,7 @@ from tests.e2e.harness.outside_slurm import PORT, OutsideSlurm, outside_slurm
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+PAGE = Path(__file__).parents[3] / "docs/administrators/moving-from-slinky.md"
 KEYS = "site-keys"
 SLURMD, NODE, SLURMD_FOLDER = "outside-slurmd", "out-0", "/tmp/outside-slurmd"
 HOSTS = "/etc/hosts"
@@ -125,6 +127,33 @@ def test_a_host_outside_is_a_node_of_a_cluster_in_kubernetes(bed: Bed, kubernete
             eventually(lambda: not slurm.workers(), what="the end of the worker")
             assert "IDLE" in slurm.node(NODE)["State"]
             slurm.run("scontrol", "delete", f"nodename={NODE}")
+
+
+def test_accounts_of_a_cluster_are_copied_as_the_page_for_movers_says(bed: Bed) -> None:
+    """By the bed's slurmdbd, to which the new cluster has not reported yet."""
+    host = bed.host(bed.plan.of_role(Role.CONTROLLER)[0].name)
+    old, new, file = bed.plan.clusters[0].name, "moved", "/tmp/accounts.cfg"
+    commands = shell_blocks(PAGE.read_text(), "sacctmgr")
+    assert len(commands) == 2
+    try:
+        for command in commands:
+            words = command.replace("OLD-CLUSTER", old).replace("NEW-CLUSTER", new)
+            host.run(*words.replace("accounts.cfg", file).split(), "--immediate")
+        users = {cluster: associations(host, cluster) for cluster in (old, new)}
+        assert users[old] == users[new] != []
+    finally:
+        host.run("sacctmgr", "--immediate", "delete", "cluster", new, check=False)
+        host.run("rm", "-f", file)
+
+
+def shell_blocks(page: str, beginning: str) -> list[str]:
+    """Lines of the page's commands that begin so."""
+    return [line.strip() for line in page.splitlines() if line.strip().startswith(f"{beginning} ")]
+
+
+def associations(host: Host, cluster: str) -> list[str]:
+    query = ("list", "associations", f"cluster={cluster}", "format=account,user,qos")
+    return sorted(host.run("sacctmgr", "--noheader", "--parsable2", *query).stdout.splitlines())
 
 
 @contextmanager
