@@ -184,7 +184,7 @@ class RedboxControllerFields(KubeModel):
         [],
         max_length=32,
         description="Networks, such as 10.1.0.0/16, of hosts outside of Kubernetes that belong to the "
-        "cluster: its slurmctld, nodes, login nodes. NetworkPolicies let them in.",
+        "cluster: its slurmctld, nodes, login nodes. NetworkPolicies let in whatever is there.",
     )
     munge: MungeFields | None = Field(
         None, description="For an external Controller with AuthType=auth/munge, instead of slurmKeyRef."

@@ -35,7 +35,7 @@ OPERATORS_CONTAINERS = {
 """By role; of the other roles it is the one that has the role's name."""
 KEY_VOLUMES = {
     "slurmctld": ("etc", "run", "tls"),
-    "slurmd": ("keys", "run", "munge-key"),
+    "slurmd": ("keys", "run", "munge", "munge-key", "munge-run"),
     "slurmdbd": ("etc", "run"),
     "slurmrestd": ("tls",),
     "control": ("tls",),
