@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 Fields = dict[str, Any]
-EMPTY = (None, "", [], {})
+EMPTY: tuple[object, ...] = (None, "", [], {})
 OLD_GROUP, OLD_VERSION = "slinky.slurm.net", "v1beta1"
 NEW_API_VERSION = "slurm.redbox.dev/v1alpha1"
 
