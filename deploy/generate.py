@@ -2,7 +2,7 @@
 
 The chart's CRDs and the schema of its SlurmClusters come from the operator's models, its README from schema
 and values, the plain manifests from the chart, and so does what the tests expect it to render. The pod of a
-red-box in chart-personal is that of the chart.
+red-box in chart-personal and chart-slurm is that of the chart.
 
 `make generate` writes them; with --check, those that are not as they would be made are named, and it ends
 with 1.
@@ -38,7 +38,7 @@ HOSTING_CRDS = CHART / "hosting" / "crds.yaml"
 SCHEMA = CHART / "values.schema.json"
 README = CHART / "README.md"
 POD = Path("templates/_redbox-pod.tpl")
-PERSONAL_CHART = DEPLOY / "chart-personal"
+PERSONAL_CHART, SLURM_CHART = DEPLOY / "chart-personal", DEPLOY / "chart-slurm"
 MADE_FROM_CHART = "{{/* Made by `make generate` from deploy/chart; do not edit. */}}\n"
 MANIFESTS = DEPLOY / "manifests.yaml"
 KINDS = DEPLOY.parent / "docs/reference/kinds.md"
@@ -46,8 +46,8 @@ HOSTING_KINDS = DEPLOY.parent / "docs/reference/hosting-kinds.md"
 HOSTING_BEGIN = """\
 # The kinds of hosted Slurm, field by field
 
-Generated from the CRDs by `make generate`. Slurm clusters that Kubernetes runs are not part of a release
-yet: no chart installs these kinds.
+Generated from the CRDs by `make generate`. Slurm clusters that Kubernetes runs are in development: fields may
+change between commits.
 """
 HOSTING_SIGNALS = DEPLOY.parent / "docs/reference/hosting-signals.md"
 PODS = DEPLOY.parent / "docs/reference/pods.md"
@@ -142,11 +142,16 @@ def _strict(node: Any) -> Any:  # noqa: ANN401 (any JSON)
 
 def readme() -> str:
     """The values as tables: names and defaults from values.yaml, what they mean from the schema."""
-    text = (CHART / "README.md.in").read_text()
     described = json.loads(SCHEMA.read_text())
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
     redbox = described["definitions"]["redbox"]
-    text = text.replace("{{REDBOX_VALUES}}", _table(_rows(redbox, described, _defaults(redbox, described))))
+    of_redboxes = _table(_rows(redbox, described, _defaults(redbox, described)))
+    return readme_of(CHART).replace("{{REDBOX_VALUES}}", of_redboxes)
+
+
+def readme_of(chart: Path) -> str:
+    described = json.loads((chart / "values.schema.json").read_text())
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    text = (chart / "README.md.in").read_text()
     return text.replace("{{VALUES}}", _table(_rows(described, described, values)))
 
 
@@ -179,8 +184,8 @@ def _rows(
     yield name, default, f"{node['description']}{allowed}".replace("|", "\\|")
 
 
-def personal_pod() -> str:
-    """The templates that both charts have: a link between them has Helm warn at each installation."""
+def copied_pod() -> str:
+    """The templates that the charts have: a link between them has Helm warn at each installation."""
     return MADE_FROM_CHART + (CHART / POD).read_text()
 
 
@@ -277,7 +282,9 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
         (CRDS, crds),
         (SCHEMA, schema),
         (README, readme),
-        (PERSONAL_CHART / POD, personal_pod),
+        (SLURM_CHART / "README.md", partial(readme_of, SLURM_CHART)),
+        (PERSONAL_CHART / POD, copied_pod),
+        (SLURM_CHART / POD, copied_pod),
         (MANIFESTS, manifests),
     )
     for dashboard in yaml.safe_load(DASHBOARDS.read_text()):

@@ -73,6 +73,13 @@ class SharedMount(KubeModel):
     )
 
 
+class PodUsers(StrEnum):
+    """What becomes of the users and groups that pods ask for."""
+
+    REFUSE = "refuse"
+    MAP = "map"
+
+
 class PodsSpec(KubeModel):
     """How pods that are bound to virtual nodes run as Slurm jobs."""
 
@@ -99,6 +106,12 @@ class PodsSpec(KubeModel):
         description="NFS and CSI volumes that the Slurm nodes mount too, and where. The first that fits "
         "counts. A claim whose volume fits none is refused by its name.",
     )
+    users: PodUsers = Field(
+        PodUsers.REFUSE,
+        description="Pods that ask for a user or a group of their own (runAsUser, runAsGroup, fsGroup). "
+        "refuse: they fail. map: their containers see themselves as those, in a user namespace; on the "
+        "node they stay the Unix user of the service account. SELinux options then have no effect.",
+    )
     api_server: str | None = Field(
         None,
         pattern=r"^https://[^/\s]+$",
@@ -117,7 +130,11 @@ class SlurmClusterSpec(KubeModel):
     """A Slurm cluster behind a red-box."""
 
     endpoint: str = Field(pattern=r"^https://[^/]+$", max_length=512, description="The URL of its red-box.")
-    ca_bundle: bytes = Field(max_length=65536, description="The CA of its certificate: PEM, in base64.")
+    ca_bundle: bytes = Field(
+        default_factory=bytes,  # a default in the schema would have to be base64 of something
+        max_length=65536,
+        description="The CA of its certificate: PEM, in base64. Left out: public authorities.",
+    )
     audience: str = Field(
         pattern=r"^redbox\.dev/.+$",
         max_length=256,

@@ -9,9 +9,11 @@ import typer
 from redbox_api.log import configure_log
 from redbox_hosting.api.crds import hosting_crds
 from redbox_hosting.application import HostingOptions, run_hosting_operator
+from redbox_hosting.attach import AttachedRedbox, attach
+from redbox_hosting.cluster_uninstall import WorkersFate, end_workers
 from redbox_hosting.controllers.context import DefaultImages, OperatorPods
 from redbox_hosting.uninstall import refuse_while_in_use
-from redbox_kube.install.crd_commands import crd_commands, listed, run_once
+from redbox_kube.install.crd_commands import crd_commands, listed, run_once, say
 from redbox_kube.runtime.version_option import add_version_option
 
 app = typer.Typer(name="redbox-hosting", help="Runs Slurm clusters in Kubernetes.", no_args_is_help=True)
@@ -69,6 +71,27 @@ def run(
         health_port=health_port,
     )
     asyncio.run(run_hosting_operator(options))
+
+
+@app.command(name="attach-redbox")
+def attach_redbox(
+    name: Annotated[str, typer.Argument(help="The red-box's Service, Secret and ConfigMap.")],
+    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="Their namespace.")],
+    slurm_cluster: Annotated[str, typer.Option(help="The SlurmCluster that points to it.")],
+) -> None:
+    """Make the keys of a red-box for a hosted cluster, once, and publish the public ones."""
+    redbox = AttachedRedbox(name, namespace, slurm_cluster)
+    say(run_once("redbox-hosting", lambda objects: attach(objects, redbox)))
+
+
+@app.command(name="end-workers")
+def end_workers_of(
+    controller: Annotated[str, typer.Argument(help="The Controller.")],
+    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="Its namespace.")],
+    workers: Annotated[WorkersFate, typer.Option(help="What becomes of its workers.")] = WorkersFate.REFUSE,
+) -> None:
+    """End the workers of one cluster before it is uninstalled, or refuse that."""
+    run_once("redbox-hosting", lambda objects: end_workers(objects, namespace, controller, workers, say=say))
 
 
 @app.command()

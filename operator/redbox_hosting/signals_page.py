@@ -30,6 +30,8 @@ STEP_MEANINGS = {
         "Keys": "keys and certificates exist and are not due",
         "Image": "the image names a known release of Slurm",
         "Network": "Services, NetworkPolicies and the workers' budget exist",
+        "Users": "the ConfigMap that pods mount has the good lines of the users",
+        "Homes": "each user whose home is directly in `/home` has a folder in the claim",
         "Configuration": "the wanted configuration is the one that pods mount",
         "Daemons": "slurmctld and the operator's slurmrestd run",
         "Slurm": "slurmctld was seen to run the mounted configuration",
@@ -84,6 +86,18 @@ OTHER_CONDITIONS = [
         "ConfigurationTried",
         "Trying, Accepted, Unknown, Refused",
         "how a slurmctld and a slurmd of their own ran the wanted configuration; absent if it is not tried",
+    ),
+    (
+        "Controller",
+        "UsersValid",
+        "LinesLeftOut, AllTaken",
+        "false: lines of users or groups are left out, and the message names them",
+    ),
+    (
+        "Controller",
+        "HomesValid",
+        "Problems, NoProblems",
+        "false: the claim cannot be shared, or a folder is not its user's",
     ),
     (
         "Controller",

@@ -79,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     front.add_argument("--connections-per-address", type=int, default=32)
     _add_tls(front)
 
+    makes_homes = role("homes", "a folder for each user who has none")
+    makes_homes.add_argument("--digest", required=True, help="of the users whose homes are to be made")
     role("trial", "one slurmctld and one slurmd that run a new configuration, and the result")
     role("pre-stop", "preStop hook of a slurmd pod", hook=True)
     role("epilog", "Epilog of slurmd: what a job left on its worker goes", hook=True)

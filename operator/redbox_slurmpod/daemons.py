@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from redbox_slurmpod import entry
+from redbox_slurmpod.homes import make_homes
 from redbox_slurmpod.pod import this_pod
 from redbox_slurmpod.poke import POKE_SOCKET
 from redbox_slurmpod.sack.server import Sack, listen_at
@@ -115,6 +116,11 @@ def trial(_: argparse.Namespace) -> int:
     return try_configuration(Folders())
 
 
+def homes(arguments: argparse.Namespace) -> int:
+    users, folder, message = (Path(each) for each in ("/etc/redbox/users", "/home", "/dev/termination-log"))
+    return make_homes(arguments.digest, users, folder, message)
+
+
 def _until_stopped(serving: Coroutine[Any, Any, None], place: str) -> int:
     """As PID 1 a program gets only the signals that it handles."""
 
@@ -139,5 +145,6 @@ ROLES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "munged": munged,
     "sack": sack,
     "front": front,
+    "homes": homes,
     "trial": trial,
 }

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Base64Bytes, BeforeValidator, Field, model_validator
 
-from redbox_api.job_parts import EnvName, EnvValue, Path, RegistryCredentials, RequestModel
+from redbox_api.job_parts import EnvValue, Path, RegistryCredentials, RequestModel
 
 MAX_CONTAINERS, MAX_VOLUMES, MAX_MOUNTS = 64, 256, 256
 MAX_DYNAMIC_PORTS = 64
@@ -23,13 +23,18 @@ ABSOLUTE_PATTERN = r"^/[^\x00\n\r]*$"
 FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=FILE_PATH_PATTERN)]
 Mode = Annotated[int, Field(ge=0, le=0o777)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+UnixId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Seconds = Annotated[int, Field(ge=0, le=10**9)]
+
+
+POD_ENV_NAME_PATTERN = r"^[ -<>-~]{1,256}$"
 
 
 class PodEnv(RequestModel):
     """A variable: a value, or what only the node can say."""
 
-    name: EnvName
+    name: Annotated[str, Field(pattern=POD_ENV_NAME_PATTERN)]
+    """As Kubernetes takes it, not a shell: any printable ASCII but `=`."""
     value: EnvValue | None = None
     from_node: Literal["podIP", "podIPs", "hostIP", "hostIPs", "nodeName"] | None = None
     from_port: Port | None = None
@@ -119,7 +124,7 @@ class HttpHeader(RequestModel):
 
 
 class PodHandler(RequestModel):
-    """What a probe or a hook does: exactly one of exec, http_get, tcp_port and sleep_s."""
+    """What a probe or a hook does: exactly one of exec, http_port, tcp_port, grpc_port and sleep_s."""
 
     exec: Annotated[list[EnvValue], Field(min_length=1, max_length=1024, fail_fast=True)] | None = None
     http_port: Port | None = None
@@ -128,13 +133,15 @@ class PodHandler(RequestModel):
     https: bool = False
     http_headers: Annotated[list[HttpHeader], Field(max_length=64, fail_fast=True)] = []
     tcp_port: Port | None = None
+    grpc_port: Port | None = None
+    grpc_service: Annotated[str, Field(max_length=253, pattern=r"^[^\x00\r\n]*$")] = ""
     sleep_s: Seconds | None = None
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> PodHandler:
-        kinds = (self.exec, self.http_port, self.tcp_port, self.sleep_s)
+        kinds = (self.exec, self.http_port, self.tcp_port, self.grpc_port, self.sleep_s)
         if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("a handler has exactly one of exec, httpPort, tcpPort and sleepS")
+            raise ValueError("a handler has exactly one of exec, httpPort, tcpPort, grpcPort and sleepS")
         return self
 
 
@@ -181,6 +188,9 @@ class ContainerProgram(RequestModel):
     stop_signal: Annotated[str, Field(pattern=r"^SIG[A-Z0-9+-]{2,16}$")] | None = None
     memory_limit: Annotated[int | None, Field(ge=1, description="in bytes")] = None
     read_only_root: bool = False
+    run_as_user: UnixId | None = None
+    """The number that the job's user has inside, and sees; outside it stays the user's own."""
+    run_as_group: UnixId | None = None
     message_path: Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")] = "/dev/termination-log"
     """terminationMessagePath."""
     message_from_logs: bool = False
@@ -243,6 +253,11 @@ class PodProgram(RequestModel):
                 raise ValueError(
                     f"container {container.name} has a probe or a hook that executes a command in it, but an "
                     "MPI program has a container for each rank: use httpGet or tcpSocket, or leave them out"
+                )
+            if self.mpi is not None and (container.run_as_user, container.run_as_group) != (None, None):
+                raise ValueError(
+                    f"container {container.name} has runAsUser, runAsGroup or fsGroup, but the ranks of an "
+                    "MPI program find each other by their user: leave them out, or leave out MPI"
                 )
             if unknown := {mount.volume for mount in container.mounts} - set(volumes):
                 raise ValueError(

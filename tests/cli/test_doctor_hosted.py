@@ -73,9 +73,15 @@ def test_an_object_of_each_kind_that_is_not_well_is_one_line_with_its_cure(
     assert lines[2:] == ["ok hosted Slurm in lab: ready: Controller controller"]
 
 
-@pytest.mark.parametrize("alarm", ["ClusterIdMismatch", "Expiring", "PodAltered", "MachinesLost"])
-def test_an_alarm_of_an_object_that_is_ready_is_a_line(kubectl: Kubectl, alarm: str) -> None:
-    code, lines = lines_of(kubectl, hosted("Token", READY, said(alarm, "True", "it ends at noon")))
+@pytest.mark.parametrize(
+    ("alarm", "status"),
+    [
+        *((each, "True") for each in ("ClusterIdMismatch", "Expiring", "PodAltered", "MachinesLost")),
+        *((each, "False") for each in ("UsersValid", "HomesValid")),
+    ],
+)
+def test_an_alarm_of_an_object_that_is_ready_is_a_line(kubectl: Kubectl, alarm: str, status: str) -> None:
+    code, lines = lines_of(kubectl, hosted("Token", READY, said(alarm, status, "it ends at noon")))
     assert (code, lines[0]) == (1, "!! Token token in hpc: it ends at noon")
 
 

@@ -60,7 +60,7 @@ def test_helm_has_nothing_to_say_against_the_chart(helm: Path, example: str) -> 
         ({"operator": {"replicas": "two"}}, "/operator/replicas"),
         ({"uninstall": {"jobs": "Kill"}}, "/uninstall/jobs"),
         ({"watchNamespaces": ["Not_A_Name"]}, "/watchNamespaces/0"),
-        ({"slurmClusters": {"hpc1": {"endpoint": "http://x", "audience": "redbox.dev/x"}}}, "caBundle"),
+        ({"slurmClusters": {"hpc1": {"endpoint": "https://x", "caBundle": ""}}}, "audience"),
         (
             {"slurmClusters": {"hpc1": {"endpoint": "http://x", "audience": "a", "caBundle": ""}}},
             "/slurmClusters/hpc1/endpoint",

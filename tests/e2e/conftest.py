@@ -11,7 +11,8 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import take_away
 from redbox_bed.hosts.host import Host
-from tests.e2e.harness import slurm_nodes, slurmjobs
+from tests.e2e.harness import hosted_switch, slurm_nodes, slurmjobs
+from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.redbox_server import RedboxServer
 from tests.e2e.harness.slurmjobs import SlurmJobs
 from tests.e2e.harness.virtual_chart import virtual_delivery
@@ -55,9 +56,19 @@ def bare(bed: Bed) -> None:
     take_away(bed)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hosted_switch.IS_HOSTED:
+        hosted_switch.choose_core(config, items)
+
+
 @pytest.fixture(scope="session")
-def login(bed: Bed) -> Host:
-    return bed.host("login")
+def login(bed: Bed) -> Iterator[Host]:
+    """The host that users log in to, or with BED_SLURM=hosted what does the same in a pod."""
+    if not hosted_switch.IS_HOSTED:
+        yield bed.host("login")
+        return
+    with hosted_switch.hosted_in_place_of_the_beds(bed) as login:
+        yield login
 
 
 @pytest.fixture
@@ -74,9 +85,9 @@ async def bob(server: RedboxServer) -> AsyncIterator[RedboxClient]:
 
 
 @pytest.fixture
-def jobs(bed: Bed) -> Iterator[SlurmJobs]:
+def jobs(bed: Bed, login: Host) -> Iterator[SlurmJobs]:
     """SlurmJobs, on the Red Box that is installed."""
-    jobs = SlurmJobs.on(bed)
+    jobs = SlurmJobs(Kubernetes(bed), login) if hosted_switch.IS_HOSTED else SlurmJobs.on(bed)
     yield jobs
     jobs.clean()
 
@@ -84,6 +95,7 @@ def jobs(bed: Bed) -> Iterator[SlurmJobs]:
 @pytest.fixture(scope="module", params=["Container", "Virtual"])
 def delivery(request: pytest.FixtureRequest, bed: Bed) -> Iterator[str]:
     """How SlurmJobs are delivered: each test of a file that uses this runs both ways."""
-    SlurmJobs.on(bed)
+    if not hosted_switch.IS_HOSTED:
+        SlurmJobs.on(bed)
     with virtual_delivery(bed) if request.param == "Virtual" else nullcontext():
         yield request.param

@@ -13,7 +13,7 @@ from redbox_release.artifacts.release import build_release
 from redbox_release.artifacts.source import Source
 
 KEPT_S = 24 * 3600  # each change leaves 130 MB
-FOLDERS = ("deploy/release", "deploy/chart", "deploy/chart-personal")
+FOLDERS = ("deploy/release", "deploy/chart", "deploy/chart-personal", "deploy/chart-slurm")
 SINGLE = (
     "pyproject.toml",
     "README.md",

@@ -26,6 +26,8 @@ AWAY_AFTER = timedelta(minutes=5)
 """It renews its Leases every 5 s; the clock of this machine may be late."""
 ALARMS = ("Degraded", "ClusterIdMismatch", "Expiring", "PodAltered", "MachinesLost", "NodesMissing")
 """Conditions that are true where something is wrong."""
+PROMISES = ("UsersValid", "HomesValid")
+"""Conditions that are false where something is wrong, while the rest goes on."""
 NOT_SERVED = "the administrator of Kubernetes sets hosting.enabled, and adds {0} to hosting.namespaces"
 AWAY = f"the administrator of Kubernetes reads `kubectl logs -n redbox-system deployment/{OPERATOR}`"
 DESCRIBED = "kubectl describe {0} --namespace={1} {2}"
@@ -102,9 +104,9 @@ def _not_ready(namespace: str, item: Object) -> CheckLine | None:
     where = f"{PLURALS[item['kind']]}.{GROUP}"
     described = DESCRIBED.format(where, namespace, name)
     what, ready = f"{_title(item)} in {namespace}", _condition(item, "Ready")
-    alarm = next(
-        (found for kind in ALARMS if (found := _condition(item, kind)).get("status") == "True"), None
-    )
+    wrong = [*((kind, "True") for kind in ALARMS), *((kind, "False") for kind in PROMISES)]
+    found = ((_condition(item, kind), status) for kind, status in wrong)
+    alarm = next((condition for condition, status in found if condition.get("status") == status), None)
     if alarm:
         cure = f"do what it says; each step has a condition: {described}"
         return failed(what, _words(alarm) or _words(ready), cure)

@@ -1,10 +1,10 @@
 {{/* Made by `make generate` from deploy/chart; do not edit. */}}
-{{/* The pod of a red-box and what it is reached by: of this chart, and of chart-personal, which has a
-     copy (`make generate`). */}}
+{{/* The pod of a red-box and what it is reached by: of this chart, and of chart-personal and chart-slurm, which
+     have copies (`make generate`). */}}
 
 {{/* One StatefulSet: (dict "name" NAME "namespace" NAMESPACE "labels" TEXT "podLabels" TEXT "selector" TEXT "annotations" DICT
      "serviceAccount" NAME "images" DICT "image" TEXT "placement" TEXT "user" NUMBER "maintenance" BOOL "resources" DICT "identity" SECRET
-     "tls" SECRET "ssh" VOLUME "more" {MOUNT-PATH-NAME: VOLUME} "journal" DICT) */}}
+     "tls" SECRET "settings" CONFIGMAP "ssh" VOLUME "more" {MOUNT-PATH-NAME: VOLUME} "journal" DICT) */}}
 {{- define "redboxPod.statefulSet" -}}
 apiVersion: apps/v1
 kind: StatefulSet
@@ -96,7 +96,7 @@ spec:
             {{- end }}
       volumes:
         - name: settings
-          configMap: {name: {{ .name }}}
+          configMap: {name: {{ .settings | default .name }}}
         - name: identity
           secret:
             secretName: {{ .identity }}

@@ -38,10 +38,14 @@
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
-# Of the claim templates of NodeSets.
+# Users' homes.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+# Of the claim templates of NodeSets; and how the claim of homes can be mounted.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [create]
+  verbs: [create, get]
 # The label by which a policy keeps a namespace that has workers.
 - apiGroups: [""]
   resources: [namespaces]

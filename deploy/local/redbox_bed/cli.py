@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from redbox_bed import lifecycle, slow_home, status, walkthrough
+from redbox_bed import lifecycle, slow_home, status
 from redbox_bed.bed import Bed, saved_options
 from redbox_bed.core.errors import BedError, NotPossibleError
 from redbox_bed.core.places import Places
@@ -25,6 +25,7 @@ from redbox_bed.core.plan import Release, Source, choose_options, make_plan
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import deliver, leave_existing
 from redbox_bed.preflight import check_root
+from redbox_bed.prepare import hosted, walkthrough
 
 LOG_LINES = "200"
 app = typer.Typer(
@@ -104,6 +105,14 @@ def prepare_walkthrough() -> None:
     check_root(os.geteuid())
     progress = _interruptible(Progress(), "`walkthrough` goes on from here")
     walkthrough.prepare(Bed.open(), progress)
+
+
+@app.command(name="hosted")
+def prepare_hosted() -> None:
+    """Give the bed what deploy/chart-slurm needs: images, the cluster's DNS, volumes."""
+    check_root(os.geteuid())
+    progress = _interruptible(Progress(), "`hosted` goes on from here")
+    hosted.prepare(Bed.open(), progress)
 
 
 @app.command()

@@ -131,9 +131,18 @@ class UsersSource(KubeModel):
     config_map_ref: ObjectRef | None = Field(
         None,
         description="A ConfigMap with the keys passwd and group, in the formats of /etc/passwd and "
-        "/etc/group. Ids begin at 500.",
+        "/etc/group. Ids begin at 500. A broken line is left out, and named in a condition.",
     )
     sssd_conf_ref: SecretKeyRef | None = Field(None, description="Or an sssd.conf in a Secret.")
+
+
+class HomesSource(KubeModel):
+    """The volume of users' homes."""
+
+    claim_name: Name = Field(
+        description="A ReadWriteMany claim of this namespace, mounted at /home in workers and logins. The "
+        "operator makes the folders of users whose home is /home/FOLDER."
+    )
 
 
 class TokenRules(KubeModel):
@@ -178,6 +187,9 @@ class RedboxControllerFields(KubeModel):
         None,
         json_schema_extra=one_of("configMapRef", "sssdConfRef"),
         description="The Unix users of the cluster. Left out: the users of the image.",
+    )
+    homes: HomesSource | None = Field(
+        None, description="Users' homes. Left out: homes are in the image or in volumes of your own."
     )
     tokens: TokenRules | None = Field(None, description="What Tokens may be made.")
     outside_addresses: list[Cidr] = Field(

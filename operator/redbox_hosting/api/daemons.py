@@ -12,6 +12,7 @@ from redbox_hosting.api.fields import (
     ExternalDaemon,
     IntOrPercent,
     JwtKeyFields,
+    Name,
     ObjectRef,
     SecretKeyRef,
     SlurmName,
@@ -53,6 +54,15 @@ class LoginStrategy(KubeModel):
     )
 
 
+class UserCaRef(KubeModel):
+    """Authorities of users' SSH certificates, in a ConfigMap."""
+
+    name: Name = Field(description="A ConfigMap with their public keys, under the key trusted_user_ca_keys.")
+    group: SlurmName | None = Field(
+        None, description="Certificates are accepted for members of this Unix group only. Left out: for all."
+    )
+
+
 class RedboxLoginFields(KubeModel):
     """Fields that other operators of Slurm do not have."""
 
@@ -65,6 +75,10 @@ class RedboxLoginFields(KubeModel):
         None,
         max_length=LONGEST_CONF,
         description="Public keys of authorities whose SSH certificates are accepted, such as red-box's.",
+    )
+    trusted_user_ca_keys_ref: UserCaRef | None = Field(
+        None,
+        description="The same in a ConfigMap, read at each login. root never logs in by one of these.",
     )
 
 

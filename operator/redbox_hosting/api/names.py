@@ -18,7 +18,7 @@ TOKENS = Kind(GROUP, VERSION, "tokens", "Token")
 LABEL_CLUSTER = f"{GROUP}/cluster"
 """On every object of a cluster: the name of its Controller. NetworkPolicies select by it."""
 LABEL_ROLE = f"{GROUP}/role"
-"""On pods: slurmctld, slurmd, slurmdbd, slurmrestd, control, login, mariadb, trial."""
+"""On pods: slurmctld, slurmd, slurmdbd, slurmrestd, control, login, mariadb, trial, homes."""
 LABEL_NODE_SET = f"{GROUP}/nodeset"
 LABEL_ORDINAL = f"{GROUP}/ordinal"
 LABEL_PROTECTED = f"{GROUP}/protected"
@@ -42,6 +42,12 @@ ANNOTATION_ROTATE_KEYS = f"{GROUP}/rotate-keys"
 """On a Controller, by its administrator: each new value rotates slurm.jwks and jwt.key once."""
 ANNOTATION_KEYS = f"{GROUP}/keys"
 """On a pod and on slurmdbd's StatefulSet: the SHA-256 of the slurm.jwks that it is to have."""
+
+ANNOTATION_USERS = f"{GROUP}/users"
+"""On the ConfigMap of users and on pods: the digest of the users that they are to have."""
+
+ANNOTATION_UNINSTALL = f"{GROUP}/uninstall-workers"
+"""On a Controller, by its administrator: Drain or Abandon, when its chart is uninstalled."""
 
 OBJECT_FORMAT = 1
 """Of all objects that this operator writes: an older one deletes nothing where a newer one has written."""
@@ -106,6 +112,16 @@ def mounted_config_name(controller: str) -> str:
 def config_name(controller: str, digest: str) -> str:
     """The immutable ConfigMap of one configuration."""
     return f"{controller}-config-{digest}"
+
+
+def users_name(controller: str) -> str:
+    """The ConfigMap with the good lines of users and groups, which pods mount."""
+    return f"{controller}-users"
+
+
+def homes_name(controller: str, digest: str) -> str:
+    """The Job that makes the homes of these users; the digest is cut as its name has to fit into a label."""
+    return f"{controller}-homes-{digest[:10]}"
 
 
 def trial_name(controller: str, digest: str) -> str:

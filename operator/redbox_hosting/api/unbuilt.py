@@ -49,6 +49,8 @@ def _(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
         yield "spec.metrics.serviceMonitor", "set enabled to false, and make a ServiceMonitor of your own"
     if spec.external:
         yield from _without_effect(spec)
+    if spec.redbox.users and spec.redbox.users.sssd_conf_ref:
+        yield "spec.redbox.users.sssdConfRef", "name a ConfigMap of users in configMapRef instead"
     if spec.redbox.restore:
         yield "spec.redbox.restore", "remove it, and copy the state into the claim before slurmctld starts"
 

@@ -74,23 +74,28 @@ class SlurmdbClient:
         answer = await self._ask(RestClusterList, "GET", "clusters/")
         return frozenset(cluster.name for cluster in answer.clusters if cluster.controller.host)
 
-    async def users_of(self, cluster: str) -> frozenset[str]:
-        """Those that have any account of this cluster."""
+    async def accounts_of_users(self, cluster: str) -> Mapping[str, frozenset[str]]:
+        """Of those that have any account of this cluster; all in lower case."""
         answer = await self._ask(RestUserList, "GET", "users/?with_assocs=true")
-        return frozenset(
-            user.name for user in answer.users if any(each.cluster == cluster for each in user.associations)
-        )
+        found: dict[str, set[str]] = {}
+        for user in answer.users:
+            for each in user.associations:
+                if each.cluster == cluster:
+                    found.setdefault(user.name.lower(), set()).add(each.account.lower())
+        return {user: frozenset(accounts) for user, accounts in found.items()}
 
-    async def add_account(self, account: str, cluster: str, description: str) -> None:
-        """Nothing is changed if it exists."""
+    async def add_accounts(self, accounts: Collection[str], cluster: str, description: str) -> None:
+        """Nothing is changed of those that exist."""
         fields = {
-            "association_condition": {"accounts": [account], "clusters": [cluster]},
+            "association_condition": {"accounts": [*accounts], "clusters": [cluster]},
             "account": {"description": description, "organization": "red-box"},
         }
         await self._ask(Done, "POST", "accounts_association/", fields)
 
-    async def add_users(self, users: Collection[str], account: str, cluster: str) -> None:
-        """With this default account: only for users that have none, since it replaces another one."""
+    async def add_users(
+        self, users: Collection[str], account: str, cluster: str, *, is_default: bool
+    ) -> None:
+        """As their default account only for users that have none, since it replaces another one."""
         ordered = sorted(users)
         for begin in range(0, len(ordered), USERS_AT_ONCE):
             fields = {
@@ -99,7 +104,7 @@ class SlurmdbClient:
                     "accounts": [account],
                     "clusters": [cluster],
                 },
-                "user": {"defaultaccount": account},
+                "user": {"defaultaccount": account} if is_default else {},
             }
             await self._ask(Done, "POST", "users_association/", fields)
 

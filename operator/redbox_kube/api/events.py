@@ -34,6 +34,8 @@ class Event:
     """Whether the same change may happen again: the event then counts, as kubelets' do."""
     is_answer: bool = False
     """Whether it answers a request of a user, who waits for it."""
+    host: str = ""
+    """The Node whose kubelet reports it."""
 
     @property
     def where(self) -> ResourcePath:
@@ -67,7 +69,7 @@ class Event:
             "count": 1,
             "firstTimestamp": time,
             "lastTimestamp": time,
-            "source": {"component": self.component},
+            "source": {"component": self.component, **({"host": self.host} if self.host else {})},
             "reportingComponent": self.component,
-            "reportingInstance": self.component,
+            "reportingInstance": self.host or self.component,
         }

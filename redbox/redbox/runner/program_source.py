@@ -44,5 +44,7 @@ def runner_source() -> bytes:
             "attachments",
             "started_containers",
             "outputs",
+            "grpc_health",
+            "user_namespaces",
         ),
     )

@@ -12,7 +12,7 @@ A session in a pod (exec, attach, portForward) passes these:
 
     KubeletApi          route and authorization
     SessionHandler      which pod, and what is refused; the session at red-box, then the 101
-    SpdySession         the client's streams, by SPDY/3.1
+    SpdySession, ChannelSession     the client's streams, by SPDY/3.1 or over a WebSocket
     RemoteCommand, PortForward      bytes between both
 """
 
@@ -74,11 +74,12 @@ class KubeletApi:
         app.router.add_get("/metrics/resource", self._metrics)
         app.router.add_get("/metrics/resource/{node}", self._metrics)
         app.router.add_get("/healthz", _healthz)
-        app.router.add_post("/exec/{namespace}/{pod}/{container}", self._sessions.exec)
-        app.router.add_post("/attach/{namespace}/{pod}/{container}", self._sessions.attach)
-        app.router.add_post("/portForward/{namespace}/{pod}", self._sessions.port_forward)
+        for method in ("POST", "GET"):
+            app.router.add_route(method, "/exec/{namespace}/{pod}/{container}", self._sessions.exec)
+            app.router.add_route(method, "/attach/{namespace}/{pod}/{container}", self._sessions.attach)
+            app.router.add_route(method, "/portForward/{namespace}/{pod}", self._sessions.port_forward)
         for action in SESSIONS:
-            app.router.add_route("*", f"/{action}/{{rest:.*}}", self._sessions.only_post)
+            app.router.add_route("*", f"/{action}/{{rest:.*}}", self._sessions.only_upgrades)
         app.router.add_route("*", "/run/{rest:.*}", _no_run)
         return web.AppRunner(
             app,
@@ -111,7 +112,9 @@ class KubeletApi:
 
     def _access(self, request: web.Request) -> NodeAccess:
         subresource = SUBRESOURCES.get(_first_word(request), "proxy")
-        verb = "get" if request.method in {"GET", "HEAD"} else "create"
+        # A session by GET, as WebSockets begin, changes as much as one by POST.
+        reads = request.method in {"GET", "HEAD"} and _first_word(request) not in SESSIONS
+        verb = "get" if reads else "create"
         place = (request.match_info.get("namespace", ""), request.match_info.get("pod", ""))
         pod = self._informer.pods.get(place)
         return NodeAccess(verb, subresource, pod.node if pod else request.match_info.get("node", ""))

@@ -203,6 +203,7 @@ def _room(advertised: AdvertisedPartition) -> dict[str, str]:
 def _identity(cluster: str, partition: str) -> Object:
     labels = {
         LABEL_VIRTUAL: "true",
+        "kubernetes.io/os": "linux",
         LABEL_CLUSTER: partition_label(cluster),
         LABEL_PARTITION: partition_label(partition),
     }

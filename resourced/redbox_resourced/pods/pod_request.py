@@ -33,13 +33,12 @@ from redbox_resourced.pods.pod_references import (
 from redbox_resourced.pods.pod_tokens import read_tokens
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
-from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
 from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 from redbox_shared.keyed_semaphores import FairSlots
 
-UNSUPPORTED = "Unsupported"
 AT_ONCE, OF_A_NAMESPACE = 4, 2
 """Pods whose requests are made: what they refer to is in memory meanwhile, up to some 70 MiB for each."""
 LARGE = 64 * 1024
@@ -112,15 +111,17 @@ class PodRequests:
     ) -> JobRequest:
         settings = connection.cluster.spec.pods
         try:
-            await asyncio.to_thread(check_supported, manifest, partition)  # a pod may have 1.5 MB
+            await asyncio.to_thread(check_supported, manifest, settings, partition)  # a pod may have 1.5 MB
             references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
             tokens = await read_tokens(self.objects, manifest, settings, self.token_namespaces)
             given = replace(references, tokens=tokens)
             return await asyncio.to_thread(self.translate, manifest, given, settings, partition)
         except ReferenceMissing as missing:
             raise SubmissionPending(missing.reason, str(missing), event=missing.event) from missing
-        except (Unsupported, ClaimRefused) as unsupported:
-            raise SubmissionRejected(JobRefusal(str(unsupported), reason=UNSUPPORTED)) from unsupported
+        except Unsupported as unsupported:
+            raise SubmissionRejected(JobRefusal(str(unsupported), reason=unsupported.reason)) from unsupported
+        except ClaimRefused as refused:
+            raise SubmissionRejected(JobRefusal(str(refused), reason=UNSUPPORTED)) from refused
         except ValidationError as error:
             flaw = error.errors(include_url=False, include_input=False)[0]  # an input may be a secret
             sentence = f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}"
@@ -152,7 +153,10 @@ class PodRequests:
 
 def _target(partition: str, connection: ClusterConnection) -> TargetPartition:
     found = connection.partitions.get(partition)
-    return TargetPartition(partition, found.limits.max_time_s if found else None)
+    if found is None:
+        return TargetPartition(partition)
+    largest = found.largest_node.mem_mb if found.largest_node else None
+    return TargetPartition(partition, found.limits.max_time_s, largest)
 
 
 def _claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolver:

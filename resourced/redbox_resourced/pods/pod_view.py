@@ -126,6 +126,8 @@ class BoundPod:
     """Its request needs values of Secrets or ConfigMaps, which a submitter pod reads."""
     is_replaced: bool
     """A controller makes another one as soon as it fails, without a pause: a Deployment's, not a Job's."""
+    generation: int
+    """Of its spec; 0 where the API server does not count it (before 1.33)."""
     timed_tolerations: tuple[TimedToleration, ...]
     """Those that end the pod when resourced is away for long."""
     status_digest: bytes
@@ -198,6 +200,7 @@ def read_pod(pod: Object) -> BoundPod:
         ends_by=metadata.get("deletionTimestamp") or "",
         submitted_by_another=not runs and {"name": MODE, "value": ATTACH_ONLY} in env,
         is_replaced=controller is not None and spec.get("restartPolicy", "Always") == "Always",
+        generation=metadata.get("generation") or 0,
         timed_tolerations=timed_tolerations(spec),
         status_digest=status_digest,
         main_digest=digest_of(shown) if shown != status else status_digest,

@@ -27,8 +27,16 @@ CURES = {
 NO_NEWLINES = re.compile(r"\^\[\^\\x00")
 
 
+UNSUPPORTED, OS_UNSUPPORTED = "Unsupported", "PodOSNotSupported"
+
+
 class Unsupported(Exception):
     """A field or a value that no job can have; the message is a sentence with the field's name."""
+
+    def __init__(self, sentence: str, reason: str = UNSUPPORTED) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        """Of the pod that fails."""
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from redbox_api.job_parts import Resources
@@ -58,11 +59,13 @@ class TargetPartition(NamedTuple):
     name: str
     max_time_s: int | None = None
     """Of a job; None: unlimited, or not known."""
+    node_memory_mb: int | None = None
+    """Of its largest node; None: not known."""
 
 
-def check_supported(pod: Object, partition: TargetPartition) -> None:
+def check_supported(pod: Object, settings: PodsSpec, partition: TargetPartition) -> None:
     """Raises Unsupported for what the pod alone shows, so that nothing it refers to is read for a refusal."""
-    check_fields(pod, POD)
+    check_fields(pod, POD, settings.users)
     check_sizes(pod["spec"])
     _resources(pod["spec"], job_options(pod), requested(pod), partition)
 
@@ -71,8 +74,9 @@ def translate(
     pod: Object, references: PodReferences, settings: PodsSpec, partition: TargetPartition
 ) -> JobRequest:
     """Raises Unsupported."""
-    check_fields(pod, POD)
+    check_fields(pod, POD, settings.users)
     options, amounts = job_options(pod), requested(pod)
+    references = replace(references, default_limits=_default_limits(pod["spec"], amounts, partition))
     with refusals_of("spec", {**PATHS, **{name: path_of(name) for name in FIELDS}}):
         return JobRequest(
             pod=_program(pod, references, settings, options, amounts),
@@ -142,6 +146,19 @@ def _resources(
 
 def _options(options: JobOptions, amounts: RequestedResources) -> list[str]:
     return [*options.options, *([f"--tmp={amounts.disk_mb}M"] if amounts.disk_mb else [])]
+
+
+def _default_limits(
+    spec: Object, amounts: RequestedResources, partition: TargetPartition
+) -> Mapping[str, str]:
+    """The pod's own, then the job's; of memory that nobody limits, what a node of the partition has."""
+    memory_mb, disk_mb = amounts.memory_mb or partition.node_memory_mb, amounts.disk_mb
+    return {
+        "cpu": str(amounts.cpus or 1),  # Slurm's own default
+        **({"memory": f"{memory_mb}Mi"} if memory_mb else {}),
+        **({"ephemeral-storage": f"{disk_mb}Mi"} if disk_mb else {}),
+        **((spec.get("resources") or {}).get("limits") or {}),
+    }
 
 
 def _time(spec: Object, partition: TargetPartition) -> str | None:

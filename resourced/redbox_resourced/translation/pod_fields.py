@@ -62,8 +62,10 @@ def _quoted(text: str) -> str:
     return f'"{"".join(map(escaped, text))}"'
 
 
-def resource_field(pod: Object, chosen: Object, field: str, container: str = "") -> str:
-    """A request or a limit of one of the containers, divided and rounded up."""
+def resource_field(
+    pod: Object, chosen: Object, field: str, defaults: Mapping[str, str], container: str = ""
+) -> str:
+    """A request or a limit of one of the containers, divided and rounded up; `defaults` are for limits."""
     name = chosen.get("containerName") or container
     spec = pod["spec"]
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
@@ -77,17 +79,15 @@ def resource_field(pod: Object, chosen: Object, field: str, container: str = "")
             f"{', '.join(CONTAINER_RESOURCES)}"
         )
     divisor = parse_quantity(chosen.get("divisor") or "1", f"{field}.divisor") or parse_quantity("1", field)
-    return str(ceil(parse_quantity(_amount(found, kind, resource, field), field) / divisor))
-
-
-def _amount(container: Object, kind: str, resource: str, field: str) -> str:
-    resources = container.get("resources") or {}
+    resources = found.get("resources") or {}
     limit = (resources.get("limits") or {}).get(resource)
     if kind == "requests":
-        return str((resources.get("requests") or {}).get(resource) or limit or "0")
-    if limit is None:
+        amount = (resources.get("requests") or {}).get(resource) or limit or "0"
+    else:
+        amount = limit or defaults.get(resource)
+    if amount is None:
         raise Unsupported(
-            f"{field}: container {container['name']} has no limit of {resource}, and the node's own is not "
-            "known before the job starts: set the limit"
+            f"{field}: container {found['name']} has no limit of {resource}, and what its job will have is "
+            "not known before it starts: set the limit"
         )
-    return str(limit)
+    return str(ceil(parse_quantity(str(amount), field) / divisor))

@@ -67,6 +67,8 @@ def _lines() -> Iterator[str]:
             elif same is None:
                 listed.append((rule.fields, path))
         treatment = rule.treatment.value if not rule.accepted else _some(rule)
+        if rule.with_users:
+            treatment = f"only with `pods.users: {rule.with_users}`"
         yield f"| `{path}` | {treatment} | {note} |"
 
 

@@ -116,7 +116,7 @@ def _files(  # noqa: PLR0917
         case "configMap":
             yield from _chosen(references.config_map(source.get("name") or ""), source, mode, field)
         case "downwardAPI":
-            yield from _written(pod, source.get("items") or (), mode, f"{field}.downwardAPI")
+            yield from _written(pod, source.get("items") or (), mode, references, f"{field}.downwardAPI")
         case "serviceAccountToken":
             yield _file(source["path"], _token(source, references, field).encode(), mode)
         case _:
@@ -144,12 +144,14 @@ def _chosen(values: Mapping[str, bytes], source: Object, mode: int, field: str) 
             raise Unsupported(f"{field}: {source.get('name')} has no key {item['key']!r}")
 
 
-def _written(pod: Object, items: Iterable[Object], mode: int, field: str) -> Iterator[PodFile]:
+def _written(
+    pod: Object, items: Iterable[Object], mode: int, references: PodReferences, field: str
+) -> Iterator[PodFile]:
     for item in items:
         where = f"{field}.items[{item['path']}]"
         kind, chosen = source_of(item, where)
         if kind == "resourceFieldRef":
-            text = resource_field(pod, chosen, f"{where}.resourceFieldRef")
+            text = resource_field(pod, chosen, f"{where}.resourceFieldRef", references.default_limits)
         elif kind == "fieldRef":
             if chosen["fieldPath"] in NODE_FIELDS:
                 raise Unsupported(f"{where}.fieldRef: {chosen['fieldPath']} is for variables, not for files")

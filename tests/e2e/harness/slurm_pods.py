@@ -21,7 +21,7 @@ from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import CHART, RELEASE, SLURM_CLUSTER, Helm
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube.conf import api_url
-from redbox_bed.walkthrough import VOLUMES_RULE
+from redbox_bed.prepare.walkthrough import VOLUMES_RULE
 from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.container_image import BUILD, IMAGE
 from tests.e2e.harness.kubernetes import Kubernetes

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import base64
 import json
+import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
+from tests.e2e.harness.hosted_logins import (
+    LOGIN,
+    OPTIONS,
+    HostedLogins,
+    KeyPair,
+    new_key_pair,
+    open_logins,
+    write,
+)
 from tests.e2e.harness.hosted_slurm import (
     CLUSTER,
     NAMESPACE,
-    SLURMCTLD,
     VERSION,
     WORKER_LIMITS,
-    HostedSlurm,
     applied_slurm,
     hosting,
 )
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
-LOGIN = "login-login"
-OPTIONS = (
-    *("-i", "/tmp/id", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"),
-    *("-o", f"HostKeyAlias={LOGIN}", "-o", "UserKnownHostsFile=/tmp/hosts"),
-)
-"""The host key must be the one in the Secret."""
 HOSTILE = """\
 rm -f /run/slurm/sack.socket; touch /run/slurm/x; mkdir /run/nscd
 cat /run/redbox/ssh/* /etc/redbox/host-key/*
@@ -49,48 +47,24 @@ LINES = {
 }
 
 
-@dataclass(frozen=True)
-class Logins:
-    """A LoginSet of two pods, and alice's key in slurmctld's pod, from which she comes."""
-
-    slurm: HostedSlurm
-
-    def ssh(self, command: str, *, user: str = "alice", host: str = LOGIN, port: int = 22) -> str:
-        """Its stdout."""
-        return self.slurm.run("ssh", *OPTIONS, "-p", str(port), f"{user}@{host}", command)
-
-    def pods(self) -> list[str]:
-        """Their host names in the cluster's DNS."""
-        return [f"{LOGIN}-{number}.{CLUSTER}-logins.{NAMESPACE}.svc" for number in range(2)]
-
-
 @pytest.fixture(scope="module", params=["24.11", "26.05"])
-def logins(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Logins]:
-    key = Ed25519PrivateKey.generate()
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
+def logins(bed: Bed, request: pytest.FixtureRequest) -> Iterator[HostedLogins]:
+    key, authority = new_key_pair(), new_key_pair()
     with hosting(bed, request.param) as kubernetes:
-        for name, data in (("people", LINES), ("people-keys", {"alice": public.decode() + "\n"})):
+        for name, data in (("people", LINES), ("people-keys", {"alice": key.public})):
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
             body["metadata"]["namespace"] = NAMESPACE  # type: ignore[index]
             kubernetes.apply(json.dumps(body))
         with applied_slurm(bed, kubernetes, 2, WORKER_LIMITS, {"redbox": WITH_USERS}) as slurm:
-            kubernetes.apply(json.dumps(login_set()))
-            made = Logins(slurm)
+            kubernetes.apply(json.dumps(login_set(authority)))
             slurm.has_idle(2)
-            eventually(
-                lambda: slurm.condition("loginset", "login", "Ready")[0] == "True", what="Ready of login"
-            )
-            write(slurm, "/tmp/id", private.decode())
-            secret = kubernetes.get("secret", LOGIN, NAMESPACE)["data"]["ssh_host_ed25519_key.pub"]
-            write(slurm, "/tmp/hosts", f"{LOGIN} {base64.b64decode(secret).decode()}")
-            yield made
+            opened = open_logins(slurm, key)
+            write(slurm, "/tmp/authority", authority.private)
+            yield opened
             kubernetes.delete("loginsets.slurm.redbox.dev", "login", namespace=NAMESPACE)
 
 
-def login_set() -> dict[str, object]:
+def login_set(authority: KeyPair) -> dict[str, object]:
     limits = {"resources": {"limits": {"cpu": "200m", "memory": "256Mi"}}}
     return {
         "apiVersion": VERSION,
@@ -100,20 +74,15 @@ def login_set() -> dict[str, object]:
             "controllerRef": {"name": CLUSTER},
             "replicas": 2,
             "login": limits,
-            "redbox": {"authorizedKeysRef": {"name": "people-keys"}},
+            "redbox": {
+                "authorizedKeysRef": {"name": "people-keys"},
+                "trustedUserCaKeys": authority.public,
+            },
         },
     }
 
 
-def write(slurm: HostedSlurm, path: str, text: str) -> None:
-    slurm.kubernetes(
-        *("exec", "--stdin", f"--namespace={NAMESPACE}", SLURMCTLD, "--"),
-        *("sh", "-c", f"umask 077; cat >{path}"),
-        stdin=text,
-    )
-
-
-def test_a_user_submits_from_each_login_pod(logins: Logins) -> None:
+def test_a_user_submits_from_each_login_pod(logins: HostedLogins) -> None:
     assert logins.ssh("id -un") == "alice"
     for host in logins.pods():
         name = host.partition(".")[0]
@@ -130,25 +99,76 @@ def test_a_user_submits_from_each_login_pod(logins: Logins) -> None:
         logins.slurm.reaches(job, "CANCELLED")
 
 
-def test_files_come_in(logins: Logins) -> None:
+def test_files_come_in(logins: HostedLogins) -> None:
     write(logins.slurm, "/tmp/data", "42")
-    logins.slurm.run(
-        "scp", "-q", *OPTIONS, "-P", "2222", "/tmp/data", f"alice@{logins.pods()[0]}:/tmp/copied"
+    host, shell = logins.pods()[0], shlex.join(("ssh", "-p", "2222", *OPTIONS))
+    logins.slurm.run("scp", "-q", *OPTIONS, "-P", "2222", "/tmp/data", f"alice@{host}:/tmp/copied")
+    logins.slurm.run("rsync", "-e", shell, "/tmp/data", f"alice@{host}:/tmp/synchronized")
+    assert logins.ssh("cat /tmp/copied /tmp/synchronized", host=host, port=2222) == "4242"
+    logins.ssh("git init --quiet --bare /tmp/repository", host=host, port=2222)
+    clone = ("git", "clone", "--quiet", f"alice@{host}:/tmp/repository", "/tmp/clone")
+    logins.slurm.run("env", f"GIT_SSH_COMMAND={shell}", *clone)
+    assert logins.slurm.run("git", "-C", "/tmp/clone", "remote") == "origin"
+
+
+def test_a_terminal_is_found_again(logins: HostedLogins) -> None:
+    """The Service leads a client to the same pod."""
+    logins.ssh("tmux new-session -d -s work 'sleep 600'")
+    for _ in range(4):
+        assert logins.ssh("tmux list-sessions -F '#S'") == "work"
+    logins.ssh("tmux kill-server")
+
+
+def test_what_an_editors_server_needs_is_there(logins: HostedLogins) -> None:
+    """VS Code Remote fetches and unpacks its server, starts it, and connects through sshd."""
+    logins.ssh("bash -c 'type tar wget' && /sbin/ldconfig -p | grep -q 'libstdc++.so.6 '")
+    write(logins.slurm, "/tmp/server", "#!/bin/bash\necho runs\n")
+    logins.slurm.run("scp", "-q", *OPTIONS, "/tmp/server", "alice@login-login:/tmp/server")
+    assert logins.ssh("chmod 700 /tmp/server; /tmp/server; rm /tmp/server") == "runs"
+    banner = logins.slurm.run("sh", "-c", f"{shlex.join(forward(logins))} </dev/null")
+    assert banner.startswith("SSH-2.0-")
+
+
+def forward(logins: HostedLogins) -> tuple[str, ...]:
+    """sshd of the pod, through sshd."""
+    return (
+        "timeout",
+        "10",
+        "ssh",
+        *OPTIONS,
+        "-p",
+        "2222",
+        "-W",
+        "127.0.0.1:2222",
+        f"alice@{logins.pods()[0]}",
     )
-    assert logins.ssh("cat /tmp/copied", host=logins.pods()[0], port=2222) == "42"
+
+
+def test_a_certificate_of_the_trusted_authority_is_for_its_user_alone(logins: HostedLogins) -> None:
+    """As red-box signs them; its key is in no list."""
+    script = (
+        "cd /tmp; rm -f signed*; ssh-keygen -q -t ed25519 -N '' -f signed; "
+        "ssh-keygen -q -s authority -I test -n alice -V +5m signed.pub"
+    )
+    logins.slurm.run("sh", "-c", script)
+    options = [each if each != "/tmp/id" else "/tmp/signed" for each in OPTIONS]
+    ssh = ("ssh", *options, "-o", "CertificateFile=/tmp/signed-cert.pub")
+    assert logins.slurm.run(*ssh, f"alice@{LOGIN}", "id -un") == "alice"
+    with pytest.raises(BedError, match="Permission denied"):
+        logins.slurm.run(*ssh, f"bob@{LOGIN}", "id -un")
 
 
 @pytest.mark.parametrize("user", ["bob", "root", "slurm", "nobody"])
-def test_a_key_is_its_users_alone(logins: Logins, user: str) -> None:
+def test_a_key_is_its_users_alone(logins: HostedLogins, user: str) -> None:
     with pytest.raises(BedError, match="Permission denied"):
         logins.ssh("true", user=user)
 
 
-def test_a_user_has_no_key_of_slurm_and_cannot_take_the_place_of_what_signs(logins: Logins) -> None:
+def test_a_user_has_no_key_of_slurm_and_cannot_take_the_place_of_what_signs(logins: HostedLogins) -> None:
     assert logins.ssh(f"{{ {HOSTILE} }} 2>/dev/null").split() == ["cpu-0", "cpu-1"]
 
 
-def test_a_new_pod_has_the_same_host_key(logins: Logins) -> None:
+def test_a_new_pod_has_the_same_host_key(logins: HostedLogins) -> None:
     before = logins.slurm.kubernetes.get("pod", f"{LOGIN}-0", NAMESPACE)["metadata"]["uid"]
     logins.slurm.kubernetes.delete("pod", f"{LOGIN}-0", namespace=NAMESPACE)
 

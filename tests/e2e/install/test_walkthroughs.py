@@ -22,7 +22,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import deliver
-from redbox_bed.walkthrough import VOLUMES_RULE, take_away_volumes
+from redbox_bed.prepare.walkthrough import VOLUMES_RULE, take_away_volumes
 from tests.e2e.harness.kubernetes import Kubernetes
 from tests.e2e.harness.resourced_process import rendered
 from tests.e2e.harness.slurm_release import skip_without_pmix

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from redbox_bed.bed import Bed
+from redbox_bed.delivery import SLURM_CLUSTER
 from tests.e2e.harness import mpi_image
 from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.slurm_pods import (
@@ -109,9 +110,42 @@ def test_variables_come_from_configmaps_and_secrets(pods: SlurmPods) -> None:
     pods.apply("Secret", secret, stringData={"word": 'it\'s "$(moo)"'})
     chosen = {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": secret, "key": "word"}}}
     source = [{"configMapRef": {"name": plain}}]
-    pod = pods.run(container('echo "$WORD in $PLACE"', env=[chosen], envFrom=source))
+    odd = {"name": "my.dot-name", "value": "$(WORD) `id` \\"}  # no shell takes the name
+    shown = container(name="shown", command=["env"], env=[chosen, odd])  # sh drops what it cannot name
+    pod = pods.run(container('echo "$WORD in $PLACE"', env=[chosen], envFrom=source), shown)
     assert pod.ends()["phase"] == "Succeeded"
-    assert pod.log() == 'it\'s "$(moo)" in a barn\n'
+    assert pod.log("-c", "main") == 'it\'s "$(moo)" in a barn\n'
+    variables = pod.log("-c", "shown")
+    assert 'my.dot-name=it\'s "$(moo)" `id` \\\n' in variables
+    assert "SLURM" not in variables
+
+
+def test_users_that_a_pod_asks_for_are_shown_inside_and_are_its_own_outside(pods: SlurmPods) -> None:
+    """The kernel maps one number: none of them brings a right."""
+    script = (
+        "id -u; id -g; touch /data/f; stat -c %u:%g /data/f; read -r inside _ count < /proc/self/uid_map; "
+        "echo $inside $count; chown 7 /data/f"
+    )
+    asked = {"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000, "seLinuxOptions": {"level": "s0"}}
+    probe = {"exec": {"command": ["sh", "-c", "[ $(id -u) = 0 ] && touch /home/by-root"]}, "periodSeconds": 1}
+    folder = f"{HOME}/{new_name()}"
+    made = {"name": "home", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
+    root = container("sleep 3", "root", securityContext={"runAsUser": 0}, readinessProbe=probe)
+    root["volumeMounts"] = [{"name": "home", "mountPath": "/home"}]
+    cluster = ("slurmcluster", SLURM_CLUSTER, "--type=merge")
+    pods.kubectl("patch", *cluster, '--patch={"spec":{"pods":{"users":"map"}}}')
+    try:
+        pod = pods.run(
+            container(script, volumeMounts=AT_DATA), root, securityContext=asked, volumes=[*DATA, made]
+        )
+        status = pod.ends()
+    finally:
+        pods.kubectl("patch", *cluster, '--patch={"spec":{"pods":{"users":"refuse"}}}')
+    log = pod.log("-c", "main")
+    assert log.splitlines()[:4] == ["1000", "3000", "1000:3000", "1000 1"], (log, status)
+    assert "Invalid argument" in log  # 7 is nobody here
+    shown = pods.login.run("stat", "-c", "%U", f"{folder}/by-root").stdout
+    assert shown.strip() == USER
 
 
 def test_a_missing_secret_is_waited_for(pods: SlurmPods) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient, Configuration, CoreV1Api
+from kubernetes.config import load_kube_config
+from kubernetes.stream import portforward, stream
 
 from tests.e2e.harness.container_image import IMAGE
 from tests.e2e.harness.sessions import sessions
@@ -67,10 +70,66 @@ def in_pod(kubectl: list[str], pod: SlurmPod, *command: str, options: tuple[str,
 def test_a_command_has_its_streams_its_exit_code_and_the_pods_container(
     kubectl: list[str], pod: SlurmPod
 ) -> None:
-    script = "id -un; cat /proc/1/comm; echo $REDBOX_CONTAINER; echo err >&2; exit 7"
+    script = "id -un; cat /proc/1/comm; hostname; echo $REDBOX_CONTAINER; echo err >&2; exit 7"
     code, out, err = run(in_pod(kubectl, pod, "sh", "-c", script))
-    assert (code, out.decode().split()) == (7, [USER, "sleep", "main"]), err
+    assert (code, out.decode().split()) == (7, [USER, "sleep", pod.name, "main"]), err
     assert err.startswith("err\n")
+
+
+class PythonClient:
+    """The official client, whose sessions are WebSockets of v4.channel.k8s.io, handed on as they are."""
+
+    def __init__(self, pod: SlurmPod) -> None:
+        self._pod = pod
+        configuration = Configuration()
+        load_kube_config(str(pod.kubectl.kubeconfig), client_configuration=configuration)  # type: ignore[no-untyped-call]
+        self._api = CoreV1Api(ApiClient(configuration))
+
+    def exec(self, *command: str, stdin: bool = False) -> Any:  # the package has no types
+        return stream(
+            self._api.connect_get_namespaced_pod_exec,
+            self._pod.name,
+            USER,
+            command=list(command),
+            stdin=stdin,
+            stdout=True,
+            stderr=True,
+            _preload_content=False,
+        )
+
+    def forward(self, port: int) -> Any:
+        return portforward(
+            self._api.connect_get_namespaced_pod_portforward, self._pod.name, USER, ports=str(port)
+        )
+
+
+def test_the_official_python_client_runs_commands(pod: SlurmPod) -> None:
+    client = PythonClient(pod)
+    running = client.exec("sh", "-c", "read line; echo got $line; echo err >&2; exit 7", stdin=True)
+    running.write_stdin("typed\n")
+    running.run_forever(timeout=WITHIN_S)
+    assert (running.read_stdout(), running.read_stderr(), running.returncode) == ("got typed\n", "err\n", 7)
+    large = client.exec("head", "-c", "3000000", "/dev/zero")
+    large.run_forever(timeout=WITHIN_S)
+    assert (len(large.read_stdout()), large.returncode) == (3_000_000, 0)
+
+
+def test_the_official_python_client_forwards_a_port(pod: SlurmPod) -> None:
+    port = 18082
+    server = PythonClient(pod).exec("sh", "-c", SERVES, str(port))
+    try:
+
+        def page() -> bytes:
+            connection = PythonClient(pod).forward(port)
+            socket = connection.socket(port)
+            socket.settimeout(WITHIN_S)
+            socket.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+            answer = b"".join(iter(lambda: socket.recv(4096), b""))
+            return answer if connection.error(port) is None else b""
+
+        eventually(lambda: page().endswith(b"hello\n"), what="an answer of the server")
+    finally:
+        server.close()
 
 
 def test_kubectl_debug_ends_with_what_to_use_instead(kubectl: list[str], pod: SlurmPod) -> None:

@@ -36,6 +36,12 @@ def paths(spec: KubeModel) -> list[str]:
             ["spec.metrics.serviceMonitor"],
         ),
         (
+            ControllerSpec,
+            {"redbox": {"users": {"sssdConfRef": {"name": "sssd", "key": "sssd.conf"}}}},
+            ["spec.redbox.users.sssdConfRef"],
+        ),
+        (ControllerSpec, {"redbox": {"users": {"configMapRef": REF}}}, []),
+        (
             NodeSetSpec,
             {"controllerRef": REF, "updateStrategy": {"type": "ScheduledUpdate"}},
             ["spec.updateStrategy.type ScheduledUpdate"],

@@ -19,6 +19,7 @@ from tests.hosting.snapshots import check
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 USERS = {"redbox": {"users": {"configMapRef": {"name": "people"}}}}
+HOMES = {"redbox": {"homes": {"claimName": "homes"}}}
 REF = {"controllerRef": {"name": "slurm"}}
 LOGIN = LoginCell(
     name="login",
@@ -43,6 +44,7 @@ LOGIN = LoginCell(
 BARE = LoginCell("l", "u", LoginSetSpec.model_validate(REF))
 SETS = {
     "login": sshd_set(cell(USERS), LOGIN, "d1"),
+    "login-homes": sshd_set(cell(HOMES), BARE, "d1"),
     "login-24.11": sshd_set(cell(release=SlurmRelease.R24_11), BARE, "d1"),
 }
 SERVICES = [
@@ -54,6 +56,12 @@ SERVICES = [
 @pytest.mark.parametrize("name", SETS)
 def test_objects(name: str) -> None:
     check(SNAPSHOTS / f"{name}.yaml", yaml.safe_dump(SETS[name], sort_keys=False))
+
+
+@pytest.mark.parametrize("made", SETS.values(), ids=SETS)
+def test_no_group_takes_the_files_of_a_claim(made: dict[str, Any]) -> None:
+    """By fsGroup the kubelet would give users' homes to that group, and let it write."""
+    assert "fsGroup" not in made["spec"]["template"]["spec"]["securityContext"]
 
 
 def test_services() -> None:

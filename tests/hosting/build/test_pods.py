@@ -109,6 +109,7 @@ OBJECTS: dict[str, Any] = {
     "slurmdbd": slurmdbd_set(cell(), ACCOUNTING),
     "mariadb": mariadb_set(cell(), ACCOUNTING),
     "trial": trial_pod(cell({"template": {"spec": PLACED}}), "0123456789abcdef" * 2),
+    "worker-homes": worker(cluster={"redbox": {**USERS["redbox"], "homes": {"claimName": "homes"}}}),
     "network-policies": network_policies(cell(), OPERATOR),
 }
 

@@ -77,7 +77,8 @@ class FakeSlurmdbd:
             stored = self.users.setdefault(user, set())
             is_new |= not pairs <= stored
             stored |= pairs
-            self.defaults |= {(user, cluster): body["user"]["defaultaccount"] for _, cluster in pairs}
+            if default := body["user"].get("defaultaccount"):
+                self.defaults |= {(user, cluster): default for _, cluster in pairs}
         return is_new
 
 

@@ -34,12 +34,14 @@ async def says(bench: AccessBench, text: str) -> None:
     await bench.has(lambda: text in bench.says(names.ACCOUNTINGS, "acct", "Users"))
 
 
-def put_users(bench: AccessBench, *lines: str) -> None:
-    bench.api.put(at(kinds.CONFIG_MAP, "people"), data={"passwd": "".join(f"{line}\n" for line in lines)})
+def put_users(bench: AccessBench, *lines: str, groups: str = "") -> None:
+    data = {"passwd": "".join(f"{line}\n" for line in lines), "group": groups}
+    bench.api.put(at(kinds.CONFIG_MAP, "people"), data=data)
 
 
-def passwd(user: str, uid: int = 1001) -> str:
-    return f"{user}:x:{uid}:{uid}::/home/{user}:/bin/sh"
+def passwd(user: str, uid: int = 0, gid: int = 0) -> str:
+    uid = uid or 1000 + ord(user[0])
+    return f"{user}:x:{uid}:{gid or uid}::/home/{user}:/bin/sh"
 
 
 WITH_USERS = {"redbox": {"users": {"configMapRef": {"name": "people"}}}}
@@ -103,5 +105,27 @@ async def test_a_missing_config_map_of_users_stops_no_other_cluster(bench: Acces
     put_controller(bench, "a", **KEYS, redbox={"users": {"configMapRef": {"name": "nobody"}}})
     put_controller(bench, "b", **KEYS, **WITH_USERS)
     bench.register("a", "b")
-    await says(bench, "a: there is no ConfigMap nobody in the namespace: create it")
+    await says(bench, "False: the condition Users of Controller a")
     await bench.has(lambda: bench.slurmdbd.users == {"alice": {("default", "hpc_b")}})
+    assert "there is no ConfigMap nobody" in bench.says(names.CONTROLLERS, "a", "Users")
+
+
+async def test_groups_are_accounts_of_their_members(bench: AccessBench) -> None:
+    """The group of a single user is none, and a user's default account stays."""
+    groups = "alice:x:1097:\nPhysics:x:3000:alice,bob,nobody-there\nchem:x:3001:\nempty:x:3002:\n"
+    put_users(bench, passwd("alice"), passwd("bob"), passwd("carol", gid=3001), groups=groups)
+    put_controller(bench, **WITH_USERS)
+    bench.register("slurm")
+    await is_ready(bench)
+    accounts = {account for account, _ in bench.slurmdbd.accounts}
+    assert accounts == {"default", "physics", "chem"}
+    members = {user: {account for account, _ in has} for user, has in bench.slurmdbd.users.items()}
+    assert members == {
+        "alice": {"default", "physics"},
+        "bob": {"default", "physics"},
+        "carol": {"default", "chem"},
+    }
+    assert set(bench.slurmdbd.defaults.values()) == {"default"}
+    put_users(bench, passwd("alice"), passwd("bob"), passwd("carol", gid=3001), groups="chem:x:3001:bob\n")
+    await bench.has(lambda: ("chem", "hpc_slurm") in bench.slurmdbd.users["bob"])
+    assert ("physics", "hpc_slurm") in bench.slurmdbd.users["bob"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redbox_hosting.api import names
-from tests.hosting.controllers.node_set_bench import LIMITS, WORKERS, NodeSetBench, bench, operator
+from tests.hosting.controllers.node_set_bench import LIMITS, SLURM, WORKERS, NodeSetBench, bench, operator
 
 NEW = {"extraConf": "Weight=2"}
 TWO_AT_ONCE = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}}
@@ -41,6 +41,23 @@ async def test_all_workers_are_replaced_under_their_names(it: NodeSetBench) -> N
     assert not uids(it) & before
     await it.has(lambda: it.condition("Ready")["status"] == "True")
     assert it.api.names("ControllerRevision") == [f"w-{it.status['nodeSetHash']}"]
+
+
+async def test_workers_are_replaced_for_a_claim_of_homes(it: NodeSetBench) -> None:
+    """Without it they would have no homes."""
+    await it.up(2)
+    before = uids(it)
+    found = it.api.objects[SLURM]
+    spec = {**found["spec"], "redbox": {"homes": {"claimName": "homes"}}}
+    it.api.put(SLURM, {**found, "spec": spec})
+
+    def is_replaced() -> bool:
+        it.kubelet.start_all()
+        return it.pods == ["w-0", "w-1"] and not uids(it) & before
+
+    await it.has(is_replaced)
+    volumes = [volume["name"] for volume in it.pod("w-0")["spec"]["volumes"]]
+    assert "homes" in volumes
 
 
 async def test_an_image_that_does_not_start_stops_after_one(it: NodeSetBench) -> None:

@@ -12,7 +12,7 @@ from redbox.runner.program import processes
 from redbox.runner.program.command_lines import split_environment
 from redbox.runner.program.processes import DeviceMessage, read_end, read_text
 from redbox.runner.program.reports import MAX_EVENTS, ReportFile, StatusReport, terminated, waiting
-from redbox.runner.program.starts import make_below
+from redbox.runner.program.volumes import make_below
 from redbox_api.pod_report import LONGEST_REPORT, PodReport
 from tests.redbox.runner.harness import BOX, LIMIT_S, Node, container, end_of, reasons
 

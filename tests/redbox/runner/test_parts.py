@@ -18,6 +18,7 @@ from redbox.runner.program.command_lines import (
     container_command,
     job_has_memory,
     mount_option,
+    plain_variables,
     runtime_environment,
     step_command,
     step_environment,
@@ -26,7 +27,7 @@ from redbox.runner.program.entry import settles
 from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
-from redbox.runner.program.starts import find_namespace_bar, search_path
+from redbox.runner.program.starts import search_path
 from redbox.runner.program.steps import WRAPPER, find_rank_folders
 from redbox.runner.program.volumes import (
     Mount,
@@ -121,11 +122,26 @@ def test_no_value_is_in_a_command_line() -> None:
 @pytest.mark.parametrize("isolated", [True, False])
 def test_a_container_has_a_user_namespace_also_where_apptainer_is_setuid(isolated: bool) -> None:  # noqa: FBT001
     places: dict[str, Any] = dict.fromkeys(("overlay", "gpus"))
-    words = {"cwd": "/", "home": "/", "hostname": ""}
-    command = container_command(
-        "apptainer", "/a.sif", ["true"], **places, **words, mounts=[], isolated=isolated
-    )
-    assert "--userns" in command
+    places |= {"cwd": "/", "home": "/", "hostname": ""}
+    for clean in (True, False):
+        command = container_command(
+            "apptainer", "/a.sif", ["true"], **places, mounts=[], isolated=isolated, clean=clean
+        )
+        assert "--userns" in command
+        assert ("--containall" in command or "--cleanenv" in command) is clean
+        assert clean or not isolated or {"--contain", "--ipc", "--pid"} <= {*command}
+
+
+def test_a_name_that_no_shell_takes_is_passed_as_it_is_and_nothing_of_the_node_beside_it() -> None:
+    host = {"PATH": "/bin", "HOME": "/home/alice", "SLURM_JOB_ID": "7", "BASH_FUNC_ml%%": "() { :; }"}
+    values = {"my.dot": "$(id)", "A": "1"}
+    assert plain_variables(values) == {"my.dot": "$(id)"}
+    assert runtime_environment(host, values, None) == {
+        "PATH": "/bin",
+        "HOME": "/home/alice",
+        "my.dot": "$(id)",
+        "APPTAINERENV_A": "1",
+    }
 
 
 def test_a_step_has_the_containers_memory_and_apptainers() -> None:
@@ -308,15 +324,6 @@ def test_reports_are_json_lines() -> None:
     assert line is not None
     assert line.endswith(b"\n")
     assert json.loads(line)["containers"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
-
-
-@pytest.mark.parametrize("setting", ["user/max_user_namespaces", "kernel/unprivileged_userns_clone"])
-def test_a_node_that_refuses_user_namespaces_is_found(tmp_path: Path, setting: str) -> None:
-    (tmp_path / setting).parent.mkdir()
-    (tmp_path / setting).write_text("1\n")
-    assert find_namespace_bar(str(tmp_path)) is None
-    (tmp_path / setting).write_text("0\n")
-    assert find_namespace_bar(str(tmp_path)) == setting.replace("/", ".")
 
 
 SAYS_ITS_WORDS = 'printf "%s " "${0##*/}" "$@"'

@@ -64,9 +64,7 @@ def test_the_pods_variables_replace_the_images() -> None:
     assert values == {"A": "of the pod", "PATH": "/bin", "HOSTNAME": "web"}
 
 
-@pytest.mark.parametrize(
-    "own", [{"my.dot": "1"}, {"UID": "0"}, {"APPEND_PATH": "/x"}, {"TEXT": "dos\r\nline"}]
-)
+@pytest.mark.parametrize("own", [{"UID": "0"}, {"APPEND_PATH": "/x"}, {"TEXT": "dos\r\nline"}])
 def test_what_apptainer_would_change_is_refused_by_name(own: dict[str, str]) -> None:
     with pytest.raises(StartFailed, match=next(iter(own))):
         container_environment(IMAGE, own, "web")

@@ -112,7 +112,10 @@ def test_the_bill_of_materials_has_each_package_that_is_installed(files: Path) -
     assert normal <= {(name.replace("_", "-").lower(), version) for name, version in components}
 
 
-@pytest.mark.parametrize(("name", "title"), [("chart", "red-box"), ("chart-personal", "red-box-personal")])
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("chart", "red-box"), ("chart-personal", "red-box-personal"), ("chart-slurm", "red-box-slurm")],
+)
 def test_the_charts_are_the_checkouts(files: Path, name: str, title: str) -> None:
     (chart,) = files.glob(f"*-{name}.tgz")
     with tarfile.open(chart) as archive:

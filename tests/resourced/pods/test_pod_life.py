@@ -11,6 +11,7 @@ import pytest
 
 from redbox_api.errors import Busy
 from redbox_api.models import Amounts, Partition, PartitionLimits, Phase
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_request
@@ -84,10 +85,10 @@ async def test_a_pod_whose_check_takes_long_holds_up_no_other(monkeypatch: pytes
     other_is_submitted, check = threading.Event(), check_supported
     waits: list[bool] = []
 
-    def check_slowly(pod: dict[str, Any], partition: TargetPartition) -> None:
+    def check_slowly(pod: dict[str, Any], settings: PodsSpec, partition: TargetPartition) -> None:
         if pod["metadata"]["name"] == "long":
             waits.append(other_is_submitted.wait(60))
-        check(pod, partition)
+        check(pod, settings, partition)
 
     monkeypatch.setattr(pod_request, "check_supported", check_slowly)
     async with pod_life() as life:

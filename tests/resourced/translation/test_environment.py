@@ -6,7 +6,10 @@ import pytest
 
 from redbox.runner.program.rules import pod_environment
 from redbox_api.pod_parts import PodEnv
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod import TargetPartition, translate
+from redbox_resourced.translation.references import PodReferences
 from tests.resourced.translation.factories import container, pod, program, secret, translated
 
 
@@ -102,6 +105,35 @@ def test_amounts_that_are_not_there_are_refused(chosen: dict[str, str], field: s
         variable({"resourceFieldRef": chosen})
 
 
+@pytest.mark.parametrize(
+    ("spec", "partition", "limits"),
+    [
+        ({}, TargetPartition("debug"), {"cpu": "1"}),
+        ({}, TargetPartition("debug", None, 4000), {"cpu": "1", "memory": "4000Mi"}),
+        (
+            {"resources": {"limits": {"cpu": "3", "memory": "1Gi"}}},
+            TargetPartition("debug"),
+            {"cpu": "3", "memory": "1024Mi"},
+        ),
+    ],
+)
+def test_a_limit_that_is_not_set_is_the_pods_or_the_jobs(
+    spec: dict[str, Any], partition: TargetPartition, limits: dict[str, str]
+) -> None:
+    divisors = {"cpu": "1", "memory": "1Mi"}
+    env = [
+        {
+            "name": name,
+            "valueFrom": {"resourceFieldRef": {"resource": f"limits.{name}", "divisor": divisors[name]}},
+        }
+        for name in limits
+    ]
+    request = translate(pod(container(env=env), **spec), PodReferences(), PodsSpec(), partition)
+    assert request.pod is not None
+    found = {each.name: each.value for each in request.pod.containers[0].env}
+    assert found == {name: amount.removesuffix("Mi") for name, amount in limits.items()}
+
+
 def test_values_of_secrets_and_config_maps_are_never_expanded() -> None:
     chosen = {"name": "s", "key": "k"}
     found = variable({"secretKeyRef": chosen}, secrets={"s": secret(k="p$(A)$$")})
@@ -161,12 +193,17 @@ def test_the_runner_gives_back_the_value_of_a_secret(value: str) -> None:
     assert pod_environment([{"name": "HOME", "value": "/h"}, wire], {})["A"] == value
 
 
-def test_a_name_that_no_shell_takes_is_refused() -> None:
-    with pytest.raises(Unsupported, match=r"env\[my\.dot\]: "):
-        translated(env=[{"name": "my.dot", "value": "x"}])
-
-
-def test_a_key_that_no_shell_takes_is_refused_as_a_name_of_a_variable() -> None:
+def test_names_that_no_shell_takes_are_names_of_variables() -> None:
     references = {"config_maps": {"c": {"data": {"spring.datasource.url": "x"}}}}
-    with pytest.raises(Unsupported, match=r"\.envFrom\[spring\.datasource\.url\]: .*: rename the key"):
-        translated(references, envFrom=[{"configMapRef": {"name": "c"}}])
+    source = [{"configMapRef": {"name": "c"}, "prefix": "p-"}]
+    found = translated(references, envFrom=source, env=[{"name": "my.dot", "value": "y"}])
+    assert [(each.name, each.value) for each in found.env] == [
+        ("p-spring.datasource.url", "x"),
+        ("my.dot", "y"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a=b", "a\nb", "é", "", "x" * 257])
+def test_what_is_no_name_of_a_variable_is_refused(name: str) -> None:
+    with pytest.raises(Unsupported, match="printable ASCII characters without =: rename it"):
+        translated(env=[{"name": name, "value": "x"}])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from redbox_clusters.slurm_cluster import PodUsers
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.fields.pod_table import POD
 from redbox_resourced.translation.fields.rules import FieldRule, FieldTable, Treatment, check_fields
@@ -70,25 +71,35 @@ def test_a_field_without_a_row_is_found() -> None:
 @pytest.mark.parametrize(("path", "rule"), REFUSED, ids=[".".join(path) for path, _ in REFUSED])
 def test_a_refused_field_is_named_with_the_reason(path: tuple[str, ...], rule: FieldRule) -> None:
     with pytest.raises(Unsupported) as refusal:
-        check_fields(document(path, "anything"), POD)
+        check_fields(document(path, "anything"), POD, PodUsers.REFUSE)
     assert str(refusal.value) == f"{'.'.join(path)}: {rule.note}"
     for accepted in rule.accepted:
-        check_fields(document(path, accepted), POD)
+        check_fields(document(path, accepted), POD, PodUsers.REFUSE)
 
 
 def test_an_unknown_field_is_refused_before_anything_else() -> None:
     spec = {"hostPID": True, "containers": [{"name": "main", "newField": {"a": 1}}]}
     with pytest.raises(Unsupported, match=r"^spec\.containers\[main\]\.newField: this version"):
-        check_fields({"spec": spec}, POD)
+        check_fields({"spec": spec}, POD, PodUsers.REFUSE)
 
 
 def test_empty_values_of_unknown_and_refused_fields_count_as_absent() -> None:
-    check_fields({"spec": {"newField": [], "runtimeClassName": "", "resourceClaims": None}}, POD)
+    check_fields(
+        {"spec": {"newField": [], "runtimeClassName": "", "resourceClaims": None}}, POD, PodUsers.REFUSE
+    )
 
 
 def test_root_as_user_is_a_value_like_any_other() -> None:
     with pytest.raises(Unsupported, match=r"^spec\.securityContext\.runAsUser: "):
-        check_fields({"spec": {"securityContext": {"runAsUser": 0}}}, POD)
+        check_fields({"spec": {"securityContext": {"runAsUser": 0}}}, POD, PodUsers.REFUSE)
+
+
+def test_where_users_are_mapped_a_pod_may_ask_for_one_and_is_never_privileged() -> None:
+    asked = {"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000, "seLinuxOptions": {"level": "s0"}}
+    check_fields({"spec": {"securityContext": asked}}, POD, PodUsers.MAP)
+    container = {"name": "main", "securityContext": {"privileged": True}}
+    with pytest.raises(Unsupported, match="never privileged"):
+        check_fields({"spec": {"containers": [container]}}, POD, PodUsers.MAP)
 
 
 def test_the_page_has_each_field_and_its_sentence() -> None:

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_resourced.translation import limits, registries
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.pod import TargetPartition, check_supported
@@ -26,7 +27,7 @@ def fields(count: int) -> list[dict[str, Any]]:
 
 
 def check(given: dict[str, Any]) -> None:
-    check_supported(given, TargetPartition("debug"))
+    check_supported(given, PodsSpec(), TargetPartition("debug"))
 
 
 def test_the_values_that_a_pod_names_are_counted_before_anything_is_read() -> None:

@@ -50,6 +50,7 @@ def build_release(
         _write_packages(folder, source, Path(scratch), progress)
     _write_chart(folder / f"{source.stem}-chart.tgz", "chart", "red-box", source)
     _write_chart(folder / f"{source.stem}-chart-personal.tgz", "chart-personal", "red-box-personal", source)
+    _write_chart(folder / f"{source.stem}-chart-slurm.tgz", "chart-slurm", "red-box-slurm", source)
     shutil.copyfile(CHECKOUT / "deploy/manifests.yaml", folder / f"{source.stem}-manifests.yaml")
     locks = {"login-node": LOCK}
     debian: set[tuple[str, str]] = set()

@@ -20,6 +20,7 @@ from redbox_hosting.build.pods.parts import (
     container,
     daemon_container,
     dns,
+    homes_volume,
     key_sources,
     labels,
     memory_volume,
@@ -35,8 +36,9 @@ from redbox_hosting.build.pods.parts import (
 
 ROLE = "login"
 HOST_KEY = "ssh_host_ed25519_key"
-SSHD_CONFIG, TRUSTED_CA = "sshd_config", "trusted_user_ca_keys"
+SSHD_CONFIG, TRUSTED_CA, KNOWN_HOSTS = "sshd_config", "trusted_user_ca_keys", "known_hosts"
 FOLDER, KEYS_OF_USERS, KEYS_OF_ROOT = "/etc/redbox/ssh", "/etc/redbox/authorized-keys", "root"
+AUTHORITIES = "/etc/redbox/user-ca"
 CAPABILITIES = ("AUDIT_WRITE", "CHOWN", "SETGID", "SETUID", "SYS_CHROOT")
 """To become the user who logs in, and to give it a terminal."""
 SSHD = f"""\
@@ -85,7 +87,17 @@ def login_files(spec: LoginSetSpec) -> dict[str, str]:
         lines.append(spec.extra_sshd_config)
     if KEYS_OF_ROOT in files:
         lines += ["Match User root", f"AuthorizedKeysCommand /bin/cat {FOLDER}/{KEYS_OF_ROOT}"]
+        lines.append("TrustedUserCAKeys none")
+    if authorities := spec.redbox.trusted_user_ca_keys_ref:
+        lines.append(f"Match Group {authorities.group}" if authorities.group else "Match All")
+        lines.append(f"TrustedUserCAKeys {AUTHORITIES}/{TRUSTED_CA}")
     return {SSHD_CONFIG: "\n".join(lines) + "\n", **files}
+
+
+def known_hosts(login: str, namespace: str, public_key: bytes) -> str:
+    """The line for its Service, for the known_hosts of clients."""
+    host = f"{names.login_name(login)}.{namespace}"
+    return f"{host}.svc,{host}.svc.cluster.local,{host} {public_key.decode().strip()}\n"
 
 
 def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
@@ -93,6 +105,7 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
     name, spec = names.login_name(login.name), login.spec
     own = labels(cell.name, ROLE, login.name)
     users, users_mount = users_volume(cell)
+    homes, homes_mount = homes_volume(cell)
     run, slurm = mount("run", "/run"), mount("slurm", "/run/slurm")
     etc = mount("etc", "/etc/slurm", read_only=True)
     sshd = container(
@@ -109,7 +122,9 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
             mount("ssh", FOLDER, read_only=True),
             mount("host-key", "/etc/redbox/host-key", read_only=True),
             *([mount("authorized-keys", KEYS_OF_USERS, read_only=True)] if _keys_of_users(spec) else []),
+            *([mount("user-ca", AUTHORITIES, read_only=True)] if _authorities(spec) else []),
             *users_mount,
+            *homes_mount,
         ],
     )
     sshd["securityContext"] = {**SECURE, "capabilities": {"drop": ["ALL"], "add": list(CAPABILITIES)}}
@@ -132,9 +147,12 @@ def sshd_set(cell: SlurmCell, login: LoginCell, digest: str) -> Manifest:
             memory_volume("sack-run"),
             {"name": "tmp", "emptyDir": {}},
             *_keys_of_users(spec),
+            *_authorities(spec),
             *users,
+            *homes,
         ],
-        security={"fsGroup": names.SLURM_UID, "seccompProfile": {"type": "RuntimeDefault"}},
+        # No fsGroup: by it the kubelet gives all files of a claim, such as users' homes, to that group.
+        security={"seccompProfile": {"type": "RuntimeDefault"}},
         serviceAccountName=name,
         dnsConfig=dns(cell),
     )
@@ -158,10 +176,18 @@ def _keys_of_users(spec: LoginSetSpec) -> list[Manifest]:
     return [{"name": "authorized-keys", "configMap": {"name": given.name, "optional": True}}] if given else []
 
 
+def _authorities(spec: LoginSetSpec) -> list[Manifest]:
+    given = spec.redbox.trusted_user_ca_keys_ref
+    return [{"name": "user-ca", "configMap": {"name": given.name}}] if given else []
+
+
 def _sack(cell: SlurmCell, mounts: list[Manifest]) -> Manifest:
-    """It signs for each process that asks, as the user that the kernel says it is of."""
+    """It signs for each process that asks, as the user that the kernel says it is of.
+
+    By group 0, which no user has, it reads the keys and makes its socket where sshd's container lets it.
+    """
     keys = mount("keys", "/etc/slurm", read_only=True)
-    security = {"runAsNonRoot": True, "runAsUser": names.SLURM_UID, "runAsGroup": names.SLURM_UID}
+    security = {"runAsNonRoot": True, "runAsUser": names.SLURM_UID, "runAsGroup": 0}
     own: Manifest = (
         {"args": ["sack", "--cluster", cell.spec.name_in_slurm(cell.namespace, cell.name)]}
         if cell.release is SlurmRelease.R24_11

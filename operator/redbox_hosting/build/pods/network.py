@@ -132,7 +132,8 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
         "control": [{"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}],
         "mariadb": [{"from": [slurmdbd], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],
     }
-    return [*(_policy(cell, role, ingress) for role, ingress in rules.items()), _isolated(cell, "trial")]
+    isolated = [_isolated(cell, role) for role in ("trial", "homes")]
+    return [*(_policy(cell, role, ingress) for role, ingress in rules.items()), *isolated]
 
 
 def shared_slurmdbd_policy(

@@ -186,8 +186,17 @@ def users_volume(cell: SlurmCell) -> tuple[list[Manifest], list[Manifest]]:
     users = cell.spec.redbox.users
     if users is None or users.config_map_ref is None:
         return [], []
-    volume = {"name": "users", "configMap": {"name": users.config_map_ref.name}}
+    volume = {"name": "users", "configMap": {"name": names.users_name(cell.name)}}
     return [volume], [{"name": "users", "mountPath": "/var/lib/extrausers", "readOnly": True}]
+
+
+def homes_volume(cell: SlurmCell) -> tuple[list[Manifest], list[Manifest]]:
+    """Volume and mount of users' homes; none where they are elsewhere."""
+    homes = cell.spec.redbox.homes
+    if homes is None:
+        return [], []
+    volume = {"name": "homes", "persistentVolumeClaim": {"claimName": homes.claim_name}}
+    return [volume], [mount("homes", "/home")]
 
 
 def mount(name: str, path: str, *, read_only: bool = False) -> Manifest:

@@ -18,6 +18,7 @@ from redbox_hosting.build.pods.parts import (
     container,
     daemon_container,
     dns,
+    homes_volume,
     key_sources,
     labels,
     memory_volume,
@@ -180,6 +181,7 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
     node_set = plan.node_set
     is_privileged = cell.spec.redbox.profile is Profile.PRIVILEGED
     users, users_mount = users_volume(cell)
+    homes, homes_mount = homes_volume(cell)
     shm = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(size.shm_bytes)}}]
     keys = [] if cell.has_munge else key_sources(cell, jwt=False, mode=MODE_OWNER)
     has_shm = size.shm_bytes > 0
@@ -203,6 +205,7 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
             mount("tmp", "/tmp"),  # noqa: S108 (a path in the pod)
             *([mount("shm", "/dev/shm")] if has_shm else []),  # noqa: S108 (a path in the pod)
             *users_mount,
+            *homes_mount,
         ],
     )
     own["securityContext"] = PRIVILEGED if is_privileged else PLAIN
@@ -219,6 +222,7 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
         {"name": "tmp", "emptyDir": {}},
         *(shm if has_shm else []),
         *users,
+        *homes,
         *_claims(plan),
     ]
     return pod_spec(

@@ -12,7 +12,15 @@ from redbox_hosting.api import names
 from redbox_hosting.api.daemons import LoginSet
 from redbox_hosting.api.status import LoginSetStatus
 from redbox_hosting.api.unbuilt import unbuilt_fields
-from redbox_hosting.build.pods.login import HOST_KEY, ROLE, LoginCell, login_files, sshd_set
+from redbox_hosting.build.pods.login import (
+    HOST_KEY,
+    KNOWN_HOSTS,
+    ROLE,
+    LoginCell,
+    known_hosts,
+    login_files,
+    sshd_set,
+)
 from redbox_hosting.build.pods.network import service_account, ssh_service
 from redbox_hosting.build.pods.parts import SlurmCell, selector
 from redbox_hosting.controllers.clusters.cluster_objects import desired
@@ -27,6 +35,7 @@ from redbox_kube.controller.owned import DesiredObject, revision
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
 from redbox_kube.controller.steps import ReconcileStep, Reports, StepFailed, StepOutcome
 
+PUBLIC_HOST_KEY = f"{HOST_KEY}.pub"
 OWNED = (kinds.CONFIG_MAP, kinds.SERVICE, kinds.SERVICE_ACCOUNT, kinds.STATEFUL_SET)
 
 
@@ -96,7 +105,10 @@ class LoginSets:
             raise StepFailed("logins of a cluster with munge are not built: use the site's login nodes")
         if not world.is_configured:
             return StepOutcome(waits_for=f"the configuration of Controller {world.cell.name}", again_in_s=1)
-        did = await self._owned.apply(world.login_set, login_objects(world.cell, world.login_set))
+        login_set = world.login_set
+        files = await self._secrets.find(login_set.namespace, names.login_name(login_set.name)) or {}
+        public = files.get(PUBLIC_HOST_KEY, b"")
+        did = await self._owned.apply(login_set, login_objects(world.cell, login_set, public))
         waits = "" if is_rolled_out(world.pods) else f"{names.login_name(world.login_set.name)} to be ready"
         return StepOutcome(did=did, waits_for=waits)
 
@@ -108,10 +120,10 @@ def new_host_key() -> Mapping[str, bytes]:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return {HOST_KEY: private, f"{HOST_KEY}.pub": public + b"\n"}
+    return {HOST_KEY: private, PUBLIC_HOST_KEY: public + b"\n"}
 
 
-def login_objects(cell: SlurmCell, login_set: LoginSet) -> list[DesiredObject]:
+def login_objects(cell: SlurmCell, login_set: LoginSet, public_host_key: bytes) -> list[DesiredObject]:
     """Pure."""
     name = names.login_name(login_set.name)
     login = LoginCell(login_set.name, login_set.uid, login_set.spec)
@@ -121,7 +133,8 @@ def login_objects(cell: SlurmCell, login_set: LoginSet) -> list[DesiredObject]:
         ssh_service(cell, login.name, login.owner, login.spec.service),
         sshd_set(cell, login, revision(files)),
     ]
-    conf = {"metadata": {"labels": {names.LABEL_CLUSTER: cell.name}}, "data": files}
+    hosts = known_hosts(login.name, cell.namespace, public_host_key)
+    conf = {"metadata": {"labels": {names.LABEL_CLUSTER: cell.name}}, "data": {**files, KNOWN_HOSTS: hosts}}
     return [DesiredObject(kinds.CONFIG_MAP, name, conf), *map(desired, made)]
 
 

@@ -40,7 +40,7 @@ from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.api.informer import Place
-from redbox_kube.api.kinds import SECRET, STATEFUL_SET
+from redbox_kube.api.kinds import CONFIG_MAP, SECRET, STATEFUL_SET
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.status_reporter import StatusReporter, StatusVerdict
@@ -89,7 +89,7 @@ class Accountings:
         self._owned = context.owned_objects(names.ACCOUNTINGS, OWNED)
         self._secrets = SecretFiles(context.writer, self._owned)
         self._clusters = ReportingClusters(context)
-        self._users = UserAccounts(context.writer.objects, context.clock)
+        self._users = UserAccounts(context.watches.managed, context.clock)
         how = Reconciliation[Accounting, AccountingWorld](
             self._observe,
             [
@@ -107,10 +107,20 @@ class Accountings:
             context.watches.accountings,
             how,
             context.metrics,
-            watches=[*self._owned.watches, (context.watches.controllers, accounting_of)],
+            watches=[
+                *self._owned.watches,
+                (context.watches.controllers, accounting_of),
+                (context.watches.managed.of(CONFIG_MAP), self._with_users),
+            ],
             serves=context.leases.may_write,
         )
         context.connections.follow(self._slurm_has_changed)
+
+    def _with_users(self, place: Place, _: Object) -> Iterable[Place]:
+        """Those of the Controller whose users this ConfigMap has."""
+        for own, controller in self.context.watches.controllers.items():
+            if place == (own[0], names.users_name(controller.name)):
+                yield from accounting_of(own, controller)
 
     def _slurm_has_changed(self, controller: Place) -> None:
         if (found := self.context.watches.controllers.get(controller)) is not None:
@@ -208,8 +218,9 @@ class Accountings:
         if failed:
             raise StepFailed("; ".join(failed))
         missing = [cluster.name_in_slurm for cluster in world.reporting if not cluster.is_registered]
-        waits = f"slurmctld to register: {', '.join(missing)}" if missing else ""
-        return StepOutcome(did=", ".join(filter(None, done)), waits_for=waits)
+        waits = [f"slurmctld to register: {', '.join(missing)}"] if missing else []
+        waits += filter(None, (self._users.why_not(cluster.controller) for cluster in world.reporting))
+        return StepOutcome(did=", ".join(filter(None, done)), waits_for="; ".join(waits))
 
     # --------------------------------------------------------------------------------------------- inputs
     async def _password(self, accounting: Accounting) -> tuple[str, str]:

@@ -89,7 +89,9 @@ class ClusterAuthority:
             return None
         return replace(ClusterAuthority.make(name, now), former=self)
 
-    def issue(self, name: str, hosts: Sequence[str], now: datetime) -> dict[str, bytes]:
+    def issue(
+        self, name: str, hosts: Sequence[str], now: datetime, life: timedelta = CERTIFICATE_LIFE
+    ) -> dict[str, bytes]:
         """tls.crt, tls.key and ca.crt; of a server if it has hosts, else of a client."""
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self if hosts or self.former is None else self.former
@@ -99,7 +101,7 @@ class ClusterAuthority:
             issuer.certificate.subject,
             issuer.key.public_key(),
             now,
-            CERTIFICATE_LIFE,
+            life,
         )
         usage = x509.ExtendedKeyUsage([SERVER if hosts else CLIENT])
         builder = _limited(builder, authority=False).add_extension(usage, critical=False)

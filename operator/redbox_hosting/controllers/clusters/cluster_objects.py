@@ -24,6 +24,7 @@ from redbox_kube.controller.owned import DesiredObject
 OWNED = (
     kinds.CONFIG_MAP,
     kinds.DEPLOYMENT,
+    kinds.JOB,
     kinds.NETWORK_POLICY,
     kinds.POD_DISRUPTION_BUDGET,
     kinds.SERVICE,

@@ -10,6 +10,7 @@ from redbox_hosting.api.controller import SlurmController
 from redbox_hosting.build.config.slurm_conf import are_of
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.controllers.clusters.configuration import WantedConfiguration
+from redbox_hosting.controllers.clusters.users.users_view import NO_USERS, UsersView
 from redbox_hosting.slurm.client import SlurmrestdClient
 from redbox_hosting.slurm.errors import SlurmrestdError
 from redbox_kube.api.objects import Object
@@ -44,6 +45,7 @@ class ClusterWorld:
     wanted: WantedConfiguration | None
     refusal: str
     """Why there is no wanted configuration."""
+    users: UsersView = NO_USERS
     why_no_cell: str = ""
     """Why nothing can be built: its image names no release."""
 

@@ -123,8 +123,9 @@ def _scripts_of(spec: ControllerSpec) -> dict[str, list[ObjectRef] | None]:
 
 
 def files_named_by(spec: ControllerSpec) -> set[str]:
-    """The users' ConfigMaps that this configuration is made of."""
-    refs = [spec.config_file_refs, *_scripts_of(spec).values()]
+    """The users' ConfigMaps that a cluster is made of."""
+    users = spec.redbox.users and spec.redbox.users.config_map_ref
+    refs = [spec.config_file_refs, *_scripts_of(spec).values(), [users] if users else None]
     return {ref.name for each in refs for ref in each or ()}
 
 

@@ -7,16 +7,22 @@ from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.rotation.key_rotations import ROTATED, rotated_keys
 from redbox_hosting.controllers.clusters.trials import trial_condition
 from redbox_hosting.controllers.clusters.upgrades import BLOCKED, running_image
+from redbox_hosting.controllers.clusters.users.user_conditions import user_conditions
+from redbox_hosting.controllers.clusters.users.user_steps import HOMES
 from redbox_hosting.controllers.verdict import verdict
 from redbox_kube.controller.status_reporter import StatusVerdict
-from redbox_kube.controller.steps import Reports
+from redbox_kube.controller.steps import Reports, StepState
 from redbox_kube.status.conditions import NewCondition
 
 
 def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
     """Ready: slurmctld was seen to run the configuration that the spec asks for."""
-    # A cluster whose keys are being rotated serves its users.
-    own = {name: report for name, report in reports.items() if name != ROTATED}
+    # A cluster whose keys are being rotated serves its users, and so does one that makes a new home.
+    own = {
+        name: report
+        for name, report in reports.items()
+        if name != ROTATED and not (name == HOMES and report.state is StepState.WAITING)
+    }
     conditions = verdict(own, "slurmctld runs the wanted configuration")
     before = world.controller.status
     messages = (report.message for report in reports.values())
@@ -33,5 +39,5 @@ def status_of(world: ClusterWorld, reports: Reports) -> StatusVerdict:
             rotated_keys=rotated_keys(before.rotated_keys, reports.get(ROTATED)),
             oldest_slurmd=world.oldest_slurmd,
         ),
-        [*conditions, *trial_condition(world)],
+        [*conditions, *trial_condition(world), *user_conditions(world)],
     )

@@ -53,12 +53,14 @@ from redbox_hosting.controllers.clusters.upgrades import (
     image_in,
     oldest_slurmd,
 )
+from redbox_hosting.controllers.clusters.users.user_steps import UserSteps
+from redbox_hosting.controllers.clusters.users.users_view import UsersView, read_view
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.controllers.unstarted_pods import why_not_started
 from redbox_hosting.slurm.errors import SlurmrestdError, SlurmUnknown, TokenRefused
 from redbox_kube.api.informer import Place
-from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE, STATEFUL_SET
+from redbox_kube.api.kinds import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
 from redbox_kube.api.objects import Object
 from redbox_kube.controller.controller import Controller, Reconciliation
 from redbox_kube.controller.finalizer import Finalizer
@@ -73,7 +75,7 @@ UNASKED = SlurmUnknown("slurmrestd has not been asked yet")
 SELDOM_S = 10.0
 SETTLING = timedelta(minutes=1)
 """A Slurm that was away for longer is asked less often."""
-SLURMCTLD, TRIAL = "slurmctld", "trial"
+SLURMCTLD, TRIAL, HOMES = "slurmctld", "trial", "homes"
 
 
 @dataclass
@@ -94,7 +96,7 @@ class SlurmControllers:
             context.writer.objects,
             POD,
             namespaces=context.namespaces,
-            selection={"labelSelector": f"{names.LABEL_ROLE} in ({SLURMCTLD},{TRIAL})"},
+            selection={"labelSelector": f"{names.LABEL_ROLE} in ({SLURMCTLD},{TRIAL},{HOMES})"},
         )
         self._config_maps: WatchedKind[str] = WatchedKind(
             context.writer.objects, CONFIG_MAP, namespaces=context.namespaces, reduced=_version_of
@@ -107,6 +109,7 @@ class SlurmControllers:
             ReconcileStep("Keys", self._make_keys, needs=("Authority",)),
             ReconcileStep("Image", self._check_image),
             ReconcileStep("Network", self._apply_network, needs=("Authority", "Image")),
+            *UserSteps(context, self._owned).steps(),
             ReconcileStep("Configuration", self._apply_configuration, needs=("Authority", "Image")),
             ReconcileStep("Daemons", self._apply_daemons, needs=("Keys", "Image")),
             ReconcileStep("Slurm", self._reconfigure, needs=("Daemons",)),
@@ -195,6 +198,7 @@ class SlurmControllers:
             daemons=daemons,
             pod=pod,
             trials=self._trials_of(controller),
+            users=await self._users(controller),
             control_ip=str(service.get("spec", {}).get("clusterIP") or ""),
             client=client,
             running=running,
@@ -212,15 +216,22 @@ class SlurmControllers:
         return None if pod is None or "deletionTimestamp" in pod["metadata"] else pod
 
     def _trials_of(self, controller: SlurmController) -> dict[str, Object]:
+        found = self._pods_of(controller, TRIAL)
+        return {pod["metadata"]["name"]: pod for pod in found if is_owned(pod, controller)}
+
+    async def _users(self, controller: SlurmController) -> UsersView:
+        jobs, pods = self._owned.of(controller, JOB), self._pods_of(controller, HOMES)
+        return await read_view(self.context.writer.objects, controller, jobs, pods)
+
+    def _pods_of(self, controller: SlurmController, role: str) -> list[Object]:
         """Without those that end."""
-        return {
-            place[1]: pod
-            for place, pod in self._pods.items()
-            if pod["metadata"]["labels"].get(names.LABEL_ROLE) == TRIAL
+        about = {names.LABEL_ROLE: role, names.LABEL_CLUSTER: controller.name}
+        return [
+            pod
+            for _, pod in self._pods.items_in(controller.namespace)
+            if about.items() <= pod["metadata"]["labels"].items()
             and "deletionTimestamp" not in pod["metadata"]
-            and place[0] == controller.namespace
-            and is_owned(pod, controller)
-        }
+        ]
 
     # ---------------------------------------------------------------------------------------- the steps
     async def _check_authority(self, world: ClusterWorld) -> None:

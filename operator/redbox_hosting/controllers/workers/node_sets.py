@@ -120,14 +120,14 @@ class NodeSets:
             raise StepFailed(self.context.leases.why_not(world.node_set.namespace))
 
     async def _keep_revisions(self, world: WorkerWorld) -> StepOutcome:
-        wanted = revision_object(world.node_set, world.revisions.values())
+        wanted = revision_object(world.node_set, world.revisions.values(), world.homes)
         did = ""
         if wanted.name not in world.revisions:
             await self._owned.create(world.node_set, wanted)
             did = f"revision {world.newest}"
         if self.context.leases.why_not_delete(world.node_set.namespace):
             return StepOutcome(did=did)
-        in_use = {view.revision for view in world.workers}
+        in_use = {world.newest, *(view.revision for view in world.workers)}
         for body in surplus_revisions(world.node_set, world.revisions, in_use):
             metadata = body["metadata"]
             where = ResourcePath(kinds.CONTROLLER_REVISION, metadata["name"], world.node_set.namespace)

@@ -25,7 +25,7 @@ from redbox_hosting.controllers.workers.plans import (
     is_daemon_set,
     workers_plan,
 )
-from redbox_hosting.controllers.workers.revisions import revision_of
+from redbox_hosting.controllers.workers.revisions import homes_of, revision_of
 from redbox_hosting.controllers.workers.worker_releases import check_not_newer, of_the_release
 from redbox_hosting.controllers.workers.worker_views import WorkerView, is_silent, machine_of, read_worker
 from redbox_hosting.controllers.workers.worker_world import WorkerWorld
@@ -65,6 +65,8 @@ class _Design:
     pod: Manifest
     """The spec of any worker; empty without a cell."""
     revision: str
+    homes: str
+    """The claim of its Controller."""
 
 
 class WorkerObserver:
@@ -132,6 +134,7 @@ class WorkerObserver:
             workers=workers,
             revisions=self._owned.of(node_set, kinds.CONTROLLER_REVISION),
             newest=design.revision,
+            homes=design.homes,
             snapshot=snapshot,
             plan=plan,
             placement=placed,
@@ -162,7 +165,8 @@ class WorkerObserver:
         controller = self._context.watches.controllers.get(place)
         last = self._designs.get(node_set.uid)
         if last is None or last[0] is not controller or last[1] is not node_set:
-            last = self._designs[node_set.uid] = controller, node_set, self._new_design(node_set)
+            made = self._new_design(node_set, homes_of(controller))
+            last = self._designs[node_set.uid] = controller, node_set, made
         return last[2]
 
     def forget(self, node_set: NodeSet) -> None:
@@ -170,16 +174,16 @@ class WorkerObserver:
         self._designs.pop(node_set.uid, None)
         self._joined.pop(node_set.uid, None)
 
-    def _new_design(self, node_set: NodeSet) -> _Design:
-        newest = revision_of(node_set)
+    def _new_design(self, node_set: NodeSet, homes: str) -> _Design:
+        newest = revision_of(node_set, homes)
         try:
             controller = self._context.controller_of(node_set.namespace, node_set.spec.controller_ref.name)
             cell = self._context.running_cell_of(controller)
             check_not_newer(node_set, cell)
             pod = worker_pod(cell, WorkerPlan(node_set, 0, ""))["spec"]
-            return _Design(cell, "", grace_of(controller.spec, node_set), pod, newest)
+            return _Design(cell, "", grace_of(controller.spec, node_set), pod, newest, homes)
         except StepFailed as error:
-            return _Design(None, str(error), grace_seconds(None, None), {}, newest)
+            return _Design(None, str(error), grace_seconds(None, None), {}, newest, homes)
 
     def _placement(self, node_set: NodeSet, design: _Design) -> Placement | None:
         """None: it has no worker on each Kubernetes node, or nobody can tell on which it is to have one."""

@@ -32,6 +32,8 @@ class WorkerWorld:
     revisions: Mapping[str, Object]
     newest: str
     """The revision of the spec."""
+    homes: str
+    """The claim that workers mount."""
     snapshot: SlurmSnapshot
     plan: WorkersPlan
     placement: Placement | None

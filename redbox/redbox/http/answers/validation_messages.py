@@ -11,13 +11,14 @@ from typing import Any
 
 from redbox_api.job_parts import ENV_NAME_PATTERN, GPUS_PATTERN, MEMORY_PATTERN, TIME_PATTERN
 from redbox_api.models import KEY_PATTERN
-from redbox_api.pod_parts import ABSOLUTE_PATTERN, FILE_PATH_PATTERN
+from redbox_api.pod_parts import ABSOLUTE_PATTERN, FILE_PATH_PATTERN, POD_ENV_NAME_PATTERN
 
 MAX_ERRORS = 10  # in one message
 LONGEST_NAME = 256  # of a field: a caller may send one of 8 MiB
 PATTERN_MESSAGES = {
     KEY_PATTERN: "must be 1 to 64 letters, digits and dashes",
     ENV_NAME_PATTERN: "must be the name of a variable: letters, digits and _, not beginning with a digit",
+    POD_ENV_NAME_PATTERN: "must be the name of a variable: 1 to 256 printable ASCII characters without =",
     TIME_PATTERN: "must be a time as sbatch takes it: 90 (minutes), 2:00:00, 1-12:00:00 or UNLIMITED",
     MEMORY_PATTERN: "must be a size as sbatch takes it: 4G, 512M (whole numbers; K, M, G or T)",
     FILE_PATH_PATTERN: "must be a path in the volume: relative, and without NUL",

@@ -271,7 +271,7 @@ def enter(pid: int, values: Environment) -> Surroundings:
     }
     argv = [setpriv, "--no-new-privs"] if setpriv else []
     argv += [nsenter, "-t", str(pid), "-U", "--preserve-credentials", "-m", "-r", "-w"]
-    for kind, option in (("pid", "-p"), ("ipc", "-i")):
+    for kind, option in (("pid", "-p"), ("ipc", "-i"), ("uts", "-u")):
         if namespace_of(str(pid), kind) != namespace_of("self", kind):
             argv.append(option)
     command = [os.fsencode(word) for word in [*argv, "--"]]

@@ -7,6 +7,7 @@ reads command lines.
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from redbox.node.program.loader_variables import loads_files
+from redbox.runner.program.rules import is_identifier
 from redbox.runner.program.volumes import Mount
 
 # In a user namespace also where Apptainer is setuid: else it takes no folder of a user's as an overlay, and
@@ -14,6 +15,10 @@ from redbox.runner.program.volumes import Mount
 ISOLATED = ("--userns", "--containall", "--no-init", "--no-umask", "--no-eval", "--no-mount", "tmp,home")
 # MPI's ranks find each other by the memory, the processes and the sockets of their node.
 SHARED = ("--userns", "--contain", "--cleanenv", "--no-init", "--no-umask", "--no-eval", "--no-mount", "home")
+ALL_BUT_CLEAN = {"--containall": ("--contain", "--ipc", "--pid"), "--cleanenv": ()}
+"""In place of these, for a container with variables that no shell takes: it has Apptainer's environment."""
+APPTAINERS_OWN = ("PATH", "HOME")
+"""All that Apptainer needs of the node's variables; in the container it sets others."""
 GPU_FLAGS = {"nvidia": "--nv", "rocm": "--rocm"}
 GPU_VARIABLES = {
     "nvidia": ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
@@ -67,8 +72,11 @@ def container_command(
     mounts: List[Mount],
     gpus: Optional[str],
     isolated: bool = True,
+    clean: bool = True,
 ) -> List[str]:
-    command = [runtime, "-s", "exec", *(ISOLATED if isolated else SHARED)]
+    command = [runtime, "-s", "exec"]
+    for flag in ISOLATED if isolated else SHARED:
+        command += [flag] if clean else ALL_BUT_CLEAN.get(flag, (flag,))
     command += ["--overlay", overlay] if overlay is not None else []
     command += ["--home", home, "--cwd", cwd]
     command += ["--hostname", hostname] if hostname else []
@@ -79,17 +87,27 @@ def container_command(
 
 
 def runtime_environment(host: Dict[str, str], values: Dict[str, str], gpus: Optional[str]) -> Dict[str, str]:
-    """The environment of Apptainer: the node's, and the container's under the names that it passes on."""
+    """The environment of Apptainer: the node's, and the container's under the names that it passes on.
+
+    What no shell takes is passed as it is, in an environment that has next to nothing of the node's.
+    """
+    plain = plain_variables(values)
     environment = {
         name: value
         for name, value in host.items()
         if not name.startswith(SETTINGS) and name.upper() not in LET_IN
+        if not plain or name in APPTAINERS_OWN
     }
     given = {name: host[name] for name in GPU_VARIABLES.get(gpus or "", ()) if name in host}
     given.update(values)
     given.pop("HOME", None)  # Apptainer refuses it: --home sets it
-    environment.update({PASSED[0] + name: value for name, value in given.items()})
+    environment.update({PASSED[0] + name: value for name, value in given.items() if name not in plain})
+    environment.update(plain)
     return environment
+
+
+def plain_variables(values: Dict[str, str]) -> Dict[str, str]:
+    return {name: value for name, value in values.items() if not is_identifier(name)}
 
 
 def step_memory(memory_limit: int) -> int:
@@ -125,7 +143,7 @@ def split_environment(values: Dict[str, str]) -> Tuple[Dict[str, str], Dict[str,
 
 
 def enter_command(
-    pid: int, cwd: str, argv: List[str], tools: EnterTools, inside: Dict[str, str]
+    pid: int, cwd: str, argv: List[str], tools: EnterTools, inside: Dict[str, str], *, own_hostname: bool
 ) -> List[str]:
     """A command inside a container that runs, with variables that are set only there."""
     guard = [tools.setpriv, "--no-new-privs"] if tools.setpriv else []
@@ -139,6 +157,7 @@ def enter_command(
         "-m",
         "-p",
         "-i",
+        *(["-u"] if own_hostname else []),
         "-r",
         where,
         "--",

@@ -219,9 +219,8 @@ class ContainerLife:
 
     def _node_failure(self, error: OSError) -> StartFailed:
         """A full disk, say: what the node could not do for this container."""
-        return StartFailed(
-            "{} on node {}: {}".format(error.filename, self._context.node_name, error.strerror)
-        )
+        node = self._context.node_name
+        return StartFailed("{} on node {}: {}".format(error.filename, node, error.strerror))
 
     def _start(self, start: ContainerStart, image: Image) -> ContainerProcess:
         name = self.spec.get("stopSignal") or image.config.stop_signal
@@ -257,7 +256,7 @@ class ContainerLife:
             process,
             self._target,
             self._report_probes,
-            on_failure=self._report_failure,
+            on_problem=self._report_problem,
             on_dead=self._report_dead,
         )
         if not self.spec.get("postStart"):
@@ -295,8 +294,9 @@ class ContainerLife:
         if "running" in self._context.report.state(self.name):
             self._report(started=started, ready=ready)
 
-    def _report_failure(self, kind: str, message: str) -> None:
-        self._event("Unhealthy", "{} probe failed: {}".format(kind, message), warning=True)
+    def _report_problem(self, kind: str, message: str, succeeded: bool) -> None:  # noqa: FBT001 # as above
+        reason, word = ("ProbeWarning", "warning") if succeeded else ("Unhealthy", "failed")
+        self._event(reason, "{} probe {}: {}".format(kind, word, message), warning=True)
 
     def _report_dead(self, kind: str, probe: Document) -> None:
         own, process = probe.get("terminationGraceS"), self._process

@@ -12,6 +12,7 @@ from types import CodeType
 from typing import List, Optional
 
 from redbox.node.program.listeners import free_port
+from redbox.node.program.user_namespaces import find_namespace_bar
 from redbox.runner.program.command_lines import step_environment
 from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
@@ -21,7 +22,6 @@ from redbox.runner.program.rules import Document, in_letters_of_node, replace_po
 from redbox.runner.program.starts import (
     DEFAULT_SCRATCH,
     PodContext,
-    find_namespace_bar,
     find_runtime,
     search_path,
 )

@@ -1,9 +1,10 @@
-"""Probes and hooks: a command inside the container, a request by HTTP, a connection, a pause.
+"""Probes and hooks: a command inside the container, a request by HTTP or gRPC, a connection, a pause.
 
 Probes are counted against Kubernetes' thresholds. A startup probe comes first; the others begin once the
 container has started. One thread each, which ends with the container's process.
 
-The network is the node's own, so a port may be anybody's: a request goes only to a listener of the job's own.
+The network is the node's own, so a port may be anybody's: on the node itself a request goes only to a
+listener of the job's own. A hook or a probe that names another host reaches it, as the containers do.
 """
 
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from redbox.node.program.grpc_health import call_health
 from redbox.node.program.job_processes import is_socket_of_job
 from redbox.node.program.listeners import ANY_ADDRESS, V4_IN_V6, find_listeners
 from redbox.node.program.loader_variables import DEFAULT_FOLDERS, has_setter
@@ -31,7 +33,7 @@ END_SEEN_S = 0.1
 FIELDS = {STARTUP: "startupProbe", LIVENESS: "livenessProbe", READINESS: "readinessProbe"}
 UNREACHABLE = "192.0.2.1"  # of the documentation: no packet is sent to it
 Answer = Tuple[bool, str]
-"""Whether it succeeded, and what there is to say about a failure."""
+"""Whether it succeeded, and why not, or what there is to warn of."""
 
 
 def has_job_listener(port: int, address: str) -> bool:
@@ -105,6 +107,8 @@ def run_handler(handler: Document, target: HandlerTarget, limit_s: float) -> Ans
         if handler.get("tcpPort"):
             connect(handler.get("httpHost") or "", handler["tcpPort"], target, limit_s).close()
             return True, ""
+        if handler.get("grpcPort"):
+            return call_grpc(handler, target, time.monotonic() + limit_s)
     except (OSError, TimedOut) as error:
         return False, explain_failure(error, limit_s)
     pause(handler.get("sleepS") or 0, target)
@@ -126,7 +130,7 @@ def pause(seconds: float, target: HandlerTarget) -> None:
 def run_inside(argv: List[str], target: HandlerTarget, limit_s: float) -> Answer:
     if target.pid is None:
         return False, "the container does not run"
-    if not is_enterable(target.pid):
+    if not is_apart(target.pid, "user"):  # only a user namespace below this one can be entered
         return (
             False,
             "no command can enter the container: it has ended, or its program is closed",
@@ -136,9 +140,10 @@ def run_inside(argv: List[str], target: HandlerTarget, limit_s: float) -> Answer
     environment, inside = split_environment(values)
     if not has_setter(target.pid, values.get("PATH", DEFAULT_FOLDERS)):
         inside = {}
-    command = enter_command(target.pid, target.cwd, argv, find_tools(), inside)
+    own_hostname = is_apart(target.pid, "uts")
+    command = enter_command(target.pid, target.cwd, argv, find_tools(), inside, own_hostname=own_hostname)
     code, output = run_bounded(command, environment, limit_s, target.ended)
-    return code == 0, output.strip() or "command exited with {}".format(code)
+    return (True, "") if code == 0 else (False, output.strip() or "command exited with {}".format(code))
 
 
 def process_environment(pid: int) -> Dict[str, str]:
@@ -148,10 +153,10 @@ def process_environment(pid: int) -> Dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def is_enterable(pid: int) -> bool:
-    """Whether it has a user namespace below this one: only that one can be entered without privileges."""
+def is_apart(pid: int, kind: str) -> bool:
+    """Whether it has a namespace of its own of this kind."""
     try:
-        return os.readlink("/proc/{}/ns/user".format(pid)) != os.readlink("/proc/self/ns/user")
+        return os.readlink("/proc/{}/ns/{}".format(pid, kind)) != os.readlink("/proc/self/ns/" + kind)
     except OSError:
         return False
 
@@ -171,13 +176,20 @@ def find_tools() -> EnterTools:
 
 
 def connect(host: str, port: int, target: HandlerTarget, limit_s: float) -> socket.socket:
-    """Connect to this node, where the listener is the job's own."""
+    """On this node only where the listener is the job's own, or where there is none."""
     address = "127.0.0.1" if host == "localhost" else host or target.address
-    if address not in (*LOCAL, target.address):
-        raise OSError("{} is not this node: probes and hooks reach the pod's own node only".format(address))
-    if not has_job_listener(port, address):
-        raise OSError("dial tcp {}:{}: connect: connection refused".format(address, port))
+    is_here = address in (*LOCAL, target.address)
+    if is_here and not has_job_listener(port, address) and any(find_listeners(port)):
+        raise OSError("port {} of this node has a listener of another job, or of another user".format(port))
     return socket.create_connection((address, port), timeout=max(0.001, limit_s))
+
+
+def call_grpc(handler: Document, target: HandlerTarget, until: float) -> Answer:
+    port = handler["grpcPort"]
+    with connect("", port, target, until - time.monotonic()) as connection:
+        authority = "{}:{}".format(bracketed(target.address), port)
+        succeeded, message = call_health(connection, authority, handler.get("grpcService") or "", until)
+    return succeeded, "" if succeeded else message
 
 
 def get_http(handler: Document, target: HandlerTarget, until: float) -> Answer:
@@ -186,9 +198,13 @@ def get_http(handler: Document, target: HandlerTarget, until: float) -> Answer:
     for _ in range(REDIRECTS):
         status, location = request_http(handler, place, target, until)
         following = follow(place, host, location) if status in REDIRECTIONS and location else None
-        if following is None:
-            return status in SUCCESSES, "HTTP probe failed with statuscode: {}".format(status)
-        place = following
+        if following is not None:
+            place = following
+        elif status not in SUCCESSES:
+            return False, "HTTP probe failed with statuscode: {}".format(status)
+        else:
+            leads_away = status in REDIRECTIONS and location
+            return True, "Probe terminated redirects, which lead to another host" if leads_away else ""
     return False, "stopped after {} redirects".format(REDIRECTS)
 
 
@@ -297,14 +313,14 @@ class ProbedContainer:
         target: HandlerTarget,
         on_change: Callable[[bool, bool], None],
         *,
-        on_failure: Callable[[str, str], None],
+        on_problem: Callable[[str, str, bool], None],
         on_dead: Callable[[str, Document], None],
     ) -> None:
         self._spec = spec
         self._process = process
         self._target = target
         self._on_change = on_change
-        self._on_failure = on_failure
+        self._on_problem = on_problem
         self._on_dead = on_dead
         self._lock = threading.Lock()
         self.started = threading.Event()
@@ -342,8 +358,8 @@ class ProbedContainer:
                 return
             if kind != READINESS and self._process.stopping.is_set():
                 return  # as kubelets do: its grace period is its own
-            if not succeeded:
-                self._on_failure(kind, message)
+            if message:
+                self._on_problem(kind, message, succeeded)
             result = counter.add(succeeded)
             if result is not None and self._conclude(kind, probe, succeeded=result):
                 return

@@ -135,7 +135,7 @@ def put_ports_in(spec: Document, chosen: Dict[int, int]) -> None:
         if entry.get("fromPort"):
             entry["value"] = str(chosen[entry["fromPort"]])
     for handler in filter(None, (spec.get(name) for name in HANDLERS)):
-        for name in ("httpPort", "tcpPort"):
+        for name in ("httpPort", "tcpPort", "grpcPort"):
             if handler.get(name) in chosen:
                 handler[name] = chosen[handler[name]]
 
@@ -160,18 +160,23 @@ def container_environment(image: ImageConfig, own: Dict[str, str], hostname: str
     values.update(image.env)
     values.update(own)
     for name, value in own.items():
-        if not IDENTIFIER.match(name) or name in UNSETTABLE:
+        if name in UNSETTABLE:
             raise StartFailed("Apptainer cannot set the variable {}: rename it, or leave it out".format(name))
         if "\r\n" in value:
             raise StartFailed(
                 "Apptainer drops carriage returns before line ends: convert the value of {}".format(name)
             )
-    return {name: value for name, value in values.items() if settable(name)}
+    return {name: value for name, value in values.items() if settable(name) or name in own}
 
 
 def settable(name: str) -> bool:
     """Whether Apptainer can set it; what an image names otherwise is left to the image."""
-    return bool(IDENTIFIER.match(name)) and name not in UNSETTABLE
+    return is_identifier(name) and name not in UNSETTABLE
+
+
+def is_identifier(name: str) -> bool:
+    """Whether a shell takes it, in which Apptainer sets the variables of a clean environment."""
+    return bool(IDENTIFIER.match(name))
 
 
 def build_argv(container: Document, image: ImageConfig, values: Dict[str, str]) -> List[str]:

@@ -12,12 +12,20 @@ from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, Optional
 
 from redbox.node.program.attachments import ATTACH_FOLDER
+from redbox.node.program.user_namespaces import (
+    NO_MAP,
+    find_unshare,
+    group_file,
+    passwd_file,
+    with_user_inside,
+)
 from redbox.runner.program.command_lines import (
     CONTAINER_NAME,
     PASSED,
     STEP_VARIABLES,
     container_command,
     job_has_memory,
+    plain_variables,
     runtime_environment,
     step_command,
     step_environment,
@@ -34,18 +42,21 @@ from redbox.runner.program.processes import (
 from redbox.runner.program.reports import StatusReport
 from redbox.runner.program.rules import (
     Document,
+    StartFailed,
     build_argv,
     container_environment,
     pod_environment,
 )
 from redbox.runner.program.steps import OVERLAY, open_log, program_command, program_source, write_start
-from redbox.runner.program.volumes import Mount, Scratch, VolumeSet
+from redbox.runner.program.volumes import Mount, Scratch, VolumeSet, make_below, write_once
 
 LARGEST_POD_MESSAGE = 12 * 1024
 LARGEST_MESSAGE = 4096
 DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
 DEVICES = "/dev/"
 TERMINAL = "xterm"
+HOSTS_HEADER = "# Kubernetes-managed hosts file (host network).\n"
+"""As kubelets begin it, by which programs know it."""
 TERMINAL_SESSION = ("setsid", "-c")  # of util-linux, as nsenter: the terminal becomes that of the container
 ROOT_NAMES = ("", "0", "root")
 MOUNTER, OTHER_MOUNTER = "squashfuse_ll", "squashfuse"
@@ -56,7 +67,6 @@ STAND_IN = """#!/bin/sh
 exec {} "$@"
 """
 HELP_S = 5.0
-NAMESPACE_SETTINGS = ("user/max_user_namespaces", "kernel/unprivileged_userns_clone")
 
 
 class PodContext:
@@ -126,6 +136,8 @@ class ContainerStart:
         self.cwd = cwd
         self.overlay = overlay
         self.home = "/"
+        self.plain: Dict[str, str] = {}
+        """Variables whose names no shell takes."""
         self.message_file = ""
         self.open_console: Callable[[], Optional[Console]] = lambda: None
         self.launch: Callable[[], ContainerProcess] = lambda: self.launch_child(self.argv, self.environment)
@@ -141,7 +153,7 @@ class ContainerStart:
         passed = {
             name[start:]: value for name, value in self.environment.items() if name.startswith(PASSED[0])
         }
-        return dict(passed, HOME=self.home)
+        return dict(passed, HOME=self.home, **self.plain)
 
     @contextmanager
     def console(self) -> Iterator[Optional[Console]]:
@@ -188,7 +200,9 @@ class StartBuilder:
             mounts=mounts,
             gpus=context.pod.get("gpus"),
             isolated=not self._mpi,
+            clean=not plain_variables(values),
         )
+        command = self._with_user_inside(command, home)
         values[CONTAINER_NAME] = spec["name"]
         if spec.get("tty"):
             values.setdefault("TERM", TERMINAL)
@@ -197,10 +211,24 @@ class StartBuilder:
         log = os.path.join(context.logs, "{}-{}.log".format(spec["name"], number))
         start = ContainerStart(command, environment, log, cwd, overlay)
         start.home, start.message_file = home, message_file
+        start.plain = plain_variables(values)
         if spec.get("stdin") or spec.get("tty"):
             start.open_console = lambda: self._open_console(start.log)
         self._choose_launch(start, image, number)
         return start
+
+    def _with_user_inside(self, command: List[str], home: str) -> List[str]:
+        spec, folder = self._spec, self._context.small_files
+        user, group = spec.get("runAsUser"), spec.get("runAsGroup")
+        if user is None and group is None:
+            return command
+        unshare = find_unshare()
+        if unshare is None:
+            raise StartFailed(NO_MAP.format(self._context.node_name))
+        ids = (os.getuid() if user is None else user, os.getgid() if group is None else group)
+        passwd = write_once(folder, "passwd-" + spec["name"], passwd_file(ids, home))
+        accounts = passwd, write_once(folder, "group-" + spec["name"], group_file(ids[1]))
+        return with_user_inside(unshare, ids, accounts, command)
 
     def _choose_launch(self, start: ContainerStart, image: Image, number: int) -> None:
         context, spec = self._context, self._spec
@@ -305,31 +333,11 @@ class StartBuilder:
         return [Mount(empty, os.path.join(cwd, ".redbox"), read_only=True)]
 
 
-def make_below(top: str, below: str) -> None:
-    """Make a folder of a volume; nothing where a link, which containers may have made, leads out of it."""
-    top = os.path.realpath(top)
-    path = os.path.realpath(os.path.join(top, below))
-    if (path + "/").startswith(top + "/"):
-        with suppress(OSError):
-            os.makedirs(path, exist_ok=True)
-
-
-def write_once(folder: str, name: str, content: str) -> str:
-    """Write a file that all containers share; nothing for no content."""
-    path = os.path.join(folder, name)
-    if content and not os.path.exists(path):
-        part = "{}.{}".format(path, threading.get_ident())
-        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(content)
-        os.rename(part, path)
-    return path if content else ""
-
-
 def hosts_file(context: PodContext, path: str = "/etc/hosts") -> str:
     """The node's own, in whatever encoding, with the pod's name and the lines of hostAliases."""
-    lines = ""
+    lines = HOSTS_HEADER
     with suppress(OSError), open(path, encoding="utf-8", errors="surrogateescape") as file:
-        lines = file.read().rstrip("\n") + "\n"
+        lines += file.read().rstrip("\n") + "\n"
     if context.hostname:
         lines += "{}\t{}\n".format(context.address, context.hostname)
     return lines + (context.pod.get("hostsFile") or "")
@@ -385,12 +393,3 @@ def read_help(program: str, environment: Dict[str, str]) -> str:
         return run_bounded([program], environment, HELP_S, lambda: False)[1]
     except (OSError, TimedOut):
         return ""
-
-
-def find_namespace_bar(folder: str = "/proc/sys") -> Optional[str]:
-    """The setting of the kernel by which users can make no user namespaces; None if they can."""
-    for name in NAMESPACE_SETTINGS:
-        with suppress(OSError), open(os.path.join(folder, name)) as file:
-            if file.read().strip() == "0":
-                return name.replace("/", ".")
-    return None

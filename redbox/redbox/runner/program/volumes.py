@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from typing import Callable, Dict, List, Optional
@@ -351,3 +352,23 @@ def used_bytes(folder: str) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
     return total
+
+
+def write_once(folder: str, name: str, content: str) -> str:
+    """Write a file that all containers share; nothing for no content."""
+    path = os.path.join(folder, name)
+    if content and not os.path.exists(path):
+        part = "{}.{}".format(path, threading.get_ident())
+        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(content)
+        os.rename(part, path)
+    return path if content else ""
+
+
+def make_below(top: str, below: str) -> None:
+    """Make a folder of a volume; nothing where a link, which containers may have made, leads out of it."""
+    top = os.path.realpath(top)
+    path = os.path.realpath(os.path.join(top, below))
+    if (path + "/").startswith(top + "/"):
+        with suppress(OSError):
+            os.makedirs(path, exist_ok=True)

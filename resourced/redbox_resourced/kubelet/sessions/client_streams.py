@@ -12,9 +12,9 @@ from redbox_api.sessions.client import SessionData
 from redbox_api.sessions.parts import SessionChannel, SessionStatus, TerminalSize
 from redbox_resourced.kubelet.rejection import RequestRejected
 from redbox_resourced.kubelet.sessions.statuses import internal_error
+from redbox_resourced.kubelet.sessions.stream_connection import ClientStream, StreamConnection
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
-from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
 
 PROTOCOLS = ("v4.channel.k8s.io", "v5.channel.k8s.io")
 """v4 first, as kubelets: over SPDY, v5 is the same."""
@@ -63,8 +63,8 @@ class StreamOptions:
 class ClientStreams:
     """Of one session, by their types."""
 
-    session: SpdySession
-    _streams: dict[str, SpdyStream] = field(default_factory=dict)
+    session: StreamConnection
+    _streams: dict[str, ClientStream] = field(default_factory=dict)
     _held_size: str = ""
     """The beginning of a size."""
 
@@ -82,7 +82,7 @@ class ClientStreams:
             raise StreamsMissing(f"the client did not open its streams in time: {missing}") from None
         self.session.refuse_streams()
 
-    def _add(self, stream: SpdyStream, names: set[str]) -> None:
+    def _add(self, stream: ClientStream, names: set[str]) -> None:
         name = stream.headers.get(STREAM_TYPE, "")
         if name not in names or name in self._streams:
             stream.reset(ResetStatus.PROTOCOL_ERROR)

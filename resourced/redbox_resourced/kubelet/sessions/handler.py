@@ -1,4 +1,4 @@
-"""Answers exec, attach and portForward: finds the pod, opens its session at red-box, then speaks SPDY.
+"""Answers exec, attach and portForward: finds the pod, opens its session at red-box, then upgrades.
 
 Whatever can be refused is refused before the 101: until then a refusal is a Status, which kubectl prints.
 """
@@ -26,7 +26,6 @@ from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import LogRequest
 from redbox_resourced.kubelet.pod_finder import PodFinder
 from redbox_resourced.kubelet.rejection import RequestRejected, why
-from redbox_resourced.kubelet.sessions import client_streams, port_forward
 from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, StreamOptions
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
 from redbox_resourced.kubelet.sessions.job_sessions import RedboxSessions
@@ -40,13 +39,15 @@ from redbox_resourced.kubelet.sessions.statuses import (
     refused_by_redbox,
     status_response,
 )
+from redbox_resourced.kubelet.sessions.stream_connection import Upgrade
+from redbox_resourced.kubelet.sessions.upgrades import upgrade_for_command, upgrade_for_forward
 from redbox_resourced.kubelet.shares import TooManyOpen
-from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable, negotiate, upgraded
+from redbox_resourced.kubelet.spdy.upgrade import ACCEPTED_HEADER, NotUpgradable
 from redbox_resourced.kubelet.turns import NamespaceTurns, Turn
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, PodContainer
 
 log = structlog.get_logger(__name__)
-ONLY_POST = "exec, attach and portForward take only POST here, which needs the right to create on nodes/proxy"
+ONLY_UPGRADES = "exec, attach and portForward are opened by POST with SPDY/3.1, or by GET as a WebSocket"
 NO_STDIN = (
     "this container has no standard input to attach to: leave out -i, give it stdin: true, or use "
     "kubectl exec -it, which opens a session of its own in the job"
@@ -92,8 +93,8 @@ class SessionHandler:
     async def port_forward(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, "portForward", self._port_forward)
 
-    async def only_post(self, _: web.Request) -> web.Response:
-        return status_response(HTTPStatus.METHOD_NOT_ALLOWED, ONLY_POST, {"Allow": "POST"})
+    async def only_upgrades(self, _: web.Request) -> web.Response:
+        return status_response(HTTPStatus.METHOD_NOT_ALLOWED, ONLY_UPGRADES, {"Allow": "GET, POST"})
 
     def end_sessions(self, pod: BoundPod) -> None:
         """Of a deleted pod."""
@@ -138,16 +139,16 @@ class SessionHandler:
 
     async def _exec(self, request: SessionRequest) -> web.StreamResponse:
         options = StreamOptions.read(request.http.query)
-        protocol = negotiate(request.http, client_streams.PROTOCOLS)
+        upgrade = upgrade_for_command(request.http, options)
         wanted = _read_request(request, options)
-        return await self._run(request, protocol, options, wanted)
+        return await self._run(request, upgrade, options, wanted)
 
     async def _run(
-        self, request: SessionRequest, protocol: str, options: StreamOptions, wanted: ExecRequest
+        self, request: SessionRequest, upgrade: Upgrade, options: StreamOptions, wanted: ExecRequest
     ) -> web.StreamResponse:
         job = await request.jobs.open_session()
         try:
-            return await _serve(request, protocol, options, RemoteCommand(wanted, job).run)
+            return await _serve(request, upgrade, options, RemoteCommand(wanted, job).run)
         finally:
             await job.close()
 
@@ -160,7 +161,7 @@ class SessionHandler:
             return await self._attach_to_process(request, options, container)
         if options.stdin:
             raise RequestRejected(NO_STDIN)
-        protocol = negotiate(request.http, client_streams.PROTOCOLS)
+        upgrade = upgrade_for_command(request.http, options)
         wanted = LogRequest(follow=True, tail_lines=0)
         pod_log, query = await self._logs.find_log(request.redbox, request.pod, request.container, wanted)
         channel = SessionChannel.STDOUT if options.stdout else SessionChannel.STDERR
@@ -169,30 +170,29 @@ class SessionHandler:
             return await _copy_log(pod_log, query, streams, channel)
 
         with self._logs.share_of_tasks(request.pod, pod_log):
-            return await _serve(request, protocol, options, copy)
+            return await _serve(request, upgrade, options, copy)
 
     async def _attach_to_process(
         self, request: SessionRequest, options: StreamOptions, container: PodContainer
     ) -> web.StreamResponse:
         """Whether there is a terminal is the container's own word, not the client's."""
-        protocol = negotiate(request.http, client_streams.PROTOCOLS)
+        upgrade = upgrade_for_command(request.http, options)
         has_input = options.stdin and container.has_stdin
         wanted = ExecRequest(
             attach=True, container=container.name, stdin=has_input, tty=options.tty and container.has_terminal
         )
-        return await self._run(request, protocol, options, wanted)
+        return await self._run(request, upgrade, options, wanted)
 
     async def _port_forward(self, request: SessionRequest) -> web.StreamResponse:
-        protocol = negotiate(request.http, port_forward.PROTOCOLS)
+        upgrade = upgrade_for_forward(request.http)
         job = await request.redbox.get_job(request.pod.key, attempt=request.pod.attempt)
         _check_running(job)
-        response = web.StreamResponse()
-        async with upgraded(request.http, response, protocol, request.turn) as session:
+        async with upgrade.serve(request.turn) as session:
             taken = partial(self._open.connections.taken, request.pod.namespace)
             ports = job.pod.chosen_ports if job.pod else {}
             forward = PortForward(session, request.jobs, taken, ports)
             await unless(forward.serve(), request.interrupt.happened)
-        return response
+        return upgrade.response
 
 
 def _read_request(request: SessionRequest, options: StreamOptions) -> ExecRequest:
@@ -216,13 +216,11 @@ def _read_request(request: SessionRequest, options: StreamOptions) -> ExecReques
 
 
 async def _serve(
-    request: SessionRequest, protocol: str, options: StreamOptions, body: Body
+    request: SessionRequest, upgrade: Upgrade, options: StreamOptions, body: Body
 ) -> web.StreamResponse:
-    response = web.StreamResponse()
-    interrupt = request.interrupt.happened
-    async with upgraded(request.http, response, protocol, request.turn, interrupt) as session:
+    async with upgrade.serve(request.turn, request.interrupt.happened) as session:
         await serve_streams(session, options, request.interrupt, body)
-    return response
+    return upgrade.response
 
 
 async def _copy_log(

@@ -15,10 +15,10 @@ from redbox_api.sessions.client import SessionData
 from redbox_kube.api.objects import ApiError
 from redbox_resourced.kubelet.rejection import why
 from redbox_resourced.kubelet.sessions.job_sessions import JobSessions, RunningConnection, RunningForward
+from redbox_resourced.kubelet.sessions.stream_connection import ClientStream, StreamConnection
 from redbox_resourced.kubelet.shares import TooManyOpen
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
-from redbox_resourced.kubelet.spdy.session import SpdySession, SpdyStream
 from redbox_shared.wire import CONNECTION_RESET
 
 PROTOCOLS = ("portforward.k8s.io",)
@@ -36,7 +36,7 @@ class StreamPair:
     """One connection; it is served once both streams are there."""
 
     port: int
-    streams: dict[str, SpdyStream] = field(default_factory=dict)
+    streams: dict[str, ClientStream] = field(default_factory=dict)
     is_complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -45,7 +45,7 @@ class PortForward:
 
     def __init__(
         self,
-        session: SpdySession,
+        session: StreamConnection,
         jobs: JobSessions,
         taken: Callable[[], AbstractContextManager[None]],
         chosen_ports: Mapping[int, int],
@@ -72,7 +72,7 @@ class PortForward:
                 if self._forward is not None:
                     await self._forward.close()
 
-    async def _next_stream(self) -> SpdyStream | None:
+    async def _next_stream(self) -> ClientStream | None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UNUSED_S):
@@ -80,8 +80,8 @@ class PortForward:
             if not self._tasks:
                 return None
 
-    def _add(self, stream: SpdyStream, group: asyncio.TaskGroup) -> None:
-        kind, port = stream.headers.get("streamtype", ""), _port(stream.headers.get("port", ""))
+    def _add(self, stream: ClientStream, group: asyncio.TaskGroup) -> None:
+        kind, port = stream.headers.get("streamtype", ""), read_port(stream.headers.get("port", ""))
         request = stream.headers.get("requestid", "") or _request_of_old_client(kind, stream.number)
         pair = self._pairs.get(request)
         if kind not in {"data", "error"} or port is None or (pair and kind in pair.streams):
@@ -143,7 +143,7 @@ class PortForward:
             return self._forward
 
 
-async def _copy(data: SpdyStream, job: RunningConnection) -> str:
+async def _copy(data: ClientStream, job: RunningConnection) -> str:
     async with asyncio.TaskGroup() as group:
         others = [group.create_task(work(data, job)) for work in (_copy_up, _close_when_ended)]
         try:
@@ -153,20 +153,20 @@ async def _copy(data: SpdyStream, job: RunningConnection) -> str:
                 task.cancel()
 
 
-async def _copy_up(data: SpdyStream, job: RunningConnection) -> None:
+async def _copy_up(data: ClientStream, job: RunningConnection) -> None:
     while piece := await data.read():
         await job.send(piece)
     if not data.was_reset:
         await job.close_input()
 
 
-async def _close_when_ended(data: SpdyStream, job: RunningConnection) -> None:
+async def _close_when_ended(data: ClientStream, job: RunningConnection) -> None:
     """The client has gone: what the job may still send has no reader, and the job may read nothing more."""
     await data.ended.wait()
     await job.close()
 
 
-async def _copy_down(data: SpdyStream, job: RunningConnection) -> str:
+async def _copy_down(data: ClientStream, job: RunningConnection) -> str:
     try:
         while isinstance(received := await job.receive(), SessionData):
             if received.data:
@@ -190,7 +190,8 @@ def _end(pair: StreamPair, problem: str | None) -> None:
         stream.discard_input()
 
 
-def _port(text: str) -> int | None:
+def read_port(text: str) -> int | None:
+    """None for what is none."""
     port = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PORT)) else 0
     return port if 0 < port <= MAX_PORT else None
 

@@ -14,7 +14,7 @@ from redbox_resourced.kubelet.sessions.client_streams import ClientStreams, Stre
 from redbox_resourced.kubelet.sessions.ending import SessionInterrupt, unless
 from redbox_resourced.kubelet.sessions.job_sessions import RunningSession
 from redbox_resourced.kubelet.sessions.statuses import internal_error
-from redbox_resourced.kubelet.spdy.session import SpdySession
+from redbox_resourced.kubelet.sessions.stream_connection import StreamConnection
 
 FIRST_SIZE_S = 1.0
 """For the size that kubectl sends first: a program that begins without it would draw twice."""
@@ -24,7 +24,7 @@ Body = Callable[[ClientStreams], Awaitable[SessionStatus]]
 
 
 async def serve_streams(
-    session: SpdySession, options: StreamOptions, interrupt: SessionInterrupt, body: Body
+    session: StreamConnection, options: StreamOptions, interrupt: SessionInterrupt, body: Body
 ) -> SessionStatus:
     """Run the body with the client's streams; the client gets its status, or why it has no exit code."""
     streams = ClientStreams(session)

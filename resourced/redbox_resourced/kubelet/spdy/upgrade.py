@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import select
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -11,23 +10,16 @@ from typing import Any
 
 from aiohttp import web
 
+from redbox_resourced.kubelet.client_transport import LEAVE_S, ClientTransport, first_of
 from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
 from redbox_resourced.kubelet.spdy.session import SpdySession
 from redbox_resourced.kubelet.turns import Turn
-from redbox_shared.socket_options import KEEP_ALIVE
 
 PROTOCOL = "SPDY/3.1"
 VERSION_HEADER = "X-Stream-Protocol-Version"
 ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
 READ_AHEAD = 128 * 1024
 """Of what has arrived and was not taken, then nothing more is read; the last read may bring 256 KiB more."""
-MOST_UNSENT = 64 * 1024
-"""Of output, which waits then. TLS would hold as much as tells a client that reads none of our answers."""
-LEAVE_S = 5.0
-"""For the client to read our last frames and close the connection, where it is not to be waited for."""
-UNREAD_S = 3600.0
-"""For a client that has stopped reading, as `kubectl exec ... | less`. Closed earlier, its next PING would be
-answered by a reset, upon which an API server drops what its client has not read, the status with it."""
 
 
 class NotUpgradable(Exception):
@@ -52,42 +44,34 @@ def negotiate(request: web.Request, accepted: Sequence[str]) -> str:
     return chosen
 
 
-@asynccontextmanager
-async def upgraded(
-    request: web.Request,
-    response: web.StreamResponse,
-    protocol: str,
-    turn: Turn,
-    interrupt: asyncio.Event | None = None,
-) -> AsyncIterator[SpdySession]:
-    """Answer 101 and serve SPDY until the body ends; then the client has time to read the last frames.
+class SpdyUpgrade:
+    """A request for SPDY/3.1; its streams are those that the client opens."""
 
-    Until `interrupt` is set, or without it, that is a moment.
-    """
-    response.set_status(HTTPStatus.SWITCHING_PROTOCOLS)
-    response.headers.update({"Connection": "Upgrade", "Upgrade": PROTOCOL, VERSION_HEADER: protocol})
-    wire = AiohttpWire(request, response)
-    await response.prepare(request)
-    session = SpdySession(wire, turn=turn)
-    receiving = asyncio.create_task(session.run())
-    try:
-        yield session
-        session.leave()
-        if interrupt is not None:
-            await _either(session.ended, interrupt)
-        await asyncio.wait({receiving}, timeout=LEAVE_S)
-    finally:
-        receiving.cancel()
-        wire.close(at_once=bool(session.problem))
+    def __init__(self, request: web.Request, protocol: str) -> None:
+        self.response = web.StreamResponse()
+        self._request = request
+        self._protocol = protocol
 
-
-async def _either(*events: asyncio.Event) -> None:
-    waiting = {asyncio.create_task(event.wait()) for event in events}
-    try:
-        await asyncio.wait(waiting, timeout=UNREAD_S, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
+    @asynccontextmanager
+    async def serve(self, turn: Turn, interrupt: asyncio.Event | None = None) -> AsyncIterator[SpdySession]:
+        """See `Upgrade`."""
+        self.response.set_status(HTTPStatus.SWITCHING_PROTOCOLS)
+        self.response.headers.update(
+            {"Connection": "Upgrade", "Upgrade": PROTOCOL, VERSION_HEADER: self._protocol}
+        )
+        wire = AiohttpWire(self._request, self.response)
+        await self.response.prepare(self._request)
+        session = SpdySession(wire, turn=turn)
+        receiving = asyncio.create_task(session.run())
+        try:
+            yield session
+            session.leave()
+            if interrupt is not None:
+                await first_of(session.ended, interrupt)
+            await asyncio.wait({receiving}, timeout=LEAVE_S)
+        finally:
+            receiving.cancel()
+            wire.client.close(at_once=bool(session.problem))
 
 
 class AiohttpWire:
@@ -97,18 +81,17 @@ class AiohttpWire:
 
     def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
         """Before `prepare`: no byte of the client may reach the parser of HTTP."""
-        transport = request.transport
-        if transport is None:
-            raise ConnectionResetError("the client has gone")
-        transport.set_write_buffer_limits(MOST_UNSENT)
-        self._transport = transport
-        self._socket = transport.get_extra_info("socket")
-        for option in KEEP_ALIVE:
-            self._socket.setsockopt(*option)
+        self.client = ClientTransport(request)
+        self._transport = self.client.asyncio
         self._response = response
-        self._arrived = _Arrived(transport)
+        self._arrived = _Arrived(self._transport)
         parser: Any = self._arrived
         request.protocol.set_parser(parser)
+        self.backlog, self.is_gone, self.close = (
+            self.client.backlog,
+            self.client.is_gone,
+            self.client.close,
+        )
 
     async def read(self) -> bytes:
         return await self._arrived.take()
@@ -119,27 +102,6 @@ class AiohttpWire:
 
     async def write(self, data: bytes) -> None:
         await self._response.write(data)
-
-    def backlog(self) -> int:
-        # A TLS transport of Python 3.11 that was closed twice, here and by aiohttp, raises AttributeError.
-        return 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
-
-    def is_gone(self) -> bool:
-        """By the kernel: asyncio looks for no end of a connection that it does not read."""
-        if self._transport.is_closing():
-            return True
-        poll = select.poll()
-        poll.register(self._socket, select.POLLRDHUP)
-        return bool(poll.poll(0))
-
-    def close(self, *, at_once: bool) -> None:
-        """`at_once`: without sending what the client has not read."""
-        if at_once:
-            self._transport.abort()
-            return
-        if self.backlog():
-            asyncio.get_running_loop().call_later(LEAVE_S, self._transport.abort)
-        self._transport.close()
 
 
 class _Arrived:

@@ -134,7 +134,16 @@ def why_failed(job: Job) -> tuple[str, str]:
     reason = "Lost" if job.phase is Phase.LOST else end_reason(job)
     if reason == UNKNOWN:
         reason = START_ERROR if job.pod is None else "Error"
-    return reason, job.message or f"Slurm ended the job: {job.state or job.phase.value}"
+    message = job.message or f"Slurm ended the job: {job.state or job.phase.value}"
+    return reason, f"{message} {_cure_of_time_limit(job)}" if job.state == "TIMEOUT" else message
+
+
+def _cure_of_time_limit(job: Job) -> str:
+    minutes = (
+        int((job.ended_at - job.started_at).total_seconds()) // 60 if job.ended_at and job.started_at else 0
+    )
+    ran = f"It had run for {minutes} min: " if minutes else ""
+    return f"{ran}ask for more with the annotation redbox.dev/time, as far as the partition allows."
 
 
 def without_next_start(views: Sequence[ContainerView], job: Job) -> list[ContainerView]:
@@ -152,7 +161,7 @@ def ended_next(
     """With this end for the init container, or all main containers, that would have started next."""
     ended = Terminated(
         exit_code=NOT_STARTED if reason == START_ERROR else KILLED,
-        reason=reason,
+        reason=reason if reason == START_ERROR else UNKNOWN,  # as kubelets say of what never began
         message=message[:LONGEST_MESSAGE],
         finished_at=at or UNKNOWN_TIME,
     )

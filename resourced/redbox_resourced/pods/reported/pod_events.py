@@ -19,7 +19,6 @@ from redbox_kube.api.events import LONGEST_NOTE, WARNING, Event
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.paces import Pace
-from redbox_resourced.nodes.node_view import MANAGER
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_shared.keyed_semaphores import FairSlots
 
@@ -27,6 +26,8 @@ AT_ONCE, OF_A_NAMESPACE = 16, 4
 BURST = 25
 REFILL_S = 300.0
 """As kubelets limit the events of one object."""
+KUBELET = "kubelet"
+"""The component, as clients look for it: to a pod its node's kubelet is who reports."""
 KEPT = timedelta(hours=1)
 """The API server keeps events for so long: older ones would be created a second time."""
 
@@ -63,7 +64,8 @@ class PodEvents:
         if self._warned.get(pod.uid) == message:
             return
         self._warned[pod.uid] = message
-        event = Event(_path(pod), pod.uid, f"{reason}|{message}", WARNING, reason, message, reason, MANAGER)
+        change = f"{reason}|{message}"
+        event = Event(_path(pod), pod.uid, change, WARNING, reason, message, reason, KUBELET, host=pod.node)
         await self._create(pod, event, self.now())
 
     def forget(self, pod: BoundPod) -> None:
@@ -93,8 +95,9 @@ def _of_runner(pod: BoundPod, run: int, event: PodEvent) -> Event:
         event.reason,
         event.message,
         event.reason,
-        MANAGER,
+        KUBELET,
         _field_path(pod, event.container),
+        host=pod.node,
     )
 
 

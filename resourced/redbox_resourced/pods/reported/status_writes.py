@@ -48,6 +48,7 @@ class PodStatusWriter:
             "hostIP": self._host,
             "hostIPs": [{"ip": self._host}],
             **printable_texts(status, lines=True),
+            **({"observedGeneration": pod.generation} if pod.generation else {}),
         }
         self._due.pop(pod.uid, None)
         if digest_of(status) == pod.status_digest:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from redbox_api.job_parts import ENV_NAME_PATTERN
-from redbox_api.pod_parts import PodEnv
+from redbox_api.pod_parts import POD_ENV_NAME_PATTERN, PodEnv
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.fields.sources import source_of
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.references import PodReferences
 
-NAME = re.compile(ENV_NAME_PATTERN)
+NAME = re.compile(POD_ENV_NAME_PATTERN)
+WRONG_NAME = "the name of a variable has 1 to 256 printable ASCII characters without ="
 LONGEST_VALUE = 128 * 1024  # with its name: Linux's MAX_ARG_STRLEN
 
 
@@ -30,7 +30,7 @@ def environment(pod: Object, container: Object, references: PodReferences, field
     for given in container.get("env") or ():
         where = f"{field}.env[{given['name']}]"
         if NAME.fullmatch(given["name"]) is None:
-            raise Unsupported(f"{where}: Apptainer sets only variables whose names a shell takes: rename it")
+            raise Unsupported(f"{where}: {WRONG_NAME}: rename it")
         source = given.get("valueFrom")
         if source is not None and given.get("value"):
             raise Unsupported(f"{where}: it has value and valueFrom: keep one")
@@ -44,7 +44,6 @@ def environment(pod: Object, container: Object, references: PodReferences, field
 
 
 def _from_objects(container: Object, references: PodReferences, field: str) -> Iterator[PodEnv]:
-    """A key that Apptainer sets no variable for is refused: kubelets would set it, `my.dot` for instance."""
     for source in container.get("envFrom") or ():
         kind, chosen = source_of(source, f"{field}.envFrom")
         values = _values(kind, chosen["name"], references, f"{field}.envFrom")
@@ -52,10 +51,7 @@ def _from_objects(container: Object, references: PodReferences, field: str) -> I
             name = f"{source.get('prefix') or ''}{key}"
             where = f"{field}.envFrom[{name}]"
             if NAME.fullmatch(name) is None:
-                raise Unsupported(
-                    f"{where}: Apptainer sets only variables whose names a shell takes: rename the key, or "
-                    "choose the others by env"
-                )
+                raise Unsupported(f"{where}: {WRONG_NAME}: rename the key, or choose the others by env")
             with refusals_of(where):
                 yield PodEnv(name=name, value=_text(values[key], where))
 
@@ -74,7 +70,8 @@ def _from_source(
             raise Unsupported(f"{where}.fieldRef.fieldPath: a variable holds one of them: {path}['KEY']")
         return PodEnv(name=name, value=_literally(pod_field(pod, path, f"{where}.fieldRef")))
     if kind == "resourceFieldRef":
-        value = resource_field(pod, chosen, f"{where}.resourceFieldRef", container["name"])
+        defaults = references.default_limits
+        value = resource_field(pod, chosen, f"{where}.resourceFieldRef", defaults, container["name"])
         return PodEnv(name=name, value=value)
     values = _values(kind, chosen["name"], references, where)
     if chosen["key"] in values:

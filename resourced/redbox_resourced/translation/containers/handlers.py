@@ -29,6 +29,8 @@ ACTIONS = {
     "http_host": "httpGet.host",
     "http_headers": "httpGet.httpHeaders",
     "tcp_port": "tcpSocket.port",
+    "grpc_port": "grpc.port",
+    "grpc_service": "grpc.service",
     "sleep_s": "sleep.seconds",
 }
 PATHS = {**ACTIONS, **{ours: theirs for theirs, ours in NUMBERS.items()}}
@@ -102,6 +104,8 @@ def _action(given: Object, ports: Iterable[Object], field: str) -> dict[str, Any
         }
     if (socket := given.get("tcpSocket")) is not None:
         return {"tcp_port": _port(socket.get("port"), ports, f"{field}.tcpSocket")}
+    if (call := given.get("grpc")) is not None:
+        return {"grpc_port": call.get("port"), "grpc_service": call.get("service") or ""}
     if (sleep := given.get("sleep")) is not None:
         return {"sleep_s": sleep.get("seconds") or 0}
     raise Unsupported(f"{field}: it has no action")

@@ -13,6 +13,7 @@ from redbox_resourced.translation.containers.environment import environment
 from redbox_resourced.translation.containers.handlers import hook, probe
 from redbox_resourced.translation.containers.images import complete_image, pull_policy
 from redbox_resourced.translation.containers.ports import declared_ports
+from redbox_resourced.translation.containers.users import shown_user
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
@@ -24,6 +25,8 @@ PATHS = {
     "message_path": "terminationMessagePath",
     "mounts": "volumeMounts",
     "pull_policy": "imagePullPolicy",
+    "run_as_group": "securityContext.runAsGroup",
+    "run_as_user": "securityContext.runAsUser",
     "shown_image": "image",
     "stdin_once": "stdinOnce",
     "stop_signal": "lifecycle.stopSignal",
@@ -53,6 +56,7 @@ def _container(
         raise Unsupported(f"{field}.restartPolicy: only init containers have one: use the pod's")
     image = given.get("image") or ""
     lifecycle, budget = given.get("lifecycle") or {}, references.budget
+    user = shown_user(pod["spec"], given, field)
     return ContainerProgram(
         name=given["name"],
         image=complete_image(image, f"{field}.image"),
@@ -76,6 +80,8 @@ def _container(
         stop_signal=lifecycle.get("stopSignal"),
         memory_limit=_memory_limit(given, field),
         read_only_root=bool((given.get("securityContext") or {}).get("readOnlyRootFilesystem")),
+        run_as_user=user.user,
+        run_as_group=user.group,
         message_path=given.get("terminationMessagePath") or "/dev/termination-log",
         message_from_logs=given.get("terminationMessagePolicy") == "FallbackToLogsOnError",
     )

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, never, only, refused
+from redbox_resourced.translation.fields.rules import (
+    FieldTable,
+    honoured,
+    mapped,
+    meaningless,
+    never,
+    only,
+    refused,
+)
 
 OWN_USER = (
-    "the containers run as the Unix user that the service account is mapped to: leave it out, or map another"
+    "the containers run as the Unix user that the service account is mapped to: leave it out, or have "
+    "`pods.users: map` set in the SlurmCluster, with which they see themselves as another"
 )
 NO_NODE_PROFILES = "Slurm's nodes have no profiles of Kubernetes: leave it out, or use RuntimeDefault"
 SECCOMP: FieldTable = {
@@ -23,10 +32,12 @@ SECURITY_CONTEXT: FieldTable = {
     "privileged": never("a user's container on Slurm is never privileged: leave it out"),
     "procMount": only("containers have the default /proc: leave it out", "Default"),
     "readOnlyRootFilesystem": honoured("Otherwise the root is writable, and is gone at each start."),
-    "runAsGroup": refused(OWN_USER),
+    "runAsGroup": mapped(OWN_USER),
     "runAsNonRoot": honoured("The mapped user is not root."),
-    "runAsUser": refused(OWN_USER),
-    "seLinuxOptions": refused("SELinux is the Slurm nodes' own: leave it out"),
+    "runAsUser": mapped(OWN_USER),
+    "seLinuxOptions": mapped(
+        "SELinux is the Slurm nodes' own: leave it out; with `pods.users: map` it has no effect"
+    ),
     "seccompProfile": honoured("", SECCOMP),
     "windowsOptions": refused("Slurm's nodes run Linux: leave it out"),
 }
@@ -34,7 +45,7 @@ EXEC: FieldTable = {
     "command": honoured("With the annotation redbox.dev/mpi it is refused in the main container.")
 }
 HTTP_GET: FieldTable = {
-    "host": honoured("The node itself: its address, which is the default, or localhost; all others fail."),
+    "host": honoured("By default the node's own address, where only the job's own servers are reached."),
     "httpHeaders": honoured("", {"name": honoured(), "value": honoured()}),
     "path": honoured(),
     "port": honoured("A number, or the name of a port of the container."),
@@ -45,10 +56,15 @@ TCP_SOCKET: FieldTable = {
     "host": refused("a probe reaches the pod's own node alone: leave it out"),
     "port": honoured("A number, or the name of a port of the container."),
 }
+GRPC: FieldTable = {
+    "mode": refused("a probe by gRPC is without TLS: leave it out"),
+    "port": honoured(),
+    "service": honoured(),
+}
 PROBE: FieldTable = {
     "exec": honoured("", EXEC),
     "failureThreshold": honoured(),
-    "grpc": refused("gRPC probes are not in this version: use exec, httpGet or tcpSocket"),
+    "grpc": honoured("grpc.health.v1.Health/Check.", GRPC),
     "httpGet": honoured("", HTTP_GET),
     "initialDelaySeconds": honoured(),
     "periodSeconds": honoured(),
@@ -72,7 +88,9 @@ FIELD_REF: FieldTable = {"apiVersion": only("only v1 is there: leave it out", "v
 RESOURCE_FIELD_REF: FieldTable = {
     "containerName": honoured(),
     "divisor": honoured(),
-    "resource": honoured("limits and requests of cpu, memory and ephemeral-storage that the container sets."),
+    "resource": honoured(
+        "cpu, memory and ephemeral-storage. A limit that is not set is the pod's or the job's."
+    ),
 }
 KEY_REF: FieldTable = {"key": honoured(), "name": honoured(), "optional": honoured()}
 NAME_REF: FieldTable = {"name": honoured(), "optional": honoured()}
@@ -84,7 +102,7 @@ VALUE_FROM: FieldTable = {
     "secretKeyRef": honoured("", KEY_REF),
 }
 ENV: FieldTable = {
-    "name": honoured("A name that a shell takes: letters, digits and underscores."),
+    "name": honoured("Printable ASCII characters without `=`, also those that no shell takes."),
     "value": honoured(),
     "valueFrom": honoured("", VALUE_FROM),
 }
@@ -131,7 +149,7 @@ CONTAINER: FieldTable = {
     "args": honoured(),
     "command": honoured(),
     "env": honoured("", ENV),
-    "envFrom": honoured("A key that no shell takes as a name is refused.", ENV_FROM),
+    "envFrom": honoured("", ENV_FROM),
     "image": honoured("As for a kubelet, or the absolute path of a SIF on the Slurm nodes."),
     "imagePullPolicy": honoured(),
     "lifecycle": honoured("", LIFECYCLE),

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from redbox_resourced.translation.errors import OS_UNSUPPORTED
 from redbox_resourced.translation.fields.container_table import (
     CONTAINER,
     OWN_USER,
     RESOURCES,
     SECURITY_CONTEXT,
 )
-from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, never, only, refused
+from redbox_resourced.translation.fields.rules import (
+    FieldTable,
+    honoured,
+    mapped,
+    meaningless,
+    never,
+    only,
+    refused,
+)
 from redbox_resourced.translation.fields.volume_table import VOLUME
 
 SCHEDULED = "By Kubernetes' scheduler, before the job is submitted."
@@ -20,7 +29,7 @@ POD_SECURITY_CONTEXT: FieldTable = {
             *("seccompProfile", "windowsOptions"),
         )
     },
-    "fsGroup": refused(OWN_USER),
+    "fsGroup": mapped(OWN_USER),
     "fsGroupChangePolicy": meaningless("No owner of a file is changed."),
     "seLinuxChangePolicy": meaningless("No label of a file is changed."),
     "supplementalGroups": refused("the containers have the groups of the Unix user: leave it out"),
@@ -63,7 +72,7 @@ SPEC: FieldTable = {
         "The virtual node, which is a partition. It replaces neither the toleration nor the node selector."
     ),
     "nodeSelector": honoured(SCHEDULED),
-    "os": honoured("", {"name": only("Slurm's nodes run Linux", "linux")}),
+    "os": honoured("", {"name": only("Slurm's nodes run Linux", "linux", reason=OS_UNSUPPORTED)}),
     "overhead": honoured("Added to what the job requests."),
     "preemptionPolicy": meaningless("Virtual nodes have room for all pods."),
     "priority": meaningless("See the annotation redbox.dev/qos."),

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from redbox_resourced.translation.errors import Unsupported
+from redbox_clusters.slurm_cluster import PodUsers
+from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
 
 
 class Treatment(StrEnum):
@@ -27,6 +28,10 @@ class FieldRule:
     """Of the object, or of each of the list's objects; None: any value, a map of texts for instance."""
     accepted: tuple[object, ...] = ()
     """Values of a refused field that say what is so in any case."""
+    with_users: PodUsers | None = None
+    """Where the SlurmCluster has this in `pods.users`, the field is not refused."""
+    reason: str = UNSUPPORTED
+    """Of a pod that is refused for it."""
 
 
 FieldTable = Mapping[str, FieldRule]
@@ -44,17 +49,22 @@ def refused(note: str, *accepted: object) -> FieldRule:
     return FieldRule(Treatment.REFUSED, note, accepted=accepted)
 
 
+def mapped(note: str) -> FieldRule:
+    """Refused, unless the SlurmCluster maps users."""
+    return FieldRule(Treatment.REFUSED, note, with_users=PodUsers.MAP)
+
+
 def never(note: str) -> FieldRule:
     """Refused where it is true."""
     return FieldRule(Treatment.REFUSED, note, accepted=(False,))
 
 
-def only(note: str, *accepted: object) -> FieldRule:
+def only(note: str, *accepted: object, reason: str = UNSUPPORTED) -> FieldRule:
     """Honoured for these values, refused for all others."""
-    return FieldRule(Treatment.REFUSED, note, accepted=accepted)
+    return FieldRule(Treatment.REFUSED, note, accepted=accepted, reason=reason)
 
 
-def check_fields(document: Mapping[str, object], table: FieldTable) -> None:
+def check_fields(document: Mapping[str, object], table: FieldTable, users: PodUsers) -> None:
     """Raises Unsupported: for a field that has no row first, then for a refused one."""
     found = list(_walk(document, table, ""))
     for path, rule, _ in found:
@@ -64,8 +74,10 @@ def check_fields(document: Mapping[str, object], table: FieldTable) -> None:
                 "leave it out"
             )
     for path, rule, value in found:
-        if rule is not None and rule.treatment is Treatment.REFUSED and value not in rule.accepted:
-            raise Unsupported(f"{path}: {rule.note}")
+        if rule is None or rule.treatment is not Treatment.REFUSED or rule.with_users is users:
+            continue
+        if value not in rule.accepted:
+            raise Unsupported(f"{path}: {rule.note}", rule.reason)
 
 
 def _walk(

@@ -1,0 +1,1 @@
+"""The Unix users of a cluster, read from what its administrator writes."""
