@@ -103,7 +103,7 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
     """One for each role. `operator` is the namespace and the name of the operator's pods' labels.
 
     Daemons, stepds and srun use ephemeral ports, so pods of one cluster reach each other on all ports. The
-    database is for slurmdbd and backups, control for the operator, and sshd for everybody. Hosts outside belong
+    database is for slurmdbd and backups, control for the operator, sshd for everybody. Hosts outside belong
     to the cluster by their addresses.
     """
     cluster = {names.LABEL_CLUSTER: cell.name}
