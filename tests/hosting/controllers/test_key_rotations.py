@@ -115,10 +115,11 @@ async def test_tokens_have_the_new_key_once_slurmctld_has_it_whoever_else_is_beh
 ) -> None:
     await it.make_keys()
     it.all_read()
-    while it.move is not RotationMove.REPLACED:
+    while True:
         await it.advance()
-        if it.move is not RotationMove.REPLACED:
-            it.all_read()
+        if it.move is RotationMove.REPLACED:
+            break
+        it.all_read()
         it.bench.clock.now += LONGEST_CREDENTIAL / 2
     assert it.files[FORMER_JWT]
     it.bench.pod.keys = {"slurm.jwks": jwks_digest(it.files)}
