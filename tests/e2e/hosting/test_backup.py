@@ -18,7 +18,7 @@ from tests.e2e.harness.volumes import claim_of_all, volume_of
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
-BACKUPS = "slurm-backup"
+BACKUPS, COMMENT = "slurm-backup", "begin-with-it"
 CLAIMS = (f"state-{SLURMCTLD}", "data-acct-database-0")
 NEW_VOLUMES = [f"{STORAGE}-{each}" for each in ("new-state", "new-data")]
 UNTIL_RELEASED = "until [ -e /tmp/go ]; do sleep 0.2; done"
@@ -107,8 +107,8 @@ def test_a_cluster_is_made_again_of_a_backup(bed: Bed, cluster: tuple[HostedSlur
     saves_all(slurm)
     running, held = slurm.submit(UNTIL_RELEASED), slurm.submit("true", "--hold")
     slurm.reaches(running, "RUNNING")
-    saved = ("sh", "-c", f"until grep -qaF {SLURMCTLD} /var/spool/slurmctld/job_state; do sleep 0.2; done")
-    slurm.run("scontrol", "update", f"JobId={held}", f"Comment={SLURMCTLD}")
+    saved = ("sh", "-c", f"until grep -qaF {COMMENT} /var/spool/slurmctld/job_state; do sleep 0.2; done")
+    slurm.run("scontrol", "update", f"JobId={held}", f"Comment={COMMENT}")
     slurm.run(*saved)
     folder, next_id = back_up(slurm)
     assert int(held) <= next_id <= int(held) + 1
