@@ -15,12 +15,13 @@ COMMANDS = {
     "requeue": ("actions", "end running jobs and queue them again"),
     "suspend": ("actions", "cancel jobs now, and run them again later"),
     "resume": ("actions", "run suspended jobs again"),
-    "shell": ("sessions", "open a shell in a running job"),
-    "exec": ("sessions", "run a command in a running job"),
-    "cp": ("copies", "copy files from and to a running job"),
-    "forward": ("forwards", "forward local ports to a running job"),
+    "shell": ("into_jobs.sessions", "open a shell in a running job"),
+    "exec": ("into_jobs.sessions", "run a command in a running job"),
+    "cp": ("into_jobs.copies", "copy files from and to a running job"),
+    "forward": ("into_jobs.forwards", "forward local ports to a running job"),
     "explain": ("explain", "why a job is where it is, and what to do"),
     "doctor": ("doctor", "check the whole way from here to Slurm"),
+    "convert": ("convert", "make hosted Slurm's manifests of those of Slinky's operator"),
     "completion": ("completion", "print the completion script of a shell"),
 }
 """Each command's module, and what it does."""

@@ -2,6 +2,7 @@
 
 PluginError                what was asked for cannot be done
 ├── BadUsage               the command line is wrong
+│   └── BadManifest        what `convert` was given cannot be read
 ├── Refusal                the API server, or kubectl, refused or did not answer
 │   ├── KindsMissing       the cluster has no SlurmJobs
 │   ├── NotAnswered        it did not answer, or cannot now: asked again it may

@@ -61,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("options", nargs="*", help="of the daemon, after --")
 
     role("login", "sshd of a login pod")
+    munged = role("munged", "munged of a worker, with a private copy of the site's key")
+    munged.add_argument("--socket", type=Path, required=True)
     sack = role("sack", "the authentication socket of a login pod")
     sack.add_argument("--cluster", required=True, help="ClusterName of slurm.conf")
     sack.add_argument("--keys", type=Path, default=_KEYS, help="folder of slurm.jwks or slurm.key")

@@ -89,6 +89,11 @@ def login(_: argparse.Namespace) -> int:
     os.execv(command[0], command)  # noqa: S606 - the container's own program
 
 
+def munged(arguments: argparse.Namespace) -> int:
+    command = entry.munged(arguments.socket)
+    os.execv(command[0], command)  # noqa: S606 - the container's own program
+
+
 def sack(arguments: argparse.Namespace) -> int:
     server = Sack(arguments.keys, arguments.cluster)
     with listen_at(arguments.socket) as listening:
@@ -137,6 +142,7 @@ ROLES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "sackd": sackd,
     "slurmdbd": slurmdbd,
     "login": login,
+    "munged": munged,
     "sack": sack,
     "front": front,
     "homes": homes,

@@ -14,6 +14,7 @@ from redbox_slurmpod.supervision.processes import has_steps
 from redbox_slurmpod.supervision.supervisor import SupervisedDaemon
 
 CONFIGURATION = Path("/etc/slurm")
+MUNGE_KEY = Path("/etc/redbox/munge")
 SSHD_CONFIGURATION, HOST_KEY = Path("/etc/redbox/ssh"), Path("/etc/redbox/host-key")
 RUN = Path("/run")
 SHARED = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108 (where jobs write)
@@ -44,6 +45,8 @@ def slurmd(
     _make_folder(run / "slurm")
     # Of the container before: readiness would take it for this slurmd's.
     (run / "slurm" / "sack.socket").unlink(missing_ok=True)
+    if (conf := run / "slurm" / "conf").is_symlink():
+        conf.unlink()
     identity = (f"--instance-id={pod.uid}",) if pod.uid else ()
     return SupervisedDaemon(
         ("/usr/sbin/slurmd", "--systemd", "-Z", "-b", *identity, *options),
@@ -72,6 +75,18 @@ def slurmdbd(
     _make_folder(run / "slurmdbd")
     copy_private(configuration, own)
     return ("/usr/sbin/slurmdbd", "-D", *options), {**os.environ, "SLURM_CONF": str(own / "slurm.conf")}
+
+
+def munged(socket: Path, *, key: Path = MUNGE_KEY, run: Path = RUN) -> tuple[str, ...]:
+    """The command of munged, with a copy of the key that is its own.
+
+    It refuses a folder that others may write, as that of a volume is: --force goes on with a warning.
+    """
+    own = run / "munge"
+    copy_private(key, own)
+    files = {"key-file": own / "munge.key", "pid-file": own / "munged.pid", "seed-file": own / "munged.seed"}
+    options = [f"--{name}={path}" for name, path in files.items()]
+    return ("/usr/sbin/munged", "--foreground", "--force", f"--socket={socket}", *options)
 
 
 def login(

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pytest
 
-from kubectl_slurm.commands.copies import PACK, unpack, upload
+from kubectl_slurm.commands.into_jobs.copies import PACK, unpack, upload
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl as Program
 from tests.cli.factories import slurmjob

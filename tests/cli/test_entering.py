@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubectl_slurm.commands.forwards import PortPair, _served
+from kubectl_slurm.commands.into_jobs.forwards import PortPair, _served
 from kubectl_slurm.slurmjobs.entering import TAINT_SLURM, JobEntry
 from redbox_companion.exec_program import _parse
 from redbox_resourced.kubelet.sessions.session_command import read_session_command

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from kubectl_slurm.commands import forwards
-from kubectl_slurm.commands.forwards import RELAY, PortPair
+from kubectl_slurm.commands.into_jobs import forwards
+from kubectl_slurm.commands.into_jobs.forwards import RELAY, PortPair
 from tests.ports import free_port
 
 SENT = 16_000_000

@@ -33,10 +33,14 @@ OWN_WORDS = {
     ("operator/redbox_kube/install/crd_commands.py", "show"),
     ("cli/kubectl_slurm/cli.py", "_print"),
     ("cli/kubectl_slurm/commands/completion.py", "run"),
+    ("cli/kubectl_slurm/commands/convert.py", "run"),
     ("cli/kubectl_slurm/commands/submission.py", "run"),
     ("cli/kubectl_slurm/terminal/screen.py", "clear"),
 }
-"""Fixed texts: versions, help, the CRDs; manifests of a dry run are escaped by `documents`."""
+"""Fixed texts: versions, help, the CRDs; manifests, of a dry run or converted, are escaped by `documents`.
+
+`convert` passes the text of other manifests through where `printable` would change nothing.
+"""
 OTHER_EDGES = {
     ("redbox/redbox/commands/output.py", "_cell"),  # tables on a terminal
     ("redbox/redbox/http/answers/problems.py", "document"),

@@ -71,8 +71,18 @@ def test_a_pod_that_does_not_know_its_uid_sets_none(tmp_path: Path) -> None:
 def test_the_socket_of_the_container_before_makes_no_slurmd_ready(tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm" / "sack.socket").touch()
+    (tmp_path / "slurm" / "conf").symlink_to("/var/spool/slurmd/conf-cache")
     entry.slurmd(ThisPod("w-0"), [], started=0, run=tmp_path, shared=[])
-    assert not (tmp_path / "slurm" / "sack.socket").exists()
+    assert list((tmp_path / "slurm").iterdir()) == []
+
+
+def test_munged_has_a_copy_of_the_key_that_is_its_own(tmp_path: Path) -> None:
+    project(tmp_path / "key", {"munge.key": b"k" * 32})
+    command = entry.munged(Path("/run/m.socket"), key=tmp_path / "key", run=tmp_path)
+    assert command[:4] == ("/usr/sbin/munged", "--foreground", "--force", "--socket=/run/m.socket")
+    key = tmp_path / "munge" / "munge.key"
+    assert f"--key-file={key}" in command
+    assert (key.read_bytes(), key.stat().st_mode & 0o777) == (b"k" * 32, 0o600)
 
 
 def test_sackd_is_started_again_and_reads_keys_that_have_changed() -> None:

@@ -66,7 +66,7 @@ function __kubectl_slurm
     kubectl-slurm __complete $words[2..-1] 2>/dev/null | string match -v ':*'
 end
 complete -c kubectl-slurm -f -a '(__kubectl_slurm)'
-complete -c kubectl-slurm -n '__fish_seen_subcommand_from submit cp' -F
+complete -c kubectl-slurm -n '__fish_seen_subcommand_from submit cp convert' -F
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 HELP = """\
@@ -118,7 +118,7 @@ def candidates_of(words: list[str], environment: Mapping[str, str]) -> tuple[lis
         found = [*SHELLS]
     elif rest and rest[-1] in PARTITION:
         found = _partitions(options, environment)
-    elif command == "submit" or (command == "cp" and ("/" in typed or typed.startswith("."))):
+    elif command in {"submit", "convert"} or (command == "cp" and ("/" in typed or typed.startswith("."))):
         last = FILES
     elif command in NAMES_OF:
         found, last = _jobs(command, options, environment), FILES if command == "cp" else NO_FILES

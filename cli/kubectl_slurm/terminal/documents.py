@@ -8,6 +8,11 @@ from typing import Any
 from kubectl_slurm.errors import PluginError
 from redbox_shared.printable import escaped, printable
 
+NO_YAML = (
+    "the Python package yaml is not installed: install red-box's wheel with the extra cli, pip install "
+    "'WHEEL[cli]'"
+)
+
 
 def as_json(document: object) -> str:
     return escaped(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
@@ -18,10 +23,7 @@ def as_yaml(*documents: object) -> str:
     try:
         import yaml  # noqa: PLC0415 (costs 40 ms, and only this output needs it)
     except ModuleNotFoundError:
-        raise PluginError(
-            "the Python package yaml is not installed: install red-box's wheel with the extra cli, pip "
-            "install 'WHEEL[cli]', or use -o json"
-        ) from None
+        raise PluginError(f"{NO_YAML}, or use -o json") from None
 
     class _BlockDumper(yaml.SafeDumper):
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002

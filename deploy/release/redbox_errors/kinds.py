@@ -188,6 +188,7 @@ PLUGIN = (
         "The command line is wrong",
         "An option, a name or a file that was typed is not right (exit code 2).",
         "Do what the message says; `kubectl slurm COMMAND --help` describes the options.",
+        "BadManifest",
         "BadUsage",
     ),
     _group(

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from redbox_hosting.api.fields import (
+    OPTIONAL_NAME,
     ConfigMapKeyRef,
     ExternalDaemon,
     JwtKeyFields,
@@ -28,7 +29,9 @@ CLUSTER_NAME = r"^[a-z0-9][a-z0-9_-]*$"
 KEYED_BY_NAME: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 PATH = r"^/[A-Za-z0-9._~/-]*$"
 Label = Annotated[str, Field(max_length=1024)]
-Refs = Annotated[list[ObjectRef], Field(max_length=32)]
+Cidr = Annotated[str, Field(max_length=49, pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
+Refs = Annotated[list[ObjectRef] | None, Field(max_length=32, json_schema_extra={"nullable": True})]
+"""Charts write null where there is none."""
 
 
 class HighAvailability(KubeModel):
@@ -44,8 +47,11 @@ class Persistence(KubeModel):
     enabled: bool = Field(
         default=True, description="Keep the state on a claim. Without one, a restart forgets all jobs."
     )
-    existing_claim: Name | None = Field(
-        None, description="A claim of this namespace, instead of one that the operator makes."
+    existing_claim: str | None = Field(
+        None,
+        max_length=253,
+        pattern=OPTIONAL_NAME,
+        description="A claim of this namespace, instead of one that the operator makes.",
     )
     access_modes: list[Annotated[str, Field(max_length=32)]] | None = Field(
         None, max_length=4, description="Of the claim that the operator makes. The default is ReadWriteOnce."
@@ -78,7 +84,7 @@ class MetricsEndpoint(KubeModel):
 
 
 class ServiceMonitorFields(KubeModel):
-    """A ServiceMonitor of the Prometheus operator."""
+    """A ServiceMonitor of the Prometheus operator. Not built: `enabled: true` is refused in a condition."""
 
     enabled: bool = Field(default=False, description="Make a ServiceMonitor.")
     labels: dict[str, Label] = Field({}, max_length=64, description="Its labels.")
@@ -92,7 +98,7 @@ class MetricsFields(KubeModel):
     """Slurm's own metrics, which slurmctld serves from 25.11 on."""
 
     enabled: bool = Field(default=False, description="Serve metrics.")
-    service_monitor: ServiceMonitorFields | None = Field(None, description="A ServiceMonitor for them.")
+    service_monitor: ServiceMonitorFields | None = Field(None, description="Not built.")
 
 
 class PartitionFields(KubeModel):
@@ -154,6 +160,12 @@ class RestoreSource(KubeModel):
     path: str = Field("/", max_length=1024, pattern=PATH, description="The folder of the copy in it.")
 
 
+class MungeFields(KubeModel):
+    """Authentication by munge, of a site whose slurmctld runs elsewhere."""
+
+    key_ref: SecretKeyRef = Field(description="The munge.key of the site.")
+
+
 class RedboxControllerFields(KubeModel):
     """Fields that other operators of Slurm do not have."""
 
@@ -180,6 +192,15 @@ class RedboxControllerFields(KubeModel):
         None, description="Users' homes. Left out: homes are in the image or in volumes of your own."
     )
     tokens: TokenRules | None = Field(None, description="What Tokens may be made.")
+    outside_addresses: list[Cidr] = Field(
+        [],
+        max_length=32,
+        description="Networks, such as 10.1.0.0/16, of hosts outside of Kubernetes that belong to the "
+        "cluster: its slurmctld, nodes, login nodes. NetworkPolicies let in whatever is there.",
+    )
+    munge: MungeFields | None = Field(
+        None, description="For an external Controller with AuthType=auth/munge, instead of slurmKeyRef."
+    )
     restore: RestoreSource | None = Field(None, description="Begin with the state and database of this copy.")
     trial: bool = Field(
         default=True,
@@ -227,17 +248,11 @@ class ControllerSpec(JwtKeyFields):
         description="Lines for slurm.conf. A key that loads code, or that the operator relies on, is "
         "refused in a condition.",
     )
-    config_file_refs: Refs | None = Field(
-        None, description="ConfigMaps whose keys become files next to slurm.conf."
-    )
-    prolog_script_refs: Refs | None = Field(None, description="ConfigMaps of Prolog scripts.")
-    epilog_script_refs: Refs | None = Field(None, description="ConfigMaps of Epilog scripts.")
-    prolog_slurmctld_script_refs: Refs | None = Field(
-        None, description="ConfigMaps of PrologSlurmctld scripts."
-    )
-    epilog_slurmctld_script_refs: Refs | None = Field(
-        None, description="ConfigMaps of EpilogSlurmctld scripts."
-    )
+    config_file_refs: Refs = Field(None, description="ConfigMaps whose keys become files next to slurm.conf.")
+    prolog_script_refs: Refs = Field(None, description="ConfigMaps of Prolog scripts.")
+    epilog_script_refs: Refs = Field(None, description="ConfigMaps of Epilog scripts.")
+    prolog_slurmctld_script_refs: Refs = Field(None, description="ConfigMaps of PrologSlurmctld scripts.")
+    epilog_slurmctld_script_refs: Refs = Field(None, description="ConfigMaps of EpilogSlurmctld scripts.")
     persistence: Persistence | None = Field(None, description="The volume of slurmctld's state.")
     metrics: MetricsFields | None = Field(None, description="Slurm's own metrics.")
     redbox: RedboxControllerFields = Field(

@@ -54,8 +54,18 @@ EXTERNAL = rule(
 )
 KEYS_OF_EXTERNAL = rule(
     "!(has(self.external) && self.external) || "
-    "(has(self.slurmKeyRef) && (has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)))",
+    "((has(self.slurmKeyRef) || (has(self.redbox) && has(self.redbox.munge))) && "
+    "(has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)))",
     "an external Controller needs slurmKeyRef and jwtKeyRef: copies of the keys of its slurmctld",
+)
+MUNGE = rule(
+    "!has(self.redbox) || !has(self.redbox.munge) || "
+    "(has(self.external) && self.external && !has(self.slurmKeyRef))",
+    "redbox.munge is for an external Controller, instead of slurmKeyRef",
+)
+MUNGE_FIXED = rule(
+    "(has(self.redbox) && has(self.redbox.munge)) == (has(oldSelf.redbox) && has(oldSelf.redbox.munge))",
+    "redbox.munge is immutable: create another object, or delete this one first",
 )
 ONE_JWT_KEY = rule(
     "!(has(self.jwtKeyRef) && has(self.jwtHs256KeyRef))",
@@ -102,6 +112,8 @@ def _controller() -> Schema:
     rules = [
         EXTERNAL,
         KEYS_OF_EXTERNAL,
+        MUNGE,
+        MUNGE_FIXED,
         ONE_JWT_KEY,
         ONE_DEFAULT,
         MAX_NODES_GROW,

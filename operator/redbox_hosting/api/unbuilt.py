@@ -44,10 +44,31 @@ def _(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
         yield "spec.reconfigure", "remove it: the operator applies changes through slurmrestd"
     if spec.logfile:
         yield "spec.logfile", NO_SIDECAR
+    monitor = spec.metrics and spec.metrics.service_monitor
+    if monitor and monitor.enabled:
+        yield "spec.metrics.serviceMonitor", "set enabled to false, and make a ServiceMonitor of your own"
+    if spec.external:
+        yield from _without_effect(spec)
     if spec.redbox.users and spec.redbox.users.sssd_conf_ref:
         yield "spec.redbox.users.sssdConfRef", "name a ConfigMap of users in configMapRef instead"
     if spec.redbox.restore:
         yield "spec.redbox.restore", "remove it, and copy the state into the claim before slurmctld starts"
+
+
+def _without_effect(spec: ControllerSpec) -> Iterator[tuple[str, str]]:
+    """Fields that are lines or files of slurm.conf."""
+    fields = {
+        "spec.extraConf": spec.extra_conf,
+        "spec.configFileRefs": spec.config_file_refs,
+        "spec.prologScriptRefs": spec.prolog_script_refs,
+        "spec.epilogScriptRefs": spec.epilog_script_refs,
+        "spec.prologSlurmctldScriptRefs": spec.prolog_slurmctld_script_refs,
+        "spec.epilogSlurmctldScriptRefs": spec.epilog_slurmctld_script_refs,
+        "spec.redbox.partitions": spec.redbox.partitions,
+    }
+    for path, value in fields.items():
+        if value:
+            yield path, "remove it: an external Controller has the slurm.conf of its slurmctld"
 
 
 @_unbuilt.register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -96,10 +96,20 @@ def test_a_template_names_no_secret_that_its_author_may_not_get(
         applies(kubectl, "NodeSet", spec, MAKES_PODS, READS_OWN)
 
 
-def test_a_reference_needs_the_right_to_get_that_secret(kubectl: Kubernetes) -> None:
-    def controller(secret: str) -> dict[str, Any]:
-        return {"slurmKeyRef": {"name": secret, "key": "slurm.key"}}
+def with_key(secret: str) -> dict[str, Any]:
+    return {"slurmKeyRef": {"name": secret, "key": "slurm.key"}}
 
+
+def with_munge(secret: str) -> dict[str, Any]:
+    address = {"external": True, "externalConfig": {"host": "a", "port": 6817}}
+    munge = {"redbox": {"munge": {"keyRef": {"name": secret, "key": "munge.key"}}}}
+    return {**address, "jwtKeyRef": {"name": "own", "key": "jwt.key"}, **munge}
+
+
+@pytest.mark.parametrize("controller", [with_key, with_munge])
+def test_a_reference_needs_the_right_to_get_that_secret(
+    kubectl: Kubernetes, controller: Callable[[str], dict[str, Any]]
+) -> None:
     with pytest.raises(BedError, match="may not get the Secret others"):
         applies(kubectl, "Controller", controller("others"), MAKES_PODS, READS_OWN)
     assert "theirs" in applies(kubectl, "Controller", controller("own"), MAKES_PODS, READS_OWN)

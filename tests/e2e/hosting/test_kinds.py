@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kubectl_slurm.slinky.conversion import convert
+from kubectl_slurm.slinky.documents import read_documents
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_hosting.api.crds import hosting_crds
@@ -17,7 +20,9 @@ from tests.hosting.factories import cell, node_set
 
 pytestmark = pytest.mark.nightly
 API = "slurm.redbox.dev/v1alpha1"
+SLINKY = Path(__file__).parents[2] / "cli/slinky"
 REF = {"name": "slurm"}
+KEY = {"name": "site", "key": "munge.key"}
 LIMITS = {"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}
 SPECS: dict[str, dict[str, Any]] = {
     "Controller": {"clusterName": "lab", "accountingRef": {}, "redbox": {"maxNodes": 10}},
@@ -66,6 +71,16 @@ def test_the_least_of_each_kind_is_taken(kubectl: Kubernetes, kind: str) -> None
             {"external": True, "externalConfig": {"host": "a", "port": 6817}},
             "an external Controller needs slurmKeyRef and jwtKeyRef",
         ),
+        (
+            "Controller",
+            {"redbox": {"munge": {"keyRef": KEY}}},
+            "redbox.munge is for an external Controller, instead of slurmKeyRef",
+        ),
+        (
+            "Controller",
+            {"redbox": {"outsideAddresses": ["everywhere"]}},
+            "spec.redbox.outsideAddresses[0]",
+        ),
         ("Controller", {"external": True}, "set external to true and externalConfig together"),
         ("Controller", {"clusterName": "A b"}, "spec.clusterName"),
         (
@@ -90,6 +105,30 @@ def test_what_is_wrong_is_refused_by_its_name(
     with pytest.raises(BedError) as refused:
         kubectl.create(made(kind, **fields), dryRun="All")
     assert words in str(refused.value)
+
+
+def test_slinkys_manifests_are_taken_once_they_are_converted(kubectl: Kubernetes) -> None:
+    """By server-side apply, of which nothing is stored: each schema and each rule in CEL is asked."""
+    conversion = convert(
+        each for file in sorted(SLINKY.glob("*.yaml")) for each in read_documents(*text_of(file))
+    )
+    objects = [each for each in conversion.documents if isinstance(each, dict) and each["apiVersion"] == API]
+    assert len(objects) == conversion.converted >= 39
+    namespaces = sorted({each["metadata"]["namespace"] for each in objects})
+    for name in namespaces:
+        kubectl.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    try:
+        applied = ("apply", "--server-side", "--dry-run=server", "--filename=-")
+        lines = kubectl(*applied, stdin=yaml.safe_dump_all(objects)).splitlines()
+        assert len([line for line in lines if line.endswith("serverside-applied (server dry run)")]) == len(
+            objects
+        )
+    finally:
+        kubectl.delete("namespace", *namespaces, wait=False)
+
+
+def text_of(file: Path) -> tuple[str, str]:
+    return file.read_text(), file.name
 
 
 @pytest.mark.parametrize("name", ["w-0", "w" * 41])

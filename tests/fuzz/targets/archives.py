@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from kubectl_slurm.commands.copies import unpack
+from kubectl_slurm.commands.into_jobs.copies import unpack
 from redbox_companion.unpacking import TarUnpacker
 from tests.fuzz.mutations import Pieces, mutated
 from tests.fuzz.target import Play, Target

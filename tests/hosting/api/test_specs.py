@@ -15,6 +15,7 @@ from redbox_hosting.api.unbuilt import unbuilt_fields
 from redbox_kube.status.models import KubeModel
 
 REF = {"name": "slurm"}
+ELSEWHERE = {"external": True, "externalConfig": {"host": "a", "port": 6817}}
 
 
 def paths(spec: KubeModel) -> list[str]:
@@ -28,6 +29,12 @@ def paths(spec: KubeModel) -> list[str]:
         (ControllerSpec, {"ha": {"enabled": False}}, []),
         (ControllerSpec, {"reconfigure": {"image": "x"}}, ["spec.reconfigure"]),
         (ControllerSpec, {"logfile": {"image": "x"}}, ["spec.logfile"]),
+        (ControllerSpec, {"metrics": {"enabled": True, "serviceMonitor": {"enabled": False}}}, []),
+        (
+            ControllerSpec,
+            {"metrics": {"enabled": True, "serviceMonitor": {"enabled": True}}},
+            ["spec.metrics.serviceMonitor"],
+        ),
         (
             ControllerSpec,
             {"redbox": {"users": {"sssdConfRef": {"name": "sssd", "key": "sssd.conf"}}}},
@@ -42,6 +49,12 @@ def paths(spec: KubeModel) -> list[str]:
         (NodeSetSpec, {"controllerRef": REF, "updateStrategy": {"type": "OnDelete"}}, []),
         (NodeSetSpec, {"controllerRef": REF, "redbox": {"onDemand": {"max": 4}}}, ["spec.redbox.onDemand"]),
         (NodeSetSpec, {"controllerRef": REF, "ssh": {"enabled": True}}, ["spec.ssh"]),
+        (
+            ControllerSpec,
+            {**ELSEWHERE, "extraConf": "A=1", "redbox": {"partitions": [{"name": "a"}]}},
+            ["spec.extraConf", "spec.redbox.partitions"],
+        ),
+        (ControllerSpec, ELSEWHERE, []),
         (LoginSetSpec, {"controllerRef": REF, "initconf": {"image": "x"}}, ["spec.initconf"]),
         (RestApiSpec, {"controllerRef": REF}, []),
         (AccountingSpec, {}, []),

@@ -56,6 +56,11 @@ from redbox_hosting.build.pods.merge import strategic_merge
             {"tolerations": [{"key": "b"}, {"key": "a"}]},
             {"tolerations": [{"key": "a"}, {"key": "b"}]},
         ),
+        (
+            {"readinessProbe": {"httpGet": {"port": 1}, "periodSeconds": 2}},
+            {"readinessProbe": {"exec": {"command": ["a"]}}},
+            {"readinessProbe": {"exec": {"command": ["a"]}, "periodSeconds": 2}},
+        ),
     ],
 )
 def test_merge(base: dict[str, Any], patch: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from redbox_hosting.build.config.slurm_conf import (
     client_conf,
     cluster_files,
 )
-from redbox_hosting.build.config.user_lines import ConfLine
+from redbox_shared.hosted_settings.lines import ConfLine
 from tests.hosting.factories import inputs, node_set
 from tests.hosting.snapshots import check
 
@@ -183,4 +183,8 @@ def test_what_clients_of_an_external_slurmctld_read() -> None:
     assert client_conf("lab", "ctl.example.org", 6817) == (
         "ClusterName=lab\nSlurmctldHost=ctl.example.org\nSlurmctldPort=6817\n"
         "AuthType=auth/slurm\nCredType=cred/slurm\nAuthInfo=use_client_ids\nAuthAltTypes=auth/jwt\n"
+    )
+    assert client_conf("lab", "ctl.example.org", 6817, has_munge=True) == (
+        "ClusterName=lab\nSlurmctldHost=ctl.example.org\nSlurmctldPort=6817\n"
+        "AuthType=auth/munge\nCredType=cred/munge\nAuthAltTypes=auth/jwt\n"
     )

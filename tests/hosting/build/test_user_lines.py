@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from redbox_hosting.api.daemons import AccountingSpec
-from redbox_hosting.build.config import keys
-from redbox_hosting.build.config.keys import LOADS_CODE, NOT_BUILT, NOT_LISTED, RELIED_ON
 from redbox_hosting.build.config.node_conf import node_options, worker_size
 from redbox_hosting.build.config.slurm_conf import cluster_files
 from redbox_hosting.build.config.slurmdbd_conf import DatabaseAddress, slurmdbd_conf
-from redbox_hosting.build.config.user_lines import BARE, NOT_BARE, SYNTAX
+from redbox_shared.hosted_settings import keys
+from redbox_shared.hosted_settings.keys import LOADS_CODE, NOT_BUILT, NOT_LISTED, RELIED_ON
+from redbox_shared.hosted_settings.lines import BARE, NOT_BARE, SYNTAX
 from tests.hosting.factories import inputs, node_set
 
 DATABASE = DatabaseAddress("db", 3306, "slurm_acct_db", "slurm", "secret")

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.config.gres_conf import gpus_of
-from redbox_hosting.build.config.keys import NODE_KEYS, why_refused
-from redbox_hosting.build.config.user_lines import BARE, NOT_BARE, SYNTAX, ConfRefusal, pairs_of
 from redbox_kube.controller.steps import StepFailed
+from redbox_shared.hosted_settings.keys import NODE_KEYS, why_refused
+from redbox_shared.hosted_settings.lines import BARE, NOT_BARE, SYNTAX, ConfRefusal, pairs_of
 
 MIB = 2**20
 LEAST_RESERVE = 256 * MIB

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from redbox_hosting.api.controller import PartitionFields
 from redbox_hosting.api.fields import Sharing
 from redbox_hosting.api.nodeset import NodeSet
-from redbox_hosting.build.config.user_lines import ConfLine, ConfRefusal, read_options
+from redbox_shared.hosted_settings.lines import ConfLine, ConfRefusal, read_options
 
 EXCLUSIVE = ("OverSubscribe", "EXCLUSIVE")
 DRAINING = ("State", "DRAIN")

@@ -17,16 +17,16 @@ from redbox_hosting.api.controller import ControllerSpec
 from redbox_hosting.api.fields import Profile, Sharing
 from redbox_hosting.api.nodeset import NodeSet
 from redbox_hosting.build.config.gres_conf import gres_conf
-from redbox_hosting.build.config.keys import (
+from redbox_hosting.build.config.partitions import RemovedPartition, node_set_names, partition_lines
+from redbox_hosting.build.config.releases import SlurmRelease
+from redbox_shared.hosted_settings.keys import (
     CONFIG_FILES,
     NOT_LISTED,
     REFUSED_FILES,
     RELIED_ON,
     SLURM_KEYS,
 )
-from redbox_hosting.build.config.partitions import RemovedPartition, node_set_names, partition_lines
-from redbox_hosting.build.config.releases import SlurmRelease
-from redbox_hosting.build.config.user_lines import ConfLine, ConfRefusal, include_lines, read_lines
+from redbox_shared.hosted_settings.lines import ConfLine, ConfRefusal, include_lines, read_lines
 
 MARKER = "redbox-config-"
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -167,15 +167,25 @@ def are_of(files: Mapping[str, str], digest: str) -> bool:
     return found is not None and _digest({**files, "slurm.conf": found[1] + (found[2] or "")}) == digest
 
 
-def client_conf(cluster_name: str, host: str, port: int, accounting: SlurmdbdAddress | None = None) -> str:
+def client_conf(
+    cluster_name: str,
+    host: str,
+    port: int,
+    accounting: SlurmdbdAddress | None = None,
+    *,
+    has_munge: bool = False,
+) -> str:
     """slurm.conf for clients of a slurmctld that runs elsewhere."""
+    auth = (
+        {"AuthType": "auth/munge", "CredType": "cred/munge"}
+        if has_munge
+        else {"AuthType": "auth/slurm", "CredType": "cred/slurm", "AuthInfo": "use_client_ids"}
+    )
     settings = {
         "ClusterName": cluster_name,
         "SlurmctldHost": host,
         "SlurmctldPort": str(port),
-        "AuthType": "auth/slurm",
-        "CredType": "cred/slurm",
-        "AuthInfo": "use_client_ids",
+        **auth,
         "AuthAltTypes": "auth/jwt",
         **(_accounting(accounting) if accounting else {}),
     }

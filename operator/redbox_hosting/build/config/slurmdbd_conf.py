@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from redbox_hosting.api import names
 from redbox_hosting.api.daemons import AccountingSpec
-from redbox_hosting.build.config.keys import SLURMDBD_KEYS
-from redbox_hosting.build.config.user_lines import ConfRefusal, read_lines
+from redbox_shared.hosted_settings.keys import SLURMDBD_KEYS
+from redbox_shared.hosted_settings.lines import ConfRefusal, read_lines
 
 PASSWORD = re.compile(r'[^\s"#\\\x00-\x1f\x7f]{1,256}')
 

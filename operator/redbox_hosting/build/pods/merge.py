@@ -1,7 +1,7 @@
 """Strategic merge of what users write into an object that the operator makes. Pure.
 
 A value that is given wins, also `false`, 0 and an empty text. Lists of named items are merged by their key,
-other lists are replaced, and null removes a field.
+other lists are replaced, and null removes a field. The handler of a probe replaces the one that was there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ MERGE_KEYS = {
     "hostAliases": "ip",
 }
 """As in the API's types. `ports` has a second key, protocol, and is merged by both."""
+HANDLERS = frozenset({"exec", "httpGet", "tcpSocket", "grpc"})
+"""Of probes and hooks, which have one of them."""
 APPENDED = frozenset({"tolerations"})
 """Those that the operator sets keep a worker on its node."""
 
 
 def strategic_merge(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """A new object; neither of the two is changed."""
-    made = dict(base)
+    made = {key: value for key, value in base.items() if key not in HANDLERS or not HANDLERS & patch.keys()}
     for key, value in patch.items():
         before = made.get(key)
         if value is None:

@@ -103,7 +103,8 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
     """One for each role. `operator` is the namespace and the name of the operator's pods' labels.
 
     Daemons, stepds and srun use ephemeral ports, so pods of one cluster reach each other on all ports. The
-    database is for slurmdbd alone, control for the operator, and sshd for everybody.
+    database is for slurmdbd alone, control for the operator, and sshd for everybody. Hosts outside belong to
+    the cluster by their addresses.
     """
     cluster = {names.LABEL_CLUSTER: cell.name}
     from_operator = {
@@ -118,14 +119,15 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
             ],
         }
     }
+    members = [slurm, *({"ipBlock": {"cidr": each}} for each in cell.spec.redbox.outside_addresses)]
     slurmdbd = {"podSelector": {"matchLabels": {names.LABEL_ROLE: "slurmdbd"}}}
     rules: dict[str, list[Manifest]] = {
         "slurmctld": [
-            {"from": [slurm]},
+            {"from": [*members]},
             {"from": [from_operator], "ports": [{"port": names.PORT_SUPERVISOR, "protocol": "TCP"}]},
         ],
-        "slurmd": [{"from": [slurm]}],
-        "login": [{"from": [slurm]}, {"ports": [{"port": names.PORT_SSHD, "protocol": "TCP"}]}],
+        "slurmd": [{"from": [*members]}],
+        "login": [{"from": [*members]}, {"ports": [{"port": names.PORT_SSHD, "protocol": "TCP"}]}],
         "slurmdbd": [{"from": [slurm]}],
         "control": [{"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}],
         "mariadb": [{"from": [slurmdbd], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],

@@ -45,6 +45,11 @@ class SlurmCell:
         return f"{names.controller_address(self.name)}:{names.PORT_SLURMCTLD}"
 
     @property
+    def has_munge(self) -> bool:
+        """Its daemons trust munge, and have no key of Slurm."""
+        return self.spec.redbox.munge is not None
+
+    @property
     def owner(self) -> Manifest:
         return owner_reference("Controller", self.name, self.uid)
 

@@ -30,11 +30,12 @@ OPERATORS_CONTAINERS = {
     "slurmrestd": ("slurmrestd", "front"),
     "control": ("slurmrestd", "front"),
     "login": ("login", "sack"),
+    "slurmd": ("slurmd", "munged"),
 }
 """By role; of the other roles it is the one that has the role's name."""
 KEY_VOLUMES = {
     "slurmctld": ("etc", "run", "tls"),
-    "slurmd": ("keys", "run"),
+    "slurmd": ("keys", "run", "munge", "munge-key", "munge-run"),
     "slurmdbd": ("etc", "run"),
     "slurmrestd": ("tls",),
     "control": ("tls",),
@@ -112,7 +113,11 @@ def _keys(role: str, spec: Pod) -> Iterator[str]:
     """In a shared process namespace the files of one container are open to the others by /proc."""
     if spec.get("shareProcessNamespace"):
         yield "shareProcessNamespace"
-    own = {f"containers[{name}]" for name in OPERATORS_CONTAINERS.get(role, (role,))}
+    own = {
+        f"{kind}[{name}]"
+        for kind in ("containers", "initContainers")
+        for name in OPERATORS_CONTAINERS.get(role, (role,))
+    }
     for place, each, security in containers_of(spec):
         escalates = security.get("allowPrivilegeEscalation")
         if escalates or (escalates is None and place in own):

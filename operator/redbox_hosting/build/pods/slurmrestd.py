@@ -10,7 +10,6 @@ import hashlib
 from dataclasses import dataclass, field
 
 from redbox_hosting.api import names
-from redbox_hosting.build.config.user_lines import pairs_of
 from redbox_hosting.build.pods.parts import (
     MODE_KEYS,
     OPERATOR_IN_TLS,
@@ -29,6 +28,7 @@ from redbox_hosting.build.pods.parts import (
     tcp_probe,
     with_user_template,
 )
+from redbox_shared.hosted_settings.lines import pairs_of
 
 SOCKET = "/run/slurmrestd/slurmrestd.sock"
 ENVIRONMENT = {

@@ -10,6 +10,7 @@ from redbox_hosting.api import names
 from redbox_hosting.api.fields import Profile
 from redbox_hosting.api.nodeset import NodeSet, ScalingMode
 from redbox_hosting.build.config.node_conf import WorkerOptions, WorkerSize, node_options, worker_size
+from redbox_hosting.build.pods.munge import munge_volumes, munged
 from redbox_hosting.build.pods.parts import (
     MODE_OWNER,
     Manifest,
@@ -182,7 +183,7 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
     users, users_mount = users_volume(cell)
     homes, homes_mount = homes_volume(cell)
     shm = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(size.shm_bytes)}}]
-    keys = key_sources(cell, jwt=False, mode=MODE_OWNER)
+    keys = [] if cell.has_munge else key_sources(cell, jwt=False, mode=MODE_OWNER)
     has_shm = size.shm_bytes > 0
     own = container(
         ROLE,
@@ -197,8 +198,9 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
         readinessProbe=_readiness(cell),
         lifecycle={"preStop": {"exec": {"command": ["redbox-slurmpod", "pre-stop"]}}},
         volumeMounts=[
-            mount("keys", "/etc/slurm", read_only=True),
+            *([] if cell.has_munge else [mount("keys", "/etc/slurm", read_only=True)]),
             mount("run", "/run"),
+            *([mount("munge", "/run/munge", read_only=True)] if cell.has_munge else []),
             mount("spool", "/var/spool/slurmd"),
             mount("tmp", "/tmp"),  # noqa: S108 (a path in the pod)
             *([mount("shm", "/dev/shm")] if has_shm else []),  # noqa: S108 (a path in the pod)
@@ -210,7 +212,11 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
     merged = daemon_container(own, users_part(node_set).slurmd)
     _ask_for_limits(merged)
     volumes = [
-        {"name": "keys", "projected": {"defaultMode": MODE_OWNER, "sources": keys}},
+        *(
+            munge_volumes(cell)
+            if cell.has_munge
+            else [{"name": "keys", "projected": {"defaultMode": MODE_OWNER, "sources": keys}}]
+        ),
         memory_volume("run"),
         {"name": "spool", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
@@ -226,6 +232,7 @@ def _spec(cell: SlurmCell, plan: WorkerPlan, size: WorkerSize, options: WorkerOp
         serviceAccountName=names.account_name(cell.name, ROLE),
         dnsConfig=dns(cell),
         tolerations=_tolerations(node_set),
+        **({"initContainers": [munged(cell)]} if cell.has_munge else {}),
         **({} if node_set.spec.oversubscribe_node else {"affinity": _APART}),
     )
 
@@ -260,10 +267,12 @@ _APART: Manifest = {
 
 
 def _readiness(cell: SlurmCell) -> Manifest:
+    # With munge there is no such socket; the link to the configuration is made when slurmctld has sent it.
+    started = ("-e", "/run/slurm/conf") if cell.has_munge else ("-S", "/run/slurm/sack.socket")
     check: Manifest = (
         {"httpGet": {"path": "/readyz", "port": names.PORT_SLURMD}}
         if cell.release.has_metrics
-        else {"exec": {"command": ["test", "-S", "/run/slurm/sack.socket"]}}
+        else {"exec": {"command": ["test", *started]}}
     )
     return {**check, "periodSeconds": 2}
 

@@ -101,6 +101,8 @@ class LoginSets:
         return StepOutcome(did=did)
 
     async def _apply(self, world: LoginWorld) -> StepOutcome:
+        if world.cell.has_munge:
+            raise StepFailed("logins of a cluster with munge are not built: use the site's login nodes")
         if not world.is_configured:
             return StepOutcome(waits_for=f"the configuration of Controller {world.cell.name}", again_in_s=1)
         login_set = world.login_set

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import ControllerSpec, SlurmController
 from redbox_hosting.api.fields import ObjectRef
-from redbox_hosting.build.config.keys import PARTITION_KEYS
 from redbox_hosting.build.config.partitions import DRAINING, EXCLUSIVE, RemovedPartition
 from redbox_hosting.build.config.slurm_conf import (
     MARKER,
@@ -17,7 +16,6 @@ from redbox_hosting.build.config.slurm_conf import (
     client_conf,
     cluster_files,
 )
-from redbox_hosting.build.config.user_lines import ConfLine, pairs_of
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.controllers.config_maps import files_of_config_map
 from redbox_hosting.controllers.context import HostingContext
@@ -26,6 +24,8 @@ from redbox_hosting.slurm.errors import SlurmrestdError
 from redbox_hosting.slurm.snapshot import has_ended
 from redbox_kube.controller.owned import revision
 from redbox_kube.controller.steps import StepFailed
+from redbox_shared.hosted_settings.keys import PARTITION_KEYS
+from redbox_shared.hosted_settings.lines import ConfLine, pairs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,9 @@ class Configurations:
         if external:
             name = controller.spec.name_in_slurm(controller.namespace, controller.name)
             accounting = self.accounting(controller)
-            files = {"slurm.conf": client_conf(name, external.host, external.port, accounting)}
+            munge = controller.spec.redbox.munge is not None
+            text = client_conf(name, external.host, external.port, accounting, has_munge=munge)
+            files = {"slurm.conf": text}
             return WantedConfiguration(revision(files)[:12], files)
         inputs = await self._inputs(controller, cell)
         made = cluster_files(inputs)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from redbox_hosting.api import names
 from redbox_hosting.api.controller import ControllerSpec
 from redbox_hosting.api.nodeset import NodeSet
-from redbox_hosting.build.config.user_lines import read_options
 from redbox_hosting.build.pods.parts import Manifest, SlurmCell
 from redbox_hosting.build.pods.worker import (
     WorkerPlan,
@@ -23,6 +22,7 @@ from redbox_kube.api.kinds import PERSISTENT_VOLUME_CLAIM, POD
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.controller.steps import StepFailed
 from redbox_kube.status.status_writer import StatusWriter
+from redbox_shared.hosted_settings.lines import read_options
 
 FIRST_BATCH = 1
 """Of pods that are created at once; each batch that succeeds doubles the next one."""

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from redbox_hosting.build.config.keys import PARTITION_KEYS, PLUGIN_VALUES, why_refused
+from redbox_shared.hosted_settings.keys import PARTITION_KEYS, PLUGIN_VALUES, why_refused
+from redbox_shared.printable import printable
 
 PAIR = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)=("[^"\\#\x00-\x1f\x7f]*"|[^\s"\\#\x00-\x1f\x7f]+)(?:\s+|\Z)')
 SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -142,8 +143,8 @@ def _bad_line(line: str, key: str) -> tuple[str, str]:
 
 
 def _short(text: str, longest: int = 60) -> str:
-    printable = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return printable if len(printable) <= longest else printable[:longest] + "..."
+    shown = printable(text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}..."
 
 
 def include_lines(text: str) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Commands that go into running jobs: sessions, copies, forwarded ports."""

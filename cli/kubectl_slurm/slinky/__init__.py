@@ -1,0 +1,1 @@
+"""From manifests of Slinky's slurm-operator to those of hosted Slurm."""
