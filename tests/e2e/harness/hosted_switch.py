@@ -37,7 +37,7 @@ CORE = (
 )
 """Jobs, logs, cancel, arrays, results, refusals."""
 CANNOT_HOLD = {
-    "test_mpi_over_three_hosts": "the image of Slurm has no MPI, and the chart two workers",
+    "test_mpi_over_three_hosts": "the image of Slurm has no MPI",
     "test_a_container_runs_with_its_arguments_exactly": "the image of Slurm has no Apptainer",
     "test_two_clusters_with_a_partition_of_one_name_are_two": "it installs red-box on a login host",
     "test_a_job_uses_a_database_in_kubernetes_at_the_port_of_a_node": "pods reach the Service itself",

@@ -10,7 +10,7 @@ import yaml
 
 from redbox_hosting.api.daemons import LoginSetSpec
 from redbox_hosting.build.config.releases import SlurmRelease
-from redbox_hosting.build.pods.login import LoginCell, login_files, sshd_set
+from redbox_hosting.build.pods.login import LoginCell, known_hosts, login_files, sshd_set
 from redbox_hosting.build.pods.network import logins_service, ssh_service
 from redbox_hosting.build.pods.pod_security import beyond_plain
 from tests.hosting.build.pod_security import beyond_restricted
@@ -74,6 +74,36 @@ def test_only_the_container_that_becomes_users_is_not_restricted(made: dict[str,
     assert beyond_plain("login", pod) == []
     assert {field.partition(".")[0] for field in beyond_restricted("login", pod)} == {"containers[login]"}
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+
+
+def of_authorities(**ref: str) -> LoginSetSpec:
+    return LoginSetSpec.model_validate(REF | {"redbox": {"trustedUserCaKeysRef": {"name": "red-box", **ref}}})
+
+
+@pytest.mark.parametrize(("ref", "match"), [({"group": "hpc"}, "Match Group hpc"), ({}, "Match All")])
+def test_authorities_of_a_config_map_are_trusted_for_a_group(ref: dict[str, str], match: str) -> None:
+    """At the end, after each keyword that is for all; sshd reads the file at each login."""
+    spec = of_authorities(**ref)
+    lines = login_files(spec)["sshd_config"].splitlines()
+    assert lines[-2:] == [match, "TrustedUserCAKeys /etc/redbox/user-ca/trusted_user_ca_keys"]
+    pod = sshd_set(cell(), LoginCell("l", "u", spec), "d1")["spec"]["template"]["spec"]
+    assert {"name": "user-ca", "configMap": {"name": "red-box"}} in pod["volumes"]
+    mounted = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounted["user-ca"] == "/etc/redbox/user-ca"
+
+
+def test_no_authority_lets_root_in() -> None:
+    spec = LoginSetSpec.model_validate(
+        {**of_authorities().model_dump(by_alias=True), "rootSshAuthorizedKeys": "ssh-ed25519 AAAA root"}
+    )
+    lines = login_files(spec)["sshd_config"].splitlines()
+    root = lines.index("Match User root")
+    assert "TrustedUserCAKeys none" in lines[root : lines.index("Match All")]
+
+
+def test_known_hosts_name_the_service() -> None:
+    line = known_hosts("l", "hpc", b"ssh-ed25519 AAAA\n")
+    assert line == "l-login.hpc.svc,l-login.hpc.svc.cluster.local,l-login.hpc ssh-ed25519 AAAA\n"
 
 
 def test_the_files_of_sshd() -> None:

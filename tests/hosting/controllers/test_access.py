@@ -139,6 +139,9 @@ async def test_a_login_set_has_one_host_key_whatever_becomes_of_its_pods(bench: 
     await bench.has(lambda: logins(bench)["replicas"] == 2)
     await bench.settled()
     assert bench.secret("l-login") == first
+    hosts = bench.api.objects[at(kinds.CONFIG_MAP, "l-login")]["data"]["known_hosts"]
+    assert hosts.startswith("l-login.hpc.svc,")
+    assert hosts.split(" ", 1)[1] == first["ssh_host_ed25519_key.pub"]
 
 
 def logins(bench: AccessBench) -> dict[str, Any]:
