@@ -134,6 +134,7 @@ def test_a_cluster_is_made_again_of_a_backup(bed: Bed, cluster: tuple[HostedSlur
     assert later not in slurm.run("squeue", "--all", "--noheader", "--format=%A").split()
     eventually(lambda: accounted_state(slurm, done) == "COMPLETED", what="the accounting of before")
     apply(slurm, bodies, "NodeSet", "ConfigMap")
+    slurm.has_idle(2)
     slurm.run("scontrol", "release", held)
     assert slurm.reaches(held, "COMPLETED")["Restarts"] == "0"
     new = slurm.submit("true")
