@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 import yaml
@@ -62,10 +62,11 @@ def back_up(slurm: HostedSlurm) -> tuple[str, int]:
     return words[1].rstrip(":").rpartition("/")[2], int(words[-1])
 
 
-def saves_all(slurm: HostedSlurm) -> None:
-    """As each slurmctld does every five minutes, and at its end."""
+@contextmanager
+def another_slurmctld(slurm: HostedSlurm) -> Iterator[None]:
+    """Because of what the block does. At its end slurmctld saves all of its state, as every five minutes."""
     before = slurm.kubernetes.get("pod", SLURMCTLD, NAMESPACE)["metadata"]["uid"]
-    slurm.kubernetes.delete("pod", SLURMCTLD, namespace=NAMESPACE)
+    yield
 
     def is_back() -> bool:
         pod = slurm.kubernetes.get("pod", SLURMCTLD, NAMESPACE)
@@ -107,7 +108,8 @@ def test_a_cluster_is_made_again_of_a_backup(bed: Bed, cluster: tuple[HostedSlur
     done = slurm.submit("true")
     slurm.reaches(done, "COMPLETED")
     is_accounted(slurm, done)
-    saves_all(slurm)
+    with another_slurmctld(slurm):
+        slurm.kubernetes.delete("pod", SLURMCTLD, namespace=NAMESPACE)
     running, held = slurm.submit(UNTIL_RELEASED), slurm.submit("true", "--hold")
     slurm.reaches(running, "RUNNING")
     saved = ("sh", "-c", f"until grep -qaF {COMMENT} /var/spool/slurmctld/job_state; do sleep 0.2; done")
@@ -143,6 +145,7 @@ def test_a_cluster_is_made_again_of_a_backup(bed: Bed, cluster: tuple[HostedSlur
     is_accounted(slurm, new)
     eventually(lambda: slurm.job(running)["Restarts"] == "1", what="the job that the backup had as running")
     slurm.run("scancel", running)
-    slurm.change("controller", "slurm", {"redbox": {"restore": None}})
+    with another_slurmctld(slurm):
+        slurm.change("controller", "slurm", {"redbox": {"restore": None}})
     are_ready(slurm)
     assert int(slurm.submit("true")) > int(new)
