@@ -55,6 +55,17 @@ def objects(helm: Path) -> Callable[..., Objects]:
     return render
 
 
+def test_pull_secrets_reach_the_pods_of_slurm_beside_what_their_values_say(
+    objects: Callable[..., Objects],
+) -> None:
+    secrets = [{"name": "registry"}]
+    login = {"template": {"spec": {"nodeSelector": {"a": "b"}}}}
+    found = objects("--no-hooks", images={"registry": "example.org", "pullSecrets": secrets}, login=login)
+    specs = {kind: body["spec"]["template"]["spec"] for (kind, _), body in found.items() if kind in SPECS}
+    assert {kind: spec["imagePullSecrets"] for kind, spec in specs.items()} == dict.fromkeys(SPECS, secrets)
+    assert specs["LoginSet"]["nodeSelector"] == {"a": "b"}
+
+
 def test_by_its_defaults_it_is_a_whole_cluster(objects: Callable[..., Objects]) -> None:
     found = objects("--no-hooks")
     assert {kind for kind, _ in found} >= {*SPECS, "SlurmCluster", "StatefulSet", "Job"}
